@@ -1,0 +1,60 @@
+# make demo    a first index and three answered questions
+# make test    everything a change must pass
+# make chaos   long random fault tests (KILLS=200)
+#
+# On Linux, PyPI's torch brings CUDA libraries of several gigabytes. Set TORCH_INDEX to the index of CPU wheels
+# that pytorch.org names under "Get started" to avoid them: make demo TORCH_INDEX=https://...
+PYTHON ?= python3
+VENV ?= .venv
+TORCH_INDEX ?=
+KILLS ?= 200
+DEMO ?= demo
+JOBS ?= 2
+
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test lint types chaos clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.demo
+	@mkdir -p $(DEMO)
+	@test -f $(DEMO)/stdlib.jsonl || $(BIN)/isotrope demo-corpus $(DEMO)/stdlib.jsonl
+	@$(BIN)/isotrope build $(DEMO)/stdlib.jsonl $(DEMO)/index
+	@$(BIN)/isotrope query $(DEMO)/index -k 3 \
+		"read a spreadsheet saved as comma separated values" \
+		"wait for several threads to finish" \
+		"how much time is left until a date"
+
+test: lint types
+	$(BIN)/python -m pytest -n $(JOBS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+chaos: $(VENV)/.dev
+	ISOTROPE_KILLS=$(KILLS) $(BIN)/python -m pytest -m chaos
+
+clean:
+	rm -rf $(VENV) $(DEMO) build dist *.egg-info
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.torch: constraints.txt | $(BIN)/python
+	$(INSTALL) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
+	@touch $@
+
+$(VENV)/.demo: pyproject.toml $(VENV)/.torch
+	$(INSTALL) --editable ".[cpu,demo]"
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml $(VENV)/.torch
+	$(INSTALL) --editable ".[all]"
+	@touch $@ $(VENV)/.demo

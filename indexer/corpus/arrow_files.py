@@ -1,0 +1,177 @@
+"""Parquet and Arrow IPC files, streamed in batches; rows are numbered from 1."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from indexer.corpus.rejection import BadRow, BrokenFile
+from indexer.corpus.row import Header, Row, Rows
+from indexer.corpus.sources import SourceFile
+from indexer.corpus.streams import spooled, unreadable
+from indexer.errors import CorpusError
+
+BATCH_ROWS = 1024
+_FILE_MAGIC = b"ARROW1"
+
+
+def read_arrow(file: SourceFile, conversions: Mapping[str, str]) -> Rows:
+    """A Header, then one row a row of the table.
+
+    `conversions` (column -> type, as in CorpusConfig.columns) matters for timestamps read as "string": Arrow
+    writes those out in full, where Python's datetime would lose nanoseconds. Raises BrokenFile for a corrupt file.
+    """
+    next_row = 1
+    try:
+        with _seekable(file) as raw:
+            if not raw.read(1):
+                return  # an empty file of any format holds no rows
+            schema, batches = _open(raw, file.format)
+            _check_names(file, schema)
+            yield Header(schema.names)
+            for batch in batches:
+                _check_layout(batch)
+                yield from _rows(batch, next_row, conversions)
+                next_row += batch.num_rows
+    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise unreadable(file, error) from error
+        # a corrupt length is met as a request for more memory than there is
+        found = "it asks for more memory than there is" if isinstance(error, MemoryError) else error
+        what = f"not a readable {file.format} file: {found}"
+        raise BrokenFile("malformed", what, "write the file again", line=next_row) from error
+
+
+def _seekable(file: SourceFile) -> IO[bytes]:
+    if file.path is None or file.compression:
+        return spooled(file)
+    return file.path.open("rb")
+
+
+def _open(raw: IO[bytes], file_format: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    raw.seek(0)
+    start = raw.read(len(_FILE_MAGIC))
+    raw.seek(0)
+    if file_format == "parquet":
+        table = pq.ParquetFile(raw, page_checksum_verification=True)
+        return table.schema_arrow, table.iter_batches(batch_size=BATCH_ROWS)
+    if start == _FILE_MAGIC:
+        reader = pa.ipc.open_file(raw)
+        return reader.schema, _slices(reader.get_batch(i) for i in range(reader.num_record_batches))
+    stream = pa.ipc.open_stream(raw)
+    return stream.schema, _slices(iter(stream))
+
+
+def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Arrow files may hold one batch of a million rows; Python objects are made of few at a time."""
+    for batch in batches:
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            yield batch.slice(start, BATCH_ROWS)
+
+
+def _check_layout(batch: pa.RecordBatch) -> None:
+    """Raises ArrowInvalid for offsets and indices that point outside; pyarrow would follow them and crash.
+
+    Text is looked at as bytes, since bad UTF-8 is a matter of its row, not of the file.
+    """
+    for column in batch.columns:
+        if pa.types.is_dictionary(column.type):
+            column.indices.validate(full=True)
+            column = pa.DictionaryArray.from_arrays(column.indices, _as_bytes(column.dictionary))
+        _as_bytes(column).validate(full=True)
+
+
+def _as_bytes(column: pa.Array) -> pa.Array:
+    try:
+        return column.view(_bytes(column.type))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return column  # a layout that has no such view is checked strictly, UTF-8 included
+
+
+def _bytes(kind: pa.DataType) -> pa.DataType:
+    if kind in _BYTES:
+        return _BYTES[kind]
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_bytes(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_bytes(kind.value_type)))
+    return kind
+
+
+_BYTES = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
+
+
+def _check_names(file: SourceFile, schema: pa.Schema) -> None:
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise CorpusError(f'{file.shown}: two columns are called "{twice[0]}". Way out: give each column its own name.')
+
+
+def _rows(batch: pa.RecordBatch, first_row: int, conversions: Mapping[str, str]) -> Iterator[Row | BadRow]:
+    bad: dict[int, BadRow] = {}
+    columns = [
+        _values(name, column, conversions.get(name, ""), bad)
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    for place, cells in enumerate(zip(*columns, strict=True)):
+        values = dict(zip(batch.schema.names, cells, strict=True))
+        if place in bad:
+            bad[place].line = first_row + place
+            bad[place].raw = json.dumps(values, default=str, ensure_ascii=False)
+            yield bad[place]
+        else:
+            yield Row(first_row + place, values)
+
+
+def _values(name: str, column: pa.Array, conversion: str, bad: dict[int, BadRow]) -> list[Any]:
+    """The column as Python values; rows that have none are noted in `bad` by their place in the batch."""
+    try:
+        return _python(column, conversion)
+    except _CONVERSION_ERRORS:
+        return [_value(name, column.slice(place, 1), conversion, place, bad) for place in range(len(column))]
+
+
+def _value(name: str, cell: pa.Array, conversion: str, place: int, bad: dict[int, BadRow]) -> Any:
+    try:
+        return _python(cell, conversion)[0]
+    except UnicodeDecodeError as error:
+        what = f'column "{name}" holds bytes that are not UTF-8: {error.reason} at byte {error.start + 1}'
+        found = BadRow("encoding", what, "write the column as UTF-8")
+    except _CONVERSION_ERRORS as error:
+        what = f'column "{name}" ({cell.type}) holds a value that cannot be kept exactly: {error}'
+        found = BadRow("type", what, f"pass --column {name}:string to read it as text")
+    bad.setdefault(place, found)
+    return None
+
+
+# what pyarrow raises for bad UTF-8, dates beyond year 9999, lossy casts and unknown time zones, in this order
+_CONVERSION_ERRORS = (UnicodeDecodeError, OverflowError, ValueError, pa.ArrowException, KeyError)
+
+
+def _python(column: pa.Array, conversion: str) -> list[Any]:
+    if conversion == "string" and pa.types.is_timestamp(column.type):
+        column = column.cast(pa.string())
+    plain = _microseconds(column.type)
+    values: list[Any] = (column if plain == column.type else column.cast(plain)).to_pylist()
+    return values
+
+
+def _microseconds(kind: pa.DataType) -> pa.DataType:
+    """The type with nanoseconds as microseconds and zoned times in UTC, at any depth; casts refuse to round."""
+    if pa.types.is_timestamp(kind) and (kind.unit == "ns" or kind.tz):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_time64(kind):
+        return pa.time64("us")
+    if pa.types.is_dictionary(kind):
+        return _microseconds(kind.value_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_microseconds(field.type)) for field in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(_microseconds(kind.value_type)))
+    return kind

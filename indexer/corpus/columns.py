@@ -1,0 +1,221 @@
+"""Which column of a row is the id, the title and the text, and the row made into a Document.
+
+Columns are dropped first, then converted (`--column name:type`), then given their roles.
+"""
+
+import difflib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from indexer.config import CorpusConfig
+from indexer.corpus.characters import check_string, check_value
+from indexer.corpus.conversions import check_types, convert
+from indexer.corpus.document import Document, joined_text
+from indexer.corpus.rejection import BadRow
+from indexer.corpus.row import Row
+from indexer.corpus.schema import canonical
+from indexer.errors import ConfigError, CorpusError
+
+ID_COLUMNS = ("_id", "id", "docid")
+TITLE_COLUMNS = ("title",)
+TEXT_COLUMNS = ("text", "contents", "document_text")
+_STORED = ("id", "title", "text")  # the stored names of the three; no metadata column may have them
+_CACHED_LAYOUTS = 1024
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The roles of the columns of a row; empty where there is none."""
+
+    id: str
+    title: str
+    text: str
+    metadata: tuple[str, ...]
+    clashes: tuple[str, ...]  # metadata columns with a stored name
+
+
+class RowMapper:
+    """Makes Documents of rows as a CorpusConfig says, and notes which columns it has met."""
+
+    def __init__(self, config: CorpusConfig) -> None:
+        check_types(config.columns)
+        for name in config.text:
+            if name in config.drop:
+                raise ConfigError(f'corpus.text names column "{name}", which corpus.drop leaves out.')
+        self._config = config
+        self._drop = frozenset(config.drop)
+        self._met: set[str] = set()
+        self._layouts: dict[tuple[str, ...], Layout] = {}
+
+    def unused_columns(self) -> list[str]:
+        """Columns named in drop, columns or text that were in no row."""
+        asked = [*self._config.text, *self._config.columns, *self._config.drop]
+        return [name for name in dict.fromkeys(asked) if name not in self._met and name not in _STORED]
+
+    def check_title_met(self) -> None:
+        """Raises CorpusError when the title column that was asked for is in no row at all."""
+        name = self._config.title_column
+        if name and self._met and name not in self._met:
+            raise CorpusError(f"{_missing('title', name, self._met)}. Way out: {_WAY_OUT['title']}.")
+
+    def check_header(self, columns: Sequence[str], shown: str) -> None:
+        """Raises CorpusError when rows with these columns can never be documents."""
+        layout = self._layout(tuple(columns))
+        for role, name in (("id", self._config.id_column), ("title", self._config.title_column)):
+            if name and name not in columns:
+                raise CorpusError(f"{shown}: {_missing(role, name, columns)}. Way out: {_WAY_OUT[role]}.")
+        if not layout.text:
+            what = _missing("text", self._config.text_column, columns)
+            raise CorpusError(f"{shown}: {what}. Way out: {_WAY_OUT['text']}.")
+        if layout.clashes:
+            clash = _clash(layout.clashes[0], layout)
+            raise CorpusError(f"{shown}: {clash.what}. Way out: {clash.way_out}.")
+
+    def has_id(self, row: Row) -> bool:
+        """Whether the row has an id column."""
+        return bool(self._layout(tuple(row.values)).id)
+
+    def document(self, row: Row, made_id: str) -> Document:
+        """The row as a Document, its metadata canonical; `made_id` is the id of a row without an id column.
+
+        Raises BadRow: "id", "no-id", "title", "text", "blank", "type", "nul", "surrogate", "malformed".
+        """
+        layout = self._layout(tuple(row.values))
+        values = self._converted(row.values)
+        identifier = _identifier(values[layout.id], layout.id) if layout.id else self._made(made_id, values)
+        try:
+            return self._document(identifier, row, values, layout)
+        except BadRow as bad:
+            bad.id = identifier if layout.id else None
+            raise
+
+    def _document(self, identifier: str, row: Row, values: dict[str, Any], layout: Layout) -> Document:
+        check_string(identifier, layout.id)
+        title = _title(values[layout.title], layout.title) if layout.title else None
+        text = self._text(row, values, layout)
+        metadata = {}
+        for name in layout.metadata:
+            if (value := values[name]) is not None:
+                check_value(value, name)
+                metadata[name] = value
+        for name in layout.clashes:
+            if name in metadata:
+                raise _clash(name, layout)
+        document = Document(identifier, text, title, canonical(metadata))
+        if not joined_text(document, self._config.text):
+            joined = " and ".join(f'"{name}"' for name in self._config.text)
+            raise BadRow("blank", f"nothing but blanks in {joined}", "fill the row, or take it out")
+        return document
+
+    def _made(self, made_id: str, values: dict[str, Any]) -> str:
+        if self._config.id_column:
+            what = _missing("id", self._config.id_column, values)
+            raise BadRow("no-id", what, _WAY_OUT["id"])
+        return made_id
+
+    def _text(self, row: Row, values: dict[str, Any], layout: Layout) -> str:
+        if not layout.text:
+            raise BadRow("text", _missing("text", self._config.text_column, values), _WAY_OUT["text"])
+        text = values[layout.text]
+        if text is None and row.cells:
+            return ""
+        if text is None:
+            raise BadRow("text", f'"{layout.text}" is null')
+        if not isinstance(text, str):
+            raise BadRow("text", f'"{layout.text}" is {_said(text)}, not text', _as_text(layout.text))
+        check_string(text, layout.text)
+        return text
+
+    def _converted(self, values: dict[str, Any]) -> dict[str, Any]:
+        columns = self._config.columns
+        if not columns:
+            return values
+        return {
+            name: convert(value, columns[name], name) if name in columns and name not in self._drop else value
+            for name, value in values.items()
+        }
+
+    def _layout(self, names: tuple[str, ...]) -> Layout:
+        layout = self._layouts.get(names)
+        if layout is None:
+            layout = self._new_layout(names)
+            # rows with ever new columns must not fill the memory
+            if len(self._layouts) >= _CACHED_LAYOUTS:
+                self._layouts.clear()
+            self._layouts[names] = layout
+        return layout
+
+    def _new_layout(self, names: tuple[str, ...]) -> Layout:
+        for name in names:
+            check_string(name, name)
+        self._met.update(names)
+        kept = [name for name in names if name not in self._drop]
+        asked = (self._config.id_column, self._config.title_column, self._config.text_column)
+        roles = [
+            _find(named, usual, [name for name in kept if name == named or name not in asked])
+            for named, usual in zip(asked, (ID_COLUMNS, TITLE_COLUMNS, TEXT_COLUMNS), strict=True)
+        ]
+        metadata = tuple(name for name in kept if name not in roles)
+        clashes = tuple(name for name in metadata if name in _STORED)
+        return Layout(roles[0], roles[1], roles[2], metadata, clashes)
+
+
+def _find(named: str, usual: Sequence[str], names: Collection[str]) -> str:
+    for name in (named,) if named else usual:
+        if name in names:
+            return name
+    return ""
+
+
+def _identifier(value: Any, column: str) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if value is None or value == "":
+        raise BadRow("id", f'the id "{column}" is {"null" if value is None else "empty"}')
+    if not isinstance(value, str):
+        what = f'the id "{column}" is {_said(value)}; expected text or a whole number'
+        raise BadRow("id", what, _as_text(column))
+    return value
+
+
+def _title(value: Any, column: str) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise BadRow("title", f'"{column}" is {_said(value)}, not text', _as_text(column))
+    check_string(value, column)
+    return value
+
+
+def _as_text(column: str) -> str:
+    return f"pass --column {column}:string to read it as text"
+
+
+def _said(value: Any) -> str:
+    names = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    return names.get(type(value), f"of type {type(value).__name__}")
+
+
+_WAY_OUT = {
+    "id": "pass --id-column with the name of a column that every row has",
+    "title": "pass --title-column with the name of a column",
+    "text": "pass --text-column with the name of the column that holds the text",
+}
+
+
+def _missing(role: str, named: str, found: Collection[str]) -> str:
+    """What to say when a column is not there: what was looked for, what is there, the nearest name."""
+    columns = ", ".join(f'"{name}"' for name in found) or "none"
+    if not named:
+        return f"no {role} column ({', '.join(TEXT_COLUMNS)}); columns found: {columns}"
+    close = difflib.get_close_matches(named, list(found), n=1)
+    hint = f' (did you mean "{close[0]}"?)' if close else ""
+    return f'the {role} column "{named}" is missing{hint}; columns found: {columns}'
+
+
+def _clash(name: str, layout: Layout) -> BadRow:
+    role = getattr(layout, name)
+    taken = f'the {name} comes from "{role}"' if role else f"the stored {name} has that name"
+    what = f'column "{name}" cannot be metadata: {taken}'
+    return BadRow(name, what, f"pass --{name}-column {name}, or --drop-column {name}")

@@ -1,0 +1,46 @@
+"""The one record type that flows through everything."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from indexer.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One document of the corpus, as the caller wrote it.
+
+    `metadata` holds every other column: None, bool, int (64 bit), float, str, bytes, datetime, date,
+    Decimal, list, or dict of those. A null value is the same as an absent one and is left out.
+    """
+
+    id: str
+    text: str
+    title: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+def joined_text(document: Document, columns: Iterable[str]) -> str:
+    """The text that gets encoded: the named columns, stripped, blank ones left out, joined by one space.
+
+    `title` and `text` are the document's own; any other name is a metadata column, which must hold a string.
+    A space is what BEIR and sentence-transformers join title and text with.
+    """
+    return " ".join(part for part in (_column(document, name) for name in columns) if part)
+
+
+def _column(document: Document, name: str) -> str:
+    if name == "text":
+        return document.text.strip()
+    if name == "title":
+        return (document.title or "").strip()
+    value = document.metadata.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ConfigError(
+            f'corpus.text names column "{name}", which holds {type(value).__name__} in document "{document.id}"; '
+            f"only text can be encoded. Take it out of corpus.text, or read it as text with --column {name}:string."
+        )
+    return value.strip()

@@ -1,0 +1,218 @@
+"""`read_corpus` and the `Corpus` it returns: any mix of sources as one stream of Documents."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from indexer.config import CorpusConfig
+from indexer.corpus.arrow_files import read_arrow
+from indexer.corpus.columns import RowMapper
+from indexer.corpus.delimited import read_csv, read_tsv
+from indexer.corpus.document import Document
+from indexer.corpus.jsonl import read_jsonl
+from indexer.corpus.plain_text import read_text
+from indexer.corpus.rejection import BadRow, BrokenFile, RejectsFile
+from indexer.corpus.row import BlankLine, Header, Row, Rows
+from indexer.corpus.schema import MetadataTypes
+from indexer.corpus.seen_ids import SeenIds
+from indexer.corpus.sources import SourceFile, find_sources
+from indexer.errors import ConfigError, CorpusError
+
+OnError = Literal["fail", "skip"]
+_LINE_BITS = 40  # of a position; the upper 24 bits are the number of the file
+_LINE_MASK = (1 << _LINE_BITS) - 1
+
+
+@dataclass
+class CorpusReport:
+    """What one pass over the corpus found; complete when the pass is."""
+
+    documents: int = 0
+    blank_lines: int = 0
+    made_ids: int = 0  # documents whose id is their position
+    rejected: Counter[str] = field(default_factory=Counter)  # reason -> rows
+    ignored_files: list[str] = field(default_factory=list)  # of unknown type, in folders and globs
+    rejects_file: str | None = None  # where the rejected rows are listed
+    unused_columns: list[str] = field(default_factory=list)  # named in the settings, found in no row
+
+
+class Corpus:
+    """Documents from files, folders or stdin; iterate as often as needed (stdin: once).
+
+    Streams: at most one line, or one batch of rows, is in memory beside about 24 bytes a document for the check of
+    ids. Iterating raises CorpusError (see `read_corpus`).
+    """
+
+    def __init__(
+        self,
+        files: list[SourceFile],
+        ignored_files: list[str],
+        config: CorpusConfig,
+        on_error: OnError,
+        rejects: Path | None,
+    ) -> None:
+        self.config = config
+        self._files = files
+        self._ignored_files = ignored_files
+        self._on_error = on_error
+        self._rejects = rejects
+        self._stdin_spent = False
+        self.report = self._new_report()
+
+    def __iter__(self) -> Iterator[Document]:
+        if self._stdin_spent:
+            raise CorpusError("stdin can be read only once. Way out: write it to a file and read that.")
+        self._stdin_spent = any(file.path is None for file in self._files)
+        self.report = self._new_report()
+        rejects = RejectsFile(self._rejects) if self._rejects is not None else None
+        return _Pass(self.config, self._files, self._on_error, self.report, rejects).documents()
+
+    def _new_report(self) -> CorpusReport:
+        return CorpusReport(ignored_files=list(self._ignored_files))
+
+
+def read_corpus(
+    *sources: str | Path,
+    config: CorpusConfig = CorpusConfig(),  # noqa: B008 - frozen
+    format: str = "",  # noqa: A002 - the word the user knows
+    on_error: OnError = "fail",
+    rejects: str | Path | None = None,
+) -> Corpus:
+    """Name a corpus: files, quoted globs, folders, or "-" for stdin (which needs `format`).
+
+    Formats, told by the extension unless `format` (jsonl, csv, tsv, parquet, arrow, text) says otherwise: JSON
+    Lines, CSV, TSV, Parquet, Arrow IPC and plain text of one document a line, each also with .gz, .bz2 or .zst.
+    A folder with a corpus.jsonl (BEIR) means that file, any other folder all files in it of a known format.
+
+    A row that cannot become a document raises CorpusError while iterating, naming file, line, id and the way out;
+    with on_error="skip" it is left out, counted in `Corpus.report`, and listed in the file `rejects` (JSON Lines).
+    Raises ConfigError for settings and CorpusError for sources that cannot be found.
+    """
+    if on_error not in ("fail", "skip"):
+        raise ConfigError(f'on_error is "{on_error}"; expected "fail" or "skip".')
+    if rejects is not None and on_error == "fail":
+        raise ConfigError('rejects names a file for the rows left out, but on_error is "fail"; expected "skip".')
+    RowMapper(config)  # says now what is wrong with the settings
+    files, ignored = find_sources(sources, format)
+    return Corpus(files, ignored, config, on_error, None if rejects is None else Path(rejects))
+
+
+class _Pass:
+    """The state of one iteration."""
+
+    def __init__(
+        self,
+        config: CorpusConfig,
+        files: list[SourceFile],
+        on_error: OnError,
+        report: CorpusReport,
+        rejects: RejectsFile | None,
+    ) -> None:
+        self._config = config
+        self._files = files
+        self._skip = on_error == "skip"
+        self._report = report
+        self._rejects = rejects
+        self._mapper = RowMapper(config)
+        self._types = MetadataTypes()
+        self._seen = SeenIds()
+        self._needs_id: bool | None = None  # whether the first row of the current file has an id
+
+    def documents(self) -> Iterator[Document]:
+        try:
+            for number in range(len(self._files)):
+                yield from self._file_documents(number)
+            self._mapper.check_title_met()
+            self._report.unused_columns = self._mapper.unused_columns()
+        finally:
+            # also after an error or when the caller stops early: what was rejected so far is then listed
+            if self._rejects is not None and self._rejects.close():
+                self._report.rejects_file = str(self._rejects.path)
+
+    def _file_documents(self, number: int) -> Iterator[Document]:
+        file = self._files[number]
+        self._needs_id = None
+        items = _read(file, self._config)
+        while True:
+            try:
+                item = next(items, None)
+                if item is None:
+                    return
+                document = self._take(item, number)
+            except BadRow as bad:
+                self._reject(file, bad)
+                if isinstance(bad, BrokenFile):
+                    return
+            else:
+                if document is not None:
+                    yield document
+
+    def _take(self, item: Row | Header | BadRow | BlankLine, number: int) -> Document | None:
+        """The item as a Document, if it is one. Raises BadRow."""
+        if isinstance(item, Row):
+            try:
+                return self._document(item, number)
+            except BadRow as bad:
+                bad.line = item.line
+                bad.raw = item.raw or json.dumps(item.values, default=str, ensure_ascii=False)
+                raise
+        if isinstance(item, BadRow):
+            raise item
+        if isinstance(item, BlankLine):
+            self._report.blank_lines += 1
+        else:
+            self._mapper.check_header(item.columns, self._files[number].shown)
+        return None
+
+    def _document(self, row: Row, number: int) -> Document:
+        file = self._files[number]
+        has_id = self._mapper.has_id(row)
+        if self._needs_id is None:
+            self._needs_id = has_id
+        if self._needs_id and not has_id:
+            way_out = "give every row an id, or none, or pass --id-column"
+            raise BadRow("no-id", "the row has no id, but the first row of the file has one", way_out)
+        document = self._mapper.document(row, f"{file.label}:{row.line}")
+        try:
+            self._remember(document, number, row.line)
+        except BadRow as bad:
+            bad.id = document.id
+            raise
+        self._report.documents += 1
+        self._report.made_ids += not has_id
+        return document
+
+    def _remember(self, document: Document, number: int, line: int) -> None:
+        """Note id and types, neither when one of them is refused: a rejected row must not affect later ones."""
+        first = self._seen.find(document.id)
+        if first is not None:
+            file = self._files[first >> _LINE_BITS]
+            place = f"{file.shown}:{first & _LINE_MASK}"
+            raise BadRow("duplicate-id", f"the id was already used at {place}", "give each document its own id")
+        if document.metadata:
+            self._types.observe(document.metadata, f"{self._files[number].shown}:{line}")
+        self._seen.add(document.id, number << _LINE_BITS | line)
+
+    def _reject(self, file: SourceFile, bad: BadRow) -> None:
+        if not self._skip:
+            raise CorpusError(bad.message(file.shown)) from bad
+        self._report.rejected[bad.reason] += 1
+        if self._rejects is not None:
+            self._rejects.write(file.shown, bad)
+
+
+def _read(file: SourceFile, config: CorpusConfig) -> Rows:
+    match file.format:
+        case "jsonl":
+            return read_jsonl(file)
+        case "csv":
+            return read_csv(file)
+        case "tsv":
+            return read_tsv(file)
+        case "text":
+            return read_text(file, config.text_column or "text")
+        case _:
+            return read_arrow(file, config.columns)

@@ -1,0 +1,162 @@
+"""From what the user names (files, globs, folders, "-") to the list of files to read, in a fixed order."""
+
+import difflib
+import glob
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from indexer.errors import ConfigError, CorpusError
+
+FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".feather": "arrow",
+    ".ipc": "arrow",
+    ".txt": "text",
+    ".text": "text",
+}
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+_FORMAT_NAMES = sorted(set(FORMATS.values()))
+_BEIR_CORPUS = [f"corpus.jsonl{suffix}" for suffix in ("", *COMPRESSIONS)]
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file to read; `path` is None for stdin.
+
+    `shown` names it in messages, `label` in ids made from positions.
+    """
+
+    path: Path | None
+    shown: str
+    label: str
+    format: str  # a value of FORMATS
+    compression: str = ""  # a value of COMPRESSIONS, or "" for none
+
+
+def find_sources(sources: Iterable[str | Path], file_format: str = "") -> tuple[list[SourceFile], list[str]]:
+    """The files to read, in order, and those found in folders or by globs that are of no known type.
+
+    A non-empty `file_format` replaces what the extensions say. Raises ConfigError for an unknown format, and
+    CorpusError for a missing path (naming the nearest sibling), a glob without a match, a folder with nothing to
+    read or one that cannot be listed.
+    """
+    if file_format and file_format not in _FORMAT_NAMES:
+        raise ConfigError(f'unknown format "{file_format}"; expected one of {", ".join(_FORMAT_NAMES)}.')
+    files: list[SourceFile] = []
+    ignored: list[str] = []
+    for source in sources:
+        try:
+            found, unknown = _expand(str(source), file_format)
+        except OSError as error:
+            raise CorpusError(f"{source}: cannot be looked at: {error.strerror or error}.") from error
+        files += found
+        ignored += unknown
+    if not files:
+        raise ConfigError("no source was given; expected files, folders, globs, or - for stdin.")
+    if sum(file.path is None for file in files) > 1:
+        raise ConfigError("stdin (-) was given twice; it can be read only once.")
+    return files, ignored
+
+
+def _expand(source: str, file_format: str) -> tuple[list[SourceFile], list[str]]:
+    if source == "-":
+        return [_stdin(file_format)], []
+    path = Path(source)
+    if path.is_dir():
+        return _folder(path, file_format)
+    if path.exists():
+        return [_explicit(path, file_format)], []
+    if glob.has_magic(source):
+        return _matches(source, file_format)
+    raise CorpusError(f"{source}: no such file or folder{_nearest_sibling(path)}")
+
+
+def _stdin(file_format: str) -> SourceFile:
+    if not file_format:
+        raise ConfigError(f"reading stdin (-) needs --format, one of {', '.join(_FORMAT_NAMES)}.")
+    return SourceFile(None, "stdin", "stdin", file_format)
+
+
+def _explicit(path: Path, file_format: str) -> SourceFile:
+    file = _typed(path, path.name, file_format)
+    if file is None:
+        known = f"{' '.join(FORMATS)} (each also with {' '.join(COMPRESSIONS)})"
+        raise CorpusError(
+            f"{path}: unknown type of file; expected one of {known}. "
+            f"Way out: pass --format, one of {', '.join(_FORMAT_NAMES)}."
+        )
+    return file
+
+
+def _folder(folder: Path, file_format: str) -> tuple[list[SourceFile], list[str]]:
+    beir = [folder / name for name in _BEIR_CORPUS if (folder / name).is_file()]
+    files: list[SourceFile] = []
+    ignored: list[str] = []
+    for path in beir[:1] or sorted(_files_below(folder), key=lambda path: path.relative_to(folder).parts):
+        file = _typed(path, path.relative_to(folder).as_posix(), file_format)
+        if file is None:
+            ignored.append(str(path))
+        else:
+            files.append(file)
+    if not files:
+        raise CorpusError(f"{folder}: nothing to read in this folder; expected files such as {' '.join(FORMATS)}.")
+    return files, ignored + [str(path) for path in beir[1:]]
+
+
+def _matches(pattern: str, file_format: str) -> tuple[list[SourceFile], list[str]]:
+    files: list[SourceFile] = []
+    ignored: list[str] = []
+    for match in sorted(glob.glob(pattern, recursive=True)):  # noqa: PTH207 - absolute patterns too:
+        path = Path(match)
+        file = None if path.is_dir() else _typed(path, path.name, file_format)
+        if file is not None:
+            files.append(file)
+        elif not path.is_dir():
+            ignored.append(match)
+    if not files:
+        found = f"matches only files of unknown type ({ignored[0]}, ...)" if ignored else "matches no file"
+        raise CorpusError(f"{pattern}: this pattern {found}. Way out: check the path, or pass --format.")
+    return files, ignored
+
+
+def _typed(path: Path, label: str, file_format: str) -> SourceFile | None:
+    """The file with its format; None where neither `file_format` nor the extension tells."""
+    compression = COMPRESSIONS.get(path.suffix.lower(), "")
+    plain = path.with_suffix("") if compression else path
+    kind = file_format or FORMATS.get(plain.suffix.lower(), "")
+    if not kind:
+        return None
+    # names of files need not be UTF-8, but ids made from them are stored
+    label = os.fsencode(label).decode("utf-8", "backslashreplace")
+    return SourceFile(path, str(path), label, kind, compression)
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Every file in the folder, hidden ones and the markers of job runners (_SUCCESS) left out."""
+    for root, folders, names in os.walk(folder, onerror=_raise):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        for name in names:
+            if not name.startswith((".", "_")):
+                yield Path(root, name)
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
+
+
+def _nearest_sibling(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"; the folder {path.parent} does not exist either."
+    names = [entry.name for entry in path.parent.iterdir()]
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f'; did you mean "{path.parent / close[0]}"?' if close else "."

@@ -1,0 +1,110 @@
+"""A demonstration corpus that every machine has: the docstrings of the Python standard library."""
+
+import ast
+import inspect
+import json
+import os
+import sysconfig
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from indexer.errors import CorpusError
+
+_LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
+_Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def stdlib_documents(skipped: list[str] | None = None) -> Iterator[dict[str, Any]]:
+    """One dict for each docstring of a module, class, function or method, sorted by file and line.
+
+    Keys: id (dotted name; a later document of the same name gets ":line" appended), text, module, kind (module,
+    class, function, method), line. Files are parsed, never imported; those that do not parse are added to `skipped`.
+    Raises CorpusError where the library has no source files.
+    """
+    root = Path(sysconfig.get_path("stdlib"))
+    taken: set[str] = set()
+    for path in _source_files(root):
+        tree = _parsed(path)
+        if tree is None:
+            if skipped is not None:
+                skipped.append(str(path))
+            continue
+        module = _module_name(path.relative_to(root))
+        for document in _documents(tree, module):
+            while document["id"] in taken:
+                document["id"] += f":{document['line']}"
+            taken.add(document["id"])
+            yield document
+    if not taken:
+        raise CorpusError(f"{root}: this Python has no source files of its standard library to read docstrings from.")
+
+
+def write_stdlib_corpus(path: str | Path) -> int:
+    """Write the documents as JSON Lines and return their number; an older file stays until the new one is whole.
+
+    Raises CorpusError when the file cannot be written.
+    """
+    target = Path(path)
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    count = 0
+    try:
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
+            for document in stdlib_documents():
+                file.write(json.dumps(document, ensure_ascii=False) + "\n")
+                count += 1
+        partial.replace(target)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise CorpusError(f"{target}: cannot be written: {error.strerror or error}.") from error
+    return count
+
+
+def _source_files(root: Path) -> list[Path]:
+    found = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if name not in _LEFT_OUT]
+        found += [Path(folder, name) for name in names if name.endswith(".py")]
+    return sorted(found, key=lambda path: path.relative_to(root).parts)
+
+
+def _parsed(path: Path) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the library's own code: invalid escapes and the like
+            return ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return None
+
+
+def _module_name(relative: Path) -> str:
+    parts = relative.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _documents(tree: ast.Module, module: str) -> Iterator[dict[str, Any]]:
+    for node, name, kind in _walk(tree, module, "module"):
+        text = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
+        if text.strip() and _storable(text):
+            line = getattr(node, "lineno", 1)
+            yield {"id": name, "text": text, "module": module, "kind": kind, "line": line}
+
+
+def _walk(node: ast.AST, name: str, kind: str) -> Iterator[tuple[_Documented, str, str]]:
+    """The node and all that can have a docstring inside it, also under if, try and with, in source order."""
+    if isinstance(node, _Documented):
+        yield node, name, kind
+    inner = "method" if kind == "class" else "function"
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef):
+            yield from _walk(child, f"{name}.{child.name}", "class")
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _walk(child, f"{name}.{child.name}", inner)
+        elif isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _walk(child, name, kind)
+
+
+def _storable(text: str) -> bool:
+    """A few docstrings write out NUL characters or lone surrogates, which no reader of a corpus accepts."""
+    return "\0" not in text and not any("\ud800" <= character <= "\udfff" for character in text)

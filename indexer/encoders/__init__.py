@@ -1,0 +1,37 @@
+"""Encoders: text to embedding. `protocol` says what every encoder offers, `transformer` is the torch one.
+
+Names are handed on lazily, so that importing this package loads neither numpy nor torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from indexer.encoders.identity import mismatch as mismatch
+    from indexer.encoders.identity import resolve_spec as resolve_spec
+    from indexer.encoders.protocol import EncodeLog as EncodeLog
+    from indexer.encoders.protocol import Encoder as Encoder
+    from indexer.encoders.protocol import EncoderSpec as EncoderSpec
+    from indexer.encoders.protocol import Role as Role
+    from indexer.encoders.transformer import load_encoder as load_encoder
+
+_HOME = {
+    "EncodeLog": "indexer.encoders.protocol",
+    "Encoder": "indexer.encoders.protocol",
+    "EncoderSpec": "indexer.encoders.protocol",
+    "Role": "indexer.encoders.protocol",
+    "load_encoder": "indexer.encoders.transformer",
+    "mismatch": "indexer.encoders.identity",
+    "resolve_spec": "indexer.encoders.identity",
+}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'indexer.encoders' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,0 +1,86 @@
+"""Which device runs the model, and in which number type a class of results is computed there."""
+
+import re
+
+import torch
+
+from indexer.config import Precision
+from indexer.errors import ConfigError, MachineError
+
+_OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+)  # words of torch's allocators
+
+
+def choose_device(asked: str) -> torch.device:
+    """The device for `auto` (CUDA, else MPS, else the CPU), `cpu`, `cuda`, `cuda:N` or `mps`.
+
+    Raises ConfigError for another name, MachineError (saying what is there) for a device this machine lacks.
+    """
+    if asked == "auto":
+        return torch.device(_best())
+    if not re.fullmatch(r"cpu|mps|cuda(:\d+)?", asked):
+        raise ConfigError(f'device is "{asked}"; expected auto, cpu, cuda, cuda:N (N a number) or mps.')
+    device = torch.device(asked)
+    if device.type == "cuda" and (device.index or 0) >= _cuda_count():
+        raise MachineError(f'device "{asked}" was asked for, but {_there()}. Choose one of those, or auto.')
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise MachineError(f'device "mps" was asked for, but {_there()}. Choose one of those, or auto.')
+    return device
+
+
+def number_type(precision: Precision, half: str, device: torch.device) -> torch.dtype:
+    """The type of weights and activations for a precision class on a device; pooling is float32 in any case.
+
+    The class bfloat16 is computed in bfloat16 on a CPU, on CUDA in bfloat16 where the GPU has it, else in
+    float16 (`half` forces either), and on MPS in float16.
+    """
+    if precision == "float32":
+        return torch.float32
+    if device.type == "cpu":
+        if half == "float16":
+            raise ConfigError('half is "float16", which a CPU does not compute in; expected "auto" or "bfloat16".')
+        return torch.bfloat16
+    if device.type == "mps":
+        if half == "bfloat16":
+            raise ConfigError('half is "bfloat16", which is not used on MPS; expected "auto" or "float16".')
+        return torch.float16
+    supported = torch.cuda.is_bf16_supported(including_emulation=False)
+    if half == "bfloat16" and not supported:
+        raise MachineError('half is "bfloat16", which this GPU does not compute in; expected "auto" or "float16".')
+    return torch.bfloat16 if supported and half != "float16" else torch.float16
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of torch means that memory, of the GPU or of the machine, ran out."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    message = str(error).lower()
+    return isinstance(error, RuntimeError) and any(words in message for words in _OUT_OF_MEMORY)
+
+
+def release_memory(device: torch.device) -> None:
+    """Give unused cached blocks back to the device, before trying again with less."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif device.type == "mps":
+        torch.mps.empty_cache()
+
+
+def _best() -> str:
+    if _cuda_count():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def _cuda_count() -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _there() -> str:
+    names = ["cpu", *(f"cuda:{index}" for index in range(_cuda_count()))]
+    if torch.backends.mps.is_available():
+        names.append("mps")
+    return f"this machine has {', '.join(names)}"

@@ -1,0 +1,123 @@
+"""Which encoder is this? The settings and file hashes that decide its results, and their fingerprint.
+
+The identity is a dict of JSON types:
+
+    kind, rules                        "transformer", and the version of this code's rules
+    weights, tokenizer, config         file name -> sha256
+    pooling, layers, max_length, query_prefix, document_prefix, lowercase
+    precision                          the class of results; how it is computed is the machine's business
+    batch_tokens, group_texts          the batch plan, which decides rounding
+
+With `pooling = "auto"` the settings of a sentence-transformers folder stand in it as resolved, so the same
+settings written out in the recipe are the same encoder. Names and paths are not part of it.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from indexer.config import EncoderConfig
+from indexer.encoders.limits import check_max_length, layer_count, own_limit, position_limit, resolve_layers
+from indexer.encoders.model_files import ModelFiles, check_pinned, find_model_files, hash_files
+from indexer.encoders.model_folder import locate
+from indexer.encoders.protocol import EncoderSpec
+from indexer.encoders.sentence_transformers_folder import FolderSettings, read_folder_settings
+
+RULES = 1  # bump when the same files and settings would give other embeddings
+BATCH_TOKENS = 1024  # suits the caches of a CPU core: 512 is as fast, 2048 some 10 % slower
+GROUP_TEXTS = 2048  # texts tokenised and sorted together
+_FILE_GROUPS = ("weights", "tokenizer", "config")
+
+
+def resolve_spec(config: EncoderConfig, folder: str | Path | None = None) -> EncoderSpec:
+    """Find the model's files, hash them and resolve every "auto" and 0; loads no numerical library.
+
+    `folder`, when given, is where the model's files lie now, if they have moved.
+
+    `pooling = "auto"` takes pooling, prompts and lower-casing from a sentence-transformers folder. Its
+    maximum length is taken when `max_length` is 0 or left at its default; its prompts where the recipe's
+    prefix is empty. `max_length = 0` otherwise means the model's own limit.
+
+    Raises ModelError (files missing or not as expected) and ConfigError (a setting the model cannot follow).
+    """
+    located = locate(config.model, folder)
+    files = find_model_files(located.folder)
+    check_pinned(located.folder, located.pinned)
+    settings = _auto_settings(config, files) if config.pooling == "auto" else _plain_settings(config, files)
+    identity: dict[str, Any] = {
+        "kind": config.kind,
+        "rules": RULES,
+        "weights": hash_files(files.root, files.weights),
+        "tokenizer": hash_files(files.root, files.tokenizer),
+        "config": hash_files(files.root, ("config.json",)),
+        "layers": resolve_layers(config.layers, layer_count(files)),
+        **settings,
+        "precision": config.precision,
+        "batch_tokens": config.batch_tokens or BATCH_TOKENS,
+        "group_texts": GROUP_TEXTS,
+    }
+    return EncoderSpec(config.model, str(files.root), identity, fingerprint(identity))
+
+
+def fingerprint(identity: dict[str, Any]) -> str:
+    """sha256 of the identity's canonical JSON."""
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def mismatch(expected: dict[str, Any], found: EncoderSpec) -> str:
+    """One line naming every file and setting in which `found` differs from `expected`; empty if in none."""
+    differences = []
+    for key in sorted({*expected, *found.identity}):
+        before, now = expected.get(key), found.identity.get(key)
+        if key in _FILE_GROUPS:
+            differences += _file_differences(before or {}, now or {})
+        elif before != now:
+            differences.append(f"{key} is {_plain(now)}, expected {_plain(before)}")
+    return "; ".join(differences)
+
+
+def _plain_settings(config: EncoderConfig, files: ModelFiles) -> dict[str, Any]:
+    return {
+        "pooling": config.pooling,
+        "max_length": check_max_length(config.max_length or own_limit(files), files),
+        "query_prefix": config.query_prefix,
+        "document_prefix": config.document_prefix,
+        "lowercase": False,
+    }
+
+
+def _auto_settings(config: EncoderConfig, files: ModelFiles) -> dict[str, Any]:
+    stated = read_folder_settings(files.folder)
+    return {
+        "pooling": stated.pooling,
+        "max_length": _auto_length(config, files, stated),
+        "query_prefix": config.query_prefix or stated.query_prompt,
+        "document_prefix": config.document_prefix or stated.document_prompt,
+        "lowercase": stated.lowercase,
+    }
+
+
+def _auto_length(config: EncoderConfig, files: ModelFiles, stated: FolderSettings) -> int:
+    if config.max_length not in (0, EncoderConfig.max_length):
+        return check_max_length(config.max_length, files)
+    # sentence-transformers does not count RoBERTa's unused positions: some folders state 514 where 512 fit.
+    limits = [stated.max_length or own_limit(files), position_limit(files)]
+    return min(limit for limit in limits if limit > 0)
+
+
+def _file_differences(before: dict[str, str], now: dict[str, str]) -> list[str]:
+    return [
+        f"{name} has sha256 {_short(now.get(name))}, expected {_short(before.get(name))}"
+        for name in sorted({*before, *now})
+        if before.get(name) != now.get(name)
+    ]
+
+
+def _short(sha256: str | None) -> str:
+    return f"{sha256[:16]}..." if sha256 else "(no such file)"
+
+
+def _plain(value: Any) -> str:
+    return "unset" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,191 @@
+"""Loading a transformer from a folder: the right class, no random weights, no more blocks than asked for.
+
+A model of an architecture in `_CUT` is built with only the blocks up to the highest layer asked for, and what
+the full model applies after its last block (a final norm) is taken out, so that its last output is
+`hidden_states[k]` of the full model. Models of other architectures run in full and the layers are picked from
+`hidden_states`: slower, as right.
+"""
+
+import inspect
+import logging
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from indexer.errors import ModelError
+
+# Architectures whose cut is tested, with the final norm each applies after its last block ("" for none).
+_CUT = {
+    "albert": "",
+    "bert": "",
+    "camembert": "",
+    "deberta": "",
+    "deberta-v2": "",
+    "distilbert": "",
+    "electra": "",
+    "gpt2": "ln_f",
+    "layoutlm": "",
+    "mpnet": "",
+    "roberta": "",
+    "squeezebert": "",
+    "t5": "encoder.final_layer_norm",
+    "xlm": "",
+    "xlm-roberta": "",
+}
+# Encoder-decoder models of which only the encoder is loaded.
+_ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model ready to run, and how the asked layers come out of it."""
+
+    model: Any  # a transformers PreTrainedModel
+    dim: int
+    picked: tuple[int, ...]  # which of `hidden_states` to average; empty: `last_hidden_state` is the layer
+    states: int  # how many `hidden_states` there must be when some are picked
+    vocabulary: int  # rows of the embedding table
+    takes_types: bool  # whether forward takes token_type_ids
+
+
+def load_model(folder: Path, layers: list[int], dtype: torch.dtype) -> LoadedModel:
+    """Load the encoder in `folder` on the CPU, its weights cast to `dtype`, ready to give these layers.
+
+    `layers` are sorted and non-negative. Raises ModelError when the architecture is not built into
+    transformers, when the files do not fit it, or when a weight is missing (which transformers would fill
+    with random numbers).
+    """
+    from transformers import AutoConfig
+
+    with load_errors_as_model_errors(folder, "the model"), quiet_transformers():
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        total, top = config.num_hidden_layers, layers[-1]
+        cut = top < total and config.model_type in _CUT
+        if cut and config.model_type != "albert":
+            config.num_hidden_layers = top
+        config.use_cache = False
+        model, report = _from_pretrained(folder, config, dtype)
+    _refuse_missing(folder, report)
+    if cut:
+        _cut_model(model, config.model_type, top, total)
+    picked = () if layers == [top] and (cut or top == total) else tuple(layers)
+    return LoadedModel(
+        model=model.eval(),
+        dim=int(config.hidden_size),
+        picked=picked,
+        states=(top if cut else total) + 1,
+        vocabulary=int(model.get_input_embeddings().weight.shape[0]),
+        takes_types="token_type_ids" in inspect.signature(model.forward).parameters,
+    )
+
+
+def _cut_model(model: Any, kind: str, top: int, total: int) -> None:
+    if kind == "albert":
+        _cut_albert(model, top, total)
+    if kind == "deberta-v2" and top == 0:
+        model.encoder = _NoBlocks()
+    path = _CUT[kind]
+    if path:
+        parent, _, name = path.rpartition(".")
+        setattr(model.get_submodule(parent), name, torch.nn.Identity())
+
+
+class _NoBlocks(torch.nn.Module):
+    """Stands for the encoder of DeBERTa-v2, which cannot run without a block."""
+
+    def forward(self, states: torch.Tensor, *_: Any, **__: Any) -> Any:
+        from transformers.modeling_outputs import BaseModelOutput
+
+        return BaseModelOutput(last_hidden_state=states, hidden_states=(states,))
+
+
+def _cut_albert(model: Any, top: int, total: int) -> None:
+    """ALBERT runs block i with group i * groups // total: a smaller total alone would pick other groups."""
+    encoder, config = model.encoder, model.config
+    groups = [encoder.albert_layer_groups[i * config.num_hidden_groups // total] for i in range(top)]
+    encoder.albert_layer_groups = torch.nn.ModuleList(groups)
+    config.num_hidden_layers = config.num_hidden_groups = top
+
+
+def _from_pretrained(folder: Path, config: Any, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
+    chosen = _model_class(folder, config)
+    arguments = inspect.signature(chosen.__init__).parameters
+    extra = {"add_pooling_layer": False} if "add_pooling_layer" in arguments else {}
+    model, report = chosen.from_pretrained(
+        str(folder),
+        config=config,
+        dtype=dtype,
+        use_safetensors=True,
+        local_files_only=True,
+        output_loading_info=True,
+        **extra,
+    )
+    return model, report
+
+
+def _model_class(folder: Path, config: Any) -> Any:
+    import transformers
+
+    if config.model_type in _ENCODER_CLASSES:
+        return getattr(transformers, _ENCODER_CLASSES[config.model_type])
+    known = transformers.MODEL_MAPPING.get(type(config), None)
+    if known is None or getattr(config, "is_encoder_decoder", False):
+        raise ModelError(
+            f'{folder}: the architecture "{config.model_type}" is not one of transformers\' text encoders.'
+        )
+    return known[0] if isinstance(known, tuple) else known
+
+
+def _refuse_missing(folder: Path, report: dict[str, Any]) -> None:
+    missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
+    if missing:
+        raise ModelError(
+            f"{folder}: the weights lack {len(missing)} tensors that its config.json calls for, such as "
+            f"{missing[0]}; they would be random. Check that the weights and config.json belong together."
+        )
+
+
+@contextmanager
+def load_errors_as_model_errors(folder: Path, what: str) -> Iterator[None]:
+    """Turn what transformers raises about files it cannot use into a ModelError naming the folder."""
+    from huggingface_hub.errors import StrictDataclassError
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (
+        AttributeError,
+        ImportError,
+        KeyError,
+        OSError,
+        RuntimeError,
+        SafetensorError,
+        StrictDataclassError,
+        TypeError,
+        ValueError,
+    ) as error:
+        first = str(error).strip().split("\n")[0]
+        raise ModelError(f"{folder}: {what} cannot be loaded: {type(error).__name__}: {first}") from error
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No progress bar, log line or warning of transformers inside; its settings are put back afterwards."""
+    output: Any = import_module("transformers.utils.logging")  # Any: its functions are untyped
+    bars, level = output.is_progress_bar_enabled(), output.get_verbosity()
+    output.disable_progress_bar()
+    output.set_verbosity(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        output.set_verbosity(level)
+        if bars:
+            output.enable_progress_bar()

@@ -1,0 +1,55 @@
+"""What every encoder offers, whatever runs it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Role = Literal["document", "query"]
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """An encoder's identity: everything that decides which bits come out for a text, up to rounding.
+
+    `fingerprint` is the sha256 of the canonical JSON of `identity`, which holds the file hashes and the resolved
+    settings. `model` (the name as written in the recipe) and `folder` (where the files lay) are informative:
+    the same files elsewhere are the same encoder.
+    """
+
+    model: str
+    folder: str
+    identity: dict[str, Any]
+    fingerprint: str
+
+
+@dataclass
+class EncodeLog:
+    """What one or several `encode` calls saw. Filled by the encoder, read by whoever reports."""
+
+    lengths: list[int] = field(default_factory=list)  # tokens a text, special tokens included, before truncation
+    truncated: int = 0  # texts cut at max_length
+    retries: int = 0  # batches halved after running out of memory
+    on_batch: Callable[[int, int], None] | None = None  # called with (texts, tokens) after each batch
+
+
+class Encoder(Protocol):
+    """Text to embedding. Implementations keep no state between calls beyond their loaded weights."""
+
+    @property
+    def spec(self) -> EncoderSpec: ...
+
+    @property
+    def dim(self) -> int:
+        """Embedding size d."""
+        ...
+
+    def encode(self, texts: Sequence[str], role: Role, log: EncodeLog | None = None) -> "npt.NDArray[np.float32]":
+        """Pooled embeddings, float32 (n, d), row i for texts[i]. The role selects the prefix.
+
+        `log`, when given, is extended: lengths in the order of `texts`.
+        """
+        ...

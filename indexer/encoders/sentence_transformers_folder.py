@@ -1,0 +1,130 @@
+"""What `pooling = "auto"` takes from a sentence-transformers folder: pooling, prompts, max_seq_length,
+lower-casing.
+
+Both the layout of versions up to 5 and that of version 6 are read. A final Normalize module is left out on
+purpose: the embedding kept in an index is the one before normalisation, and every vector is normalised after
+the transform. Anything else that would change the embedding is refused, never ignored.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from indexer.encoders.model_files import inside, read_json, read_json_value
+from indexer.errors import ModelError
+from indexer.pooling import Mode
+
+_WAY_OUT = 'Name a pooling instead of "auto" (cls, mean or max) to use the transformer alone.'
+_LEGACY_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+_MODES: dict[str, Mode] = {"cls": "cls", "mean": "mean", "max": "max"}
+# Settings of the Transformer module that would change what it computes.
+_REFUSED = (
+    "query_expansion",
+    "query_length",
+    "document_length",
+    "processor_kwargs",
+    "tokenizer_args",
+    "config_kwargs",
+)
+
+
+@dataclass(frozen=True)
+class FolderSettings:
+    """The settings found. `max_length` 0: the folder states none."""
+
+    pooling: Mode
+    max_length: int
+    query_prompt: str
+    document_prompt: str
+    lowercase: bool
+
+
+def read_folder_settings(folder: Path) -> FolderSettings:
+    """Read the settings of a sentence-transformers folder.
+
+    Raises ModelError when the folder is none, or holds a module or mode that is not supported here.
+    """
+    if not (folder / "modules.json").is_file():
+        raise ModelError(
+            f'{folder}: encoder.pooling is "auto", which reads a sentence-transformers folder, '
+            "but there is no modules.json. Name the pooling: cls, mean or max."
+        )
+    transformer, pooling = _modules(folder)
+    mode, include_prompt = _pooling(inside(folder, pooling) / "config.json")
+    settings = _transformer_settings(inside(folder, transformer))
+    query, document = _prompts(folder / "config_sentence_transformers.json")
+    if not include_prompt and (query or document):
+        raise ModelError(f"{folder}: leaves its prompt out of the pooling, which is not supported here. {_WAY_OUT}")
+    return FolderSettings(
+        pooling=mode,
+        max_length=int(settings.get("max_seq_length") or 0),
+        query_prompt=query,
+        document_prompt=document,
+        lowercase=bool(settings.get("do_lower_case")),
+    )
+
+
+def _modules(folder: Path) -> tuple[str, str]:
+    """Paths of the Transformer and Pooling modules, once sure that nothing else shapes the embedding."""
+    entries = read_json_value(folder / "modules.json")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ModelError(f"{folder / 'modules.json'}: expected a list of modules.")
+    kinds = [str(entry.get("type", "")).rsplit(".", 1)[-1] for entry in entries]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise ModelError(
+            f"{folder}: its modules are {', '.join(kinds) or 'none'}; "
+            f"expected Transformer, Pooling and at most Normalize. {_WAY_OUT}"
+        )
+    return str(entries[0].get("path", "")), str(entries[1].get("path", ""))
+
+
+def _pooling(path: Path) -> tuple[Mode, bool]:
+    config = read_json(path)
+    stated = config.get("pooling_mode")
+    if stated is None:
+        legacy = [mode for key, mode in _LEGACY_MODES.items() if config.get(key)]
+        stated = legacy or ["mean"]
+    modes = [stated] if isinstance(stated, str) else list(stated)
+    if len(modes) != 1 or modes[0] not in _MODES:
+        raise ModelError(
+            f"{path}: the pooling is {', '.join(map(str, modes))}; cls, mean or max is supported. {_WAY_OUT}"
+        )
+    return _MODES[modes[0]], bool(config.get("include_prompt", True))
+
+
+def _transformer_settings(folder: Path) -> dict[str, Any]:
+    """The Transformer module's own file; its name depends on the version and architecture that wrote it."""
+    paths = sorted(folder.glob("sentence_*_config.json"))
+    settings = read_json(paths[0]) if paths else {}
+    task = settings.get("transformer_task", "feature-extraction")
+    refused = [key for key in _REFUSED if _non_trivial(settings.get(key))]
+    if task != "feature-extraction" or refused:
+        what = f'the task "{task}"' if task != "feature-extraction" else ", ".join(refused)
+        raise ModelError(f"{paths[0]}: asks for {what}, which is not supported here. {_WAY_OUT}")
+    return settings
+
+
+def _non_trivial(value: Any) -> bool:
+    return value not in (None, {}, [], False)
+
+
+def _prompts(path: Path) -> tuple[str, str]:
+    """Prompts by role: `query`; `document`, else `passage` or `corpus`; else the default prompt for either."""
+    config = read_json(path) if path.is_file() else {}
+    prompts = config.get("prompts") or {}
+    if not isinstance(prompts, Mapping):
+        raise ModelError(f'{path}: "prompts" is no object; expected a prompt for each name.')
+    default = str(config.get("default_prompt_name") or "")
+    return _first(prompts, ("query", default)), _first(prompts, ("document", "passage", "corpus", default))
+
+
+def _first(prompts: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return next((str(prompts[name] or "") for name in names if name in prompts), "")

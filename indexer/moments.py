@@ -1,0 +1,94 @@
+"""Count, mean and scatter of embeddings, in float64, mergeable in any grouping.
+
+The merge is Chan, Golub and LeVeque's pairwise update (Algorithms for computing the sample variance, 1983).
+Everything is centred and in float64: an un-centred float32 covariance is not even positive definite once the
+mean is large against the spread.
+"""
+
+import io
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
+
+Rows = npt.NDArray[np.floating]
+BLOCK_ROWS = 4096  # fixed, so that the sums are made in the same order whatever the machine
+
+
+@dataclass(frozen=True)
+class Moments:
+    """First and second moments of rows: `count`, `mean` (d,), `scatter` (d, d) = sum of (x - mean)(x - mean)^T."""
+
+    count: int
+    mean: npt.NDArray[np.float64]
+    scatter: npt.NDArray[np.float64]
+
+    @classmethod
+    def zero(cls, dim: int) -> "Moments":
+        """Moments of no rows: the neutral element of `+`."""
+        return cls(0, np.zeros(dim), np.zeros((dim, dim)))
+
+    @classmethod
+    def of(cls, rows: Rows) -> "Moments":
+        """Moments of rows (n, d), in blocks of `BLOCK_ROWS`; a memory-mapped array is read block by block."""
+        blocks = [_of_block(rows[start : start + BLOCK_ROWS]) for start in range(0, len(rows), BLOCK_ROWS)]
+        return merge(blocks) if blocks else cls.zero(rows.shape[1])
+
+    def __add__(self, other: "Moments") -> "Moments":
+        count = self.count + other.count
+        if not self.count or not other.count:
+            return other if other.count else self
+        shift = other.mean - self.mean
+        mean = self.mean + shift * (other.count / count)
+        between = np.outer(shift, shift) * (self.count * other.count / count)
+        return Moments(count, mean, self.scatter + other.scatter + between)
+
+    @property
+    def covariance(self) -> npt.NDArray[np.float64]:
+        """Scatter / count, (d, d). The scale (1/N, 1/(N-1) or none, as in the paper's code) multiplies every
+        vector by one number, which the final normalisation takes out again."""
+        return self.scatter / max(self.count, 1)
+
+    def to_bytes(self) -> bytes:
+        """An .npz file with the arrays `count`, `mean`, `scatter`."""
+        file = io.BytesIO()
+        np.savez(file, count=np.int64(self.count), mean=self.mean, scatter=self.scatter)
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Moments":
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return cls(int(arrays["count"]), arrays["mean"], arrays["scatter"])
+
+
+def one_blas_thread() -> AbstractContextManager[object]:
+    """Within the block, matrix products give the same bits on any number of cores."""
+    limit: AbstractContextManager[object] = _threads().limit(limits=1, user_api="blas")
+    return limit
+
+
+def merge(moments: Sequence[Moments]) -> Moments:
+    """Sum in one fixed binary tree over the order given, so that the bits do not depend on who finished first."""
+    level = list(moments)
+    while len(level) > 1:
+        pairs = zip(level[::2], level[1::2], strict=False)
+        level = [a + b for a, b in pairs] + (level[-1:] if len(level) % 2 else [])
+    return level[0]
+
+
+@cache
+def _threads() -> ThreadpoolController:
+    return ThreadpoolController()  # made once: it looks through every loaded library
+
+
+def _of_block(rows: Rows) -> Moments:
+    block = np.asarray(rows, dtype=np.float64)
+    mean = block.mean(axis=0)
+    with one_blas_thread(), np.errstate(invalid="ignore"):  # rows that are not finite are the build gate's to refuse
+        centred = block - mean
+        scatter = centred.T @ centred
+    return Moments(len(block), mean, scatter)

@@ -1,0 +1,215 @@
+"""`build_index`: ingest -> encode -> fit -> index -> publish, each step leaving only whole files behind."""
+
+import importlib.metadata
+import platform
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from indexer import ann
+from indexer.config import BuildConfig, RunOptions
+from indexer.corpus import Corpus
+from indexer.corpus.document import Document
+from indexer.corpus.schema import describe, merge_schemas, parse
+from indexer.encoders import resolve_spec
+from indexer.errors import ConfigError, StoreError
+from indexer.pipeline.changes import require_same_recipe
+from indexer.pipeline.encode import EncodedPart, EncoderSource, encode_parts
+from indexer.pipeline.fit import Fitted, fit, query_sample_hash
+from indexer.pipeline.index import fill_index, judge, write_segment
+from indexer.pipeline.ingest import BuildContext, Ingested, ingest
+from indexer.pipeline.progress import Progress, Silent
+from indexer.pipeline.sweep import sweep_after, sweep_before
+from indexer.store import layout, parts
+from indexer.store.files import FileStamp, make_folder, stamp_file, write_bytes
+from indexer.store.lock import writer_lock
+from indexer.store.manifest import Manifest, PartEntry, SegmentEntry, generations, load_manifest, publish
+from indexer.store.verify import damaged_files
+from indexer.transforms import dump_transform
+
+_LIBRARIES = ("isotrope", "numpy", "pyarrow", "tokenizers", "torch", "transformers", "faiss-cpu", "faiss-gpu")
+
+
+@dataclass(frozen=True)
+class BuildReport:
+    """What a build did. Counts of work are of this run; documents, rows and quality of the index."""
+
+    index: Path
+    generation: int
+    up_to_date: bool
+    documents: int
+    rows: int
+    dim: int
+    parts_encoded: int = 0
+    parts_kept: int = 0  # complete already: from an interrupted run or an earlier generation
+    rows_encoded: int = 0
+    rows_reused: int = 0  # embeddings found by their text in an earlier generation
+    tokens: int = 0
+    truncated: int = 0  # documents cut at the encoder's max_length
+    retries: int = 0  # batches halved after running out of memory
+    notes: tuple[str, ...] = ()
+    quality: dict[str, Any] = field(default_factory=dict)
+
+
+def build_index(
+    corpus: Iterable[Document],
+    index: str | Path,
+    config: BuildConfig | None = None,
+    options: RunOptions | None = None,
+    progress: Progress | None = None,
+) -> BuildReport:
+    """Build an index directory, or continue an interrupted build of it, or find it up to date.
+
+    Raises CorpusError for bad rows, ExistsError when a complete index of another recipe or corpus is in the way
+    (unless `options.overwrite`), QualityError when a gate fails, LockedError, StoreError, ModelError and
+    MachineError as their names say. Whatever was complete before an error or a kill is kept for the next run.
+    """
+    config, options, progress = config or BuildConfig(), options or RunOptions(), progress or Silent()
+    index = Path(index)
+    if isinstance(corpus, Corpus) and corpus.config != config.corpus:
+        raise ConfigError(
+            "the corpus is read by other column rules than the recipe's; pass read_corpus(..., config=recipe.corpus)."
+        )
+    ann.require_faiss()
+    query_sample_hash(config.whitening)  # a missing file shows now and not after hours of encoding
+    spec = resolve_spec(config.encoder)
+    _require_index_folder(index)
+    make_folder(index)
+    with writer_lock(index):
+        published = load_manifest(index) if generations(index) else None
+        build = BuildContext(index, config, spec, published, options.overwrite)
+        if published and not options.overwrite:
+            require_same_recipe(build, published)
+        sweep_before(index, spec.fingerprint)
+        ingested = ingest(corpus, build, progress)
+        if published and _same(ingested, published) and _nothing_to_do(build, published):
+            return BuildReport(
+                index,
+                published.generation,
+                True,
+                published.documents,
+                published.rows,
+                published.transform["dim"],
+            )
+        report = _produce(build, ingested, options, progress)
+        sweep_after(index)
+        return report
+
+
+def _produce(build: BuildContext, ingested: Ingested, options: RunOptions, progress: Progress) -> BuildReport:
+    source = EncoderSource(build.config, options, build.spec.folder)
+    encoded = encode_parts(ingested.slots, build, source, options, progress)
+    records = [slot.record or encoded[slot.name].record for slot in ingested.slots]
+    fitted = fit(build.index, ingested, source, progress)
+    filled = fill_index(fitted, records, build.config, progress)
+    quality = judge(filled, fitted, records, build.config, progress)
+    manifest = _manifest(build, ingested, records, fitted, filled, quality)
+    publish(build.index, manifest)
+    return _report(build, manifest, encoded, fitted)
+
+
+def _manifest(
+    build: BuildContext,
+    ingested: Ingested,
+    records: list[parts.PartRecord],
+    fitted: Fitted,
+    filled: Any,
+    quality: dict[str, Any],
+) -> Manifest:
+    """Write the transform and the segment, and put together the manifest that names every file."""
+    generation = (generations(build.index) or [0])[-1] + 1
+    transform, segment = layout.transform_name(generation), layout.segment_name(generation, 0)
+    for name in (transform, segment):
+        make_folder((build.index / name).parent)
+    files = _part_files(build.index, ingested, records)
+    files[transform] = write_bytes(build.index / transform, dump_transform(fitted.transform))
+    files[segment] = write_segment(build.index / segment, filled)
+    rows = sum(record.rows for record in records)
+    return Manifest(
+        generation=generation,
+        config=build.config.to_dict(),
+        encoder={
+            "model": build.spec.model,
+            "folder": build.spec.folder,
+            "dim": records[0].dim,
+            "identity": build.spec.identity,
+        },
+        fingerprint=build.spec.fingerprint,
+        transform={"file": transform, "kind": fitted.transform.kind, "query_texts": fitted.query_texts}
+        | fitted.transform.settings(),
+        parts=tuple(
+            PartEntry(slot.name, slot.documents, record.rows, slot.document_key, slot.embedding_key)
+            for slot, record in zip(ingested.slots, records, strict=True)
+        ),
+        segments=(SegmentEntry(segment, 0, rows, ann.factory_of(build.config.index.type)),),
+        files=files,
+        schema=describe(merge_schemas([parse(record.schema) for record in records])),
+        documents=sum(record.documents for record in records),
+        rows=rows,
+        quality=quality,
+        versions=_versions(),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _part_files(index: Path, ingested: Ingested, records: list[parts.PartRecord]) -> dict[str, FileStamp]:
+    files: dict[str, FileStamp] = {}
+    for slot, record in zip(ingested.slots, records, strict=True):
+        files |= {f"{slot.name}/{name}": stamp for name, stamp in record.files.items()}
+        files[f"{slot.name}/{layout.PART}"] = stamp_file(index / slot.name / layout.PART)
+    return files
+
+
+def _report(build: BuildContext, manifest: Manifest, encoded: dict[str, EncodedPart], fitted: Fitted) -> BuildReport:
+    reused = sum(part.reused for part in encoded.values())
+    return BuildReport(
+        index=build.index,
+        generation=manifest.generation,
+        up_to_date=False,
+        documents=manifest.documents,
+        rows=manifest.rows,
+        dim=manifest.transform["dim"],
+        parts_encoded=len(encoded),
+        parts_kept=len(manifest.parts) - len(encoded),
+        rows_encoded=sum(part.record.rows for part in encoded.values()) - reused,
+        rows_reused=reused,
+        tokens=manifest.quality["tokens"],
+        truncated=manifest.quality["truncated"],
+        retries=sum(part.retries for part in encoded.values()),
+        notes=tuple(note for note in (manifest.transform["note"],) if note),
+        quality=manifest.quality,
+    )
+
+
+def _same(ingested: Ingested, published: Manifest) -> bool:
+    return [slot.name for slot in ingested.slots] == [part.name for part in published.parts]
+
+
+def _nothing_to_do(build: BuildContext, published: Manifest) -> bool:
+    """With `overwrite`, only an index of the same recipe whose every byte is right needs no new generation."""
+    if not build.overwrite:
+        return True
+    same_recipe = published.config == build.config.to_dict() and published.fingerprint == build.fingerprint
+    same_queries = published.transform["query_texts"].get("sha256", "") == query_sample_hash(build.config.whitening)
+    return same_recipe and same_queries and not damaged_files(build.index, published)
+
+
+def _require_index_folder(index: Path) -> None:
+    if index.exists() and not index.is_dir():
+        raise StoreError(f"{index}: is a file; expected a folder for the index, or a path where nothing is yet.")
+    if index.is_dir() and any(index.iterdir()) and not (index / layout.LOCK).exists():
+        raise StoreError(
+            f"{index}: holds other files and no index; nothing was changed. Give an empty or a new folder."
+        )
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,45 @@
+"""Whether a published index was built by the recipe at hand, and in words where it was not."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from indexer.encoders import EncoderSpec
+from indexer.encoders.identity import mismatch
+from indexer.errors import ExistsError
+from indexer.pipeline.fit import query_sample_hash
+from indexer.pipeline.ingest import BuildContext
+from indexer.store.manifest import Manifest
+
+
+def require_same_recipe(build: BuildContext, published: Manifest) -> None:
+    """Raises ExistsError naming every difference and the ways out."""
+    differences = list(_differences(build, published))
+    if differences:
+        raise ExistsError(
+            f"{build.index}: holds a complete index of another recipe: {'; '.join(differences)}. "
+            "Pass --overwrite to publish this one as its next generation, or build at another path."
+        )
+
+
+def _differences(build: BuildContext, published: Manifest) -> Iterator[str]:
+    wanted = build.config.to_dict()
+    for section, settings in wanted.items():
+        if section == "encoder":
+            continue  # compared by fingerprint: the same model under another name is the same encoder
+        for key, value in settings.items():
+            found = published.config[section].get(key)
+            if found != value:
+                yield f"{section}.{key} is {_shown(found)} there and {_shown(value)} here"
+    if published.fingerprint != build.fingerprint:
+        yield _encoder_difference(published, build.spec)
+    elif published.transform["query_texts"].get("sha256", "") != query_sample_hash(build.config.whitening):
+        yield "the queries in whitening.query_sample have changed"
+
+
+def _encoder_difference(published: Manifest, spec: EncoderSpec) -> str:
+    return mismatch(published.encoder["identity"], spec)
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

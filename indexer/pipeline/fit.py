@@ -1,0 +1,147 @@
+"""The third step: fit the transform on a sample, and estimate where queries lie.
+
+The sample is the documents with the smallest hash of their id, so it is the same for any order of the corpus
+and any number of workers.
+"""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.config import BuildConfig, WhiteningConfig
+from indexer.corpus.document import Document
+from indexer.errors import ConfigError
+from indexer.moments import Moments, merge
+from indexer.pipeline.encode import EncoderSource
+from indexer.pipeline.ingest import Ingested
+from indexer.pipeline.progress import Progress
+from indexer.store import parts
+from indexer.store.documents import read_documents
+from indexer.transforms import Transform, Whitening, fit_whitening
+
+QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already steady
+_SENTENCE_WORDS, _WINDOW_WORDS = 24, 12
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The rows the fit sees, ascending, and the embeddings of one part's share of them at a time."""
+
+    rows: npt.NDArray[np.int64]
+    folders: list[Path]
+    firsts: list[int]  # first row of each part, and the number of rows at the end
+
+    @property
+    def everything(self) -> bool:
+        return len(self.rows) == self.firsts[-1]
+
+    def rows_of(self, part: int) -> npt.NDArray[np.int64]:
+        """Sampled rows of a part, counted within it."""
+        low, high = np.searchsorted(self.rows, [self.firsts[part], self.firsts[part + 1]])
+        return self.rows[low:high] - self.firsts[part]
+
+    def embeddings(self, part: int) -> npt.NDArray[np.floating]:
+        """Embeddings of the sampled rows of a part, (n, d)."""
+        taken: npt.NDArray[np.floating] = parts.open_embeddings(self.folders[part])[self.rows_of(part)]
+        return taken
+
+    def moments(self) -> Moments:
+        """Moments of the sample, merged in one fixed tree over the parts."""
+        if self.everything:
+            return merge([parts.load_moments(folder) for folder in self.folders])
+        return merge([Moments.of(self.embeddings(part)) for part in range(len(self.folders))])
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The transform, the sample it was fitted on, and where its query mean comes from (JSON types)."""
+
+    transform: Transform
+    sample: Sample
+    query_texts: dict[str, Any]
+
+
+def draw_sample(index: Path, ingested: Ingested, size: int | str) -> Sample:
+    """The `size` documents with the smallest id hash, or all."""
+    count = ingested.documents if size == "all" else min(int(size), ingested.documents)
+    rows = np.sort(np.argsort(ingested.id_hashes, kind="stable")[:count])
+    firsts = np.cumsum([0, *(slot.documents for slot in ingested.slots)]).tolist()
+    return Sample(rows, [index / slot.name for slot in ingested.slots], firsts)
+
+
+def fit(index: Path, ingested: Ingested, source: EncoderSource, progress: Progress) -> Fitted:
+    """Fit the recipe's transform. Encodes query-like texts where queries get a mean of their own."""
+    config = source.config
+    progress.phase("fitting", None)
+    sample = draw_sample(index, ingested, config.whitening.sample)
+    transform = fit_whitening(sample.moments(), config.whitening)
+    if not isinstance(transform, Whitening) or config.whitening.centre != "role":
+        return Fitted(transform, sample, {"source": "none", "texts": 0})
+    texts, origin = _query_texts(index, sample, ingested, config)
+    progress.phase("encoding query-like texts", len(texts))
+    embeddings = source.get().encode(texts, "query")
+    progress.advance(len(texts))
+    return Fitted(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
+
+
+def query_sample_hash(config: WhiteningConfig) -> str:
+    """sha256 of the user's query file; empty when the recipe names none."""
+    if not config.query_sample:
+        return ""
+    try:
+        return hashlib.sha256(Path(config.query_sample).read_bytes()).hexdigest()
+    except OSError as error:
+        raise ConfigError(f"whitening.query_sample: {config.query_sample} cannot be read: {error.strerror}.") from error
+
+
+def query_like(document: Document) -> str:
+    """A text such as a user might type: the title, else a short first sentence, else the first words."""
+    if document.title and document.title.strip():
+        return document.title.strip()
+    words = _SENTENCE_END.split(document.text.strip(), maxsplit=1)[0].split()
+    return " ".join(words if len(words) <= _SENTENCE_WORDS else words[:_WINDOW_WORDS])
+
+
+def _query_texts(
+    index: Path, sample: Sample, ingested: Ingested, config: BuildConfig
+) -> tuple[list[str], dict[str, Any]]:
+    if config.whitening.query_sample:
+        texts = _read_queries(Path(config.whitening.query_sample))
+        digest = query_sample_hash(config.whitening)
+        return texts, {"source": "file", "texts": len(texts), "sha256": digest}
+    chosen = draw_sample(index, ingested, min(QUERY_TEXTS, len(sample.rows)))
+    texts = [query_like(document) for document in _documents(sample.folders, chosen)]
+    texts = [text for text in texts if text]
+    if not texts:
+        raise ConfigError(
+            "no query-like text could be drawn from the corpus (no titles, no sentences). Name a file of queries "
+            'with --set whitening.query_sample=FILE, or --set whitening.centre="common".'
+        )
+    return texts, {"source": "corpus", "texts": len(texts)}
+
+
+def _documents(folders: Sequence[Path], chosen: Sample) -> list[Document]:
+    found = []
+    for part, folder in enumerate(folders):
+        wanted = set(chosen.rows_of(part).tolist())
+        if wanted:
+            found += [document for row, document in enumerate(read_documents(folder)) if row in wanted]
+    return found
+
+
+def _read_queries(path: Path) -> list[str]:
+    try:
+        texts = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"whitening.query_sample: {path} cannot be read as UTF-8 text: {error}.") from error
+    texts = [text for text in texts if text]
+    if not texts:
+        raise ConfigError(f"whitening.query_sample: {path} holds no queries; expected one a line.")
+    return texts

@@ -1,0 +1,108 @@
+"""The fourth step: transform every embedding, fill the FAISS index, judge the result."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer import ann, quality
+from indexer.config import BuildConfig
+from indexer.moments import Moments
+from indexer.pipeline.fit import Fitted
+from indexer.pipeline.progress import Progress
+from indexer.store import parts
+from indexer.store.files import FileStamp, write_file
+from indexer.transforms import Whitening
+
+TRAINING_ROWS = 262_144  # more than any common factory string looks at
+_SELF_HITS = 1000
+
+
+def fill_index(fitted: Fitted, records: list[parts.PartRecord], config: BuildConfig, progress: Progress) -> Any:
+    """A FAISS index of every row. Raises QualityError for a document whose vector is zero."""
+    factory = ann.factory_of(config.index.type)
+    index = ann.make_index(factory, fitted.transform.dim)
+    if not index.is_trained:
+        ann.train_index(index, _sample_vectors(fitted, TRAINING_ROWS)[0])
+    progress.phase("indexing", sum(record.rows for record in records))
+    zero = 0
+    for folder in fitted.sample.folders:
+        vectors = fitted.transform.transform(parts.open_embeddings(folder), "document")
+        zero += int(np.count_nonzero(~vectors.any(axis=1)))
+        ann.add_vectors(index, vectors)
+        progress.advance(len(vectors))
+    quality.require([quality.Gate("zero_vectors", zero, 0, meaning="documents that equal the mean exactly")])
+    return index
+
+
+def judge(
+    index: Any, fitted: Fitted, records: list[parts.PartRecord], config: BuildConfig, progress: Progress
+) -> dict[str, Any]:
+    """All gates and figures of a build, for the manifest. Raises QualityError if one fails."""
+    progress.phase("checking", None)
+    rows = sum(record.rows for record in records)
+    documents = sum(record.documents for record in records)
+    exact = ann.is_exact(ann.factory_of(config.index.type))
+    sample, sample_rows = _sample_vectors(fitted, _SELF_HITS)
+    gates = [
+        quality.Gate("missing_rows", abs(rows - index.ntotal) + abs(rows - documents), 0, meaning="rows that are lost"),
+        quality.Gate(
+            "self_hit",
+            quality.self_hits(ann.search_index(index, sample, 1), sample, sample_rows) / len(sample_rows),
+            1.0 if exact else config.index.recall,
+            at_least=True,
+            meaning="share of documents found by their own vector; choose a finer index.type or a lower index.recall",
+        ),
+    ]
+    figures: dict[str, Any] = {"sample": len(fitted.sample.rows)}
+    if isinstance(fitted.transform, Whitening):
+        deviation = quality.covariance_deviation(fitted.transform, config.whitening, _sample_embeddings(fitted))
+        gates.append(
+            quality.Gate("covariance", deviation, quality.COVARIANCE_LIMIT, meaning="in-sample whitened covariance")
+        )
+        figures["held_out"] = _held_out(fitted, fitted.transform.dim)
+    tokens, cut = sum(record.tokens for record in records), sum(record.truncated for record in records)
+    figures |= {"not_finite": {"value": 0, "limit": 0, "passed": True}, "tokens": tokens, "truncated": cut}
+    return figures | quality.require(gates)
+
+
+def write_segment(path: Path, index: Any) -> FileStamp:
+    """Store the index through our own writer: FAISS neither hashes nor syncs, and can miss a full disk."""
+    with write_file(path) as file:
+        ann.save_index(index, file)  # type: ignore[arg-type]
+    return file.stamp
+
+
+def _sample_embeddings(fitted: Fitted) -> Any:
+    return (fitted.sample.embeddings(part) for part in range(len(fitted.sample.folders)))
+
+
+def _sample_vectors(fitted: Fitted, most: int) -> tuple[npt.NDArray[np.float32], list[int]]:
+    """Vectors of at most `most` sampled rows, spread evenly over the sample, and their row numbers."""
+    rows = fitted.sample.rows
+    chosen = set(rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)].tolist())
+    vectors, numbers = [], []
+    for part, first in enumerate(fitted.sample.firsts[:-1]):
+        within = fitted.sample.rows_of(part)
+        keep = np.array([row + first in chosen for row in within.tolist()], bool)
+        if keep.any():
+            vectors.append(fitted.transform.transform(fitted.sample.embeddings(part)[keep], "document"))
+            numbers += (within[keep] + first).tolist()
+    return np.concatenate(vectors), numbers
+
+
+def _held_out(fitted: Fitted, dim: int) -> dict[str, Any] | None:
+    """Held-out figures: rows outside the sample if there are any, else one half of the sample against the other."""
+    sample = fitted.sample
+    seen, unseen = Moments.zero(len(fitted.transform.mean)), Moments.zero(len(fitted.transform.mean))  # type: ignore[attr-defined]
+    for part, folder in enumerate(sample.folders):
+        embeddings, inside = parts.open_embeddings(folder), sample.rows_of(part)
+        if sample.everything:
+            seen, unseen = seen + Moments.of(embeddings[0::2]), unseen + Moments.of(embeddings[1::2])
+        else:
+            outside = np.setdiff1d(np.arange(len(embeddings)), inside)[: len(inside)]
+            seen, unseen = seen + Moments.of(embeddings[inside]), unseen + Moments.of(embeddings[outside])
+    if seen.count < 2 or unseen.count < 2 or not seen.scatter.any():
+        return None
+    return quality.held_out_deviation(seen, unseen, dim)

@@ -1,0 +1,46 @@
+"""Clearing away what interrupted builds left behind. Nothing that a manifest names is ever touched."""
+
+from pathlib import Path
+
+from indexer.errors import StoreError
+from indexer.store import layout, parts
+from indexer.store.files import remove_file, remove_folder
+from indexer.store.manifest import generations, load_generation
+
+_FOLDERS = (layout.MANIFESTS, layout.TRANSFORMS, layout.SEGMENTS)
+
+
+def sweep_before(index: Path, fingerprint: str) -> None:
+    """Remove temporary files and unfinished parts; before the first publication also parts of another encoder."""
+    for folder in [index / name for name in _FOLDERS]:
+        _remove_temporary(folder)
+    fresh = not generations(index)
+    for number in layout.part_numbers(index):
+        folder = index / layout.part_name(number)
+        record = parts.read_record(folder)
+        unfinished = not (folder / layout.PART).exists()
+        if unfinished or (fresh and (record is None or record.fingerprint != fingerprint)):
+            remove_folder(folder)
+        else:
+            _remove_temporary(folder)
+
+
+def sweep_after(index: Path) -> None:
+    """Remove parts, transforms and segments that no manifest names."""
+    try:
+        named = {name for number in generations(index) for name in load_generation(index, number).files}
+    except StoreError:
+        return  # an older manifest cannot be read: what it names must stay
+    for number in layout.part_numbers(index):
+        name = layout.part_name(number)
+        if f"{name}/{layout.PART}" not in named:
+            remove_folder(index / name)
+    for folder in (layout.TRANSFORMS, layout.SEGMENTS):
+        for path in sorted((index / folder).glob("*")):
+            if f"{folder}/{path.name}" not in named:
+                remove_file(path)
+
+
+def _remove_temporary(folder: Path) -> None:
+    for path in sorted(folder.glob(f"*{layout.TEMPORARY}")):
+        remove_file(path)

@@ -1,0 +1,137 @@
+"""Reading files of a published index, never trusting a byte before its hash is checked."""
+
+import hashlib
+import os
+from pathlib import Path
+
+from indexer.errors import CorruptIndexError, StoreError
+from indexer.store.files import BLOCK, FileStamp, digest_block
+
+
+class CheckedFile:
+    """A seekable read-only binary file; every MiB is compared with its digest the first time it is touched.
+
+    A file of one block or less is compared with its sha256 at once. Raises CorruptIndexError naming the file.
+    """
+
+    def __init__(self, path: Path, stamp: FileStamp) -> None:
+        self._path, self._stamp = path, stamp
+        self._position = 0
+        self._checked: set[int] = set()
+        self._descriptor: int | None = None
+        check_size(path, stamp)
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        if not stamp.blocks:
+            if hashlib.sha256(self._pread(stamp.bytes, 0)).hexdigest() != stamp.sha256:
+                raise changed(path)
+            self._checked.add(0)
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._stamp.bytes if size is None or size < 0 else min(self._position + size, self._stamp.bytes)
+        if end <= self._position:
+            return b""
+        for block in range(self._position // BLOCK, (end - 1) // BLOCK + 1):
+            self._check(block)
+        data = self._pread(end - self._position, self._position)
+        self._position = end
+        return data
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        base = (0, self._position, self._stamp.bytes)[whence]
+        self._position = max(0, base + offset)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def size(self) -> int:
+        return self._stamp.bytes
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        """Nothing to flush; libraries call it."""
+
+    @property
+    def closed(self) -> bool:
+        return self._descriptor is None
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __del__(self) -> None:
+        self.close()  # an engine that is dropped and not closed lets go of its files too
+
+    def __enter__(self) -> "CheckedFile":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _check(self, block: int) -> None:
+        if block in self._checked:
+            return
+        if digest_block(self._pread(BLOCK, block * BLOCK)) != self._stamp.block_digest(block):
+            raise changed(self._path)
+        self._checked.add(block)
+
+    def _pread(self, size: int, position: int) -> bytes:
+        """Up to `size` bytes at `position`, fewer only at the end of the file."""
+        if self._descriptor is None:
+            raise ValueError(f"{self._path}: read after close")
+        pieces = []
+        try:
+            while size and (piece := os.pread(self._descriptor, size, position)):
+                pieces.append(piece)
+                size, position = size - len(piece), position + len(piece)
+        except OSError as error:
+            raise _unreadable(self._path, error) from error
+        return b"".join(pieces)
+
+
+def read_checked(path: Path, stamp: FileStamp) -> bytes:
+    """The whole file, its size and sha256 checked."""
+    check_size(path, stamp)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if hashlib.sha256(data).hexdigest() != stamp.sha256:
+        raise changed(path)
+    return data
+
+
+def changed(path: Path) -> CorruptIndexError:
+    """The error for a file whose bytes are not those that were published."""
+    return CorruptIndexError(
+        f"{path}: its bytes are not those that were published (checksum mismatch). "
+        "Restore the file from a copy, or build the index again."
+    )
+
+
+def check_size(path: Path, stamp: FileStamp) -> None:
+    """Compare a file's presence and size with the manifest."""
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        raise CorruptIndexError(f"{path}: the index names this file, but it is not there.") from None
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if size != stamp.bytes:
+        raise CorruptIndexError(f"{path}: {size:,} bytes, the index says {stamp.bytes:,}. Restore it or build again.")
+
+
+def _unreadable(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"{path}: cannot be read: {error.strerror or error}.")

@@ -1,0 +1,127 @@
+"""Documents in Parquet: written a part at a time, read back a few rows or a whole part at a time."""
+
+import bisect
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from indexer.corpus.document import Document
+from indexer.corpus.schema import canonical, part_schema
+from indexer.errors import CorruptIndexError
+from indexer.store import layout
+from indexer.store.checked import CheckedFile
+from indexer.store.files import FileStamp, write_file
+from indexer.store.manifest import Manifest
+
+ROW_GROUP = 256  # rows; small, so that fetching one hit's text reads little
+_STORED = [
+    pa.field("id", pa.string(), nullable=False),
+    pa.field("title", pa.string()),
+    pa.field("text", pa.string(), nullable=False),
+]
+
+
+def parquet_options() -> dict[str, Any]:
+    """How every Parquet file of an index is written. pyarrow writes no page checksums unless asked."""
+    return {"compression": "zstd", "write_page_checksum": True, "row_group_size": ROW_GROUP}
+
+
+def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileStamp, pa.Schema]:
+    """Write a part's `documents.parquet`; returns its stamp and the schema of its metadata."""
+    metadata = part_schema(document.metadata for document in documents)
+    columns: list[Any] = [
+        [document.id for document in documents],
+        [document.title for document in documents],
+        [document.text for document in documents],
+        *([document.metadata.get(name) for document in documents] for name in metadata.names),
+    ]
+    schema = pa.schema([*_STORED, *metadata])
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    with write_file(folder / layout.DOCUMENTS) as file:
+        pq.write_table(pa.table(arrays, schema=schema), pa.PythonFile(file, mode="w"), **parquet_options())
+    return file.stamp, metadata
+
+
+def read_documents(folder: Path) -> Iterator[Document]:
+    """All documents of a part, in order, a row group at a time."""
+    with pq.ParquetFile(folder / layout.DOCUMENTS, page_checksum_verification=True) as file:
+        for batch in file.iter_batches(batch_size=ROW_GROUP):
+            yield from (_document(row, None) for row in batch.to_pylist())
+
+
+class DocumentReader:
+    """Documents of a published index by row number; every byte is checked before it is used.
+
+    Open files and footers are kept, so that a second look-up in the same part is cheap. Not thread-safe.
+    """
+
+    def __init__(self, index: Path, manifest: Manifest, schema: pa.Schema) -> None:
+        self._index, self._manifest, self._schema = index, manifest, schema
+        self._ends = list(accumulate(part.rows for part in manifest.parts))
+        self._files: dict[int, pq.ParquetFile] = {}
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def fetch(self, rows: Iterable[int]) -> list[Document]:
+        """The documents of the given rows, in the order given."""
+        return [self._fetch(row) for row in rows]
+
+    def ids(self, rows: Iterable[int]) -> list[str]:
+        """Just the ids of the given rows, in the order given."""
+        return [self._row(row, ["id"])["id"] for row in rows]
+
+    def all_ids(self) -> Iterator[str]:
+        """Every id, in row order."""
+        for part in range(len(self._manifest.parts)):
+            yield from self._open(part).read(columns=["id"]).column("id").to_pylist()
+
+    def _fetch(self, row: int) -> Document:
+        return _document(self._row(row, None), self._schema)
+
+    def _row(self, row: int, columns: list[str] | None) -> dict[str, Any]:
+        part = bisect.bisect_right(self._ends, row)
+        offset = row - (self._ends[part - 1] if part else 0)
+        file = self._open(part)
+        table = file.read_row_group(offset // ROW_GROUP, columns=columns)
+        values: dict[str, Any] = table.slice(offset % ROW_GROUP, 1).to_pylist()[0]
+        return values
+
+    def _open(self, part: int) -> pq.ParquetFile:
+        if part not in self._files:
+            name = f"{self._manifest.parts[part].name}/{layout.DOCUMENTS}"
+            path = self._index / name
+            source = pa.PythonFile(CheckedFile(path, self._manifest.files[name]), mode="r")
+            file = pq.ParquetFile(source, page_checksum_verification=True)
+            if file.metadata.num_rows != self._manifest.parts[part].documents:
+                raise CorruptIndexError(
+                    f"{path}: {file.metadata.num_rows:,} rows, the manifest says "
+                    f"{self._manifest.parts[part].documents:,}. Build the index again."
+                )
+            self._files[part] = file
+        return self._files[part]
+
+
+def _document(row: dict[str, Any], schema: pa.Schema | None) -> Document:
+    identity, title, text = row.pop("id"), row.pop("title"), row.pop("text")
+    if schema is not None:
+        row = {name: _promoted(value, schema.field(name).type) for name, value in row.items()}
+    return Document(identity, text, title, canonical(row))
+
+
+def _promoted(value: Any, kind: pa.DataType) -> Any:
+    """A part may hold whole numbers in a column that is float elsewhere in the corpus."""
+    if isinstance(value, int) and pa.types.is_floating(kind):
+        return float(value)
+    if isinstance(value, dict):
+        return {name: _promoted(item, kind.field(name).type) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_promoted(item, kind.value_type) for item in value]
+    return value

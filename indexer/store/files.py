@@ -1,0 +1,224 @@
+"""The only module that changes the file system: durable, hashed, all-or-nothing writes.
+
+A file is written beside its place, synced, read back and compared, then renamed; its folder is synced. So a
+name either is not there or holds every byte that was meant, also after a power cut. Only one writer is at work
+at a time (see `lock`), and readers never look at names that no manifest gives.
+"""
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from indexer.errors import CorruptIndexError, StoreError
+from indexer.store.layout import TEMPORARY
+
+BLOCK = 1 << 20  # bytes a block digest covers
+_DIGEST = 8  # bytes of each block digest
+
+
+@dataclass(frozen=True)
+class FileStamp:
+    """What a file must be: its size, its sha256 and, above one block, a digest for each MiB (hex, concatenated)."""
+
+    bytes: int
+    sha256: str
+    blocks: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        plain: dict[str, Any] = {"bytes": self.bytes, "sha256": self.sha256}
+        return plain | ({"blocks": self.blocks} if self.blocks else {})
+
+    def block_digest(self, number: int) -> str:
+        """Hex digest of block `number`, which covers bytes [number, number + 1) * BLOCK."""
+        return self.blocks[number * 2 * _DIGEST : (number + 1) * 2 * _DIGEST]
+
+
+def digest_block(data: bytes | memoryview) -> str:
+    """The digest of one block, as `FileStamp.blocks` holds it."""
+    return hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()
+
+
+class Stamper:
+    """Makes a `FileStamp` of bytes that stream by."""
+
+    def __init__(self) -> None:
+        self._sha = hashlib.sha256()
+        self._size = 0
+        self._blocks: list[str] = []
+        self._block = hashlib.blake2b(digest_size=_DIGEST)
+
+    def update(self, data: bytes | memoryview) -> None:
+        view = memoryview(data).cast("B")
+        self._sha.update(view)
+        while len(view):
+            room = BLOCK - self._size % BLOCK
+            piece, view = view[:room], view[room:]
+            self._block.update(piece)
+            self._size += len(piece)
+            if self._size % BLOCK == 0:
+                self._blocks.append(self._block.hexdigest())
+                self._block = hashlib.blake2b(digest_size=_DIGEST)
+
+    def stamp(self) -> FileStamp:
+        tail = [self._block.hexdigest()] if self._size % BLOCK else []
+        blocks = self._blocks + tail
+        return FileStamp(self._size, self._sha.hexdigest(), "".join(blocks) if len(blocks) > 1 else "")
+
+
+class DurableFile:
+    """A binary file being written; readable under its name only once `write_file` has ended well."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._stamper = Stamper()
+        self.stamp = FileStamp(0, "")  # what was written; set at the end
+
+    closed = False
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        rest = view
+        while len(rest):
+            rest = rest[os.write(self._descriptor, rest) :]
+        self._stamper.update(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """Nothing is buffered here; libraries call it."""
+
+    def writable(self) -> bool:
+        return True
+
+    def finish(self) -> None:
+        os.fsync(self._descriptor)
+        self.stamp = self._stamper.stamp()
+
+
+@contextmanager
+def write_file(path: Path) -> Iterator[DurableFile]:
+    """Write `path` durably and all at once, replacing what was there. After the block, `.stamp` holds its hashes.
+
+    Raises StoreError naming the path when the disk is full or fails; nothing is then left under the name.
+    """
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            file = DurableFile(descriptor)
+            yield file
+            file.finish()
+        finally:
+            os.close(descriptor)
+        _read_back(temporary, file.stamp)
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        _discard(temporary)
+        raise _store_error(path, error) from error
+    except BaseException:
+        _discard(temporary)
+        raise
+
+
+def write_bytes(path: Path, data: bytes) -> FileStamp:
+    """`write_file` for data already in memory."""
+    with write_file(path) as file:
+        file.write(data)
+    return file.stamp
+
+
+def create_exclusive(path: Path, data: bytes) -> None:
+    """Create `path` with `data` in one step: it is not there, or it is whole. Raises StoreError if it exists."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
+    write_bytes(temporary, data)
+    try:
+        try:
+            os.link(temporary, path)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+                raise
+            # A file system without hard links: the writer's lock keeps others from creating it in between.
+            if path.exists():
+                raise FileExistsError(errno.EEXIST, "File exists", str(path)) from error
+            os.replace(temporary, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise _store_error(path, error) from error
+    finally:
+        _discard(temporary)
+
+
+def make_folder(path: Path) -> None:
+    """Create `path` and its missing parents, durably."""
+    if path.is_dir():
+        return
+    make_folder(path.parent)
+    try:
+        os.mkdir(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise _store_error(path, error) from error
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file that no manifest names."""
+    try:
+        os.unlink(path)
+    except OSError as error:
+        raise _store_error(path, error) from error
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder of files that no manifest names, `part.json` (its mark of completeness) first."""
+    for entry in sorted(path.iterdir(), key=lambda entry: (entry.suffix != ".json", entry.name)):
+        remove_file(entry)
+    try:
+        os.rmdir(path)
+    except OSError as error:
+        raise _store_error(path, error) from error
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames in `path` survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def stamp_file(path: Path) -> FileStamp:
+    """Read a whole file and hash it. Raises CorruptIndexError if it is not there."""
+    stamper = Stamper()
+    try:
+        with open(path, "rb") as file:
+            while data := file.read(8 * BLOCK):
+                stamper.update(data)
+    except FileNotFoundError:
+        raise CorruptIndexError(f"{path}: the index names this file, but it is not there.") from None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    return stamper.stamp()
+
+
+def _read_back(path: Path, expected: FileStamp) -> None:
+    if stamp_file(path) != expected:
+        raise OSError(errno.EIO, "what was read back differs from what was written")
+
+
+def _discard(path: Path) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return  # the next build sweeps temporary files
+
+
+def _store_error(path: Path, error: OSError) -> StoreError:
+    if error.errno == errno.ENOSPC:
+        return StoreError(f"{path}: the disk is full. Free some space and run the same command again to continue.")
+    return StoreError(f"{path}: cannot be written: {error.strerror or error}.")

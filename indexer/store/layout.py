@@ -1,0 +1,58 @@
+"""Names of files in an index directory, format 1. The README specifies what each file holds.
+
+manifests/00000007.json        created in one step, never changed; the highest number is the index
+parts/00000/documents.parquet  id, title, text, metadata columns
+parts/00000/windows.parquet    one line a vector: text hash, token count (and, with chunking, document, start, end)
+parts/00000/embeddings.npy     raw pooled embeddings
+parts/00000/moments.npz        their count, mean and scatter
+parts/00000/part.json          written last: this part is complete
+transforms/0007.safetensors    the fitted transform of generation 7
+segments/0007-00.faiss         vectors of a run of rows
+deleted/0007.npy               rows no longer live
+encoder/                       fitted encoder state
+lock                           held by the one writer
+"""
+
+import re
+from pathlib import Path
+
+FORMAT = 1
+LOCK = "lock"
+MANIFESTS = "manifests"
+PARTS = "parts"
+TRANSFORMS = "transforms"
+SEGMENTS = "segments"
+
+DOCUMENTS = "documents.parquet"
+WINDOWS = "windows.parquet"
+EMBEDDINGS = "embeddings.npy"
+MOMENTS = "moments.npz"
+PART = "part.json"
+
+TEMPORARY = ".tmp"  # suffix of files being written; never named by a manifest
+MANIFEST_NAME = re.compile(r"(\d{8})\.json")
+PART_NAME = re.compile(r"\d{5,}")
+
+
+def manifest_name(generation: int) -> str:
+    return f"{MANIFESTS}/{generation:08d}.json"
+
+
+def part_name(number: int) -> str:
+    return f"{PARTS}/{number:05d}"
+
+
+def transform_name(generation: int) -> str:
+    return f"{TRANSFORMS}/{generation:04d}.safetensors"
+
+
+def segment_name(generation: int, number: int) -> str:
+    return f"{SEGMENTS}/{generation:04d}-{number:02d}.faiss"
+
+
+def part_numbers(index: Path) -> list[int]:
+    """Numbers of the part folders present, complete or not, ascending."""
+    folder = index / PARTS
+    if not folder.is_dir():
+        return []
+    return sorted(int(entry.name) for entry in folder.iterdir() if PART_NAME.fullmatch(entry.name))

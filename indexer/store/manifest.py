@@ -1,0 +1,156 @@
+"""The manifest: one JSON file that is the index. Creating it is the commit point of every change."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from indexer.errors import CorruptIndexError, NotAnIndexError, StoreError
+from indexer.store import layout
+from indexer.store.files import FileStamp, create_exclusive, make_folder
+
+# What a reader must understand to answer rightly. A manifest that needs more is refused, so later versions can
+# add to format 1 without old ones answering wrongly.
+KNOWN_FEATURES: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class PartEntry:
+    """One part as the manifest lists it; rows follow on from those of the part before."""
+
+    name: str
+    documents: int
+    rows: int
+    document_key: str
+    embedding_key: str
+
+
+@dataclass(frozen=True)
+class SegmentEntry:
+    """One FAISS file: rows [first_row, first_row + rows) of the index."""
+
+    file: str
+    first_row: int
+    rows: int
+    factory: str
+    search_parameters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything a reader needs. `files` maps every file (path relative to the index) to its stamp."""
+
+    generation: int
+    config: dict[str, Any]
+    encoder: dict[str, Any]
+    fingerprint: str
+    transform: dict[str, Any]
+    parts: tuple[PartEntry, ...]
+    segments: tuple[SegmentEntry, ...]
+    files: dict[str, FileStamp]
+    schema: dict[str, Any]
+    documents: int
+    rows: int
+    quality: dict[str, Any]
+    versions: dict[str, str]
+    created: str
+    deleted: str | None = None
+    features: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain["format"] = layout.FORMAT
+        plain["parts"] = [vars(part) for part in self.parts]
+        plain["segments"] = [vars(segment) for segment in self.segments]
+        plain["files"] = {name: stamp.to_dict() for name, stamp in self.files.items()}
+        plain["features"] = list(self.features)
+        return plain
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> "Manifest":
+        values = {name: plain[name] for name in cls.__dataclass_fields__}
+        values["parts"] = tuple(PartEntry(**part) for part in plain["parts"])
+        values["segments"] = tuple(SegmentEntry(**segment) for segment in plain["segments"])
+        values["files"] = {name: FileStamp(**stamp) for name, stamp in plain["files"].items()}
+        values["features"] = tuple(plain["features"])
+        return cls(**values)
+
+
+def canonical_json(value: Any) -> bytes:
+    """Sorted keys, no spaces, UTF-8: the form that hashes are taken of."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def canonical_hash(value: Any) -> str:
+    """sha256, hex, of the canonical JSON."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def generations(index: Path) -> list[int]:
+    """Numbers of the manifests present, ascending; empty when there is no index."""
+    try:
+        names = [entry.name for entry in (index / layout.MANIFESTS).iterdir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    matches = (layout.MANIFEST_NAME.fullmatch(name) for name in names)
+    return sorted(int(match.group(1)) for match in matches if match)
+
+
+def load_manifest(index: Path) -> Manifest:
+    """The newest manifest. Raises NotAnIndexError, CorruptIndexError, or StoreError for a newer format."""
+    numbers = generations(index)
+    if not numbers:
+        raise NotAnIndexError(_nothing_here(index))
+    way_back = f", or delete it to go back to generation {numbers[-2]}" if len(numbers) > 1 else ", or build again"
+    return load_generation(index, numbers[-1], way_back)
+
+
+def load_generation(index: Path, number: int, way_out: str = "") -> Manifest:
+    """One manifest by its number; errors as in `load_manifest`."""
+    path = index / layout.manifest_name(number)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}.") from error
+    return _parse(data, path, way_out)
+
+
+def publish(index: Path, manifest: Manifest) -> None:
+    """Make `manifest` the index, in one step. Every file it names must already be durable."""
+    make_folder(index / layout.MANIFESTS)
+    create_exclusive(index / layout.manifest_name(manifest.generation), _render(manifest.to_dict()))
+
+
+def _render(plain: dict[str, Any]) -> bytes:
+    whole = plain | {"checksum": canonical_hash(plain)}
+    return json.dumps(whole, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def _parse(data: bytes, path: Path, way_out: str) -> Manifest:
+    try:
+        plain = json.loads(data)
+        version, _ = plain["format"], plain.pop("checksum")
+        if version > layout.FORMAT:
+            raise StoreError(
+                f"{path}: written in format {version}; this isotrope reads up to format {layout.FORMAT}. Upgrade it."
+            )
+        if _render(plain) != data:  # byte for byte, so that no flipped bit passes
+            raise ValueError("checksum mismatch")
+        manifest = Manifest.from_dict(plain)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptIndexError(f"{path}: damaged ({error}). Restore it from a copy{way_out}.") from error
+    if unknown := set(manifest.features) - KNOWN_FEATURES:
+        raise StoreError(
+            f"{path}: needs {', '.join(sorted(unknown))}, unknown to this version of isotrope. Upgrade it."
+        )
+    return manifest
+
+
+def _nothing_here(index: Path) -> str:
+    if not index.exists():
+        return f"{index}: no such index. Build one with: isotrope build SOURCE {index}"
+    if (index / layout.PARTS).is_dir():
+        return f"{index}: an unfinished build, not an index yet. Run the same build command again to continue it."
+    return f"{index}: not an index (it has no manifest). Build one with: isotrope build SOURCE INDEX"

@@ -1,0 +1,146 @@
+"""Parts: a fixed number of documents each, cut in corpus order, complete once their `part.json` is there."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from indexer.corpus.document import Document
+from indexer.moments import Moments
+from indexer.store import layout
+from indexer.store.documents import parquet_options
+from indexer.store.files import FileStamp, stamp_file, write_bytes, write_file
+from indexer.store.manifest import canonical_json
+
+TextHashes = npt.NDArray[np.uint64]
+"""128-bit hashes of the texts that were encoded, as (n, 2) unsigned 64-bit numbers."""
+
+_WINDOWS_SCHEMA = pa.schema(
+    [pa.field("text_hash", pa.binary(16), nullable=False), pa.field("tokens", pa.int32(), nullable=False)]
+)
+
+
+@dataclass(frozen=True)
+class PartRecord:
+    """What `part.json` says of a complete part. `files` maps plain file names to stamps."""
+
+    documents: int
+    rows: int
+    dim: int
+    document_key: str
+    embedding_key: str
+    fingerprint: str
+    tokens: int
+    truncated: int
+    not_finite: int
+    zero: int
+    schema: dict[str, Any]
+    files: dict[str, FileStamp]
+
+    def to_json(self) -> bytes:
+        plain = vars(self) | {"files": {name: stamp.to_dict() for name, stamp in self.files.items()}}
+        return json.dumps(plain, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def text_hashes(texts: Iterable[str]) -> TextHashes:
+    """One 128-bit hash a text, (n, 2)."""
+    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
+    return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
+
+
+def embedding_key(fingerprint: str, hashes: TextHashes) -> str:
+    """What a part's embeddings depend on: the encoder and the texts, in order."""
+    return hashlib.sha256(fingerprint.encode() + hashes.tobytes()).hexdigest()
+
+
+def document_key(embeddings: str, documents: Sequence[Document], rules: dict[str, Any]) -> str:
+    """What a part as a whole depends on: its embeddings, ids, titles, texts, metadata and the column rules."""
+    digest = hashlib.sha256(embeddings.encode() + canonical_json(rules))
+    for document in documents:
+        row = [document.id, document.title, document.text, document.metadata]
+        digest.update(json.dumps(row, sort_keys=True, separators=(",", ":"), default=_typed_text).encode())
+    return digest.hexdigest()
+
+
+def write_windows(folder: Path, hashes: TextHashes, lengths: npt.NDArray[np.int32]) -> FileStamp:
+    """One line a vector: the hash of the text it stands for and that text's tokens before truncation."""
+    texts = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(hashes), [None, pa.py_buffer(hashes.tobytes())])
+    table = pa.table([texts, pa.array(lengths, pa.int32())], schema=_WINDOWS_SCHEMA)
+    with write_file(folder / layout.WINDOWS) as file:
+        pq.write_table(table, pa.PythonFile(file, mode="w"), **parquet_options())
+    return file.stamp
+
+
+def write_embeddings(folder: Path, embeddings: npt.NDArray[np.floating]) -> FileStamp:
+    """Raw pooled embeddings (n, d) as .npy, float32 or float16."""
+    with write_file(folder / layout.EMBEDDINGS) as file:
+        np.lib.format.write_array(file, np.ascontiguousarray(embeddings), allow_pickle=False)
+    return file.stamp
+
+
+def write_moments(folder: Path, moments: Moments) -> FileStamp:
+    return write_bytes(folder / layout.MOMENTS, moments.to_bytes())
+
+
+def write_record(folder: Path, record: PartRecord) -> None:
+    """Declare the part complete."""
+    write_bytes(folder / layout.PART, record.to_json())
+
+
+def read_record(folder: Path) -> PartRecord | None:
+    """The record of a complete part; None when there is none or it is damaged."""
+    try:
+        plain = json.loads((folder / layout.PART).read_bytes())
+        files = {name: FileStamp(**stamp) for name, stamp in plain.pop("files").items()}
+        record = PartRecord(files=files, **plain)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return record
+
+
+def is_intact(folder: Path, record: PartRecord) -> bool:
+    """Whether every file of the part is there with the bytes its record names."""
+    return all(
+        (folder / name).is_file()
+        and (folder / name).stat().st_size == stamp.bytes
+        and stamp_file(folder / name) == stamp
+        for name, stamp in record.files.items()
+    )
+
+
+def read_text_hashes(folder: Path) -> TextHashes:
+    """The text hashes of a part, (n, 2), in row order."""
+    column = pq.read_table(folder / layout.WINDOWS, columns=["text_hash"]).column(0).combine_chunks()
+    return np.frombuffer(b"".join(column.to_pylist()), dtype=np.uint64).reshape(-1, 2)
+
+
+def read_lengths(folder: Path) -> npt.NDArray[np.int32]:
+    """Tokens of each text of a part before truncation, (n,), in row order."""
+    lengths: npt.NDArray[np.int32] = pq.read_table(folder / layout.WINDOWS, columns=["tokens"]).column(0).to_numpy()
+    return lengths
+
+
+def open_embeddings(folder: Path) -> npt.NDArray[np.floating]:
+    """Embeddings (n, d), memory-mapped."""
+    array: npt.NDArray[np.floating] = np.load(folder / layout.EMBEDDINGS, mmap_mode="r", allow_pickle=False)
+    return array
+
+
+def load_moments(folder: Path) -> Moments:
+    return Moments.from_bytes((folder / layout.MOMENTS).read_bytes())
+
+
+def _typed_text(value: object) -> list[str]:
+    if isinstance(value, bytes):
+        return ["bytes", value.hex()]
+    if isinstance(value, datetime | date | time):
+        return [type(value).__name__, value.isoformat()]
+    return [type(value).__name__, str(value)]

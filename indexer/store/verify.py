@@ -1,0 +1,42 @@
+"""Comparing every file of an index with its manifest."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from indexer.errors import CorruptIndexError
+from indexer.store.checked import changed, check_size
+from indexer.store.files import stamp_file
+from indexer.store.manifest import Manifest
+
+OPEN_HASH_BYTES = 256 << 20  # what opening an index hashes at once; larger ones are checked as they are read
+
+
+def check_sizes(index: Path, manifest: Manifest) -> None:
+    """Raises CorruptIndexError for the first file that is missing or of another size."""
+    for name, stamp in manifest.files.items():
+        check_size(index / name, stamp)
+
+
+def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:
+    """Hash the named files if they are small enough together. Raises CorruptIndexError for a changed one."""
+    if sum(manifest.files[name].bytes for name in names) > OPEN_HASH_BYTES:
+        return
+    for name in names:
+        if stamp_file(index / name).sha256 != manifest.files[name].sha256:
+            raise changed(index / name)
+
+
+def damaged_files(
+    index: Path, manifest: Manifest, on_file: Callable[[str], None] = lambda name: None
+) -> list[CorruptIndexError]:
+    """Hash every file the manifest names; one error for each that is not what it should be."""
+    errors = []
+    for name, stamp in sorted(manifest.files.items()):
+        try:
+            check_size(index / name, stamp)
+            if stamp_file(index / name) != stamp:
+                raise changed(index / name)
+        except CorruptIndexError as error:
+            errors.append(error)
+        on_file(name)
+    return errors

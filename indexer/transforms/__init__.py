@@ -1,0 +1,42 @@
+"""Fitted transforms and their file: safetensors arrays with the kind and settings as metadata."""
+
+import json
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from indexer.errors import CorruptIndexError
+from indexer.transforms.protocol import Transform as Transform
+from indexer.transforms.whitening import Normalisation as Normalisation
+from indexer.transforms.whitening import Whitening as Whitening
+from indexer.transforms.whitening import fit_whitening as fit_whitening
+
+__all__ = ["Normalisation", "Transform", "Whitening", "dump_transform", "fit_whitening", "parse_transform"]
+
+
+def dump_transform(transform: Transform) -> bytes:
+    """The bytes of a transform file."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in transform.arrays().items()}
+    metadata = {"kind": transform.kind, "settings": json.dumps(transform.settings(), sort_keys=True)}
+    # One metadata key only: safetensors keeps them in a hash map, and the order of two would vary from run to run.
+    return save_tensors(arrays, metadata={"isotrope": json.dumps(metadata, sort_keys=True)})
+
+
+def parse_transform(data: bytes, where: str) -> Transform:
+    """The transform in bytes whose hash has been checked. `where` names the file in errors."""
+    try:
+        arrays = load_tensors(data)
+        length = int.from_bytes(data[:8], "little")
+        metadata = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["isotrope"])
+        settings = json.loads(metadata["settings"])
+        if metadata["kind"] == "normalisation":
+            return Normalisation(settings["dim"], settings["note"])
+        if metadata["kind"] == "whitening":
+            return Whitening(**{name: np.asarray(array) for name, array in arrays.items()}, note=settings["note"])
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise CorruptIndexError(f"{where}: not a transform file: {error}.") from error
+    raise CorruptIndexError(
+        f'{where}: holds a transform of kind "{metadata["kind"]}", which this version does not know.'
+    )

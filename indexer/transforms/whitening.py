@@ -1,0 +1,156 @@
+"""Whitening: vector = normalise((embedding - mean of its role) @ projection).
+
+With the covariance S = U D U^T, projection = U_k D_k^(-strength / 2):
+strength 1 is the whitening of WhiteningBERT (Huang et al., Findings of EMNLP 2021, section 3.3), 0 centres and
+rotates, values between soften it. `dim` keeps the k leading directions. Shrinkage r replaces D by
+(1 - r) D + r mean(D) before the power is taken. Directions whose eigenvalue is under `FLOOR` of the largest
+carry rounding noise only and are dropped, never amplified: one layer that ends in a LayerNorm is always
+rank-deficient.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.config import WhiteningConfig
+from indexer.encoders.protocol import Role
+from indexer.errors import ConfigError
+from indexer.moments import Moments, one_blas_thread
+from indexer.transforms.protocol import Rows, Vectors
+
+Array = npt.NDArray[np.float64]
+FLOOR = 1e-9  # of the largest eigenvalue; float32 embeddings carry about 1e-14 of it as noise power
+BLOCK_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """A fitted whitening: `mean` and `query_mean` (d,), `projection` (d, k), `spectrum` (d,) descending.
+
+    `spectrum` are the eigenvalues of the covariance before shrinkage; `note` says in words what the fit could
+    not do as asked ("" when all is well).
+    """
+
+    mean: Array
+    query_mean: Array
+    projection: Array
+    spectrum: Array
+    note: str = ""
+    kind = "whitening"
+
+    @property
+    def dim(self) -> int:
+        """Vector size k."""
+        return int(self.projection.shape[1])
+
+    def transform(self, embeddings: Rows, role: Role) -> Vectors:
+        """Embeddings (n, d) to unit vectors (n, k), float32. The role selects the mean."""
+        return normalise_blocks(embeddings, lambda block: self.project(block, role))
+
+    def project(self, embeddings: Rows, role: Role) -> Array:
+        """The transform before normalisation, float64 (n, k)."""
+        mean = self.query_mean if role == "query" else self.mean
+        with one_blas_thread():
+            projected: Array = (np.asarray(embeddings, dtype=np.float64) - mean) @ self.projection
+        return projected
+
+    def with_query_mean(self, mean: Array) -> "Whitening":
+        """The same transform with queries centred by `mean` (d,)."""
+        return dataclasses.replace(self, query_mean=mean)
+
+    def arrays(self) -> dict[str, Array]:
+        return {
+            "mean": self.mean,
+            "query_mean": self.query_mean,
+            "projection": self.projection,
+            "spectrum": self.spectrum,
+        }
+
+    def settings(self) -> dict[str, Any]:
+        return {"dim": self.dim, "note": self.note}
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """No transform but unit length (`strength = "none"`, and corpora too small to fit anything)."""
+
+    dim: int
+    note: str = ""
+    kind = "normalisation"
+
+    def transform(self, embeddings: Rows, role: Role) -> Vectors:
+        """Embeddings (n, d) to unit vectors (n, d), float32; both roles alike."""
+        return normalise_blocks(embeddings, lambda block: np.asarray(block, dtype=np.float64))
+
+    def arrays(self) -> dict[str, Array]:
+        return {"dim": np.array([self.dim], dtype=np.float64)}
+
+    def settings(self) -> dict[str, Any]:
+        return {"dim": self.dim, "note": self.note}
+
+
+def fit_whitening(moments: Moments, config: WhiteningConfig) -> Whitening | Normalisation:
+    """Fit on the moments of a sample of document embeddings.
+
+    The query mean equals the document mean until `Whitening.with_query_mean` sets another. Fewer than two
+    distinct rows have no covariance: the result is then a `Normalisation` that says so in its note.
+    Raises ConfigError when more directions are asked for than there are.
+    """
+    size = len(moments.mean)
+    if config.strength == "none":
+        return Normalisation(size)
+    spectrum, directions = _spectrum(moments)
+    kept = int(np.count_nonzero(spectrum > FLOOR * spectrum[0])) if spectrum[0] > 0 else 0
+    if moments.count < 2 or not kept:
+        return Normalisation(size, f"{_texts(moments.count)}: nothing to fit, vectors are only normalised")
+    if config.dim > size:
+        raise ConfigError(f"whitening.dim is {config.dim}; the encoder gives {size} dimensions. Ask for at most that.")
+    dim = min(config.dim or kept, kept)
+    shrunk = (1 - config.shrinkage) * spectrum + config.shrinkage * spectrum.mean()
+    projection = directions[:, :dim] * shrunk[:dim] ** (-config.strength / 2)
+    mean = np.zeros(size) if config.centre == "none" else moments.mean
+    return Whitening(mean, mean, projection, spectrum, _note(moments.count, size, dim, config))
+
+
+def _spectrum(moments: Moments) -> tuple[Array, Array]:
+    """Eigenvalues, descending, and eigenvectors as columns, the largest entry of each made positive."""
+    with one_blas_thread():
+        values, vectors = np.linalg.eigh(moments.covariance)
+    values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+    largest = np.abs(vectors).argmax(axis=0)
+    signs = np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
+    return values, vectors * signs
+
+
+def _texts(count: int) -> str:
+    return "no document" if count == 0 else "one document" if count == 1 else f"{count} documents, all alike"
+
+
+def _note(count: int, size: int, dim: int, config: WhiteningConfig) -> str:
+    notes = []
+    if config.dim > dim:
+        notes.append(f"{config.dim} directions were asked for, the sample spans {dim}")
+    if count < 4 * size and config.strength != 0:
+        notes.append(
+            f"fitted on {count:,} documents for {size} dimensions; below about {4 * size:,} the fit follows "
+            "the sample's noise: use more documents, a lower strength, fewer dimensions or some shrinkage"
+        )
+    return "; ".join(notes)
+
+
+def normalise_blocks(embeddings: Rows, project: Callable[[Rows], Array]) -> Vectors:
+    """Apply `project` block by block and scale rows to unit length; rows of zeros stay zero."""
+    blocks = [_unit(project(embeddings[start : start + BLOCK_ROWS])) for start in range(0, len(embeddings), BLOCK_ROWS)]
+    if not blocks:
+        return _unit(project(embeddings))
+    return np.concatenate(blocks)
+
+
+def _unit(rows: Array) -> Vectors:
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: Vectors = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0).astype(np.float32)
+    return unit

@@ -1,0 +1,67 @@
+"""The command line: options in, one library call, output. No logic.
+
+Commands are imported when they are called, so that `isotrope --help` loads no numerical library.
+"""
+
+import sys
+from importlib import import_module
+
+import click
+
+from indexer.errors import IsotropeError
+
+_COMMANDS = {
+    "build": ("search.cli.build", "Build an index from a corpus, or continue an interrupted build."),
+    "query": ("search.cli.query", "Find the documents closest to a text."),
+    "inspect": ("search.cli.inspect", "Show what an index holds and how it was built."),
+    "verify": ("search.cli.verify", "Check every byte and count of an index."),
+    "convert": ("search.cli.convert", "Turn pytorch_model.bin weights into safetensors."),
+    "demo-corpus": ("search.cli.demo_corpus", "Write the standard library's docstrings as a corpus."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and one-line helps, and imports a command only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(_COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="isotrope")
+def cli() -> None:
+    """Turn a text corpus into a searchable, de-duplicated and measured vector index."""
+
+
+def main() -> None:
+    """Run the command line. Exit code 0 done, 1 input, index or machine at fault, 2 usage, 130 interrupted."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except IsotropeError as error:
+        sys.exit(_failure(str(error)))
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("\nInterrupted. What was finished is kept; run the same command again to continue.", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output went away; there is nobody left to tell
+        sys.exit(1)
+    except MemoryError:
+        sys.exit(_failure("out of memory. Finished parts are kept; lower store.part_documents or --workers."))
+
+
+def _failure(message: str) -> int:
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    return 1

@@ -1,0 +1,24 @@
+"""`isotrope convert`."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command("convert")
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("target", type=click.Path(path_type=Path))
+def command(source: Path, target: Path) -> None:
+    """Turn pytorch_model.bin weights into safetensors.
+
+    Copies the model folder SOURCE to the new folder TARGET with its weights as model.safetensors. The .bin file
+    is read with weights_only=True, so no code in it can run.
+
+    \b
+    Example:
+      isotrope convert old-model new-model
+    """
+    from indexer.encoders.convert import convert_folder
+
+    convert_folder(source, target)
+    click.echo(f"{target} holds the model with safetensors weights.")

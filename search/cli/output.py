@@ -1,0 +1,77 @@
+"""How results look: JSON with --json, else a table for people. Everything here goes to stdout."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from search.engine import Hit
+
+_EXCERPT = 160  # characters
+
+
+def print_json(value: Any) -> None:
+    """One line of strict JSON; a number that JSON has no word for becomes null."""
+    click.echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, default=str))
+
+
+def print_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Two columns: what, and how much."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        table.add_row(Text(name), Text(value))
+    Console().print(table)
+
+
+def print_hits(query: str, hits: Sequence["Hit"]) -> None:
+    """A query and its hits: score, id, title and the first lines of the text."""
+    console = Console()
+    console.print(Text(query, style="bold"))
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, justify="right")
+    table.add_column(no_wrap=True, style="cyan", max_width=max(20, console.width // 3), overflow="ellipsis")
+    table.add_column()
+    for hit in hits:
+        table.add_row(f"{hit.score:.3f}", Text(hit.id), _excerpt(hit))
+    console.print(table)
+    console.print()
+
+
+def number(value: float) -> str:
+    """A whole number with separators, else four significant digits."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    amount, units = float(count), ["B", "kB", "MB", "GB", "TB"]
+    while amount >= 1000 and len(units) > 1:
+        amount, units = amount / 1000, units[1:]
+    return f"{amount:.0f} {units[0]}" if units[0] == "B" else f"{amount:.1f} {units[0]}"
+
+
+def _excerpt(hit: "Hit") -> Text:
+    words = " ".join(hit.text.split())
+    text = words if len(words) <= _EXCERPT else f"{words[:_EXCERPT].rsplit(' ', 1)[0]} ..."
+    title = [(hit.title, "bold"), (": " if text else "")] if hit.title else []
+    return Text.assemble(*title, text)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    return value

@@ -1,0 +1,105 @@
+"""`isotrope query`."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from search.engine import Hit, SearchEngine
+
+_BATCH = 64  # lines of standard input answered together
+_BLANK = "the query is blank; expected some text"
+
+
+@click.command("query")
+@click.argument("index", type=click.Path(path_type=Path))
+@click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
+@click.option("-k", type=int, default=10, show_default=True, help="Hits a query.")
+@click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, if it has moved.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a query, one a line.")
+def command(index: Path, texts: tuple[str, ...], k: int, model: Path | None, device: str, as_json: bool) -> None:
+    """Find the documents closest to a text.
+
+    Each TEXT is one query; - reads one query a line from standard input. Put -- before a query that starts with
+    a dash. Scores are inner products of unit vectors: higher is closer.
+
+    \b
+    Examples:
+      isotrope query my-index "how do whales sing"
+      isotrope query my-index -k 3 --json "first question" "second question"
+      isotrope query my-index --json - < questions.txt
+      isotrope query my-index -- "-O2 or -O3"
+    """
+    from indexer.config import RunOptions
+    from indexer.errors import ConfigError
+    from search.engine import SearchEngine
+
+    engine = SearchEngine(index, model, RunOptions(device=device))
+    if k < 1:
+        raise ConfigError(f"-k is {k}; expected at least 1.")
+    show = _show_json if as_json else _show_table
+    answered = 0
+    for batch in _batches(_queries(texts)):
+        for query, hits in _answers(engine, batch, k):
+            show(query, hits)
+            answered += hits is not None
+    if not answered:
+        raise ConfigError(f"no query was answered: {_BLANK}.")
+
+
+def _queries(texts: tuple[str, ...]) -> Iterator[str]:
+    """Arguments one by one; `-` stands for the lines of standard input."""
+    for text in texts:
+        if text == "-":
+            for line in sys.stdin.buffer:
+                yield line.decode("utf-8", "replace").rstrip("\r\n")
+        else:
+            yield text
+
+
+def _batches(queries: Iterator[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    for query in queries:
+        batch.append(query)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _answers(engine: "SearchEngine", batch: list[str], k: int) -> Iterator[tuple[str, "list[Hit] | None"]]:
+    """(query, hits) in order; None for a blank query. Queries that were cut are named on stderr."""
+    from indexer.encoders import EncodeLog
+
+    asked, log = [query for query in batch if query.strip()], EncodeLog()
+    found = iter(engine.search_many(asked, k, log))
+    limit = engine.opened.manifest.encoder["identity"]["max_length"]
+    for query, length in zip(asked, log.lengths, strict=True):
+        if length > limit:
+            click.echo(f'note: the query "{query[:40]}..." has {length:,} tokens and was cut at {limit}', err=True)
+    for query in batch:
+        yield query, next(found) if query.strip() else None
+
+
+def _show_json(query: str, hits: "list[Hit] | None") -> None:
+    from search.cli.output import print_json
+
+    if hits is None:
+        print_json({"query": query, "error": _BLANK})
+        return
+    ranked: list[dict[str, Any]] = [{"rank": rank} | hit.to_dict() for rank, hit in enumerate(hits, start=1)]
+    print_json({"query": query, "hits": ranked})
+
+
+def _show_table(query: str, hits: "list[Hit] | None") -> None:
+    from search.cli.output import print_hits
+
+    if hits is None:
+        click.echo(f"error: {_BLANK}", err=True)
+        return
+    print_hits(query, hits)

@@ -1,0 +1,126 @@
+"""The query side: the same route from text to vector as the index was built by, then FAISS, then the documents."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer import ann
+from indexer.config import RunOptions
+from indexer.corpus.document import Document
+from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role, load_encoder, resolve_spec
+from indexer.encoders.identity import mismatch
+from indexer.errors import ConfigError, MismatchError
+from search.opened import OpenIndex
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One answer. `score` is the inner product of two unit vectors: higher is closer, 1 is the same direction."""
+
+    id: str
+    score: float
+    title: str | None
+    text: str
+    metadata: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class SearchEngine:
+    """An open index that answers questions. Opens the newest generation; later ones are not seen.
+
+    `model` points to the model's folder when it has moved; it is used only if its hashes are those of the
+    index. Nothing else about the encoder or the transform can be chosen here: both come from the index.
+    Raises NotAnIndexError, CorruptIndexError, StoreError, and on first use of the encoder ModelError or
+    MismatchError. Not thread-safe.
+    """
+
+    def __init__(self, index: str | Path, model: str | Path | None = None, options: RunOptions | None = None) -> None:
+        self._opened = OpenIndex.open(index)
+        self._model, self._options = model, options or RunOptions()
+
+    def __len__(self) -> int:
+        """Number of documents."""
+        return self._opened.manifest.documents
+
+    def __enter__(self) -> "SearchEngine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the index's files; a later search opens them again."""
+        self._opened.documents.close()
+
+    @property
+    def opened(self) -> OpenIndex:
+        """The index files behind this engine."""
+        return self._opened
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        """The k documents closest to the query, best first, ties by id; all of them if there are fewer than k.
+
+        A query longer than the encoder's max_length is cut there, as documents are. Raises ConfigError for a
+        blank query or k below 1.
+        """
+        return self.search_many([query], k)[0]
+
+    def search_many(self, queries: Sequence[str], k: int = 10, log: EncodeLog | None = None) -> list[list[Hit]]:
+        """`search` for several queries in one batch; scores equal those of one by one up to the encoder's rounding."""
+        if k < 1:
+            raise ConfigError(f"k is {k}; expected at least 1.")
+        for number, query in enumerate(queries, start=1):
+            if not query.strip():
+                raise ConfigError(f"query {number} is blank; expected some text.")
+        return [self._hits(found, k) for found in self._opened.search(self.embed(queries, "query", log), k)]
+
+    def embed(self, texts: Sequence[str], role: Role = "query", log: EncodeLog | None = None) -> Vectors:
+        """Texts to unit vectors (n, k) by the index's own encoder and transform."""
+        if not len(texts):
+            return np.zeros((0, self._opened.transform.dim), np.float32)
+        return self._opened.transform.transform(self.encoder.encode(list(texts), role, log), role)
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The encoder, loaded on first use and only if it is the one the index was built with."""
+        manifest, settings = self._opened.manifest, self._opened.config.encoder
+        folder = self._model or _known_folder(manifest.encoder["folder"])
+        spec = resolve_spec(settings, folder)
+        _require_same(self._opened, spec)
+        ann.set_threads(1)  # one query on a flat index is faster with one thread than with many
+        return load_encoder(settings, self._options, spec.folder)
+
+    def _hits(self, found: tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]], k: int) -> list[Hit]:
+        """Order by score, then id; `found` may hold more than k rows, all those that tie at the end."""
+        scores, rows = found
+        ids = self._opened.documents.ids(rows.tolist())
+        order = sorted(range(len(ids)), key=lambda place: (-float(scores[place]), ids[place]))[:k]
+        documents = self._opened.documents.fetch(int(rows[place]) for place in order)
+        return [_hit(document, float(scores[place])) for document, place in zip(documents, order, strict=True)]
+
+
+def _hit(document: Document, score: float) -> Hit:
+    return Hit(document.id, score, document.title, document.text, document.metadata)
+
+
+def _known_folder(folder: str) -> str | None:
+    """Where the model lay when the index was built, if it is still there."""
+    return folder if folder and Path(folder).is_dir() else None
+
+
+def _require_same(opened: OpenIndex, spec: EncoderSpec) -> None:
+    if spec.fingerprint != opened.manifest.fingerprint:
+        raise MismatchError(
+            f"{opened.path}: the encoder at hand is not the one this index was built with: "
+            f"{mismatch(opened.manifest.encoder['identity'], spec)}. "
+            "Point --model to the original model folder, or build the index again with this one."
+        )

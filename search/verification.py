@@ -1,0 +1,101 @@
+"""Checking a whole index: every byte against its hash, every count, and that vectors are what they should be."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from indexer import ann
+from indexer.errors import CorruptIndexError
+from indexer.quality import ROUNDING, self_hits
+from indexer.store import layout, parts
+from indexer.store.manifest import load_manifest
+from indexer.store.verify import damaged_files
+from search.opened import OpenIndex
+
+_SAMPLE_ROWS = 64  # a part, compared with a fresh transform of their embeddings
+
+
+@dataclass
+class Verification:
+    """What `verify_index` found. `problems` is empty for an index in order."""
+
+    index: Path
+    generation: int
+    files: int = 0
+    documents: int = 0
+    vectors_compared: int = 0
+    self_hits: float = 1.0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return not self.problems
+
+
+def verify_index(index: str | Path, on_file: Callable[[str], None] = lambda name: None) -> Verification:
+    """Hash every file; if all are right, also compare counts, vectors and self-hits with each other.
+
+    `on_file` is called with each file's name once it is hashed. Raises NotAnIndexError and StoreError when there
+    is nothing to verify, and CorruptIndexError when the manifest itself is damaged; all other damage is listed.
+    """
+    path = Path(index)
+    manifest = load_manifest(path)
+    found = Verification(path, manifest.generation, len(manifest.files), manifest.documents)
+    found.problems = [str(error) for error in damaged_files(path, manifest, on_file)]
+    if found.problems:
+        return found
+    try:
+        opened = OpenIndex(path, manifest)
+        found.problems += _counts(opened)
+        _compare_vectors(opened, found)
+    except CorruptIndexError as error:
+        found.problems.append(str(error))
+    return found
+
+
+def _counts(opened: OpenIndex) -> list[str]:
+    manifest = opened.manifest
+    problems = []
+    in_parts = sum(part.rows for part in manifest.parts)
+    in_segments = sum(index.ntotal for _, index in opened.segments)
+    if not in_parts == in_segments == manifest.rows:
+        problems.append(f"rows: {in_parts:,} in parts, {in_segments:,} in segments, {manifest.rows:,} in the manifest")
+    ids = list(opened.documents.all_ids())
+    if len(ids) != manifest.documents:
+        problems.append(f"documents: {len(ids):,} stored, {manifest.documents:,} in the manifest")
+    if len(set(ids)) != len(ids):
+        problems.append(f"documents: {len(ids) - len(set(ids)):,} ids occur more than once")
+    return problems
+
+
+def _compare_vectors(opened: OpenIndex, found: Verification) -> None:
+    """Transform some stored embeddings again: the index must find them, and an exact one must hold them."""
+    hits, first = 0, 0
+    for part in opened.manifest.parts:
+        embeddings = parts.open_embeddings(opened.path / part.name)
+        if len(embeddings) != part.rows:
+            found.problems.append(f"{part.name}/{layout.EMBEDDINGS}: {len(embeddings):,} rows instead of {part.rows:,}")
+            return
+        rows = np.unique(np.linspace(0, part.rows - 1, _SAMPLE_ROWS).astype(np.int64))
+        vectors = opened.transform.transform(embeddings[rows], "document")
+        hits += self_hits(opened.search(vectors, 1), vectors, rows + first)
+        found.vectors_compared += len(rows)
+        _compare_stored(opened, rows + first, vectors, found)
+        first += part.rows
+    found.self_hits = hits / found.vectors_compared
+    limit = 1.0 if all(ann.is_exact(entry.factory) for entry, _ in opened.segments) else opened.config.index.recall
+    if found.self_hits < limit:
+        found.problems.append(f"self-hit: {found.self_hits:.4f} of the sampled rows find themselves, {limit} must")
+
+
+def _compare_stored(opened: OpenIndex, rows: Any, vectors: Any, found: Verification) -> None:
+    for entry, index in opened.segments:
+        inside = (rows >= entry.first_row) & (rows < entry.first_row + entry.rows)
+        if not ann.is_exact(entry.factory) or not inside.any():
+            continue
+        gap = np.abs(ann.vectors_at(index, rows[inside] - entry.first_row) - vectors[inside]).max()
+        if not gap <= ROUNDING:
+            found.problems.append(f"{entry.file}: vectors differ from the transformed embeddings by {gap:.2g}")

@@ -1,0 +1,70 @@
+"""Fixtures that several test modules share, and the rule about tests that need ../shared."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+# Tiny models gain nothing from threads, and two test processes with two threads each wait for one another.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+from hypothesis import settings
+
+from indexer.config import BuildConfig, EncoderConfig, StoreConfig
+from tests.tiny_models import make_tiny_model
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+_skipped_although_there: list[str] = []
+settings.register_profile("isotrope", deadline=None)  # a busy machine is not a failing test
+settings.load_profile("isotrope")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real corpora beside the checkout; tests that use it skip where it is absent."""
+    if not SHARED.is_dir():
+        pytest.skip("needs ../shared")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Folders with tiny random models, one an architecture, made once a session."""
+    root, made = tmp_path_factory.mktemp("models"), {}
+
+    def make(architecture: str) -> Path:
+        if architecture not in made:
+            made[architecture] = make_tiny_model(architecture, root / architecture)
+        return made[architecture]
+
+    return make
+
+
+@pytest.fixture
+def tiny_config(tiny_model: Callable[[str], Path]) -> BuildConfig:
+    """A recipe with a tiny BERT and parts of four documents, so that small corpora have several."""
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32)
+    return BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4))
+
+
+@pytest.hookimpl
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "shared" in getattr(item, "fixturenames", ()):
+            item.user_properties.append(("shared", True))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and ("shared", True) in report.user_properties and SHARED.is_dir():
+        _skipped_although_there.append(report.nodeid)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for name in _skipped_although_there:
+        terminalreporter.write_line(f"SKIPPED ALTHOUGH ../shared IS THERE: {name}", red=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _skipped_although_there:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,92 @@
+"""A file system that fails or stops dead at a chosen operation; it stands in for `os` in `indexer.store.files`."""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+OPERATIONS = ("open", "write", "fsync", "replace", "link", "mkdir", "unlink", "rmdir")
+FAILURES = [errno.EIO, errno.ENOSPC]
+
+
+class Dead(BaseException):
+    """The process stopped here. Not an Exception: no code of ours may handle it."""
+
+
+class FaultyOs:
+    """Counts every changing operation; at number `at` it fails.
+
+    `error` is an errno for an operation that reports failure once, or None for a process that stops dead: that
+    operation and all later ones do nothing any more, so no clean-up runs either. A write that fails has written
+    half of its bytes. With `power_cut`, dying also takes back bytes of files, and names in folders, that were
+    never synced. Nothing is really synced (that would only cost time). `watch` is called before every operation.
+    """
+
+    def __init__(
+        self,
+        at: int = -1,
+        error: int | None = None,
+        power_cut: bool = False,
+        watch: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.count, self.failed_on = 0, ""
+        self._at, self._error, self._power_cut, self._watch = at, error, power_cut, watch
+        self._dead = False
+        self._paths: dict[int, str] = {}  # open file -> path
+        self._synced: dict[str, int] = {}  # path -> bytes that a power cut leaves
+        self._names: dict[str, list[Callable[[], object]]] = {}  # folder -> how to take back its unsynced names
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if name not in OPERATIONS:
+            return real
+        return lambda *arguments, **named: self._call(name, real, arguments, named)
+
+    def _call(self, name: str, real: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if self._dead:
+            raise Dead
+        self._watch()
+        self.count += 1
+        if self.count - 1 == self._at:
+            self.failed_on = name
+            if name == "write":
+                real(arguments[0], arguments[1][: len(arguments[1]) // 2])
+            if self._error is None:
+                self._die()
+            else:
+                raise OSError(self._error, os.strerror(self._error))
+        result = None if name == "fsync" else real(*arguments, **named)
+        self._note(name, [str(argument) for argument in arguments], arguments, result)
+        return result
+
+    def _note(self, name: str, paths: list[str], arguments: tuple[Any, ...], result: Any) -> None:
+        """Follow what has reached the disk."""
+        if name == "open":
+            self._paths[result] = paths[0]
+            if arguments[1] & os.O_CREAT:
+                self._synced[paths[0]] = 0
+        elif name == "fsync":
+            path = self._paths[arguments[0]]
+            if os.path.isdir(path):
+                self._names.pop(path, None)
+            else:
+                self._synced[path] = os.path.getsize(path)
+        elif name in ("replace", "link"):
+            self._synced[paths[1]] = self._synced.pop(paths[0], 0)
+            self._unsynced_name(paths[1], lambda: os.unlink(paths[1]))
+        elif name == "mkdir":
+            self._unsynced_name(paths[0], lambda: shutil.rmtree(paths[0]))
+
+    def _unsynced_name(self, path: str, take_back: Callable[[], object]) -> None:
+        self._names.setdefault(os.path.dirname(path), []).append(take_back)
+
+    def _die(self) -> None:
+        self._dead = True
+        if self._power_cut:
+            for path, size in self._synced.items():
+                if os.path.exists(path) and os.path.getsize(path) > size:
+                    os.truncate(path, size)
+            for take_back in [undo for names in self._names.values() for undo in reversed(names)]:
+                take_back()
+        raise Dead

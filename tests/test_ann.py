@@ -1,0 +1,364 @@
+"""The door to FAISS: answers equal those of brute force, and nothing of FAISS's own ways comes through it."""
+
+import importlib.metadata
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexer import ann
+from indexer.errors import ConfigError, CorruptIndexError, MachineError
+from indexer.store import checked, files
+from indexer.store.checked import CheckedFile
+from indexer.store.files import FileStamp, write_bytes, write_file
+from tests.oracles import best_rows
+
+Vectors = npt.NDArray[np.float32]
+DIM = 16
+FACTORIES = ["Flat", "IVF4,Flat", "HNSW16", "PQ4x4", "PCA4,Flat"]
+
+
+def unit_vectors(count: int, dim: int = DIM, seed: int = 0) -> Vectors:
+    rows = np.random.default_rng(seed).normal(size=(count, dim))
+    unit: Vectors = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    return unit
+
+
+def made(factory: str, vectors: Vectors) -> Any:
+    """A trained index that holds the vectors."""
+    index = ann.make_index(factory, vectors.shape[1])
+    ann.train_index(index, vectors)
+    ann.add_vectors(index, vectors)
+    return index
+
+
+def served(vectors: Vectors) -> Any:
+    """A flat index as search sees it: written and read back."""
+    data: Any = io.BytesIO()
+    ann.save_index(made("Flat", vectors), data)
+    return ann.load_index(io.BytesIO(data.getvalue()), "memory")
+
+
+def assert_answers_equal(found: Sequence[Any], expected: Sequence[Any]) -> None:
+    assert len(found) == len(expected)
+    for (scores, rows), (expected_scores, expected_rows) in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(rows, expected_rows)
+        np.testing.assert_array_equal(scores, expected_scores)
+
+
+def by_brute_force(vectors: Vectors, query: Vectors, k: int) -> list[tuple[int, float]]:
+    """(row, score) of the k best and of all that tie with the k-th, ties by row."""
+    ids = [f"{row:06d}" for row in range(len(vectors))]
+    best = best_rows(vectors, query, ids, len(ids))
+    return [(int(name), score) for name, score in best if score >= best[min(k, len(best)) - 1][1]]
+
+
+# --- an exact index
+
+# Small whole numbers have exact products, so that equal scores are really equal, and there are many of them.
+COMPONENTS = st.integers(-2, 2)
+
+
+@given(
+    st.lists(st.tuples(COMPONENTS, COMPONENTS, COMPONENTS), min_size=1, max_size=60),
+    st.lists(st.tuples(COMPONENTS, COMPONENTS, COMPONENTS), min_size=1, max_size=4),
+    st.integers(1, 70),
+)
+def test_a_flat_index_answers_as_brute_force_does_ties_included(
+    rows: list[tuple[int, ...]], queries: list[tuple[int, ...]], k: int
+) -> None:
+    vectors, asked = np.array(rows, np.float32), np.array(queries, np.float32)
+    for (scores, found), query in zip(ann.search_index(served(vectors), asked, k), asked, strict=True):
+        assert list(zip(found.tolist(), scores.tolist(), strict=True)) == by_brute_force(vectors, query, k)
+
+
+@pytest.mark.parametrize("k", [1, 10, 300])
+def test_a_flat_index_answers_as_brute_force_does_on_unit_vectors(k: int) -> None:
+    vectors = unit_vectors(300)
+    for query in unit_vectors(5, seed=1):
+        ((scores, rows),) = ann.search_index(served(vectors), query[None], k)
+        expected = by_brute_force(vectors, query, k)
+        assert rows.tolist() == [row for row, _ in expected]
+        np.testing.assert_allclose(scores, [score for _, score in expected], rtol=0, atol=1e-7)
+        assert scores.dtype == np.float32
+        assert rows.dtype == np.int64
+
+
+def test_all_duplicates_come_along_however_many() -> None:
+    vectors = unit_vectors(400)
+    vectors[100:300] = vectors[7]
+    ((scores, rows),) = ann.search_index(served(vectors), vectors[7:8], 1)
+    assert rows.tolist() == [7, *range(100, 300)]
+    assert len(set(scores.tolist())) == 1
+
+
+@pytest.mark.parametrize("count", [2, 19, 20, 21, 64])
+def test_one_query_and_a_batch_give_the_same_scores_and_rows(count: int) -> None:
+    """FAISS takes another route, with other last bits, from twenty queries on."""
+    vectors = unit_vectors(500, 96)
+    vectors[250:] = vectors[:250]
+    queries = np.concatenate([vectors[: count // 2], unit_vectors(count - count // 2, 96, seed=1)])
+    index = served(vectors)
+    single = [ann.search_index(index, query[None], 5)[0] for query in queries]
+    assert_answers_equal(ann.search_index(index, queries, 5), single)
+
+
+def test_near_ties_within_the_rounding_of_faiss_are_not_lost() -> None:
+    random = np.random.default_rng(0)
+    rows = random.normal(size=384) + 1e-3 * random.normal(size=(2000, 384))
+    vectors = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    index = served(vectors)
+    for query in vectors[:5]:
+        exact = (vectors.astype(np.float64) @ query.astype(np.float64)).astype(np.float32)
+        ((scores, found),) = ann.search_index(index, query[None], 10)
+        expected = np.flatnonzero(exact >= np.sort(exact)[-10])
+        assert sorted(found.tolist()) == expected.tolist()
+        assert sorted(scores.tolist()) == sorted(exact[expected].tolist())
+
+
+def test_stored_vectors_come_back_as_they_were() -> None:
+    vectors = unit_vectors(50)
+    rows = np.array([49, 0, 7, 7])
+    np.testing.assert_array_equal(ann.vectors_at(made("Flat", vectors), rows), vectors[rows])
+
+
+# --- any index
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_every_kind_of_index_gives_rows_best_first_and_as_many_as_it_holds(factory: str) -> None:
+    vectors = unit_vectors(700)
+    index = made(factory, vectors)
+    for scores, rows in ann.search_index(index, vectors[:30], 5):
+        assert len(rows) >= 5
+        assert len(set(rows.tolist())) == len(rows)
+        assert ((rows >= 0) & (rows < 700)).all()
+        assert (np.diff(scores) <= 0).all()
+        assert (scores[5:] == scores[4]).all()
+
+
+@pytest.mark.parametrize("factory", ["Flat", "HNSW16"])
+def test_more_than_there_are_gives_all_there_are(factory: str) -> None:
+    vectors = unit_vectors(10)
+    for scores, rows in ann.search_index(made(factory, vectors), vectors, 1000):
+        assert sorted(rows.tolist()) == list(range(10))
+        assert len(scores) == 10
+
+
+def test_the_padding_of_faiss_never_comes_out() -> None:
+    vectors = unit_vectors(700)
+    index = made("IVF4,Flat", vectors)
+    index.nprobe = 1
+    for count in (1, 5, 690, 700, 10_000):
+        for scores, rows in ann.search_index(index, vectors[:30], count):
+            assert 0 < len(rows) < 700
+            assert len(rows) == len(scores)
+            assert (rows >= 0).all()
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_fewer_than_one_row_cannot_be_asked_for(k: int) -> None:
+    with pytest.raises(ConfigError, match=f"k is {k}; expected at least 1"):
+        ann.search_index(made("Flat", unit_vectors(3)), unit_vectors(1), k)
+
+
+@pytest.mark.parametrize("factory", ["Flat", "HNSW16"])
+def test_an_empty_index_answers_with_nothing(factory: str) -> None:
+    found = ann.search_index(ann.make_index(factory, DIM), unit_vectors(3), 5)
+    assert [(len(scores), len(rows)) for scores, rows in found] == [(0, 0)] * 3
+
+
+def test_no_queries_have_no_answers() -> None:
+    assert ann.search_index(made("Flat", unit_vectors(3)), unit_vectors(0), 5) == []
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
+def test_vectors_that_are_not_finite_are_refused(poison: float) -> None:
+    vectors = unit_vectors(5)
+    vectors[3, 2] = poison
+    index = ann.make_index("Flat", DIM)
+    with pytest.raises(ConfigError, match="not finite"):
+        ann.add_vectors(index, vectors)
+    assert index.ntotal == 0
+
+
+# --- kinds of index
+
+
+def test_auto_and_flat_are_exact_and_the_rest_are_factory_strings() -> None:
+    assert [ann.factory_of(kind) for kind in ("auto", "flat", "HNSW32")] == ["Flat", "Flat", "HNSW32"]
+    assert [ann.is_exact(factory) for factory in ("Flat", "HNSW32", "IVF4,Flat")] == [True, False, False]
+
+
+@pytest.mark.parametrize("factory", ["nonsense", "", "IVF4", "IVFx,Flat", "IVF99999999999999999999,Flat"])
+def test_a_factory_string_that_faiss_refuses_is_named(factory: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ann.make_index(factory, DIM)
+    assert str(caught.value).startswith(f'index.type "{factory}" is not a FAISS factory string for 16 dimensions: ')
+    assert 'Use "flat", or' in str(caught.value)
+
+
+@pytest.mark.parametrize("factory", ["LSH", "ITQ16,LSH"])
+def test_an_index_that_does_not_rank_by_inner_product_is_refused(factory: str) -> None:
+    with pytest.raises(ConfigError, match=f'index.type "{factory}"'):
+        ann.make_index(factory, DIM)
+
+
+def test_the_reason_of_faiss_is_given_without_its_place_in_the_source() -> None:
+    with pytest.raises(ConfigError) as caught:
+        ann.make_index("nonsense", DIM)
+    assert ".cpp" not in str(caught.value)
+
+
+def test_an_index_that_needs_ids_from_outside_is_refused() -> None:
+    with pytest.raises(ConfigError, match="IDMap"):
+        made("IDMap,Flat", unit_vectors(3))
+
+
+@pytest.mark.parametrize("factory", ["PQ4x4", "IVF4,Flat", "PCA4,Flat"])
+def test_a_sample_too_small_to_train_on_is_counted(factory: str) -> None:
+    index = ann.make_index(factory, DIM)
+    with pytest.raises(ConfigError, match=r'cannot be trained on 0 vectors: .*Choose a smaller index\.type, or "flat"'):
+        ann.train_index(index, unit_vectors(0))
+
+
+def test_fewer_vectors_than_centroids_cannot_be_trained_on() -> None:
+    with pytest.raises(ConfigError, match="cannot be trained on 3 vectors"):
+        ann.train_index(ann.make_index("IVF4,Flat", DIM), unit_vectors(3))
+
+
+def test_an_index_that_needs_no_training_ignores_the_sample() -> None:
+    ann.train_index(ann.make_index("Flat", DIM), unit_vectors(0))
+
+
+# --- files
+
+
+def saved(index: Any, path: Path) -> FileStamp:
+    with write_file(path) as file:
+        ann.save_index(index, file)  # type: ignore[arg-type]
+    return file.stamp
+
+
+def reopened(stamp: FileStamp, path: Path) -> Any:
+    with CheckedFile(path, stamp) as file:
+        return ann.load_index(file, str(path))
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_equal_indexes_are_equal_bytes(factory: str, tmp_path: Path) -> None:
+    ann.set_threads(1)
+    vectors = unit_vectors(700)
+    stamp = saved(made(factory, vectors), tmp_path / "a")
+    again = reopened(stamp, tmp_path / "a")
+    assert (again.ntotal, again.d) == (700, DIM)
+    assert saved(again, tmp_path / "b") == stamp
+    assert saved(made(factory, vectors), tmp_path / "c") == stamp
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_an_index_answers_the_same_after_its_file_as_before(factory: str, tmp_path: Path) -> None:
+    vectors = unit_vectors(700)
+    index = made(factory, vectors)
+    again = reopened(saved(index, tmp_path / "a"), tmp_path / "a")
+    assert_answers_equal(ann.search_index(again, vectors[:40], 5), ann.search_index(index, vectors[:40], 5))
+
+
+def test_a_corrupted_file_is_refused_before_faiss_sees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (files, checked):
+        monkeypatch.setattr(module, "BLOCK", 1024)
+    path = tmp_path / "a.faiss"
+    stamp = saved(made("Flat", unit_vectors(100)), path)
+    data = path.read_bytes()
+    assert len(data) > 6 * 1024
+    for position in (0, 50, 1023, 1024, 5000, len(data) - 1):
+        flipped = bytearray(data)
+        flipped[position] ^= 4
+        path.write_bytes(flipped)
+        with CheckedFile(path, stamp) as file, pytest.raises(CorruptIndexError, match=r"a\.faiss: its bytes are not"):
+            ann.load_index(file, str(path))
+
+
+def test_bytes_that_are_no_index_are_refused_naming_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    saved(made("Flat", unit_vectors(10)), path)
+    whole = path.read_bytes()
+    for data in [b"", b"junk", b"junk" * 100, whole[:4], whole[:30], whole[:-1]]:
+        stamp = write_bytes(path, data)
+        with CheckedFile(path, stamp) as file, pytest.raises(CorruptIndexError, match="somewhere: FAISS cannot read"):
+            ann.load_index(file, "somewhere")
+
+
+class Failing:
+    """A file whose reads and writes fail."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def read(self, size: int) -> bytes:
+        raise self._error
+
+    def write(self, data: bytes) -> int:
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [OSError(28, "full"), KeyboardInterrupt()])
+def test_errors_of_the_file_come_through_faiss_as_they_are(error: BaseException) -> None:
+    file: Any = Failing(error)
+    with pytest.raises(type(error)):
+        ann.load_index(file, "somewhere")
+    with pytest.raises(type(error)):
+        ann.save_index(made("Flat", unit_vectors(3)), file)
+
+
+# --- the library
+
+
+def install(monkeypatch: pytest.MonkeyPatch, *wheels: str) -> None:
+    """Pretend that just these FAISS wheels are installed."""
+
+    def distribution(name: str) -> object:
+        if name not in wheels:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return object()
+
+    monkeypatch.setattr(importlib.metadata, "distribution", distribution)
+
+
+def test_without_faiss_the_way_to_install_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MachineError, match=r"FAISS is not installed .*pip install 'isotrope\[cpu\]'"):
+        ann.require_faiss()
+
+
+def test_two_wheels_of_faiss_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, "faiss-cpu", "faiss-gpu")
+    with pytest.raises(MachineError, match=r"faiss-cpu and faiss-gpu are both.*pip uninstall -y faiss-cpu faiss-gpu,"):
+        ann.require_faiss()
+    with pytest.raises(MachineError, match="both installed"):
+        ann.make_index("Flat", DIM)
+
+
+@pytest.mark.parametrize("wheels", [(), ("faiss-cpu",), ("faiss-gpu",)])
+def test_one_faiss_from_anywhere_will_do(wheels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, *wheels)
+    assert ann.require_faiss().__name__ == "faiss"
+
+
+def test_the_number_of_threads_is_set() -> None:
+    ann.set_threads(1)
+    assert ann.require_faiss().omp_get_max_threads() == 1
+
+
+@pytest.mark.parametrize("factory", ["HNSW0", "IVF0,Flat", "PCA0,Flat", "SQ0"])
+def test_a_size_of_zero_is_refused_before_faiss_can_abort(factory: str) -> None:
+    with pytest.raises(ConfigError, match="no size may be 0"):
+        ann.make_index(factory, DIM)

@@ -1,0 +1,237 @@
+"""The command line: what it prints where, its exit codes, and that a user's mistake never shows a traceback."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search.cli import main
+
+ISOTROPE = [sys.executable, "-c", "from search.cli import main; main()"]
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished command."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def isotrope(*arguments: str | Path, stdin: str = "") -> Done:
+    """Run a command in this process (a new one spends seconds on imports); an exception would be a traceback."""
+    out, errors, code = io.StringIO(), io.StringIO(), 0
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(errors):
+        patch.setattr(sys, "argv", ["isotrope", *map(str, arguments)])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 1
+    return Done(code, out.getvalue(), errors.getvalue())
+
+
+@pytest.fixture(scope="module")
+def settings(request: pytest.FixtureRequest) -> list[str]:
+    model = request.getfixturevalue("tiny_model")("bert")
+    return ["--set", f"encoder.model={model}", "--set", "encoder.max_length=32", "--set", "store.part_documents=4"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("corpus") / "docs.jsonl"
+    rows = [
+        {"_id": f"d{n}", "title": f"Title {n}", "text": f"Text about thing {n}.", "year": 2000 + n} for n in range(9)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture(scope="module")
+def index(settings: list[str], corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("built") / "index"
+    done = isotrope("build", corpus, path, *settings)
+    assert done.returncode == 0, done.stderr
+    return path
+
+
+def test_build_reports_on_stdout_and_remarks_on_stderr(index: Path, corpus: Path, settings: list[str]) -> None:
+    done = isotrope("build", corpus, index, *settings)
+    assert (done.returncode, done.stdout) == (0, f"{index} is up to date: 9 documents, generation 1.\n")
+
+
+def test_build_json_holds_the_report(corpus: Path, settings: list[str], tmp_path: Path) -> None:
+    done = isotrope("build", corpus, tmp_path / "i", *settings, "--json")
+    report = json.loads(done.stdout)
+    assert (report["documents"], report["parts_encoded"], report["up_to_date"]) == (9, 3, False)
+    assert report["quality"]["self_hit"]["value"] == 1.0
+    assert "fitted on 9 documents" in done.stderr
+
+
+def test_query_json_is_one_line_a_query(index: Path) -> None:
+    done = isotrope("query", index, "thing 3", "thing 5", "-k", "2", "--json")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["query"] for line in lines] == ["thing 3", "thing 5"]
+    for line in lines:
+        assert set(line) == {"query", "hits"}
+        assert [hit["rank"] for hit in line["hits"]] == [1, 2]
+        assert set(line["hits"][0]) == {"rank", "id", "score", "title", "text", "metadata"}
+    assert done.returncode == 0
+
+
+def test_query_reads_one_query_a_line_and_answers_each_line(index: Path) -> None:
+    done = isotrope("query", index, "-", "--json", stdin="thing 1\n\n  \nthing 2\n")
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert ["error" in line for line in lines] == [False, True, True, False]
+    assert (lines[3]["query"], done.returncode) == ("thing 2", 0)
+
+
+def test_a_blank_query_alone_fails(index: Path) -> None:
+    done = isotrope("query", index, "  ", "--json")
+    assert done.returncode == 1
+    assert "error" in json.loads(done.stdout)
+
+
+def test_a_query_that_starts_with_a_dash_follows_two_dashes(index: Path) -> None:
+    done = isotrope("query", index, "--json", "-k", "1", "--", "-O2")
+    assert json.loads(done.stdout)["query"] == "-O2"
+
+
+def test_query_prints_a_table_for_people(index: Path) -> None:
+    done = isotrope("query", index, "thing 3", "-k", "3")
+    assert done.stdout.startswith("thing 3\n")
+    assert "Title" in done.stdout
+
+
+def test_an_over_long_query_is_said(index: Path) -> None:
+    done = isotrope("query", index, "word " * 500, "--json")
+    assert done.returncode == 0
+    assert "was cut at 32" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["query", "{index}", "x", "-k", "0"], 1, "-k is 0"),
+        (["query", "{tmp}/nothing", "x"], 1, "no such index"),
+        (["query", "{index}", "x", "--device", "cuda:9"], 1, "cuda"),
+        (["query", "{index}", "x", "--model", "{tmp}"], 1, "config.json"),
+        (["query", "{index}"], 2, "Missing argument"),
+        (["build", "{tmp}/nothing.jsonl", "{tmp}/i"], 1, "nothing.jsonl"),
+        (["build", "{corpus}", "{index}"], 1, "another recipe"),
+        (["build", "{corpus}", "{tmp}/i", "--set", "whitening.strenght=1"], 1, 'did you mean "whitening.strength"'),
+        (["build", "{corpus}", "{tmp}/i", "--config", "{tmp}/no.toml"], 1, "no such recipe"),
+        (["build", "{corpus}", "{tmp}/i", "--set", "encoder.model={tmp}"], 1, "config.json"),
+        (["build", "{corpus}", "{tmp}/i", "--text-column", "body"], 1, "body"),
+        (["build", "{corpus}", "{tmp}/i", "--column", "year"], 1, "name:type"),
+        (["build", "{corpus}", "{tmp}/i", "--workers", "0"], 1, "workers is 0"),
+        (["build", "-", "{tmp}/i"], 1, "--format"),
+        (["build", "{corpus}"], 2, "Missing argument"),
+        (["inspect", "{tmp}"], 1, "not an index"),
+        (["verify", "{tmp}"], 1, "not an index"),
+        (["convert", "{tmp}/nothing", "{tmp}/new"], 1, "nothing"),
+        (["demo-corpus", "{tmp}/no/such/folder.jsonl"], 1, "cannot be written"),
+        (["qeury"], 2, "No such command"),
+    ],
+)
+def test_mistakes_get_one_clear_line_and_the_right_exit_code(
+    arguments: list[str], code: int, message: str, index: Path, corpus: Path, tmp_path: Path
+) -> None:
+    done = isotrope(*(part.format(index=index, corpus=corpus, tmp=tmp_path) for part in arguments))
+    assert (done.returncode, done.stdout) == (code, "")
+    assert message in done.stderr
+
+
+def test_bad_rows_stop_the_build_or_are_left_out_and_listed(settings: list[str], tmp_path: Path) -> None:
+    (tmp_path / "docs.jsonl").write_text(
+        '{"id": "a", "text": "x"}\n{"id": "b", "text": null}\n{"id": "c", "text": "z"}\n'
+    )
+    done = isotrope("build", tmp_path / "docs.jsonl", tmp_path / "i", *settings)
+    assert done.returncode == 1
+    assert 'docs.jsonl:2: "text" is null (id "b")' in done.stderr
+    assert "--on-error skip" in done.stderr
+    done = isotrope("build", tmp_path / "docs.jsonl", tmp_path / "i", *settings, "--on-error", "skip", "--json")
+    assert (done.returncode, json.loads(done.stdout)["documents"]) == (0, 2)
+    assert "1 rows were left out (1 text)" in done.stderr
+    assert json.loads((tmp_path / "i.rejects.jsonl").read_text())["id"] == "b"
+
+
+def test_standard_input_is_a_corpus(settings: list[str], tmp_path: Path) -> None:
+    done = isotrope(
+        "build", "-", tmp_path / "i", "--format", "text", *settings, "--json", stdin="one line\n\nand another\n"
+    )
+    assert json.loads(done.stdout)["documents"] == 2
+    assert "1 blank lines were left out" in done.stderr
+    hits = json.loads(isotrope("query", tmp_path / "i", "line", "--json").stdout)["hits"]
+    assert {hit["id"] for hit in hits} == {"stdin:1", "stdin:3"}
+
+
+def test_inspect_shows_the_figures_and_json_holds_them(index: Path) -> None:
+    shown = isotrope("inspect", index).stdout
+    for word in ("9 in 3 parts", "fingerprint", "whitening", "self_hit 1", "year int64"):
+        assert word in shown
+    facts: dict[str, Any] = json.loads(isotrope("inspect", index, "--json").stdout)
+    assert (facts["documents"], facts["config"]["whitening"]["strength"]) == (9, 0.25)
+    assert facts["bytes"]["total"] == sum(count for name, count in facts["bytes"].items() if name != "total")
+
+
+def test_verify_says_what_is_wrong_and_exits_with_one(index: Path, tmp_path: Path) -> None:
+    import shutil
+
+    assert isotrope("verify", index).returncode == 0
+    broken = Path(shutil.copytree(index, tmp_path / "broken"))
+    (broken / "parts/00001/moments.npz").write_bytes(b"")
+    done = isotrope("verify", broken, "--json")
+    assert done.returncode == 1
+    assert "parts/00001/moments.npz" in done.stderr
+    assert json.loads(done.stdout)["passed"] is False
+
+
+def test_convert_makes_a_folder_that_builds(
+    tiny_model: Callable[[str], Path], corpus: Path, settings: list[str], tmp_path: Path
+) -> None:
+    import shutil
+
+    import torch
+    from safetensors.torch import load_file
+
+    old = Path(shutil.copytree(tiny_model("bert"), tmp_path / "old"))
+    torch.save(load_file(old / "model.safetensors"), old / "pytorch_model.bin")
+    (old / "model.safetensors").unlink()
+    model = ["--set", f"encoder.model={old}"]
+    done = isotrope("build", corpus, tmp_path / "i", *settings, *model)
+    assert (done.returncode, f"isotrope convert {old}" in done.stderr) == (1, True)
+    assert isotrope("convert", old, tmp_path / "new").returncode == 0
+    done = isotrope("build", corpus, tmp_path / "i", *settings, "--set", f"encoder.model={tmp_path / 'new'}")
+    assert done.returncode == 0
+
+
+def test_ctrl_c_exits_with_130_and_the_build_goes_on(settings: list[str], tmp_path: Path) -> None:
+    lines = "".join(f"document number {n} about something\n" for n in range(6_000))
+    (tmp_path / "docs.txt").write_text(lines)
+    command = [*ISOTROPE, "build", str(tmp_path / "docs.txt"), str(tmp_path / "i"), *settings]
+    command += ["--set", "store.part_documents=150"]
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    while running.poll() is None and not list(tmp_path.glob("i/parts/*/part.json")):
+        os.sched_yield()
+    running.send_signal(signal.SIGINT)
+    _, errors = running.communicate(timeout=60)
+    assert running.returncode == 130, errors
+    assert "run the same command again to continue" in errors
+    assert "Traceback" not in errors
+    complete = len(list(tmp_path.glob("i/parts/*/part.json")))
+    assert 0 < complete < 40
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True, cwd=ROOT)
+    report = json.loads(done.stdout)
+    assert (report["documents"], report["parts_kept"]) == (6_000, complete)

@@ -1,0 +1,104 @@
+"""The demonstration corpus: docstrings of the standard library."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from indexer.corpus import read_corpus
+from indexer.corpus.stdlib import stdlib_documents, write_stdlib_corpus
+from indexer.errors import CorpusError
+
+
+@pytest.fixture(scope="module")
+def documents() -> list[dict[str, Any]]:
+    return list(stdlib_documents())
+
+
+def test_it_holds_thousands_of_documents_of_every_kind(documents: list[dict[str, Any]]) -> None:
+    assert len(documents) > 5_000
+    assert {document["kind"] for document in documents} == {"module", "class", "function", "method"}
+
+
+def test_known_docstrings_are_there(documents: list[dict[str, Any]]) -> None:
+    found = {document["id"]: document for document in documents}
+    assert found["json"]["kind"] == "module"
+    assert found["json.decoder.JSONDecoder.decode"]["kind"] == "method"
+    assert found["shutil.copyfile"] | {"line": 0} == {
+        "id": "shutil.copyfile",
+        "text": found["shutil.copyfile"]["text"],
+        "module": "shutil",
+        "kind": "function",
+        "line": 0,
+    }
+    assert found["asyncio.queues.Queue.get"]["text"].startswith("Remove and return an item"), "async functions too"
+
+
+def test_ids_are_unique_and_texts_are_not_blank(documents: list[dict[str, Any]]) -> None:
+    assert len({document["id"] for document in documents}) == len(documents)
+    assert all(document["text"].strip() for document in documents)
+
+
+def test_tests_and_installed_packages_are_left_out(documents: list[dict[str, Any]]) -> None:
+    parts = {part for document in documents for part in document["module"].split(".")}
+    assert not parts & {"test", "tests", "idle_test", "site-packages"}
+
+
+def make_library(monkeypatch: pytest.MonkeyPatch, root: Path, files: dict[str, bytes]) -> None:
+    for name, source in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(source)
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(root))
+
+
+def test_names_lines_and_repeats(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source = b'''"""Top."""
+class A:
+    """A
+       class."""
+    if True:
+        async def f(self):
+            """One."""
+            def g(): "Inner."
+    else:
+        def f(self): "Two."
+def blank(): " "
+'''
+    files = {"p/__init__.py": source, "p/test/t.py": b'"""T."""', "broken.py": b"def", "latin.py": b"'\xff'"}
+    make_library(monkeypatch, tmp_path, files)
+    skipped: list[str] = []
+    found = [(d["id"], d["kind"], d["line"], d["text"]) for d in stdlib_documents(skipped)]
+    assert found == [
+        ("p", "module", 1, "Top."),
+        ("p.A", "class", 2, "A\nclass."),
+        ("p.A.f", "method", 6, "One."),
+        ("p.A.f.g", "function", 8, "Inner."),
+        ("p.A.f:10", "method", 10, "Two."),
+    ]
+    assert skipped == [str(tmp_path / "broken.py"), str(tmp_path / "latin.py")]
+
+
+def test_a_python_without_sources_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    make_library(monkeypatch, tmp_path, {})
+    with pytest.raises(CorpusError, match="no source files"):
+        list(stdlib_documents())
+
+
+def test_the_written_file_is_a_corpus(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, documents: list[dict[str, Any]]
+) -> None:
+    monkeypatch.setattr("indexer.corpus.stdlib.stdlib_documents", lambda: iter(documents))
+    path = tmp_path / "stdlib.jsonl"
+    assert write_stdlib_corpus(path) == len(documents)
+    assert [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n")[:-1]] == documents
+    read = list(read_corpus(path))
+    assert [d.id for d in read] == [document["id"] for document in documents]
+    assert set(read[0].metadata) == {"module", "kind", "line"}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_target_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    make_library(monkeypatch, tmp_path, {"a.py": b'"""A."""'})
+    with pytest.raises(CorpusError, match="cannot be written: No such file or directory"):
+        write_stdlib_corpus(tmp_path / "missing" / "stdlib.jsonl")

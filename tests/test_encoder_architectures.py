@@ -1,0 +1,173 @@
+"""Every architecture of the paper's Table 2: any layer, any pooling, equal to a plain run of the full model."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from indexer.config import EncoderConfig, RunOptions
+from indexer.encoders import EncodeLog, load_encoder
+from indexer.encoders.loading import quiet_transformers
+from indexer.encoders.transformer import TransformerEncoder
+from tests.tiny_models import architectures
+
+TEXTS = [
+    "whale",
+    "The whales sing in the deep sea.",
+    "a",
+    "Data for the library; a song of the sea, and of the deep, and of nothing else at all.",
+    "of the of the of the",
+    "X1 y2 Z3!",
+]
+MODES = ("cls", "mean", "max")
+IN_FULL = ("modernbert", "nomic")  # not known to `loading` as safe to cut
+BUDGETS = (1, 4096)  # every text alone; all in one padded batch
+
+
+Models = Callable[[str], Path]
+
+
+def load(folder: Path, **settings: Any) -> TransformerEncoder:
+    encoder = load_encoder(
+        EncoderConfig(model=str(folder), **{"max_length": 0, **settings}), RunOptions(device="cpu", threads=1)
+    )
+    assert isinstance(encoder, TransformerEncoder)
+    return encoder
+
+
+def full_hidden_states(folder: Path, texts: Sequence[str]) -> list[list[torch.Tensor]]:
+    """The oracle: the whole model in float32, one text at a time, nothing padded or cut."""
+    import transformers
+
+    torch.set_num_threads(1)  # tiny matrices: on a busy machine a second thread costs more than it gives
+    with quiet_transformers():
+        tokenizer: Any = transformers.AutoTokenizer.from_pretrained(folder)
+        kind = transformers.AutoConfig.from_pretrained(folder).model_type
+        chosen: Any = transformers.T5EncoderModel if kind == "t5" else transformers.AutoModel
+        model = chosen.from_pretrained(folder, dtype=torch.float32)
+    states = []
+    with torch.no_grad():
+        for text in texts:
+            output = model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
+            states.append([layer[0] for layer in output.hidden_states])
+    return states
+
+
+def pooled(states: torch.Tensor, mode: str) -> torch.Tensor:
+    return {"cls": states[0], "mean": states.mean(dim=0), "max": states.max(dim=0).values}[mode]
+
+
+def expected(states: list[list[torch.Tensor]], layers: Sequence[int], mode: str) -> npt.NDArray[np.float32]:
+    rows = [pooled(torch.stack([text[k] for k in layers]).mean(dim=0), mode) for text in states]
+    result: npt.NDArray[np.float32] = torch.stack(rows).numpy()
+    return result
+
+
+@contextmanager
+def counted_calls(modules: Sequence[torch.nn.Module]) -> Iterator[list[str]]:
+    calls: list[str] = []
+    hooks = [module.register_forward_pre_hook(lambda m, _: calls.append(type(m).__name__)) for module in modules]
+    yield calls
+    for hook in hooks:
+        hook.remove()
+
+
+@pytest.mark.parametrize("architecture", architectures())
+def test_every_layer_and_pooling_equals_the_full_model_one_text_at_a_time(
+    tiny_model: Models, architecture: str
+) -> None:
+    states = full_hidden_states(tiny_model(architecture), TEXTS)
+    count = len(states[0]) - 1
+    for layer in range(count + 1):
+        for mode in MODES:
+            want = expected(states, [layer], mode)
+            for budget in BUDGETS if mode == "mean" else BUDGETS[1:]:
+                encoder = load(tiny_model(architecture), layers=(layer,), pooling=mode, batch_tokens=budget)
+                np.testing.assert_allclose(encoder.encode(TEXTS, "document"), want, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", architectures())
+def test_layers_are_averaged(tiny_model: Models, architecture: str) -> None:
+    states = full_hidden_states(tiny_model(architecture), TEXTS)
+    count = len(states[0]) - 1
+    for layers in ((1, -1), (0, 1), (0, 1, count)):
+        resolved = sorted({layer if layer >= 0 else count for layer in layers})
+        encoder = load(tiny_model(architecture), layers=layers, pooling="max")
+        want = expected(states, resolved, "max")
+        np.testing.assert_allclose(encoder.encode(TEXTS, "document"), want, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", sorted({*architectures()} - {"xlm", "squeezebert", *IN_FULL}))
+def test_no_more_blocks_run_than_the_highest_layer_asked_for(tiny_model: Models, architecture: str) -> None:
+    for layers, want in (((0,), 0), ((1,), 1), ((0, 2), 2)):
+        encoder = load(tiny_model(architecture), layers=layers)
+        with counted_calls(blocks_of(encoder._loaded.model)) as calls:
+            encoder.encode(["whale"], "document")
+        assert len(calls) == want
+
+
+def blocks_of(model: torch.nn.Module) -> list[torch.nn.Module]:
+    endings = ("Layer", "Block", "SqueezeBertModule")
+    stacks = [m for m in model.modules() if isinstance(m, torch.nn.ModuleList)]
+    found = [child for stack in stacks for child in stack if type(child).__name__.endswith(endings)]
+    outer = [block for block in found if not any(block in list(o.modules())[1:] for o in found)]
+    return list({id(block): block for block in outer}.values())
+
+
+@pytest.mark.parametrize(("architecture", "stack"), [("xlm", "attentions"), ("squeezebert", "encoder.layers")])
+def test_no_more_blocks_are_built_where_their_calls_cannot_be_counted(
+    tiny_model: Models, architecture: str, stack: str
+) -> None:
+    for layer in range(3):
+        built = load(tiny_model(architecture), layers=(layer,))._loaded.model.get_submodule(stack)
+        assert len(built) == layer
+
+
+@pytest.mark.parametrize("architecture", IN_FULL)
+def test_an_architecture_not_known_to_cut_runs_in_full_and_picks_the_layer(
+    tiny_model: Models, architecture: str
+) -> None:
+    loaded = load(tiny_model(architecture), layers=(1,))._loaded
+    assert loaded.picked == (1,)
+    assert loaded.model.config.num_hidden_layers == loaded.states - 1 == 4
+
+
+@pytest.mark.parametrize("architecture", architectures())
+def test_tokens_equal_the_tokenizers_own_truncation(tiny_model: Models, architecture: str) -> None:
+    from transformers import AutoTokenizer
+
+    own: Any = AutoTokenizer.from_pretrained(tiny_model(architecture))
+    texts = [*TEXTS, "", "  ", "the [MASK] <mask> </s> of", "deep " * 60]
+    for length in (3, 8, 17, 64):
+        log = EncodeLog()
+        encoder = load(tiny_model(architecture), max_length=length)
+        tokens = encoder._tokenize(texts)
+        want = own(texts, truncation=True, max_length=length)["input_ids"]
+        assert [ids for ids, row in zip(tokens.ids, want, strict=True) if row] == [row for row in want if row]
+        assert tokens.lengths == [len(row) for row in own(texts)["input_ids"]]
+        encoder.encode(texts, "query", log)
+        assert log.truncated == sum(n > length for n in log.lengths)
+
+
+@pytest.mark.parametrize("architecture", architectures())
+def test_texts_as_long_as_the_models_own_limit_run(tiny_model: Models, architecture: str) -> None:
+    encoder, log = load(tiny_model(architecture)), EncodeLog()
+    limit = encoder.spec.identity["max_length"]
+    rows = encoder.encode(["deep " * 700, "whale"], "document", log)
+    assert limit == (128 if architecture not in ("t5", "deberta-v2") else 512)
+    assert log.truncated == 1
+    assert np.isfinite(rows).all()
+
+
+def test_a_text_without_tokens_has_a_finite_embedding(tiny_model: Models) -> None:
+    encoder = load(tiny_model("gpt2"))
+    log = EncodeLog()
+    rows = encoder.encode(["", "whale"], "query", log)
+    assert log.lengths[0] == 0
+    assert np.isfinite(rows).all()
+    np.testing.assert_allclose(rows[0], encoder.encode(["<|endoftext|>"], "query")[0], atol=1e-6)

@@ -1,0 +1,93 @@
+"""Devices and number types: asked-for means got, and `auto` takes the best there is."""
+
+import pytest
+import torch
+
+from indexer.config import EncoderConfig, RunOptions
+from indexer.encoders import load_encoder
+from indexer.encoders.device import choose_device, is_out_of_memory, number_type
+from indexer.errors import ConfigError, MachineError
+
+CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda"), torch.device("mps")
+
+
+def machine(monkeypatch: pytest.MonkeyPatch, gpus: int = 0, mps: bool = False, bf16: bool = True) -> None:
+    """Pretend to be on a machine with these devices."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: bf16)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "mps", "want"), [(0, False, "cpu"), (0, True, "mps"), (1, False, "cuda"), (2, True, "cuda")]
+)
+def test_auto_takes_cuda_then_mps_then_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, mps: bool, want: str
+) -> None:
+    machine(monkeypatch, gpus, mps)
+    assert choose_device("auto").type == want
+    assert choose_device("cpu").type == "cpu"
+
+
+@pytest.mark.parametrize("name", ["cuda", "cuda:0", "mps"])
+def test_a_missing_device_is_an_error_that_says_what_is_there(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    machine(monkeypatch)
+    with pytest.raises(MachineError, match=rf'"{name}" was asked for, but this machine has cpu\.'):
+        load_encoder(EncoderConfig(), RunOptions(device=name))
+
+
+def test_a_gpu_beyond_those_there_is_an_error_that_lists_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, gpus=2)
+    assert choose_device("cuda:1") == torch.device("cuda", 1)
+    with pytest.raises(MachineError, match=r"has cpu, cuda:0, cuda:1\."):
+        choose_device("cuda:2")
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "", "CPU", "cpu:0"])
+def test_another_name_is_refused_with_the_choices(name: str) -> None:
+    with pytest.raises(ConfigError, match="expected auto, cpu, cuda, cuda:N"):
+        choose_device(name)
+
+
+@pytest.mark.parametrize("device", [CPU, CUDA, MPS])
+@pytest.mark.parametrize("half", ["auto", "bfloat16", "float16"])
+def test_the_class_float32_is_float32_everywhere(device: torch.device, half: str) -> None:
+    assert number_type("float32", half, device) == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("half", "bf16", "want"),
+    [
+        ("auto", True, torch.bfloat16),
+        ("auto", False, torch.float16),
+        ("float16", True, torch.float16),
+        ("float16", False, torch.float16),
+        ("bfloat16", True, torch.bfloat16),
+    ],
+)
+def test_the_class_bfloat16_on_cuda(monkeypatch: pytest.MonkeyPatch, half: str, bf16: bool, want: torch.dtype) -> None:
+    machine(monkeypatch, gpus=1, bf16=bf16)
+    assert number_type("bfloat16", half, CUDA) == want
+
+
+def test_the_class_bfloat16_on_the_cpu_and_on_mps() -> None:
+    assert number_type("bfloat16", "auto", CPU) == number_type("bfloat16", "bfloat16", CPU) == torch.bfloat16
+    assert number_type("bfloat16", "auto", MPS) == number_type("bfloat16", "float16", MPS) == torch.float16
+
+
+def test_half_types_that_a_device_does_not_compute_in_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, gpus=1, bf16=False)
+    with pytest.raises(ConfigError, match="which a CPU does not compute in"):
+        number_type("bfloat16", "float16", CPU)
+    with pytest.raises(ConfigError, match="not used on MPS"):
+        number_type("bfloat16", "bfloat16", MPS)
+    with pytest.raises(MachineError, match="this GPU does not compute in"):
+        number_type("bfloat16", "bfloat16", CUDA)
+
+
+def test_out_of_memory_is_told_from_other_errors() -> None:
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"))
+    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert not is_out_of_memory(ValueError("not enough memory"))

@@ -1,0 +1,133 @@
+"""The query side: the answers equal brute force, one by one or in a batch, and edge cases are defined."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from indexer import BuildConfig, Document, build_index
+from indexer.encoders import EncodeLog
+from indexer.errors import ConfigError, NotAnIndexError
+from search import SearchEngine
+from tests.oracles import best_rows
+from tests.test_faults import DOCUMENTS
+
+QUERIES = ["how do whales sing", "bread", "what are bridges made of", "a map of the stars"]
+
+
+@pytest.fixture
+def engine(tiny_config: BuildConfig, tmp_path: Path) -> SearchEngine:
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    return SearchEngine(tmp_path / "index")
+
+
+def test_answers_equal_brute_force(engine: SearchEngine) -> None:
+    texts = [f"{document.title} {document.text}" for document in DOCUMENTS]
+    vectors, ids = engine.embed(texts, "document"), [document.id for document in DOCUMENTS]
+    for query in QUERIES:
+        expected = best_rows(vectors, engine.embed([query], "query")[0], ids, k=5)
+        hits = engine.search(query, k=5)
+        assert [hit.id for hit in hits] == [name for name, _ in expected]
+        np.testing.assert_allclose([hit.score for hit in hits], [score for _, score in expected], atol=1e-5)
+
+
+def test_hits_carry_the_document_as_it_was(engine: SearchEngine) -> None:
+    for hit in engine.search("whales", k=9):
+        document = next(document for document in DOCUMENTS if document.id == hit.id)
+        assert (hit.title, hit.text, hit.metadata) == (document.title, document.text, document.metadata)
+
+
+def test_a_batch_gives_the_same_hits_as_one_by_one(engine: SearchEngine) -> None:
+    """Scores up to the encoder's rounding, which depends on what shares a batch."""
+    for query, hits in zip(QUERIES, engine.search_many(QUERIES, k=4), strict=True):
+        alone = engine.search(query, k=4)
+        assert [hit.id for hit in hits] == [hit.id for hit in alone]
+        np.testing.assert_allclose([hit.score for hit in hits], [hit.score for hit in alone], atol=1e-5)
+
+
+def test_scores_fall_and_lie_between_minus_one_and_one(engine: SearchEngine) -> None:
+    scores = [hit.score for hit in engine.search("whales", k=9)]
+    assert scores == sorted(scores, reverse=True)
+    assert -1.000001 <= scores[-1] <= scores[0] <= 1.000001
+
+
+def test_equal_scores_are_ordered_by_id_also_at_the_cut(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    twins = [Document(f"{n:02}", "Exactly the same words.") for n in (7, 3, 9, 1)]
+    build_index([*twins, *DOCUMENTS], tmp_path / "index", tiny_config.with_overrides(["store.part_documents=50"]))
+    engine = SearchEngine(tmp_path / "index")
+    for k in (1, 2, 3, 4):
+        assert [hit.id for hit in engine.search("Exactly the same words.", k=k)] == ["01", "03", "07", "09"][:k]
+
+
+def test_more_hits_than_documents_gives_them_all(engine: SearchEngine) -> None:
+    assert len(engine.search("whales", k=1000)) == len(DOCUMENTS) == len(engine)
+
+
+@pytest.mark.parametrize("k", [0, -1])
+def test_k_below_one_is_refused(k: int, engine: SearchEngine) -> None:
+    with pytest.raises(ConfigError, match=f"k is {k}"):
+        engine.search("whales", k=k)
+
+
+@pytest.mark.parametrize("query", ["", "  ", "\n"])
+def test_a_blank_query_is_refused(query: str, engine: SearchEngine) -> None:
+    with pytest.raises(ConfigError, match="query 1 is blank"):
+        engine.search(query)
+
+
+def test_no_queries_give_no_answers(engine: SearchEngine) -> None:
+    assert engine.search_many([]) == []
+    assert engine.embed([]).shape == (0, engine.opened.transform.dim)
+
+
+def test_an_over_long_query_is_cut_as_documents_are(engine: SearchEngine) -> None:
+    log = EncodeLog()
+    long = engine.search_many(["whales sing " * 5000], k=3, log=log)[0]
+    assert log.truncated == 1
+    assert [hit.id for hit in long] == [hit.id for hit in engine.search("whales sing " * 50, k=3)]
+
+
+def test_queries_and_documents_go_through_their_own_means(engine: SearchEngine) -> None:
+    as_query, as_document = engine.embed(["whales"], "query"), engine.embed(["whales"], "document")
+    assert np.abs(as_query - as_document).max() > 1e-3
+
+
+def test_an_open_engine_keeps_answering_from_its_generation(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    from indexer import RunOptions
+
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    before = SearchEngine(tmp_path / "index")
+    build_index(DOCUMENTS[:5], tmp_path / "index", tiny_config, RunOptions(overwrite=True))
+    assert len(before.search("whales", k=20)) == 9
+    assert len(SearchEngine(tmp_path / "index").search("whales", k=20)) == 5
+
+
+def test_opening_needs_no_recipe_and_no_encoder(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    from search import engine as module
+
+    monkeypatch.setattr(module, "load_encoder", None)
+    opened = SearchEngine(engine.opened.path)
+    assert opened.opened.manifest.documents == len(DOCUMENTS)
+    assert opened.opened.documents.fetch([3])[0].id == "d3"
+
+
+def test_metadata_of_a_column_that_is_float_anywhere_is_float(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    documents = [Document(str(n), f"text {n}", metadata={"x": n if n < 6 else n + 0.5}) for n in range(8)]
+    build_index(documents, tmp_path / "index", tiny_config)
+    found = SearchEngine(tmp_path / "index").search("text", k=8)
+    assert {hit.id: hit.metadata["x"] for hit in found} == {str(n): float(n if n < 6 else n + 0.5) for n in range(8)}
+    assert all(type(hit.metadata["x"]) is float for hit in found)
+
+
+def test_what_is_no_index_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NotAnIndexError, match="no such index"):
+        SearchEngine(tmp_path / "missing")
+    (tmp_path / "parts").mkdir()
+    with pytest.raises(NotAnIndexError, match="unfinished build"):
+        SearchEngine(tmp_path)
+
+
+def test_a_hit_is_json(engine: SearchEngine) -> None:
+    hit = engine.search("whales", k=1)[0]
+    assert json.loads(json.dumps(hit.to_dict()))["id"] == hit.id

@@ -1,0 +1,155 @@
+"""Running parts in this process or in several: the same results, and no worker left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from indexer.errors import CorpusError, MachineError, ModelError
+from indexer.executors import run_parts
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 120  # seconds; only a hang takes as long
+
+Work = Callable[[int], int]
+
+
+def doubling(worker: int) -> Work:
+    return lambda task: 2 * task
+
+
+def noting(folder: Path, worker: int) -> Work:
+    """Leaves a file each time it is called, and doubles."""
+    (folder / f"{worker}-{os.getpid()}-{uuid.uuid4().hex}").touch()
+    return lambda task: 2 * task
+
+
+def failing(worker: int) -> Work:
+    def work(task: int) -> int:
+        raise CorpusError(f"corpus.jsonl:{task}: not JSON")
+
+    return work
+
+
+def unprepared(worker: int) -> Work:
+    raise ModelError("no such model")
+
+
+def dying(worker: int) -> Work:
+    def work(task: int) -> int:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return task
+
+    return work
+
+
+def hanging(folder: Path, worker: int) -> Work:
+    """Notes its process and never ends; task 0 alone comes back."""
+
+    def work(task: int) -> int:
+        if task == 0:
+            return 0
+        (folder / str(os.getpid())).touch()
+        signal.pause()
+        return task
+
+    return work
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        if time.monotonic() > end:
+            pytest.fail("waited in vain")
+        time.sleep(0.01)
+
+
+def noted(folder: Path) -> list[int]:
+    """Processes that `hanging` runs in."""
+    return [int(entry.name) for entry in folder.iterdir()]
+
+
+def has_ended(process: int) -> bool:
+    try:
+        return bool(psutil.Process(process).status() == psutil.STATUS_ZOMBIE)  # nobody may be there to reap it
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_any_number_of_workers_gives_the_same_results(workers: int) -> None:
+    assert sorted(run_parts(doubling, range(20), workers)) == list(range(0, 40, 2))
+
+
+def test_without_tasks_nothing_is_prepared() -> None:
+    assert list(run_parts(unprepared, [], 1)) == []
+    assert list(run_parts(unprepared, [], 4)) == []
+
+
+@pytest.mark.parametrize(("tasks", "workers"), [([1, 2, 3], 1), ([1], 4)])
+def test_one_worker_or_one_task_stays_in_this_process(tasks: list[int], workers: int, tmp_path: Path) -> None:
+    assert list(run_parts(partial(noting, tmp_path), tasks, workers)) == [2 * task for task in tasks]
+    (note,) = [entry.name.split("-") for entry in tmp_path.iterdir()]
+    assert note[:2] == ["0", str(os.getpid())]
+
+
+def test_each_worker_is_prepared_once_and_has_a_number_of_its_own(tmp_path: Path) -> None:
+    assert sorted(run_parts(partial(noting, tmp_path), range(30), 2)) == list(range(0, 60, 2))
+    notes = [entry.name.split("-") for entry in tmp_path.iterdir()]
+    numbers, processes = [note[0] for note in notes], [int(note[1]) for note in notes]
+    assert set(numbers) <= {"0", "1"}
+    assert len(set(numbers)) == len(set(processes)) == len(notes)
+    assert os.getpid() not in processes
+    assert all(has_ended(process) for process in processes)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_exception_of_the_work_comes_through_as_it_is(workers: int) -> None:
+    with pytest.raises(CorpusError, match=r"^corpus\.jsonl:7: not JSON$"):
+        list(run_parts(failing, [7, 7, 7], workers))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_exception_while_getting_ready_comes_through_as_it_is(workers: int) -> None:
+    with pytest.raises(ModelError, match=r"^no such model$"):
+        list(run_parts(unprepared, [1, 2, 3], workers))
+
+
+def test_a_killed_worker_is_an_error_that_names_the_way_out() -> None:
+    with pytest.raises(MachineError, match=r"a worker process died.*run the same command again.*fewer --workers"):
+        list(run_parts(dying, [1, 2, 3], 2))
+
+
+def test_workers_end_when_the_results_are_no_longer_wanted(tmp_path: Path) -> None:
+    results = run_parts(partial(hanging, tmp_path), [0, 1, 2], 2)
+    assert next(results) == 0
+    wait_until(lambda: len(noted(tmp_path)) == 2)
+    results.close()  # type: ignore[attr-defined]
+    assert all(has_ended(process) for process in noted(tmp_path))
+
+
+PARENT = """
+import sys
+from functools import partial
+from pathlib import Path
+from indexer.executors import run_parts
+from tests.test_executors import hanging
+list(run_parts(partial(hanging, Path(sys.argv[1])), [1, 2], 2))
+"""
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], cwd=ROOT) as parent:
+        try:
+            wait_until(lambda: len(noted(tmp_path)) == 2)
+        finally:
+            parent.kill()
+    wait_until(lambda: all(has_ended(process) for process in noted(tmp_path)))

@@ -1,0 +1,217 @@
+"""Crash safety: every write, sync and rename fails in turn, and stops dead in turn; then the build goes on.
+
+The directory must end equal to that of an uninterrupted build, finished parts must not be encoded again, and
+at no instant may a reader see anything but nothing or a whole index.
+"""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from indexer import Document, RunOptions, build_index
+from indexer.config import BuildConfig
+from indexer.encoders import EncodeLog, Encoder, Role, load_encoder
+from indexer.errors import NotAnIndexError, StoreError
+from indexer.pipeline import encode
+from indexer.store import files
+from indexer.store.manifest import load_manifest
+from indexer.store.verify import damaged_files
+from tests.directories import snapshot
+from tests.faults import FAILURES, Dead, FaultyOs
+
+DOCUMENTS = [
+    Document(f"d{number}", text, title=title, metadata={"year": 1990 + number})
+    for number, (title, text) in enumerate(
+        [
+            ("Whales", "Whales sing in the deep sea for hours."),
+            ("Bridges", "A suspension bridge hangs from steel cables."),
+            ("Bread", "Yeast makes the dough rise before baking."),
+            ("Stars", "A star shines by fusing hydrogen to helium."),
+            ("Rivers", "Rivers carry sand and silt to the coast."),
+            ("Clocks", "The pendulum made clocks precise."),
+            ("Bees", "Bees dance to tell where flowers are."),
+            ("Glass", "Glass is made of molten sand."),
+            ("Maps", "A map leaves out nearly everything."),
+        ]
+    )
+]
+
+
+class Counting:
+    """An encoder that counts the document texts it encodes."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder, self.texts = encoder, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._encoder, name)
+
+    def encode(self, texts: Sequence[str], role: Role, log: EncodeLog | None = None) -> Any:
+        self.texts += len(texts) if role == "document" else 0
+        return self._encoder.encode(texts, role, log)
+
+
+@pytest.fixture
+def counting(tiny_config: BuildConfig, monkeypatch: pytest.MonkeyPatch) -> Counting:
+    """The tiny encoder, loaded once for all builds of a test."""
+    encoder = Counting(load_encoder(tiny_config.encoder))
+    monkeypatch.setattr(encode, "load_encoder", lambda *_, **__: encoder)
+    monkeypatch.setattr(files, "os", FaultyOs())  # never fails, and syncs nothing
+    return encoder
+
+
+@pytest.fixture
+def reference(tiny_config: BuildConfig, counting: Counting, tmp_path: Path) -> dict[str, str]:
+    build_index(DOCUMENTS, tmp_path / "reference", tiny_config)
+    return snapshot(tmp_path / "reference")
+
+
+def operations(tiny_config: BuildConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many operations one build makes."""
+    counter = FaultyOs()
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "os", counter)
+        build_index(DOCUMENTS, folder, tiny_config)
+    return counter.count
+
+
+def failure_of(work: Callable[[], object]) -> str:
+    """The message of the StoreError that `work` ends with; empty when it ends well."""
+    try:
+        work()
+    except StoreError as error:
+        return str(error)
+    return ""
+
+
+def assert_nothing_torn(index: Path) -> None:
+    """What a reader would see now: no index, or one whose every file is right."""
+    try:
+        manifest = load_manifest(index)
+    except NotAnIndexError:
+        return
+    assert not damaged_files(index, manifest)
+
+
+def assert_goes_on(index: Path, config: BuildConfig, counting: Counting, reference: dict[str, str]) -> None:
+    """Resume, and compare with an uninterrupted build."""
+    assert_nothing_torn(index)
+    complete = len(list(index.glob("parts/*/part.json")))
+    before = counting.texts
+    report = build_index(DOCUMENTS, index, config)
+    assert counting.texts - before == max(0, len(DOCUMENTS) - 4 * complete)
+    assert report.documents == len(DOCUMENTS)
+    assert snapshot(index) == reference
+
+
+@pytest.mark.parametrize("error", FAILURES)
+def test_any_failing_operation_is_reported_and_the_build_goes_on(
+    error: int,
+    tiny_config: BuildConfig,
+    counting: Counting,
+    reference: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = operations(tiny_config, tmp_path / "counted", monkeypatch)
+    assert count > 60
+    for at in range(count):
+        index = tmp_path / f"index-{at}"
+        faulty = FaultyOs(at, error, watch=lambda index=index: assert_nothing_torn(index))  # type: ignore[misc]
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "os", faulty)
+            failure = failure_of(lambda index=index: build_index(DOCUMENTS, index, tiny_config))  # type: ignore[misc]
+        if faulty.failed_on == "unlink":
+            assert not failure  # only a temporary name is left, which the next build sweeps
+        else:
+            assert str(index) in failure
+        assert_goes_on(index, tiny_config, counting, reference)
+
+
+@pytest.mark.parametrize("power_cut", [False, True])
+def test_stopping_dead_at_any_operation_loses_nothing_finished(
+    power_cut: bool,
+    tiny_config: BuildConfig,
+    counting: Counting,
+    reference: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = operations(tiny_config, tmp_path / "counted", monkeypatch)
+    for at in range(count):
+        index = tmp_path / f"index-{at}"
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "os", FaultyOs(at, None, power_cut))
+            with pytest.raises(Dead):
+                build_index(DOCUMENTS, index, tiny_config)
+        assert_goes_on(index, tiny_config, counting, reference)
+
+
+def test_stopping_dead_while_overwriting_leaves_the_old_index_whole(
+    tiny_config: BuildConfig, counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = [Document("new", "A line inserted at the top moves every part."), *DOCUMENTS]
+    overwrite = RunOptions(overwrite=True)
+    reference = overwritten(tmp_path / "reference", changed, tiny_config, overwrite)
+    counter = FaultyOs()
+    build_index(DOCUMENTS, tmp_path / "before", tiny_config)
+    shutil.copytree(tmp_path / "before", tmp_path / "counted")
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "os", counter)
+        build_index(changed, tmp_path / "counted", tiny_config, overwrite)
+    for at in range(counter.count):
+        index = tmp_path / f"index-{at}"
+        shutil.copytree(tmp_path / "before", index)
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "os", FaultyOs(at, None, watch=lambda index=index: assert_nothing_torn(index)))  # type: ignore[misc]
+            with pytest.raises(Dead):
+                build_index(changed, index, tiny_config, overwrite)
+        assert_nothing_torn(index)
+        build_index(changed, index, tiny_config, overwrite)
+        assert snapshot(index) == reference
+
+
+def overwritten(index: Path, changed: list[Document], config: BuildConfig, options: RunOptions) -> dict[str, str]:
+    build_index(DOCUMENTS, index, config)
+    build_index(changed, index, config, options)
+    return snapshot(index)
+
+
+def test_a_second_writer_is_refused_while_the_first_is_at_work(
+    tiny_config: BuildConfig, counting: Counting, tmp_path: Path
+) -> None:
+    from indexer.errors import LockedError
+
+    index = tmp_path / "index"
+
+    def corpus() -> Any:
+        yield DOCUMENTS[0]
+        with pytest.raises(LockedError, match="another process"):
+            build_index(DOCUMENTS, index, tiny_config)
+        yield from DOCUMENTS[1:]
+
+    assert build_index(corpus(), index, tiny_config).documents == len(DOCUMENTS)
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf, 0.0])
+def test_embeddings_that_cannot_be_vectors_fail_the_gate_and_nothing_is_published(
+    poison: float, tiny_config: BuildConfig, counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from indexer.errors import QualityError
+
+    real: Callable[..., Any] = counting.encode
+
+    def poisoned(texts: Sequence[str], role: Role, log: EncodeLog | None = None) -> Any:
+        rows = real(texts, role, log)
+        rows[0] = poison
+        return rows
+
+    monkeypatch.setattr(counting, "encode", poisoned)
+    with pytest.raises(QualityError, match="1 are all zero" if poison == 0 else "1 embeddings hold NaN"):
+        build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    with pytest.raises(NotAnIndexError):
+        load_manifest(tmp_path / "index")

@@ -1,0 +1,81 @@
+"""Moments: exact, mergeable in any grouping, the same bits for any number of threads."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from threadpoolctl import threadpool_limits
+
+from indexer.moments import BLOCK_ROWS, Moments, merge
+
+Rows = npt.NDArray[np.float64]
+some_rows = arrays(np.float64, st.tuples(st.integers(0, 30), st.just(4)), elements=st.floats(-1e3, 1e3, width=32))
+
+
+def assert_close(a: Moments, b: Moments) -> None:
+    assert a.count == b.count
+    np.testing.assert_allclose(a.mean, b.mean, rtol=1e-12, atol=1e-9)
+    np.testing.assert_allclose(a.scatter, b.scatter, rtol=1e-9, atol=1e-6)
+
+
+@given(some_rows, some_rows, some_rows)
+def test_merge_is_the_same_in_any_grouping(a: Rows, b: Rows, c: Rows) -> None:
+    x, y, z = Moments.of(a), Moments.of(b), Moments.of(c)
+    assert_close((x + y) + z, x + (y + z))
+    assert_close(x + y, y + x)
+    assert_close(merge([x, y, z]), Moments.of(np.concatenate([a, b, c])))
+
+
+@given(some_rows.filter(len))
+def test_moments_are_those_of_the_definition(rows: Rows) -> None:
+    moments = Moments.of(rows)
+    centred = rows - rows.mean(axis=0)
+    np.testing.assert_allclose(moments.mean, rows.mean(axis=0), atol=1e-9)
+    np.testing.assert_allclose(moments.scatter, centred.T @ centred, rtol=1e-9, atol=1e-6)
+
+
+def test_no_rows_are_the_neutral_element() -> None:
+    moments = Moments.of(np.random.default_rng(0).normal(size=(10, 3)))
+    assert moments + Moments.zero(3) is moments
+    assert Moments.zero(3) + moments is moments
+    assert Moments.of(np.zeros((0, 3))).count == 0
+
+
+def test_a_large_mean_costs_no_precision() -> None:
+    """The un-centred float32 covariance of such rows is not even positive definite."""
+    spread = np.random.default_rng(0).normal(size=(5000, 8))
+    near, far = Moments.of(spread), Moments.of(spread + 1e4)
+    np.testing.assert_allclose(far.covariance, near.covariance, atol=1e-8)
+    uncentred = (spread + 1e4).astype(np.float32)
+    naive = uncentred.T @ uncentred / 5000 - np.outer(uncentred.mean(axis=0), uncentred.mean(axis=0))
+    assert np.linalg.eigvalsh(naive).min() < 0
+
+
+@pytest.mark.parametrize("size", [1, BLOCK_ROWS - 1, BLOCK_ROWS, 2 * BLOCK_ROWS + 5])
+def test_blocks_do_not_show(size: int) -> None:
+    rows = np.random.default_rng(1).normal(size=(size, 5)).astype(np.float32) + 3
+    np.testing.assert_allclose(Moments.of(rows).covariance, np.cov(rows.T, bias=True, dtype=np.float64), atol=1e-10)
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(1, 3))
+def test_bits_do_not_depend_on_threads(threads: int) -> None:
+    rows = np.random.default_rng(2).normal(size=(3000, 64)).astype(np.float32)
+    with threadpool_limits(limits=threads):
+        assert Moments.of(rows).to_bytes() == _reference(rows)
+
+
+def test_file_round_trip_is_exact() -> None:
+    moments = Moments.of(np.random.default_rng(3).normal(size=(20, 4)))
+    again = Moments.from_bytes(moments.to_bytes())
+    assert again.to_bytes() == moments.to_bytes()
+    assert (again.scatter == moments.scatter).all()
+
+
+def _reference(rows: npt.NDArray[Any]) -> bytes:
+    with threadpool_limits(limits=1):
+        return Moments.of(rows).to_bytes()

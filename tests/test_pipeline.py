@@ -1,0 +1,296 @@
+"""Builds: the same bytes however they run, what is reused, what is refused, and edge cases of the corpus."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from indexer import BuildConfig, Document, RunOptions, build_index, read_corpus
+from indexer.encoders import load_encoder
+from indexer.errors import ConfigError, CorpusError, ExistsError, MismatchError, StoreError
+from indexer.pipeline.fit import query_like
+from indexer.store.manifest import load_manifest
+from search import SearchEngine
+from tests.directories import snapshot
+from tests.test_faults import DOCUMENTS
+
+
+def embeddings(index: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    parts = [np.load(index / part.name / "embeddings.npy") for part in load_manifest(index).parts]
+    return np.concatenate(parts)
+
+
+def test_bytes_do_not_depend_on_workers_or_threads(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    reference = None
+    for workers, threads in [(1, 1), (2, 2), (3, 3), (1, 3)]:
+        index = tmp_path / f"{workers}-{threads}"
+        build_index(DOCUMENTS, index, tiny_config, RunOptions(device="cpu", workers=workers, threads=threads))
+        reference = reference or snapshot(index)
+        assert snapshot(index) == reference
+
+
+def test_created_and_checksum_are_all_that_two_equal_builds_differ_in(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        build_index(DOCUMENTS, tmp_path / name, tiny_config)
+    first, second = (json.loads((tmp_path / n / "manifests/00000001.json").read_text()) for n in ("a", "b"))
+    differing = {key for key in first if first[key] != second[key]}
+    assert differing <= {"created", "checksum"}
+
+
+def test_a_finished_build_is_up_to_date_and_changes_no_byte(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files_of(tmp_path)}
+    for overwrite in (False, True):
+        report = build_index(DOCUMENTS, tmp_path / "index", tiny_config, RunOptions(overwrite=overwrite))
+        assert report.up_to_date
+    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in files_of(tmp_path)} == before
+
+
+def test_the_folder_may_be_moved(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    build_index(DOCUMENTS, tmp_path / "here", tiny_config)
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert build_index(DOCUMENTS, tmp_path / "there", tiny_config).up_to_date
+    assert SearchEngine(tmp_path / "there").search("whales", k=1)
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("whitening.strength=1", "whitening.strength is 0.25 there and 1.0 here"),
+        ("encoder.layers=[1, -1]", "layers is [1, 2], expected [2]"),
+        ("encoder.query_prefix=query: ", "query_prefix"),
+        ("store.part_documents=5", "store.part_documents is 4 there and 5 here"),
+        ('corpus.text=["text"]', "corpus.text"),
+    ],
+)
+def test_another_recipe_is_refused_naming_the_difference_and_the_ways_out(
+    setting: str, named: str, tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    before = snapshot(tmp_path / "index")
+    with pytest.raises(ExistsError, match="--overwrite") as error:
+        build_index(DOCUMENTS, tmp_path / "index", tiny_config.with_overrides([setting]))
+    assert named in str(error.value)
+    assert snapshot(tmp_path / "index") == before
+
+
+def changed_corpora() -> Iterator[tuple[str, list[Document]]]:
+    yield "one more", [*DOCUMENTS, Document("new", "One more line.")]
+    yield "one less", DOCUMENTS[:-1]
+    yield "one part less", DOCUMENTS[:8]
+    yield "another text", [dataclasses.replace(DOCUMENTS[0], text="Other."), *DOCUMENTS[1:]]
+    yield "another id", [dataclasses.replace(DOCUMENTS[0], id="x"), *DOCUMENTS[1:]]
+    yield "another metadata", [dataclasses.replace(DOCUMENTS[0], metadata={"year": 1}), *DOCUMENTS[1:]]
+    yield "parts in another order", [*DOCUMENTS[4:8], *DOCUMENTS[:4], *DOCUMENTS[8:]]
+
+
+@pytest.mark.parametrize(("change", "corpus"), list(changed_corpora()), ids=[name for name, _ in changed_corpora()])
+def test_another_corpus_is_refused_and_with_overwrite_becomes_the_next_generation(
+    change: str, corpus: list[Document], tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    index = tmp_path / "index"
+    build_index(DOCUMENTS, index, tiny_config)
+    before = snapshot(index)
+    with pytest.raises(ExistsError, match=r"another corpus.*--overwrite"):
+        build_index(corpus, index, tiny_config)
+    assert snapshot(index) == before
+    report = build_index(corpus, index, tiny_config, RunOptions(overwrite=True))
+    assert (report.generation, report.documents) == (2, len(corpus))
+    assert {name: digest for name, digest in snapshot(index).items() if name in before} == before
+    build_index(corpus, tmp_path / "fresh", tiny_config)
+    np.testing.assert_allclose(embeddings(index), embeddings(tmp_path / "fresh"), atol=1e-5)
+
+
+def test_a_line_inserted_at_the_top_encodes_one_text(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    report = build_index(
+        [Document("new", "Inserted."), *DOCUMENTS], tmp_path / "index", tiny_config, RunOptions(overwrite=True)
+    )
+    assert (report.rows_encoded, report.rows_reused) == (1, len(DOCUMENTS))
+
+
+def test_a_metadata_edit_encodes_nothing(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    edited = [dataclasses.replace(DOCUMENTS[0], metadata={"year": 3}), *DOCUMENTS[1:]]
+    report = build_index(edited, tmp_path / "index", tiny_config, RunOptions(overwrite=True))
+    assert (report.rows_encoded, report.rows_reused, report.parts_kept) == (0, 4, 2)
+    assert SearchEngine(tmp_path / "index").search(DOCUMENTS[0].text, k=1)[0].metadata == {"year": 3}
+
+
+def test_another_transform_encodes_no_document(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    stronger = tiny_config.with_overrides(["whitening.strength=1"])
+    report = build_index(DOCUMENTS, tmp_path / "index", stronger, RunOptions(overwrite=True))
+    assert (report.parts_encoded, report.parts_kept) == (0, 3)
+
+
+def test_overwrite_mends_a_damaged_index(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    path = tmp_path / "index/parts/00001/embeddings.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    report = build_index(DOCUMENTS, tmp_path / "index", tiny_config, RunOptions(overwrite=True))
+    assert (report.generation, report.parts_encoded) == (2, 1)
+    assert SearchEngine(tmp_path / "index").search("whales", k=1)
+
+
+def test_the_sample_does_not_depend_on_the_order_of_the_corpus(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    config = tiny_config.with_overrides(["whitening.sample=5"])
+    build_index(DOCUMENTS, tmp_path / "a", config)
+    build_index(DOCUMENTS[::-1], tmp_path / "b", config)
+    one, other = SearchEngine(tmp_path / "a"), SearchEngine(tmp_path / "b")
+    vectors = [engine.embed(["whales"], "query") for engine in (one, other)]
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-5)
+    assert load_manifest(tmp_path / "a").quality["sample"] == 5
+
+
+def test_no_documents_is_an_error(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="no documents"):
+        build_index([], tmp_path / "index", tiny_config)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("strength", ["none", "0", "0.25", "1"])
+def test_tiny_corpora_build_answer_and_say_so(
+    count: int, strength: str, tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    config = tiny_config.with_overrides([f"whitening.strength={strength}"])
+    report = build_index(DOCUMENTS[:count], tmp_path / "index", config)
+    hits = SearchEngine(tmp_path / "index").search("whales", k=10)
+    assert {hit.id for hit in hits} == {document.id for document in DOCUMENTS[:count]}
+    assert all(np.isfinite(hit.score) for hit in hits)
+    assert bool(report.notes) == (strength not in ("none", "0") or (strength == "0" and count == 1))
+
+
+def test_equal_texts_only_build_too(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    report = build_index([Document(str(n), "The same.") for n in range(6)], tmp_path / "index", tiny_config)
+    assert "all alike" in report.notes[0]
+    hits = SearchEngine(tmp_path / "index").search("The same.", k=3)
+    assert [hit.id for hit in hits] == ["0", "1", "2"]  # equal scores: by id
+
+
+@pytest.mark.parametrize("factory", ["IVF2,Flat", "HNSW4", "PCA4,Flat", "SQ8"])
+def test_factory_strings_build_and_answer(factory: str, tiny_config: BuildConfig, tmp_path: Path) -> None:
+    config = tiny_config.with_overrides([f"index.type={factory}", "index.recall=0.5"])
+    documents = [dataclasses.replace(d, id=f"{d.id}-{n}", text=f"{d.text} {n}") for d in DOCUMENTS for n in range(8)]
+    report = build_index(documents, tmp_path / "index", config)
+    assert report.quality["self_hit"]["value"] >= 0.5
+    assert len(SearchEngine(tmp_path / "index").search("whales sing", k=3)) == 3
+
+
+def test_float16_storage_halves_the_embeddings(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    build_index(DOCUMENTS, tmp_path / "full", tiny_config)
+    build_index(DOCUMENTS, tmp_path / "half", tiny_config.with_overrides(["store.embeddings=float16"]))
+    full, half = embeddings(tmp_path / "full"), embeddings(tmp_path / "half")
+    assert half.dtype == np.float16
+    np.testing.assert_allclose(half, full, rtol=1e-3, atol=1e-4)
+
+
+def test_truncated_documents_are_counted(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    documents = [Document("short", "Bread."), Document("long", "bread " * 100), Document("other", "Stars shine.")]
+    report = build_index(documents, tmp_path / "index", tiny_config)
+    assert report.truncated == 1
+    assert load_manifest(tmp_path / "index").quality["truncated"] == 1
+
+
+def test_queries_get_the_mean_of_query_like_texts(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    transform = SearchEngine(tmp_path / "index").opened.transform.arrays()
+    titles = [document.title or "" for document in DOCUMENTS]
+    expected = load_encoder(tiny_config.encoder).encode(titles, "query").mean(axis=0)
+    np.testing.assert_allclose(transform["query_mean"], expected, atol=1e-6)
+    assert np.abs(transform["query_mean"] - transform["mean"]).max() > 1e-3
+
+
+def test_queries_of_ones_own_are_used_and_a_changed_file_is_noticed(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    queries = tmp_path / "queries.txt"
+    queries.write_text("who sings\n\nwhat is bread\n")
+    config = tiny_config.with_overrides([f"whitening.query_sample={queries}"])
+    build_index(DOCUMENTS, tmp_path / "index", config)
+    assert load_manifest(tmp_path / "index").transform["query_texts"]["texts"] == 2
+    queries.write_text("another\n")
+    with pytest.raises(ExistsError, match="query_sample have changed"):
+        build_index(DOCUMENTS, tmp_path / "index", config)
+    queries.unlink()
+    with pytest.raises(ConfigError, match="query_sample"):
+        build_index(DOCUMENTS, tmp_path / "elsewhere", config)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (Document("1", "Body.", "A title"), "A title"),
+        (Document("1", "First sentence. Second one.", None), "First sentence."),
+        (Document("1", "First line\nsecond line", " "), "First line"),
+        (Document("1", "word " * 40), "word " * 11 + "word"),
+    ],
+)
+def test_query_like_is_the_title_else_a_sentence_else_some_words(document: Document, expected: str) -> None:
+    assert query_like(document) == expected
+
+
+def test_a_folder_of_other_files_is_left_alone(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(StoreError, match="nothing was changed"):
+        build_index(DOCUMENTS, tmp_path, tiny_config)
+    with pytest.raises(StoreError, match="is a file"):
+        build_index(DOCUMENTS, tmp_path / "thesis.tex", tiny_config)
+    assert list(tmp_path.iterdir()) == [tmp_path / "thesis.tex"]
+
+
+def test_a_corpus_read_by_other_column_rules_is_refused(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    (tmp_path / "docs.jsonl").write_text('{"id": "1", "body": "x"}\n')
+    config = tiny_config.with_columns({"text_column": "body"})
+    with pytest.raises(ConfigError, match="column rules"):
+        build_index(read_corpus(tmp_path / "docs.jsonl"), tmp_path / "index", config)
+    assert build_index(read_corpus(tmp_path / "docs.jsonl", config=config.corpus), tmp_path / "index", config).rows == 1
+
+
+def test_a_bad_row_stops_the_build_before_anything_is_encoded(
+    tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from indexer.pipeline import encode
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the encoder was loaded")
+
+    monkeypatch.setattr(encode, "load_encoder", refuse)
+    lines = [json.dumps({"id": str(n), "text": "word"}) for n in range(20)]
+    (tmp_path / "docs.jsonl").write_text("\n".join([*lines, "{broken"]))
+    with pytest.raises(CorpusError, match=r"docs.jsonl:21"):
+        build_index(read_corpus(tmp_path / "docs.jsonl"), tmp_path / "index", tiny_config)
+
+
+def test_a_worker_that_cannot_start_says_why(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    from indexer.errors import MachineError
+
+    with pytest.raises(MachineError, match="cuda"):
+        build_index(DOCUMENTS, tmp_path / "index", tiny_config, RunOptions(device="cuda:7", workers=2))
+
+
+def test_a_model_that_changes_after_the_build_is_refused_with_both_hashes(
+    tiny_model: Callable[[str], Path], tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    import shutil
+
+    model = tmp_path / "model"
+    shutil.copytree(tiny_model("bert"), model)
+    config = tiny_config.with_overrides([f"encoder.model={model}"])
+    build_index(DOCUMENTS, tmp_path / "index", config)
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        original = (model / name).read_bytes()
+        (model / name).write_bytes(original.replace(b"0.1", b"0.2", 1) if name == "config.json" else original + b" ")
+        with pytest.raises(MismatchError, match=f"{name} has sha256 [0-9a-f]+.*, expected [0-9a-f]+"):
+            SearchEngine(tmp_path / "index").search("whales")
+        (model / name).write_bytes(original)
+    assert SearchEngine(tmp_path / "index").search("whales")
+    model.rename(tmp_path / "moved")
+    hits = SearchEngine(tmp_path / "index", model=tmp_path / "moved").search("whales", k=2)
+    assert len(hits) == 2
+
+
+def files_of(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())

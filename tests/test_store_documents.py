@@ -1,0 +1,272 @@
+"""Documents in Parquet: what was written is read back, whatever it is, and nothing else ever is."""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from indexer.corpus.document import Document
+from indexer.corpus.schema import canonical, describe, merge_schemas, parse
+from indexer.errors import CorruptIndexError
+from indexer.store import checked, files, layout
+from indexer.store.documents import ROW_GROUP, DocumentReader, read_documents, write_documents
+from indexer.store.files import make_folder
+from indexer.store.manifest import Manifest, PartEntry
+
+Column = st.SearchStrategy[Any]
+
+
+def write_index(index: Path, parts: Sequence[Sequence[Document]]) -> Manifest:
+    """The documents of an index, and the least manifest that names them."""
+    entries, stamps, schemas = [], {}, []
+    for number, documents in enumerate(parts):
+        name = layout.part_name(number)
+        make_folder(index / name)
+        stamps[f"{name}/{layout.DOCUMENTS}"], schema = write_documents(index / name, documents)
+        schemas.append(schema)
+        entries.append(PartEntry(name, len(documents), len(documents), "", ""))
+    return Manifest(
+        generation=1,
+        config={},
+        encoder={},
+        fingerprint="",
+        transform={},
+        parts=tuple(entries),
+        segments=(),
+        files=stamps,
+        schema=describe(merge_schemas(schemas)),
+        documents=sum(map(len, parts)),
+        rows=sum(map(len, parts)),
+        quality={},
+        versions={},
+        created="",
+    )
+
+
+def open_index(index: Path, manifest: Manifest) -> DocumentReader:
+    return DocumentReader(index, manifest, parse(manifest.schema))
+
+
+@contextmanager
+def temporary_index(parts: Sequence[Sequence[Document]]) -> Iterator[tuple[Path, DocumentReader]]:
+    with tempfile.TemporaryDirectory() as folder:
+        index = Path(folder)
+        yield index, open_index(index, write_index(index, parts))
+
+
+def numbered(count: int) -> list[Document]:
+    """Documents whose text says which they are; one in three has a title."""
+    return [
+        Document(f"d{number}", f"text {number} " * 3, None if number % 3 else f"title {number}", {"number": number})
+        for number in range(count)
+    ]
+
+
+# --- any text and metadata
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
+LEAVES: list[Column] = [
+    st.booleans(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False),
+    TEXT,
+    st.binary(),
+    st.dates(),
+    st.times(),
+    st.datetimes(),
+    st.datetimes(timezones=st.just(UTC)),
+    st.decimals(-(10**9), 10**9, places=2),
+]
+
+
+def lists_of(inner: Column) -> Column:
+    return st.lists(st.none() | inner, max_size=3)
+
+
+def structs_of(inner: dict[str, Column]) -> Column:
+    return st.fixed_dictionaries({}, optional=inner)
+
+
+# A column holds one type in all rows, and a value in some of them.
+COLUMNS: st.SearchStrategy[Column] = st.recursive(
+    st.sampled_from(LEAVES),
+    lambda inner: inner.map(lists_of) | st.dictionaries(TEXT, inner, min_size=1, max_size=3).map(structs_of),
+    max_leaves=4,
+)
+NAMES = TEXT.filter(lambda name: name not in ("id", "title", "text"))
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> list[list[Document]]:
+    """One to three parts of documents that share their metadata columns."""
+    columns = draw(st.dictionaries(NAMES, COLUMNS, max_size=4))
+    metadata = st.fixed_dictionaries({}, optional=columns).map(canonical)
+    document = st.builds(Document, id=TEXT, text=TEXT, title=st.none() | TEXT, metadata=metadata)
+    return draw(st.lists(st.lists(document, min_size=1, max_size=4), min_size=1, max_size=3))
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])  # many kinds of value to draw from
+@given(corpora())
+def test_any_document_comes_back_as_it_was(parts: list[list[Document]]) -> None:
+    with temporary_index(parts) as (index, reader):
+        documents = [document for part in parts for document in part]
+        assert reader.fetch(range(len(documents))) == documents
+        assert list(reader.all_ids()) == [document.id for document in documents]
+        for number, part in enumerate(parts):
+            assert list(read_documents(index / layout.part_name(number))) == part
+
+
+EVERY_TYPE: dict[str, Any] = {
+    "truth": True,
+    "whole": -(2**63),
+    "fraction": 0.1,
+    "words": "naïve \U0001f40b \n\t end",
+    "bytes": b"\0\xff",
+    "day": date(1, 1, 1),
+    "clock": time(23, 59, 59, 999_999),
+    "stamp": datetime(9999, 12, 31, 23, 59, 59, 999_999),
+    "zoned": datetime(2020, 1, 2, tzinfo=UTC),
+    "money": Decimal("12.50"),
+    "list": [1, None, 2],
+    "nulls": [None],
+    "none": [],
+    "struct": {"a": {"b": [{"c": "x"}, {"d": [1.5]}]}},
+    "a.b": {"a.b": 1},
+    "": {"": 1},
+}
+
+
+def test_every_type_keeps_its_type() -> None:
+    with temporary_index([[Document("a", "text", metadata=EVERY_TYPE)]]) as (_, reader):
+        (document,) = reader.fetch([0])
+        assert document.metadata == EVERY_TYPE
+        for name, value in EVERY_TYPE.items():
+            assert type(document.metadata[name]) is type(value)
+
+
+def test_what_is_absent_stays_absent() -> None:
+    part = [Document("a", "", None, {"x": 1}), Document("b", "", "", {"y": {"z": 1}}), Document("c", "", None, {})]
+    with temporary_index([part, [Document("d", "")]]) as (_, reader):
+        documents = reader.fetch([0, 1, 2, 3])
+        assert [document.metadata for document in documents] == [{"x": 1}, {"y": {"z": 1}}, {}, {}]
+        assert [document.title for document in documents] == [None, "", None, None]
+
+
+def test_whole_numbers_are_floats_where_another_part_has_fractions() -> None:
+    parts = [
+        [Document("a", "", metadata={"x": 1, "deep": {"y": [1, None], "n": 2}, "truth": True})],
+        [Document("b", "", metadata={"x": 0.5, "deep": {"y": [0.5], "n": 3}})],
+    ]
+    with temporary_index(parts) as (_, reader):
+        first, second = (document.metadata for document in reader.fetch([0, 1]))
+        assert first == {"x": 1.0, "deep": {"y": [1.0, None], "n": 2}, "truth": True}
+        assert second == {"x": 0.5, "deep": {"y": [0.5], "n": 3}}
+        assert [type(value) for value in (first["x"], first["deep"]["y"][0])] == [float, float]
+        assert [type(value) for value in (first["deep"]["n"], first["truth"])] == [int, bool]
+
+
+# --- row groups and parts
+
+
+def test_row_groups_are_small_and_rows_are_found_in_any_order(tmp_path: Path) -> None:
+    parts = [numbered(600)[:520], numbered(600)[520:]]
+    manifest = write_index(tmp_path, parts)
+    with pq.ParquetFile(tmp_path / layout.part_name(0) / layout.DOCUMENTS) as file:
+        groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+    assert groups == [ROW_GROUP, ROW_GROUP, 520 - 2 * ROW_GROUP]
+    reader, expected = open_index(tmp_path, manifest), numbered(600)
+    rows = [599, 0, 255, 256, 511, 512, 519, 520, 0]
+    assert reader.fetch(rows) == [expected[row] for row in rows]
+    assert reader.ids(rows) == [expected[row].id for row in rows]
+    assert list(reader.all_ids()) == [document.id for document in expected]
+    assert list(read_documents(tmp_path / layout.part_name(0))) == expected[:520]
+
+
+def test_equal_documents_are_equal_bytes(tmp_path: Path) -> None:
+    (first, _), (second, _) = (write_documents(tmp_path, numbered(300)) for _ in range(2))
+    assert first == second
+
+
+def test_a_part_of_another_length_than_the_manifest_says_is_refused(tmp_path: Path) -> None:
+    manifest = write_index(tmp_path, [numbered(5)])
+    entry = PartEntry(layout.part_name(0), 6, 6, "", "")
+    reader = DocumentReader(tmp_path, Manifest(**vars(manifest) | {"parts": (entry,)}), parse(manifest.schema))
+    with pytest.raises(CorruptIndexError, match=r"documents\.parquet: 5 rows, the manifest says 6"):
+        reader.fetch([0])
+
+
+# --- damage
+
+
+def flip(path: Path, data: bytes, position: int, bit: int = 0) -> None:
+    flipped = bytearray(data)
+    flipped[position] ^= 1 << bit
+    path.write_bytes(flipped)
+
+
+@pytest.mark.parametrize("block", [files.BLOCK, 64])
+def test_a_flipped_bit_anywhere_is_noticed(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (files, checked):
+        monkeypatch.setattr(module, "BLOCK", block)
+    manifest = write_index(tmp_path, [numbered(20)])
+    path = tmp_path / layout.part_name(0) / layout.DOCUMENTS
+    data = path.read_bytes()
+    for position in [*range(0, len(data), 37), len(data) - 1]:
+        flip(path, data, position, position % 8)
+        with pytest.raises(CorruptIndexError, match=f"{path}: its bytes are not those that were published"):
+            read_everything(tmp_path, manifest)
+    path.write_bytes(data)
+    assert open_index(tmp_path, manifest).fetch(range(20)) == numbered(20)
+
+
+def read_everything(index: Path, manifest: Manifest) -> None:
+    """Fetch every document, then read the bytes that Parquet had no need of."""
+    open_index(index, manifest).fetch(range(manifest.rows))
+    for name, stamp in manifest.files.items():
+        checked.read_checked(index / name, stamp)
+
+
+def test_a_missing_or_shortened_file_is_refused_by_name(tmp_path: Path) -> None:
+    manifest = write_index(tmp_path, [numbered(5)])
+    path = tmp_path / layout.part_name(0) / layout.DOCUMENTS
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CorruptIndexError, match=f"{path}: .* the index says"):
+        open_index(tmp_path, manifest).fetch([0])
+    path.unlink()
+    with pytest.raises(CorruptIndexError, match=f"{path}: the index names this file, but it is not there"):
+        open_index(tmp_path, manifest).ids([0])
+
+
+def test_pages_carry_checksums_of_their_own(tmp_path: Path) -> None:
+    """So that any reader of Parquet notices damage, not only this project with its manifest."""
+    write_documents(tmp_path, numbered(600))
+    path = tmp_path / layout.DOCUMENTS
+    data, metadata = path.read_bytes(), pq.read_metadata(path)
+    chunks = [metadata.row_group(group).column(column) for group in range(3) for column in range(4)]
+    assert len(chunks) == metadata.num_row_groups * metadata.num_columns
+    for chunk in chunks:
+        start = chunk.dictionary_page_offset or chunk.data_page_offset
+        flip(path, data, start + chunk.total_compressed_size - 1)  # the last byte of a page
+        with pytest.raises(OSError, match="CRC checksum verification failed"):
+            pq.read_table(path, page_checksum_verification=True)
+        with pytest.raises(OSError, match="CRC checksum verification failed"):
+            list(read_documents(tmp_path))
+    path.write_bytes(data)
+    assert pq.read_table(path, page_checksum_verification=True).num_rows == 600
+
+
+def test_the_file_is_plain_parquet(tmp_path: Path) -> None:
+    write_documents(tmp_path, numbered(3))
+    table = pq.read_table(tmp_path / layout.DOCUMENTS)
+    assert table.column_names == ["id", "title", "text", "number"]
+    assert table.schema.field("id") == pa.field("id", pa.string(), nullable=False)
+    assert table.column("title").to_pylist() == ["title 0", None, None]
