@@ -3,8 +3,9 @@
 Names are handed on lazily, so that `import indexer` loads no numerical library.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from indexer.lazy import hand_on
 
 if TYPE_CHECKING:
     from indexer.config import BuildConfig as BuildConfig
@@ -28,13 +29,4 @@ _HOME = {
 }
 __all__ = sorted(_HOME)
 __version__ = "0.1.0"
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'indexer' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+__getattr__, __dir__ = hand_on(__name__, _HOME)

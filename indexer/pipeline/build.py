@@ -132,7 +132,8 @@ def _manifest(
         config=build.config.to_dict(),
         encoder={
             "model": build.spec.model,
-            "folder": build.spec.folder,
+            # A hub id is looked up again by whoever opens the index; only a folder's place must be remembered.
+            "folder": build.spec.folder if build.spec.local else "",
             "dim": records[0].dim,
             "identity": build.spec.identity,
         },
