@@ -22,9 +22,9 @@ demo: $(VENV)/.demo
 	@test -f $(DEMO)/stdlib.jsonl || $(BIN)/isotrope demo-corpus $(DEMO)/stdlib.jsonl
 	@$(BIN)/isotrope build $(DEMO)/stdlib.jsonl $(DEMO)/index
 	@$(BIN)/isotrope query $(DEMO)/index -k 3 \
-		"read a spreadsheet saved as comma separated values" \
-		"wait for several threads to finish" \
-		"how much time is left until a date"
+		"shuffle a list into random order" \
+		"difference between two dates in days" \
+		"walk a directory tree"
 
 test: lint types
 	$(BIN)/python -m pytest -n $(JOBS)

@@ -17,7 +17,8 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def stdlib_documents(skipped: list[str] | None = None) -> Iterator[dict[str, Any]]:
-    """One dict for each docstring of a module, class, function or method, sorted by file and line.
+    """One dict for each docstring of a module, class, function or method, private names left out, sorted by file
+    and line.
 
     Keys: id (dotted name; a later document of the same name gets ":line" appended), text, module, kind (module,
     class, function, method), line. Files are parsed, never imported; those that do not parse are added to `skipped`.
@@ -32,6 +33,8 @@ def stdlib_documents(skipped: list[str] | None = None) -> Iterator[dict[str, Any
                 skipped.append(str(path))
             continue
         module = _module_name(path.relative_to(root))
+        if _is_private(module):
+            continue
         for document in _documents(tree, module):
             while document["id"] in taken:
                 document["id"] += f":{document['line']}"
@@ -86,7 +89,7 @@ def _module_name(relative: Path) -> str:
 def _documents(tree: ast.Module, module: str) -> Iterator[dict[str, Any]]:
     for node, name, kind in _walk(tree, module, "module"):
         text = inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
-        if text.strip() and _storable(text):
+        if text.strip() and _storable(text) and not _is_private(name):
             line = getattr(node, "lineno", 1)
             yield {"id": name, "text": text, "module": module, "kind": kind, "line": line}
 
@@ -103,6 +106,11 @@ def _walk(node: ast.AST, name: str, kind: str) -> Iterator[tuple[_Documented, st
             yield from _walk(child, f"{name}.{child.name}", inner)
         elif isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
             yield from _walk(child, name, kind)
+
+
+def _is_private(name: str) -> bool:
+    """Whether any part of a dotted name is the library's own business: `_bootstrap`, but not `__init__`."""
+    return any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
 
 
 def _storable(text: str) -> bool:

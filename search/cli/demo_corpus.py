@@ -10,8 +10,8 @@ import click
 def command(target: Path) -> None:
     """Write the standard library's docstrings as a corpus.
 
-    Every module, class and function of the Python standard library found on this machine (its tests left out)
-    becomes one JSON line with id, text, module, kind and line.
+    Every module, class and function of the Python standard library found on this machine (its tests and private
+    names left out) becomes one JSON line with id, text, module, kind and line.
 
     \b
     Example:
