@@ -4,31 +4,23 @@ import sys
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 
-class _Rate(TextColumn):
-    """Texts a second, and tokens a second where tokens are counted."""
-
-    def __init__(self) -> None:
-        super().__init__("")
+class _Counts(ProgressColumn):
+    """Texts done and expected, texts a second, and tokens a second where tokens are counted."""
 
     def render(self, task: Task) -> Text:
-        elapsed = task.elapsed or 0.0
-        if elapsed < 0.5:
+        if not task.completed:
             return Text("")
-        rate = f"{task.completed / elapsed:,.0f}/s"
-        tokens = int(task.fields.get("tokens", 0))
-        return Text(f"{rate}, {tokens / elapsed:,.0f} tokens/s" if tokens else rate)
+        expected = f"/{int(task.total):,}" if task.total else ""
+        shown = f"{int(task.completed):,}{expected}"
+        if task.elapsed and task.elapsed > 0.5:
+            shown += f", {task.completed / task.elapsed:,.0f}/s"
+            tokens = int(task.fields["tokens"])
+            shown += f", {tokens / task.elapsed:,.0f} tokens/s" if tokens else ""
+        return Text(shown)
 
 
 class BuildProgress:
@@ -38,24 +30,24 @@ class BuildProgress:
         self._progress = Progress(
             TextColumn("{task.description:<26}"),
             BarColumn(bar_width=30),
-            MofNCompleteColumn(),
-            _Rate(),
+            _Counts(),
             TimeRemainingColumn(),
             console=Console(file=sys.stderr),
             disable=quiet or not sys.stderr.isatty(),
         )
         self._task: TaskID | None = None
-        self._tokens = 0
+        self._texts = self._tokens = 0
 
     def phase(self, name: str, total: int | None) -> None:
         self._finish()
-        self._task, self._tokens = self._progress.add_task(name, total=total, tokens=0), 0
+        self._texts = self._tokens = 0
+        self._task = self._progress.add_task(name, total=total, tokens=0)
 
     def advance(self, texts: int, tokens: int = 0) -> None:
         if self._task is None:
             return
-        self._tokens += tokens
-        self._progress.update(self._task, advance=texts, tokens=self._tokens)
+        self._texts, self._tokens = self._texts + texts, self._tokens + tokens
+        self._progress.update(self._task, completed=self._texts, tokens=self._tokens)
 
     def __enter__(self) -> "BuildProgress":
         self._progress.start()
@@ -69,7 +61,7 @@ class BuildProgress:
         self._progress.stop()
 
     def _finish(self) -> None:
-        """A phase whose size nobody knew ends full."""
+        """Fill the bar of a phase whose size nobody knew, and stop its clock."""
         if self._task is not None:
-            task = next(task for task in self._progress.tasks if task.id == self._task)
-            self._progress.update(self._task, total=task.completed or 1, completed=task.completed or 1)
+            self._progress.update(self._task, total=self._texts, completed=self._texts)
+            self._progress.stop_task(self._task)
