@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from indexer.config import EncoderConfig
 from indexer.encoders import identity as identity_module
-from indexer.encoders import mismatch, resolve_spec
+from indexer.encoders import load_encoder, mismatch, resolve_spec
 from indexer.errors import ConfigError, ModelError
 
 MINILM = EncoderConfig()  # the packaged weights: the tests have no network
@@ -184,3 +185,18 @@ def test_a_config_without_a_number_of_layers_is_refused(folder: Path) -> None:
     (folder / "config.json").write_text('{"model_type": "bert"}', encoding="utf-8")
     with pytest.raises(ModelError, match="states no number of layers"):
         resolve_spec(config(folder))
+
+
+def test_xlm_reads_its_vocabulary_also_beside_a_tokenizer_json(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Its tokenizer is written in Python; hub folders carry a tokenizer.json all the same."""
+    plain = tiny_model("xlm")
+    both = Path(shutil.copytree(plain, tmp_path / "both"))
+    (both / "tokenizer.json").write_bytes((tiny_model("bert") / "tokenizer.json").read_bytes())
+    first, second = (EncoderConfig(model=str(folder), max_length=32) for folder in (plain, both))
+    assert {"vocab.json", "tokenizer.json"} <= set(resolve_spec(second).identity["tokenizer"])
+    texts = ["whales sing", "in the deep sea"]
+    np.testing.assert_array_equal(
+        load_encoder(first).encode(texts, "query"), load_encoder(second).encode(texts, "query")
+    )

@@ -15,6 +15,9 @@ from indexer.errors import ModelError
 
 # Read by the tokenizer beside its vocabulary, when there.
 _TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+# Model types whose tokenizer is written in Python and reads the vocabulary files even where tokenizer.json lies
+# beside them; both are hashed then.
+PYTHON_TOKENIZED = frozenset({"xlm", "flaubert"})
 # Vocabularies, read when there is no tokenizer.json.
 _VOCABULARIES = (
     "vocab.txt",
@@ -60,7 +63,7 @@ def find_model_files(folder: Path) -> ModelFiles:
         folder=folder,
         root=root,
         weights=_weights(root),
-        tokenizer=_tokenizer(root),
+        tokenizer=_tokenizer(root, config),
         config=config,
         tokenizer_config=read_json(settings) if settings.is_file() else {},
     )
@@ -153,11 +156,11 @@ def _no_weights(root: Path) -> str:
     return f"{root}: no model.safetensors (found {_listing(root)}); expected a model's weights in that form."
 
 
-def _tokenizer(root: Path) -> tuple[str, ...]:
-    if (root / "tokenizer.json").is_file():
-        vocabulary: tuple[str, ...] = ("tokenizer.json",)
-    else:
-        vocabulary = tuple(name for name in _VOCABULARIES if (root / name).is_file())
+def _tokenizer(root: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
+    whole = ("tokenizer.json",) if (root / "tokenizer.json").is_file() else ()
+    vocabulary: tuple[str, ...] = whole
+    if not whole or config.get("model_type") in PYTHON_TOKENIZED:
+        vocabulary = (*whole, *(name for name in _VOCABULARIES if (root / name).is_file()))
     if not vocabulary:
         raise ModelError(
             f"{root}: no tokenizer (found {_listing(root)}); expected tokenizer.json, or a vocabulary such "

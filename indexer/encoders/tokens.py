@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.encoders.loading import load_errors_as_model_errors, quiet_transformers
+from indexer.encoders.model_files import PYTHON_TOKENIZED, read_json
 from indexer.errors import ConfigError, CorpusError, ModelError
 
 _PROBE = "a"
@@ -37,7 +38,7 @@ class TextTokenizer:
             backend = self._tokenizer.backend_tokenizer
             backend.no_truncation()
             backend.no_padding()
-        elif (folder / "tokenizer.json").is_file():
+        elif (folder / "tokenizer.json").is_file() and not _reads_vocabulary(folder):
             raise ModelError(
                 f"{folder}: tokenizer.json is there, but {type(self._tokenizer).__name__} reads other files; "
                 "remove tokenizer.json."
@@ -104,6 +105,11 @@ def _load(folder: Path) -> Any:
 
     with load_errors_as_model_errors(folder, "the tokenizer"), quiet_transformers():
         return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+
+
+def _reads_vocabulary(folder: Path) -> bool:
+    """Whether the vocabulary files are part of the encoder's identity, so that a Python tokenizer may read them."""
+    return read_json(folder / "config.json").get("model_type") in PYTHON_TOKENIZED
 
 
 def _special_tokens(tokenizer: Any, encoded: list[int]) -> tuple[int, int]:
