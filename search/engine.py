@@ -81,7 +81,11 @@ class SearchEngine:
         for number, query in enumerate(queries, start=1):
             if not query.strip():
                 raise ConfigError(f"query {number} is blank; expected some text.")
-        return [self._hits(found, k) for found in self._opened.search(self.embed(queries, "query", log), k)]
+        found = self._opened.search(self.embed(queries, "query", log), k)
+        ranked = [self._ranked(scores, rows, k) for scores, rows in found]
+        rows = sorted({row for answer in ranked for row, _ in answer})
+        documents = dict(zip(rows, self._opened.documents.fetch(rows), strict=True))
+        return [[_hit(documents[row], score) for row, score in answer] for answer in ranked]
 
     def embed(self, texts: Sequence[str], role: Role = "query", log: EncodeLog | None = None) -> Vectors:
         """Texts to unit vectors (n, k) by the index's own encoder and transform."""
@@ -99,13 +103,13 @@ class SearchEngine:
         ann.set_threads(1)  # one query on a flat index is faster with one thread than with many
         return load_encoder(settings, self._options, spec.folder)
 
-    def _hits(self, found: tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]], k: int) -> list[Hit]:
-        """Order by score, then id; `found` may hold more than k rows, all those that tie at the end."""
-        scores, rows = found
-        ids = self._opened.documents.ids(rows.tolist())
-        order = sorted(range(len(ids)), key=lambda place: (-float(scores[place]), ids[place]))[:k]
-        documents = self._opened.documents.fetch(int(rows[place]) for place in order)
-        return [_hit(document, float(scores[place])) for document, place in zip(documents, order, strict=True)]
+    def _ranked(self, scores: npt.NDArray[np.float32], rows: npt.NDArray[np.int64], k: int) -> list[tuple[int, float]]:
+        """(row, score) of the best k, ties by id. `rows` come best first, with all that tie with the k-th."""
+        pairs = list(zip(rows.tolist(), scores.tolist(), strict=True))
+        if len(np.unique(scores)) < len(scores):  # ids are only looked up where they decide
+            names = dict(zip(rows.tolist(), self._opened.documents.ids(rows.tolist()), strict=True))
+            pairs.sort(key=lambda pair: (-pair[1], names[pair[0]]))
+        return pairs[:k]
 
 
 def _hit(document: Document, score: float) -> Hit:
