@@ -15,6 +15,7 @@ from indexer.errors import ConfigError, CorruptIndexError, MachineError
 
 Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
+Found = tuple[npt.NDArray[np.float32], Rows]  # scores and rows of one query
 _WHEELS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")
 _SPARE = 16  # candidates beyond k, so that equal scores at the cut can be ordered by the caller
 
@@ -57,15 +58,15 @@ def is_exact(factory: str) -> bool:
 def make_index(factory: str, dim: int) -> Any:
     """An empty, untrained inner-product index. Raises ConfigError naming a factory string FAISS refuses."""
     faiss = require_faiss()
-    if "IDMap" in factory or re.search(r"(?<!\d)0(?!\d)", factory):
-        # FAISS accepts these strings; then it refuses vectors without ids of their own, or aborts the process.
+    if "IDMap" in factory or re.search(r"(?<!\d)0(?!\d)|HNSW1(?!\d)", factory):
+        # FAISS accepts these strings; then it refuses vectors without ids of their own, or kills the process.
         raise ConfigError(
-            f'index.type "{factory}" cannot be used: rows are numbered by the index directory (no IDMap), and no '
-            "size may be 0."
+            f'index.type "{factory}" cannot be used: rows are numbered by the index directory (no IDMap), no size '
+            "may be 0, and HNSW needs at least 2 links."
         )
     try:
         index = faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         raise ConfigError(
             f'index.type "{factory}" is not a FAISS factory string for {dim} dimensions: {_reason(error)}. '
             'Use "flat", or a factory string such as "IVF256,Flat" or "HNSW32".'
@@ -95,10 +96,10 @@ def add_vectors(index: Any, vectors: Vectors) -> None:
     index.add(np.ascontiguousarray(vectors, dtype=np.float32))
 
 
-def search_index(index: Any, queries: Vectors, k: int) -> list[tuple[npt.NDArray[np.float32], Rows]]:
+def search_index(index: Any, queries: Vectors, k: int) -> list[Found]:
     """For each query row, the best `k` rows of the index and all that tie with the k-th, best first.
 
-    Returns (scores, rows) a query; fewer than k when the index finds no more. On an exact index each score is
+    Returns (scores, rows) a query; fewer than k only when there are no more. On an exact index each score is
     the float64 dot product rounded to float32, because FAISS's own last bits depend on how many queries come
     at once; so one query and a batch of queries give the same answer. k must be at least 1.
     """
@@ -107,21 +108,72 @@ def search_index(index: Any, queries: Vectors, k: int) -> list[tuple[npt.NDArray
     wanted = min(k, index.ntotal)
     if wanted == 0 or not len(queries):
         return [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
-    results: list[tuple[npt.NDArray[np.float32], Rows] | None] = [None] * len(queries)
-    pending, reach = list(range(len(queries))), min(wanted + _SPARE, index.ntotal)
+    before = search_parameters(index)
+    try:
+        return _search_until_full(index, queries, wanted)
+    finally:
+        set_search_parameters(index, before)
+
+
+def _search_until_full(index: Any, queries: Vectors, wanted: int) -> list[Found]:
+    """Search; those queries that may have missed a row, or got too few, again with more reach."""
+    results: dict[int, Found] = {}
+    pending, reach, widest = list(range(len(queries))), min(wanted + _SPARE, index.ntotal), False
     while pending:
         scores, rows = index.search(np.ascontiguousarray(queries[pending], dtype=np.float32), reach)
-        again = []
+        again, short = [], False
         for position, query in enumerate(pending):
             found = rows[position] >= 0  # FAISS pads with -1
             best = _scored(index, queries[query], scores[position][found], rows[position][found])
-            if _may_miss(index, scores[position][-1], best[0], wanted) and reach < index.ntotal and found.all():
+            short |= len(best[0]) < wanted
+            more = found.all() and reach < index.ntotal and _may_miss(index, scores[position][-1], best[0], wanted)
+            if more or (len(best[0]) < wanted and not widest):
                 again.append(query)
-            else:
-                keep = best[0] >= best[0][min(wanted, len(best[0])) - 1] if len(best[0]) else slice(0)
-                results[query] = (best[0][keep], best[1][keep])
-        pending, reach = again, min(4 * reach, index.ntotal)
-    return [result for result in results if result is not None]
+            keep = best[0] >= best[0][min(wanted, len(best[0])) - 1] if len(best[0]) else slice(0)
+            results[query] = (best[0][keep], best[1][keep])
+        if short:
+            widest = not widen_search(index)
+        pending, reach = again, reach if short else min(4 * reach, index.ntotal)
+    return [results[query] for query in range(len(queries))]
+
+
+def search_parameters(index: Any) -> dict[str, int]:
+    """The setting that trades speed for recall, if the index has one: nprobe (IVF) or efSearch (HNSW)."""
+    inner = _innermost(index)
+    if hasattr(inner, "nprobe"):
+        return {"nprobe": int(inner.nprobe)}
+    if hasattr(inner, "hnsw"):
+        return {"efSearch": int(inner.hnsw.efSearch)}
+    return {}
+
+
+def set_search_parameters(index: Any, parameters: dict[str, int]) -> None:
+    """Apply what `search_parameters` gave, or a manifest holds."""
+    inner = _innermost(index)
+    if "nprobe" in parameters:
+        inner.nprobe = parameters["nprobe"]
+    if "efSearch" in parameters:
+        inner.hnsw.efSearch = parameters["efSearch"]
+
+
+def widen_search(index: Any) -> bool:
+    """Double the search parameter; False when the index has none or it is at its largest."""
+    inner = _innermost(index)
+    for name, value in search_parameters(index).items():
+        largest = inner.nlist if name == "nprobe" else index.ntotal
+        if value < largest:
+            set_search_parameters(index, {name: min(2 * value, largest)})
+            return True
+    return False
+
+
+def _innermost(index: Any) -> Any:
+    """The index inside the wrappers that a factory string puts around it."""
+    faiss = require_faiss()
+    inner = faiss.downcast_index(index)
+    while isinstance(inner, faiss.IndexPreTransform | faiss.IndexRefine):
+        inner = faiss.downcast_index(inner.index if isinstance(inner, faiss.IndexPreTransform) else inner.base_index)
+    return inner
 
 
 def vectors_at(index: Any, rows: Rows) -> Vectors:

@@ -18,6 +18,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from indexer.errors import ConfigError
 
 Precision = Literal["float32", "bfloat16"]
+_MOST_IN_A_PART = 1_000_000  # a part is in memory as a whole
 Pooling = Literal["auto", "cls", "mean", "max"]
 
 
@@ -91,6 +92,10 @@ class WhiteningConfig:
     def __post_init__(self) -> None:
         if self.strength != "none" and not 0.0 <= self.strength <= 1.0:
             raise ConfigError(f'whitening.strength is {self.strength}; expected 0 to 1, or "none".')
+        if self.strength == "none" and (self.dim or self.shrinkage):
+            raise ConfigError(
+                'whitening.strength is "none", which leaves nothing for whitening.dim and shrinkage to do.'
+            )
         if self.dim < 0:
             raise ConfigError(f"whitening.dim is {self.dim}; expected 0 (all) or more.")
         if self.sample != "all" and self.sample < 1:
@@ -114,6 +119,8 @@ class IndexConfig:
             raise ConfigError(f"index.recall is {self.recall}; expected more than 0 and at most 1.")
         if not re.fullmatch(r"\d+(\.\d+)?[KMGT]?", self.memory):
             raise ConfigError(f'index.memory is "{self.memory}"; expected a size such as "512M" or "8G", or "0".')
+        if float(self.memory.rstrip("KMGT")) > 0:
+            raise ConfigError(f'index.memory is "{self.memory}"; this version has no budget to keep to. Leave it "0".')
 
 
 @dataclass(frozen=True)
@@ -124,8 +131,8 @@ class StoreConfig:
     embeddings: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:
-        if self.part_documents < 1:
-            raise ConfigError(f"store.part_documents is {self.part_documents}; expected at least 1.")
+        if not 1 <= self.part_documents <= _MOST_IN_A_PART:
+            raise ConfigError(f"store.part_documents is {self.part_documents}; expected 1 to {_MOST_IN_A_PART:,}.")
 
 
 @dataclass(frozen=True)

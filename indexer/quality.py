@@ -17,6 +17,7 @@ from indexer.transforms import Whitening
 
 COVARIANCE_LIMIT = 1e-3
 ROUNDING = 1e-6  # of a score
+RECALL_DEPTH = 10
 Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 Found = tuple[npt.NDArray[np.float32], Rows]
@@ -103,6 +104,37 @@ def held_out_deviation(fitted: Moments, held_out: Moments, dim: int) -> dict[str
         "mean_variance": float(np.mean(variance[kept] / leading[kept])),
         "expected": fitted.count / spare if spare > 0 else None,
     }
+
+
+class ExactTop:
+    """The best rows of some queries over all vectors, by brute force, as the vectors stream by."""
+
+    def __init__(self, queries: Vectors, rows: Sequence[int]) -> None:
+        """`queries` (n, k) are vectors of the index itself; `rows` are their own rows, which do not count."""
+        self.queries, self.own = queries, np.asarray(rows)
+        self._scores = np.zeros((len(queries), 0), np.float32)
+        self._rows = np.zeros((len(queries), 0), np.int64)
+
+    def update(self, vectors: Vectors, first_row: int) -> None:
+        """Take in vectors (m, k), the rows from `first_row` on."""
+        numbers = np.arange(first_row, first_row + len(vectors))
+        fresh = np.where(numbers == self.own[:, None], -np.inf, self.queries @ vectors.T).astype(np.float32)
+        scores = np.concatenate([self._scores, fresh], axis=1)
+        rows = np.concatenate([self._rows, np.broadcast_to(numbers, fresh.shape)], axis=1)
+        best = np.argsort(-scores, axis=1, kind="stable")[:, : 4 * RECALL_DEPTH]
+        self._scores, self._rows = np.take_along_axis(scores, best, 1), np.take_along_axis(rows, best, 1)
+
+    def recall(self, found: Sequence[Found]) -> float:
+        """Mean recall@10 of an index's answers; a row that ties with the tenth is as good as the tenth."""
+        depth = min(RECALL_DEPTH, int(np.isfinite(self._scores).sum(axis=1).min(initial=RECALL_DEPTH)))
+        if not depth or not len(found):
+            return 1.0
+        shares = []
+        for scores, rows, own, (_, answer) in zip(self._scores, self._rows, self.own, found, strict=True):
+            right = set(rows[scores >= scores[depth - 1] - ROUNDING].tolist())
+            others = [row for row in answer.tolist() if row != own][:depth]
+            shares.append(sum(row in right for row in others) / depth)
+        return float(np.mean(shares))
 
 
 def self_hits(found: Sequence[Found], vectors: Vectors, rows: Sequence[int] | Rows) -> int:

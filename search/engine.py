@@ -14,7 +14,7 @@ from indexer.config import RunOptions
 from indexer.corpus.document import Document
 from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role, load_encoder, resolve_spec
 from indexer.encoders.identity import mismatch
-from indexer.errors import ConfigError, MismatchError
+from indexer.errors import ConfigError, MismatchError, ModelError
 from search.opened import OpenIndex
 
 Vectors = npt.NDArray[np.float32]
@@ -97,7 +97,7 @@ class SearchEngine:
     def encoder(self) -> Encoder:
         """The encoder, loaded on first use and only if it is the one the index was built with."""
         manifest, settings = self._opened.manifest, self._opened.config.encoder
-        folder = self._model or _known_folder(manifest.encoder["folder"])
+        folder = self._model or _known_folder(self._opened.path, manifest.encoder["folder"])
         spec = resolve_spec(settings, folder)
         _require_same(self._opened, spec)
         ann.set_threads(1)  # one query on a flat index is faster with one thread than with many
@@ -116,9 +116,11 @@ def _hit(document: Document, score: float) -> Hit:
     return Hit(document.id, score, document.title, document.text, document.metadata)
 
 
-def _known_folder(folder: str) -> str | None:
-    """Where the model lay when the index was built, if it is still there."""
-    return folder if folder and Path(folder).is_dir() else None
+def _known_folder(index: Path, folder: str) -> str | None:
+    """Where the model lay when the index was built; None for a model that is looked up by its hub id."""
+    if folder and not Path(folder).is_dir():
+        raise ModelError(f"{index}: its model lay at {folder}, which is gone. Point --model to where it is now.")
+    return folder or None
 
 
 def _require_same(opened: OpenIndex, spec: EncoderSpec) -> None:

@@ -1,6 +1,7 @@
 """Opening an index: its manifest, its transform and its segments, each checked before it is used."""
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -82,6 +83,7 @@ class OpenIndex:
                 f"{path}: {index.ntotal:,} vectors of {index.d} dimensions, the manifest says {entry.rows:,} of "
                 f"{self.transform.dim}. Build the index again."
             )
+        ann.set_search_parameters(index, entry.search_parameters)
         return index
 
 
@@ -102,11 +104,9 @@ def describe_index(opened: OpenIndex) -> dict[str, Any]:
     """What `isotrope inspect` shows: JSON types."""
     manifest = opened.manifest
     encoder = {key: value for key, value in manifest.encoder["identity"].items() if not isinstance(value, dict)}
-    kinds: dict[str, int] = {}
+    kinds: Counter[str] = Counter()
     for name, stamp in manifest.files.items():
-        kinds[Path(name).name if name.startswith(layout.PARTS) else name.partition("/")[0]] = (
-            kinds.get(Path(name).name if name.startswith(layout.PARTS) else name.partition("/")[0], 0) + stamp.bytes
-        )
+        kinds[Path(name).name if name.startswith(layout.PARTS) else name.partition("/")[0]] += stamp.bytes
     return {
         "index": str(opened.path),
         "format": layout.FORMAT,

@@ -152,15 +152,35 @@ def test_more_than_there_are_gives_all_there_are(factory: str) -> None:
         assert len(scores) == 10
 
 
-def test_the_padding_of_faiss_never_comes_out() -> None:
+def test_the_padding_of_faiss_never_comes_out_and_no_answer_is_short() -> None:
+    """An IVF index that looks into one list of four finds a quarter of the rows; the search is widened."""
     vectors = unit_vectors(700)
     index = made("IVF4,Flat", vectors)
     index.nprobe = 1
     for count in (1, 5, 690, 700, 10_000):
         for scores, rows in ann.search_index(index, vectors[:30], count):
-            assert 0 < len(rows) < 700
-            assert len(rows) == len(scores)
-            assert (rows >= 0).all()
+            assert len(rows) == len(scores) >= min(count, 700)
+            assert len(set(rows.tolist())) == len(rows)
+            assert rows.min() >= 0
+    assert index.nprobe == 1  # only while it was needed
+
+
+@pytest.mark.parametrize(
+    ("factory", "name"), [("IVF4,Flat", "nprobe"), ("HNSW16", "efSearch"), ("PCA4,IVF4,Flat", "nprobe"), ("Flat", None)]
+)
+def test_search_parameters_are_read_set_and_widened(factory: str, name: str | None) -> None:
+    index = made(factory, unit_vectors(700))
+    if name is None:
+        assert ann.search_parameters(index) == {}
+        assert not ann.widen_search(index)
+        return
+    ann.set_search_parameters(index, {name: 2})
+    assert ann.search_parameters(index) == {name: 2}
+    assert ann.widen_search(index)
+    assert ann.search_parameters(index) == {name: 4}
+    while ann.widen_search(index):
+        pass
+    assert ann.search_parameters(index) == {name: 700 if name == "efSearch" else 4}
 
 
 @pytest.mark.parametrize("k", [0, -1])
@@ -358,7 +378,7 @@ def test_the_number_of_threads_is_set() -> None:
     assert ann.require_faiss().omp_get_max_threads() == 1
 
 
-@pytest.mark.parametrize("factory", ["HNSW0", "IVF0,Flat", "PCA0,Flat", "SQ0"])
+@pytest.mark.parametrize("factory", ["HNSW0", "HNSW1", "IVF0,Flat", "PCA0,Flat", "SQ0"])
 def test_a_size_of_zero_is_refused_before_faiss_can_abort(factory: str) -> None:
-    with pytest.raises(ConfigError, match="no size may be 0"):
+    with pytest.raises(ConfigError, match="no size may be 0, and HNSW"):
         ann.make_index(factory, DIM)

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -235,3 +236,74 @@ def test_ctrl_c_exits_with_130_and_the_build_goes_on(settings: list[str], tmp_pa
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True, cwd=ROOT)
     report = json.loads(done.stdout)
     assert (report["documents"], report["parts_kept"]) == (6_000, complete)
+
+
+def test_an_index_among_the_sources_is_not_read_as_corpus(corpus: Path, settings: list[str], tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copy(corpus, tmp_path / "docs.jsonl")
+    (tmp_path / "old.rejects.jsonl").write_text("{}\n")
+    for _ in range(2):
+        done = isotrope("build", tmp_path, tmp_path / "index", *settings, "--json")
+        assert (done.returncode, json.loads(done.stdout)["documents"]) == (0, 9)
+    assert "2 files or folders that are no corpus were left out" in done.stderr
+
+
+def test_the_rejects_file_may_not_be_the_corpus(corpus: Path, settings: list[str], tmp_path: Path) -> None:
+    before = corpus.read_bytes()
+    done = isotrope("build", corpus, tmp_path / "i", *settings, "--on-error", "skip", "--rejects", corpus)
+    assert (done.returncode, corpus.read_bytes() == before) == (1, True)
+    assert "is part of the corpus" in done.stderr
+
+
+def test_a_corpus_of_bad_rows_only_says_so(settings: list[str], tmp_path: Path) -> None:
+    (tmp_path / "docs.jsonl").write_text('{"id": "a", "text": null}\n')
+    done = isotrope("build", tmp_path / "docs.jsonl", tmp_path / "i", *settings, "--on-error", "skip")
+    assert (done.returncode, "all rows were left out (1 text)" in done.stderr) == (1, True)
+
+
+def test_settings_that_name_no_column_are_said(corpus: Path, settings: list[str], tmp_path: Path) -> None:
+    done = isotrope("build", corpus, tmp_path / "i", *settings, "--drop-column", "yaer")
+    assert (done.returncode, 'no row has a column "yaer"' in done.stderr) == (0, True)
+
+
+def test_text_cannot_steer_the_terminal_and_dates_are_iso(settings: list[str], tmp_path: Path) -> None:
+    row = {"id": "a\x1b[2J", "title": "\x1b]0;owned\x07", "text": "red \x1b[31m", "day": "2020-01-02"}
+    (tmp_path / "docs.jsonl").write_text(json.dumps(row) + "\n")
+    assert isotrope("build", tmp_path / "docs.jsonl", tmp_path / "i", *settings, "--column", "day:date").returncode == 0
+    shown = isotrope("query", tmp_path / "i", "\x1b[5m red").stdout
+    assert "\x1b" not in shown
+    assert "\\x1b[2J" in shown
+    hit = json.loads(isotrope("query", tmp_path / "i", "red", "--json").stdout)["hits"][0]
+    assert (hit["id"], hit["metadata"]) == (row["id"], {"day": "2020-01-02"})
+
+
+def test_somebody_who_types_gets_an_answer_before_the_next_question(index: Path) -> None:
+    command = [*ISOTROPE, "query", str(index), "-", "--json", "-k", "1"]
+    asked = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, bufsize=1)
+    assert asked.stdin is not None
+    assert asked.stdout is not None
+    for question in ("thing 1", "thing 2"):
+        asked.stdin.write(f"{question}\n")
+        assert json.loads(asked.stdout.readline())["query"] == question
+    asked.communicate("")
+    assert asked.returncode == 0
+
+
+def test_output_that_cannot_be_written_is_one_line(index: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*ISOTROPE, "query", str(index), "thing", "--json"],
+            stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False,
+        )  # fmt: skip
+    assert (done.returncode, "Traceback" in done.stderr, "No space left" in done.stderr) == (1, False, True)
+
+
+@pytest.mark.parametrize("arguments", [["build", "-", "{tmp}/i", "--format", "text"], ["query", "{index}", "-"]])
+def test_a_closed_standard_input_is_no_traceback(
+    arguments: list[str], index: Path, settings: list[str], tmp_path: Path
+) -> None:
+    words = [word.format(index=index, tmp=tmp_path) for word in arguments] + (settings if "build" in arguments else [])
+    call = " ".join(["exec", shlex.quote(sys.executable), "-c", shlex.quote(ISOTROPE[-1]), *map(shlex.quote, words)])
+    done = subprocess.run(["bash", "-c", f"{call} <&-"], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)

@@ -42,12 +42,13 @@ CONFIGS = st.builds(
     ),
     whitening=st.builds(
         WhiteningConfig,
-        strength=st.floats(0, 1) | st.just("none"),
+        strength=st.floats(0, 1),
         dim=st.integers(0, 5000),
         sample=st.integers(1, 10**9) | st.just("all"),
         shrinkage=st.floats(0, 1),
         centre=st.sampled_from(["role", "common", "none"]),
-    ),
+    )
+    | st.builds(WhiteningConfig, strength=st.just("none")),
     index=st.builds(IndexConfig, type=st.text().filter(str.strip), recall=st.floats(0, 1, exclude_min=True)),
     store=st.builds(StoreConfig, part_documents=st.integers(1, 10**6)),
 )
@@ -172,6 +173,8 @@ def test_a_value_of_the_wrong_type_is_shown_beside_what_was_expected(
         ("index", "memory", "8GB", 'index.memory is "8GB"'),
         ("index", "memory", "-1", 'index.memory is "-1"'),
         ("index", "memory", "1.G", 'index.memory is "1.G"'),
+        ("index", "memory", "8G", "no budget to keep to"),
+        ("index", "memory", "1.5T", "no budget to keep to"),
         ("store", "part_documents", 0, "store.part_documents is 0"),
     ],
 )
@@ -191,8 +194,7 @@ def test_values_out_of_range_are_refused_naming_the_setting(section: str, key: s
         ("whitening", "sample", "all"),
         ("whitening", "sample", 1),
         ("index", "recall", 1),
-        ("index", "memory", "1.5T"),
-        ("index", "memory", "512M"),
+        ("index", "memory", "0"),
         ("store", "part_documents", 1),
         ("encoder", "max_length", 0),
     ],
@@ -224,7 +226,6 @@ def test_a_whole_number_is_read_as_a_float_where_one_is_expected() -> None:
         ("index.memory=0", "index", "memory", "0"),
         ("encoder.query_prefix=", "encoder", "query_prefix", ""),
         ("index.type=IVF256,Flat", "index", "type", "IVF256,Flat"),
-        ("index.memory=8G", "index", "memory", "8G"),
         ('corpus.text=["text"]', "corpus", "text", ("text",)),
         ('corpus.columns={year = "int"}', "corpus", "columns", {"year": "int"}),
     ],
@@ -321,3 +322,9 @@ def test_a_recipe_that_is_not_there_is_named(tmp_path: Path) -> None:
         BuildConfig.load(tmp_path / "absent.toml")
     with pytest.raises(ConfigError, match="cannot be read as TOML"):
         BuildConfig.load(tmp_path)
+
+
+@pytest.mark.parametrize("setting", ["dim=8", "shrinkage=0.1"])
+def test_settings_without_effect_are_refused(setting: str) -> None:
+    with pytest.raises(ConfigError, match="nothing for whitening"):
+        BuildConfig().with_overrides(["whitening.strength=none", f"whitening.{setting}"])

@@ -506,3 +506,18 @@ def test_debian_is_read_whole_and_in_flat_memory(shared: Path) -> None:
     tracemalloc.stop()
     assert held[-1] - held[0] < 4 << 20, "what grows are ids in a dict of at most 65,536"
     assert 16_000 + sum(1 for _ in documents) == 63_905
+
+
+def test_files_of_one_name_in_several_folders_make_different_ids(tmp_path: Path) -> None:
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text("one\n")
+    by_glob = [document.id for document in read_corpus(f"{tmp_path}/**/*.txt")]
+    by_name = [document.id for document in read_corpus(tmp_path / "x/a.txt", tmp_path / "y/a.txt")]
+    assert by_glob == ["x/a.txt:1", "y/a.txt:1"]
+    assert len(set(by_name)) == 2
+
+
+def test_a_column_without_a_name_is_metadata_too(tmp_path: Path) -> None:
+    (tmp_path / "docs.jsonl").write_text('{"id": "k", "text": "t", "": 1, "a.b": 2}\n')
+    assert next(iter(read_corpus(tmp_path / "docs.jsonl"))).metadata == {"": 1, "a.b": 2}

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,7 +11,16 @@ import pytest
 
 from indexer import BuildConfig, Document, RunOptions, build_index, read_corpus
 from indexer.encoders import load_encoder
-from indexer.errors import ConfigError, CorpusError, ExistsError, MismatchError, StoreError
+from indexer.errors import (
+    ConfigError,
+    CorpusError,
+    CorruptIndexError,
+    ExistsError,
+    MismatchError,
+    ModelError,
+    QualityError,
+    StoreError,
+)
 from indexer.pipeline.fit import query_like
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
@@ -274,8 +284,6 @@ def test_a_worker_that_cannot_start_says_why(tiny_config: BuildConfig, tmp_path:
 def test_a_model_that_changes_after_the_build_is_refused_with_both_hashes(
     tiny_model: Callable[[str], Path], tiny_config: BuildConfig, tmp_path: Path
 ) -> None:
-    import shutil
-
     model = tmp_path / "model"
     shutil.copytree(tiny_model("bert"), model)
     config = tiny_config.with_overrides([f"encoder.model={model}"])
@@ -288,8 +296,136 @@ def test_a_model_that_changes_after_the_build_is_refused_with_both_hashes(
         (model / name).write_bytes(original)
     assert SearchEngine(tmp_path / "index").search("whales")
     model.rename(tmp_path / "moved")
+    with pytest.raises(ModelError, match="which is gone"):
+        SearchEngine(tmp_path / "index").search("whales")
     hits = SearchEngine(tmp_path / "index", model=tmp_path / "moved").search("whales", k=2)
     assert len(hits) == 2
+
+
+class Hook:
+    """A watcher that does something when a phase begins."""
+
+    def __init__(self, name: str, action: Callable[[], object]) -> None:
+        self._name, self._action = name, action
+
+    def phase(self, name: str, total: int | None) -> None:
+        if name == self._name:
+            self._action()
+
+    def advance(self, texts: int, tokens: int = 0) -> None:
+        pass
+
+
+def test_a_model_that_changes_during_the_build_stops_it(
+    tiny_model: Callable[[str], Path], tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    model = Path(shutil.copytree(tiny_model("bert"), tmp_path / "model"))
+    weights = model / "model.safetensors"
+    config = tiny_config.with_overrides([f"encoder.model={model}"])
+    changing = Hook("encoding", lambda: weights.write_bytes(weights.read_bytes()[:-1] + b"\x01"))
+    with pytest.raises(MismatchError, match=r"changed while the build was running: model\.safetensors"):
+        build_index(DOCUMENTS, tmp_path / "index", config, progress=changing)
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        ([Document("a", "x"), Document("a", "y")], r"document 2 \(id \"a\"\): the id is that of document 1"),
+        ([Document("a", "x"), Document("b", "  ")], "document 2.*nothing to encode"),
+        ([Document("", "x")], "its id is empty"),
+        ([Document(1, "x")], "its id is int"),  # type: ignore[arg-type]
+        ([Document("a", None)], "its text is NoneType"),  # type: ignore[arg-type]
+        ([Document("a", "\ud800")], "half of a character"),
+        ([Document("a", "x\0y")], "NUL"),
+        ([Document("a", "x", metadata={"text": "y"})], 'a column "text"'),
+        ([Document("a", "x", metadata={"n": 1}), Document("b", "x", metadata={"n": "one"})], "document 2"),
+    ],
+)
+def test_documents_of_a_program_are_held_to_the_rules_of_files(
+    documents: list[Document], message: str, tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    with pytest.raises(CorpusError, match=message):
+        build_index(documents, tmp_path / "index", tiny_config)
+
+
+def test_a_missing_file_of_a_finished_index_is_said_and_mended_by_overwrite(
+    tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    index = tmp_path / "index"
+    build_index(DOCUMENTS, index, tiny_config)
+    (index / "segments/0001-00.faiss").unlink()
+    with pytest.raises(CorruptIndexError, match="--overwrite"):
+        build_index(DOCUMENTS, index, tiny_config)
+    report = build_index(DOCUMENTS, index, tiny_config, RunOptions(overwrite=True))
+    assert (report.generation, report.parts_encoded) == (2, 0)
+
+
+def test_a_damaged_manifest_is_overwritten_and_no_part_is_lost(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    build_index(DOCUMENTS, index, tiny_config)
+    (index / "manifests/00000001.json").write_text("{")
+    with pytest.raises(CorruptIndexError, match="--overwrite"):
+        build_index(DOCUMENTS, index, tiny_config)
+    report = build_index(DOCUMENTS, index, tiny_config, RunOptions(overwrite=True))
+    assert (report.generation, report.parts_encoded) == (2, 0)
+    assert SearchEngine(index).search("whales", k=1)
+
+
+def test_the_same_recipe_written_otherwise_is_the_same(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    queries = tmp_path / "q.txt"
+    queries.write_text("who sings\n")
+    other = tmp_path / "sub/../q.txt"
+    (tmp_path / "sub").mkdir()
+    centre = "whitening.centre=common"
+    for settings in ([], ["index.type=flat"], ["index.type=Flat"]):
+        config = tiny_config.with_overrides(
+            [*settings, centre, f"whitening.query_sample={other if settings else queries}"]
+        )
+        report = build_index(DOCUMENTS, tmp_path / "index", config)
+        assert report.up_to_date == bool(settings)
+
+
+def test_an_approximate_index_is_tuned_to_the_recall_asked_for(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    words = [document.text for document in DOCUMENTS]
+    documents = [Document(f"{a}-{b}", f"{words[a]} {words[b]}") for a in range(9) for b in range(9)]
+    config = tiny_config.with_overrides(["index.type=IVF16,Flat", "store.part_documents=50"])
+    report = build_index(documents, tmp_path / "index", config)
+    assert report.quality["recall_at_10"]["value"] >= 0.95
+    segment = load_manifest(tmp_path / "index").segments[0]
+    assert 1 < segment.search_parameters["nprobe"] <= 16
+    engine = SearchEngine(tmp_path / "index")
+    assert len(engine.search("whales", k=81)) == 81
+    build_index(documents, tmp_path / "flat", config.with_overrides(["index.type=flat"]))
+    exact = SearchEngine(tmp_path / "flat")
+    shares = []
+    for text in words:
+        found, expected = ({hit.id for hit in e.search(text, k=10)} for e in (engine, exact))
+        shares.append(len(found & expected) / 10)
+    assert np.mean(shares) > 0.8
+
+
+def test_an_index_that_cannot_reach_its_recall_is_not_published(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    documents = [dataclasses.replace(d, id=f"{d.id}-{n}", text=f"{d.text} {n}") for d in DOCUMENTS for n in range(8)]
+    with pytest.raises(QualityError, match="recall_at_10 is"):
+        build_index(documents, tmp_path / "index", tiny_config.with_overrides(["index.type=PCA1,Flat"]))
+
+
+def test_files_that_are_not_ours_are_neither_removed_nor_built_upon(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    build_index(DOCUMENTS, index, tiny_config)
+    (index / "transforms/notes.txt").write_text("mine")
+    (index / "segments/folder").mkdir()
+    report = build_index(DOCUMENTS[:5], index, tiny_config, RunOptions(overwrite=True))
+    assert (report.generation, (index / "transforms/notes.txt").read_text()) == (2, "mine")
+    (index / "precious.txt").write_text("mine")
+    with pytest.raises(StoreError, match=r"precious\.txt"):
+        build_index(DOCUMENTS, index, tiny_config, RunOptions(overwrite=True))
+
+
+def test_an_index_copied_without_its_lock_is_still_one(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    (tmp_path / "index/lock").unlink()
+    assert build_index(DOCUMENTS, tmp_path / "index", tiny_config).up_to_date
 
 
 def files_of(folder: Path) -> list[Path]:

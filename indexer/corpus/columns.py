@@ -156,7 +156,8 @@ class RowMapper:
             _find(named, usual, [name for name in kept if name == named or name not in asked])
             for named, usual in zip(asked, (ID_COLUMNS, TITLE_COLUMNS, TEXT_COLUMNS), strict=True)
         ]
-        metadata = tuple(name for name in kept if name not in roles)
+        taken = {role for role in roles if role}  # "" stands for a role that no column has
+        metadata = tuple(name for name in kept if name not in taken)
         clashes = tuple(name for name in metadata if name in _STORED)
         return Layout(roles[0], roles[1], roles[2], metadata, clashes)
 

@@ -97,6 +97,8 @@ def read_corpus(
         raise ConfigError('rejects names a file for the rows left out, but on_error is "fail"; expected "skip".')
     RowMapper(config)  # says now what is wrong with the settings
     files, ignored = find_sources(sources, format)
+    if rejects is not None and any(file.path and file.path.resolve() == Path(rejects).resolve() for file in files):
+        raise ConfigError(f"{rejects}: is part of the corpus; the rows left out need a file of their own (--rejects).")
     return Corpus(files, ignored, config, on_error, None if rejects is None else Path(rejects))
 
 

@@ -26,7 +26,6 @@ _ARROW = {
     "timestamp[us]": pa.timestamp("us"),
 }
 _PLAIN = {"bool": bool, "int64": int, "float64": float, "string": str}
-_PLAIN = {"bool": bool, "int64": int, "float64": float, "string": str}
 
 
 class MetadataTypes:

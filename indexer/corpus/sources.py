@@ -3,8 +3,9 @@
 import difflib
 import glob
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -65,7 +66,13 @@ def find_sources(sources: Iterable[str | Path], file_format: str = "") -> tuple[
         raise ConfigError("no source was given; expected files, folders, globs, or - for stdin.")
     if sum(file.path is None for file in files) > 1:
         raise ConfigError("stdin (-) was given twice; it can be read only once.")
-    return files, ignored
+    return _told_apart(files), ignored
+
+
+def _told_apart(files: list[SourceFile]) -> list[SourceFile]:
+    """Files of the same name in different folders get their path as label, so that ids made from it differ."""
+    times = Counter(file.label for file in files)
+    return [replace(file, label=file.shown) if times[file.label] > 1 else file for file in files]
 
 
 def _expand(source: str, file_format: str) -> tuple[list[SourceFile], list[str]]:
@@ -102,8 +109,8 @@ def _folder(folder: Path, file_format: str) -> tuple[list[SourceFile], list[str]
     beir = [folder / name for name in _BEIR_CORPUS if (folder / name).is_file()]
     files: list[SourceFile] = []
     ignored: list[str] = []
-    for path in beir[:1] or sorted(_files_below(folder), key=lambda path: path.relative_to(folder).parts):
-        file = _typed(path, path.relative_to(folder).as_posix(), file_format)
+    for path in beir[:1] or sorted(_files_below(folder, ignored), key=lambda path: path.relative_to(folder).parts):
+        file = None if _is_rejects(path) else _typed(path, path.relative_to(folder).as_posix(), file_format)
         if file is None:
             ignored.append(str(path))
         else:
@@ -118,10 +125,12 @@ def _matches(pattern: str, file_format: str) -> tuple[list[SourceFile], list[str
     ignored: list[str] = []
     for match in sorted(glob.glob(pattern, recursive=True)):  # noqa: PTH207 - absolute patterns too:
         path = Path(match)
-        file = None if path.is_dir() else _typed(path, path.name, file_format)
+        if path.is_dir() or any(_is_index(parent) for parent in path.parents):
+            continue
+        file = None if _is_rejects(path) else _typed(path, os.path.relpath(path, _fixed_part(pattern)), file_format)
         if file is not None:
             files.append(file)
-        elif not path.is_dir():
+        else:
             ignored.append(match)
     if not files:
         found = f"matches only files of unknown type ({ignored[0]}, ...)" if ignored else "matches no file"
@@ -141,13 +150,32 @@ def _typed(path: Path, label: str, file_format: str) -> SourceFile | None:
     return SourceFile(path, str(path), label, kind, compression)
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Every file in the folder, hidden ones and the markers of job runners (_SUCCESS) left out."""
+def _files_below(folder: Path, ignored: list[str]) -> Iterator[Path]:
+    """Every file in the folder; hidden ones and the markers of job runners (_SUCCESS) are left out.
+
+    So are the folders of indexes, which are added to `ignored`: people build them beside their corpus.
+    """
     for root, folders, names in os.walk(folder, onerror=_raise):
-        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        indexes = [name for name in folders if _is_index(Path(root, name))]
+        ignored += [str(Path(root, name)) for name in sorted(indexes)]
+        folders[:] = [name for name in folders if not name.startswith((".", "_")) and name not in indexes]
         for name in names:
             if not name.startswith((".", "_")):
                 yield Path(root, name)
+
+
+def _is_index(folder: Path) -> bool:
+    return (folder / "manifests").is_dir() or ((folder / "parts").is_dir() and (folder / "lock").is_file())
+
+
+def _is_rejects(path: Path) -> bool:
+    return path.name.endswith(".rejects.jsonl")  # as `isotrope build --on-error skip` names them
+
+
+def _fixed_part(pattern: str) -> str:
+    """The folder before the first wildcard: ids made from positions are told apart by what comes after it."""
+    head = pattern[: min(pattern.find(sign) for sign in "*?[" if sign in pattern)]
+    return str(Path(f"{head}x").parent)
 
 
 def _raise(error: OSError) -> NoReturn:

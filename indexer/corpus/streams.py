@@ -37,6 +37,8 @@ class ByteStream:
         self._stack = ExitStack()
 
     def __enter__(self) -> "ByteStream":
+        if self.file.path is None and sys.stdin is None:
+            raise CorpusError("stdin: it is closed. Way out: pipe the corpus in, or name a file.")
         try:
             raw: IO[bytes] | _CountingReader
             raw = sys.stdin.buffer if self.file.path is None else self._stack.enter_context(self.file.path.open("rb"))

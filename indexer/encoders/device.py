@@ -38,6 +38,8 @@ def number_type(precision: Precision, half: str, device: torch.device) -> torch.
     float16 (`half` forces either), and on MPS in float16.
     """
     if precision == "float32":
+        if half != "auto":
+            raise ConfigError(f'half is "{half}", but encoder.precision is "float32"; set it to "bfloat16".')
         return torch.float32
     if device.type == "cpu":
         if half == "float16":

@@ -57,7 +57,7 @@ def resolve_spec(config: EncoderConfig, folder: str | Path | None = None) -> Enc
         "batch_tokens": config.batch_tokens or BATCH_TOKENS,
         "group_texts": GROUP_TEXTS,
     }
-    return EncoderSpec(config.model, str(files.root), identity, fingerprint(identity), located.local)
+    return EncoderSpec(config.model, str(located.folder), identity, fingerprint(identity), located.local)
 
 
 def fingerprint(identity: dict[str, Any]) -> str:

@@ -22,6 +22,7 @@ from indexer.encoders.batches import plan_batches
 from indexer.encoders.device import choose_device, is_out_of_memory, number_type, release_memory
 from indexer.encoders.identity import resolve_spec
 from indexer.encoders.loading import load_model
+from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import EncodeLog, EncoderSpec, Role
 from indexer.encoders.tokens import TextTokenizer, Tokens
 from indexer.errors import MachineError, ModelError
@@ -53,7 +54,7 @@ class TransformerEncoder:
     """An `Encoder` (see `protocol`). `device` and `dtype` say where and in what numbers it runs."""
 
     def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
-        settings, folder = spec.identity, Path(spec.folder)
+        settings, folder = spec.identity, find_model_files(Path(spec.folder)).root
         self.spec = spec
         self.device = choose_device(options.device)
         self.dtype = number_type(settings["precision"], options.half, self.device)

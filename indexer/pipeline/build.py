@@ -3,7 +3,7 @@
 import importlib.metadata
 import platform
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,14 @@ from indexer import ann
 from indexer.config import BuildConfig, RunOptions
 from indexer.corpus import Corpus
 from indexer.corpus.document import Document
+from indexer.corpus.given import checked_documents
 from indexer.corpus.schema import describe, merge_schemas, parse
 from indexer.encoders import resolve_spec
-from indexer.errors import ConfigError, StoreError
+from indexer.errors import ConfigError, CorruptIndexError, StoreError
 from indexer.pipeline.changes import require_same_recipe
 from indexer.pipeline.encode import EncodedPart, EncoderSource, encode_parts
 from indexer.pipeline.fit import Fitted, fit, query_sample_hash
-from indexer.pipeline.index import fill_index, judge, write_segment
+from indexer.pipeline.index import Filled, fill_index, judge, write_segment
 from indexer.pipeline.ingest import BuildContext, Ingested, ingest
 from indexer.pipeline.progress import Progress, Silent
 from indexer.pipeline.sweep import sweep_after, sweep_before
@@ -26,7 +27,7 @@ from indexer.store import layout, parts
 from indexer.store.files import FileStamp, make_folder, stamp_file, write_bytes
 from indexer.store.lock import writer_lock
 from indexer.store.manifest import Manifest, PartEntry, SegmentEntry, generations, load_manifest, publish
-from indexer.store.verify import damaged_files
+from indexer.store.verify import check_sizes, damaged_files
 from indexer.transforms import dump_transform
 
 _LIBRARIES = ("isotrope", "numpy", "pyarrow", "tokenizers", "torch", "transformers", "faiss-cpu", "faiss-gpu")
@@ -78,12 +79,14 @@ def build_index(
     _require_index_folder(index)
     make_folder(index)
     with writer_lock(index):
-        published = load_manifest(index) if generations(index) else None
+        published = _published(index, options.overwrite)
         build = BuildContext(index, config, spec, published, options.overwrite)
         if published and not options.overwrite:
+            check_sizes(index, published)
             require_same_recipe(build, published)
         sweep_before(index, spec.fingerprint)
-        ingested = ingest(corpus, build, progress)
+        documents = corpus if isinstance(corpus, Corpus) else checked_documents(corpus, config.corpus)
+        ingested = ingest(documents, build, progress)
         if published and _same(ingested, published) and _nothing_to_do(build, published):
             return BuildReport(
                 index,
@@ -94,12 +97,12 @@ def build_index(
                 published.transform["dim"],
             )
         report = _produce(build, ingested, options, progress)
-        sweep_after(index)
-        return report
+        left = sweep_after(index)
+        return replace(report, notes=(*report.notes, left)) if left else report
 
 
 def _produce(build: BuildContext, ingested: Ingested, options: RunOptions, progress: Progress) -> BuildReport:
-    source = EncoderSource(build.config, options, build.spec.folder)
+    source = EncoderSource(build.config, options, build.spec)
     encoded = encode_parts(ingested.slots, build, source, options, progress)
     records = [slot.record or encoded[slot.name].record for slot in ingested.slots]
     fitted = fit(build.index, ingested, source, progress)
@@ -115,7 +118,7 @@ def _manifest(
     ingested: Ingested,
     records: list[parts.PartRecord],
     fitted: Fitted,
-    filled: Any,
+    filled: Filled,
     quality: dict[str, Any],
 ) -> Manifest:
     """Write the transform and the segment, and put together the manifest that names every file."""
@@ -125,7 +128,7 @@ def _manifest(
         make_folder((build.index / name).parent)
     files = _part_files(build.index, ingested, records)
     files[transform] = write_bytes(build.index / transform, dump_transform(fitted.transform))
-    files[segment] = write_segment(build.index / segment, filled)
+    files[segment] = write_segment(build.index / segment, filled.index)
     rows = sum(record.rows for record in records)
     return Manifest(
         generation=generation,
@@ -144,7 +147,7 @@ def _manifest(
             PartEntry(slot.name, slot.documents, record.rows, slot.document_key, slot.embedding_key)
             for slot, record in zip(ingested.slots, records, strict=True)
         ),
-        segments=(SegmentEntry(segment, 0, rows, ann.factory_of(build.config.index.type)),),
+        segments=(SegmentEntry(segment, 0, rows, filled.factory, filled.search_parameters),),
         files=files,
         schema=describe(merge_schemas([parse(record.schema) for record in records])),
         documents=sum(record.documents for record in records),
@@ -184,6 +187,18 @@ def _report(build: BuildContext, manifest: Manifest, encoded: dict[str, EncodedP
     )
 
 
+def _published(index: Path, overwrite: bool) -> Manifest | None:
+    """The newest generation, None if there is none; a damaged one only stands in the way of who does not overwrite."""
+    if not generations(index):
+        return None
+    try:
+        return load_manifest(index)
+    except CorruptIndexError:
+        if overwrite:
+            return None
+        raise
+
+
 def _same(ingested: Ingested, published: Manifest) -> bool:
     return [slot.name for slot in ingested.slots] == [part.name for part in published.parts]
 
@@ -198,11 +213,17 @@ def _nothing_to_do(build: BuildContext, published: Manifest) -> bool:
 
 
 def _require_index_folder(index: Path) -> None:
-    if index.exists() and not index.is_dir():
-        raise StoreError(f"{index}: is a file; expected a folder for the index, or a path where nothing is yet.")
-    if index.is_dir() and any(index.iterdir()) and not (index / layout.LOCK).exists():
+    """Refuse a path where anything is that is not part of an index."""
+    try:
+        names = {entry.name for entry in index.iterdir()} if index.is_dir() else set()
+        if index.exists() and not index.is_dir():
+            raise StoreError(f"{index}: is a file; expected a folder for the index, or a path where nothing is yet.")
+    except OSError as error:
+        raise StoreError(f"{index}: cannot be used: {error.strerror}.") from error
+    if foreign := sorted(names - layout.TOP_LEVEL):
         raise StoreError(
-            f"{index}: holds other files and no index; nothing was changed. Give an empty or a new folder."
+            f"{index}: holds files that are not an index's ({', '.join(foreign[:3])}); nothing was changed. "
+            "Give an empty or a new folder."
         )
 
 

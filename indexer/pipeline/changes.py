@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from indexer.ann import factory_of
 from indexer.encoders import EncoderSpec
 from indexer.encoders.identity import mismatch
 from indexer.errors import ExistsError
@@ -29,12 +30,19 @@ def _differences(build: BuildContext, published: Manifest) -> Iterator[str]:
             continue  # compared by fingerprint: the same model under another name is the same encoder
         for key, value in settings.items():
             found = published.config[section].get(key)
-            if found != value:
+            if _meaning(section, key, found) != _meaning(section, key, value):
                 yield f"{section}.{key} is {_shown(found)} there and {_shown(value)} here"
     if published.fingerprint != build.fingerprint:
         yield _encoder_difference(published, build.spec)
     elif published.transform["query_texts"].get("sha256", "") != query_sample_hash(build.config.whitening):
         yield "the queries in whitening.query_sample have changed"
+
+
+def _meaning(section: str, key: str, value: Any) -> Any:
+    """Settings that are written in several ways, as what they mean."""
+    if (section, key) == ("index", "type"):
+        return factory_of(value)
+    return bool(value) if key == "query_sample" else value  # its contents are compared by hash
 
 
 def _encoder_difference(published: Manifest, spec: EncoderSpec) -> str:

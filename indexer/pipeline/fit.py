@@ -83,7 +83,8 @@ def fit(index: Path, ingested: Ingested, source: EncoderSource, progress: Progre
     sample = draw_sample(index, ingested, config.whitening.sample)
     transform = fit_whitening(sample.moments(), config.whitening)
     if not isinstance(transform, Whitening) or config.whitening.centre != "role":
-        return Fitted(transform, sample, {"source": "none", "texts": 0})
+        unused = query_sample_hash(config.whitening)
+        return Fitted(transform, sample, {"source": "none", "texts": 0} | ({"sha256": unused} if unused else {}))
     texts, origin = _query_texts(index, sample, ingested, config)
     progress.phase("encoding query-like texts", len(texts))
     embeddings = source.get().encode(texts, "query")

@@ -1,5 +1,6 @@
 """The fourth step: transform every embedding, fill the FAISS index, judge the result."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,54 +18,84 @@ from indexer.transforms import Whitening
 
 TRAINING_ROWS = 262_144  # more than any common factory string looks at
 _SELF_HITS = 1000
+_RECALL_QUERIES = 200
 
 
-def fill_index(fitted: Fitted, records: list[parts.PartRecord], config: BuildConfig, progress: Progress) -> Any:
-    """A FAISS index of every row. Raises QualityError for a document whose vector is zero."""
+@dataclass(frozen=True)
+class Filled:
+    """A FAISS index of every row, its search parameters tuned, and for an approximate one its measured recall@10."""
+
+    index: Any
+    factory: str
+    recall: float | None = None
+
+    @property
+    def search_parameters(self) -> dict[str, int]:
+        return ann.search_parameters(self.index)
+
+
+def fill_index(fitted: Fitted, records: list[parts.PartRecord], config: BuildConfig, progress: Progress) -> Filled:
+    """Index every row. Raises QualityError for a document whose vector is zero, ConfigError for a bad index.type."""
     factory = ann.factory_of(config.index.type)
     index = ann.make_index(factory, fitted.transform.dim)
     if not index.is_trained:
         ann.train_index(index, _sample_vectors(fitted, TRAINING_ROWS)[0])
+    truth = None if ann.is_exact(factory) else quality.ExactTop(*_sample_vectors(fitted, _RECALL_QUERIES))
     progress.phase("indexing", sum(record.rows for record in records))
     zero = 0
-    for folder in fitted.sample.folders:
+    for folder, first in zip(fitted.sample.folders, fitted.sample.firsts[:-1], strict=True):
         vectors = fitted.transform.transform(parts.open_embeddings(folder), "document")
         zero += int(np.count_nonzero(~vectors.any(axis=1)))
         ann.add_vectors(index, vectors)
+        if truth:
+            truth.update(vectors, first)
         progress.advance(len(vectors))
     quality.require([quality.Gate("zero_vectors", zero, 0, meaning="documents that equal the mean exactly")])
-    return index
+    return Filled(index, factory, _tune(index, truth, config.index.recall) if truth else None)
+
+
+def _tune(index: Any, truth: quality.ExactTop, target: float) -> float:
+    """Widen the search until recall@10 reaches the target, or cannot grow; returns what was reached."""
+    while True:
+        recall = truth.recall(ann.search_index(index, truth.queries, quality.RECALL_DEPTH + 1))
+        if recall >= target or not ann.widen_search(index):
+            return recall
 
 
 def judge(
-    index: Any, fitted: Fitted, records: list[parts.PartRecord], config: BuildConfig, progress: Progress
+    filled: Filled, fitted: Fitted, records: list[parts.PartRecord], config: BuildConfig, progress: Progress
 ) -> dict[str, Any]:
     """All gates and figures of a build, for the manifest. Raises QualityError if one fails."""
     progress.phase("checking", None)
-    rows = sum(record.rows for record in records)
-    documents = sum(record.documents for record in records)
-    exact = ann.is_exact(ann.factory_of(config.index.type))
-    sample, sample_rows = _sample_vectors(fitted, _SELF_HITS)
-    gates = [
-        quality.Gate("missing_rows", abs(rows - index.ntotal) + abs(rows - documents), 0, meaning="rows that are lost"),
-        quality.Gate(
-            "self_hit",
-            quality.self_hits(ann.search_index(index, sample, 1), sample, sample_rows) / len(sample_rows),
-            1.0 if exact else config.index.recall,
-            at_least=True,
-            meaning="share of documents found by their own vector; choose a finer index.type or a lower index.recall",
-        ),
-    ]
     figures: dict[str, Any] = {"sample": len(fitted.sample.rows)}
+    gates = _index_gates(filled, fitted, records, config)
     if isinstance(fitted.transform, Whitening):
         deviation = quality.covariance_deviation(fitted.transform, config.whitening, _sample_embeddings(fitted))
         gates.append(
             quality.Gate("covariance", deviation, quality.COVARIANCE_LIMIT, meaning="in-sample whitened covariance")
         )
-        figures["held_out"] = _held_out(fitted, fitted.transform.dim)
+        figures["held_out"] = _held_out(fitted, fitted.transform)
     tokens, cut = sum(record.tokens for record in records), sum(record.truncated for record in records)
     figures |= {"not_finite": {"value": 0, "limit": 0, "passed": True}, "tokens": tokens, "truncated": cut}
     return figures | quality.require(gates)
+
+
+def _index_gates(
+    filled: Filled, fitted: Fitted, records: list[parts.PartRecord], config: BuildConfig
+) -> list[quality.Gate]:
+    rows, documents = sum(record.rows for record in records), sum(record.documents for record in records)
+    sample, own = _sample_vectors(fitted, _SELF_HITS)
+    hits = quality.self_hits(ann.search_index(filled.index, sample, 1), sample, own) / len(own)
+    missing = abs(rows - filled.index.ntotal) + abs(rows - documents)
+    target = 1.0 if filled.recall is None else config.index.recall
+    finer = "choose a finer index.type or a lower index.recall"
+    gates = [
+        quality.Gate("missing_rows", missing, 0, meaning="rows that are lost"),
+        quality.Gate("self_hit", hits, target, True, f"share of documents found by their own vector; {finer}"),
+    ]
+    if filled.recall is not None:
+        gates.append(quality.Gate("recall_at_10", filled.recall, target, True, f"against exact search; {finer}"))
+    return gates
 
 
 def write_segment(path: Path, index: Any) -> FileStamp:
@@ -92,10 +123,10 @@ def _sample_vectors(fitted: Fitted, most: int) -> tuple[npt.NDArray[np.float32],
     return np.concatenate(vectors), numbers
 
 
-def _held_out(fitted: Fitted, dim: int) -> dict[str, Any] | None:
+def _held_out(fitted: Fitted, whitening: Whitening) -> dict[str, Any] | None:
     """Held-out figures: rows outside the sample if there are any, else one half of the sample against the other."""
     sample = fitted.sample
-    seen, unseen = Moments.zero(len(fitted.transform.mean)), Moments.zero(len(fitted.transform.mean))  # type: ignore[attr-defined]
+    seen = unseen = Moments.zero(len(whitening.mean))
     for part, folder in enumerate(sample.folders):
         embeddings, inside = parts.open_embeddings(folder), sample.rows_of(part)
         if sample.everything:
@@ -105,4 +136,4 @@ def _held_out(fitted: Fitted, dim: int) -> dict[str, Any] | None:
             seen, unseen = seen + Moments.of(embeddings[inside]), unseen + Moments.of(embeddings[outside])
     if seen.count < 2 or unseen.count < 2 or not seen.scatter.any():
         return None
-    return quality.held_out_deviation(seen, unseen, dim)
+    return quality.held_out_deviation(seen, unseen, whitening.dim)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.config import BuildConfig
+from indexer.corpus import Corpus
 from indexer.corpus.document import Document, joined_text
 from indexer.corpus.schema import describe
 from indexer.encoders import EncoderSpec
@@ -77,10 +78,17 @@ def ingest(corpus: Iterable[Document], build: BuildContext, progress: Progress) 
         hashes.append(np.array([_id_hash(document.id) for document in documents], np.uint64))
         progress.advance(len(documents))
     if not slots:
-        raise CorpusError("the corpus holds no documents; there is nothing to index.")
+        raise CorpusError(f"the corpus holds no documents{_rejected(corpus)}; there is nothing to index.")
     if build.published and not build.overwrite and len(slots) < len(build.published.parts):
         raise corpus_differs(build, f"{sum(map(len, hashes)):,} documents instead of {build.published.documents:,}")
     return Ingested(slots, np.concatenate(hashes))
+
+
+def _rejected(corpus: Iterable[Document]) -> str:
+    if not isinstance(corpus, Corpus) or not corpus.report.rejected:
+        return ""
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(corpus.report.rejected.items()))
+    return f", because all rows were left out ({reasons}), see {corpus.report.rejects_file}"
 
 
 def corpus_differs(build: BuildContext, how: str) -> ExistsError:
@@ -153,8 +161,8 @@ def _require_published(
 
 
 def _still_whole(build: BuildContext, there: _Complete) -> bool:
-    """A part left by an interrupted build is hashed before it is used; a published one is compared by size here
-    and hashed by whoever opens it, so that `build` on a finished index stays quick."""
+    """A part left by an interrupted build is hashed before it is used. That of a finished index has been compared
+    by size already, and is hashed by whoever opens it, so that `build` on a finished index stays quick."""
     if build.published and not build.overwrite:
         return True
     return parts.is_intact(build.index / there.name, there.record)

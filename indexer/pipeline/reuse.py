@@ -3,6 +3,7 @@
 An upsert, a metadata edit or a line inserted at the top moves every part; the texts are still the same.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +18,22 @@ from indexer.store.documents import read_documents
 
 
 @dataclass(frozen=True)
-class KnownRow:
-    """Row `row` of a part has the text of row `source` of the complete part in `folder`."""
+class KnownRows:
+    """Rows of a part whose texts are those of rows `sources` of the complete parts `names[parts]`; (n,) each."""
 
-    row: int
-    folder: str
-    source: int
+    rows: npt.NDArray[np.int64]
+    parts: npt.NDArray[np.int64]
+    sources: npt.NDArray[np.int64]
+    names: list[str]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def by_part(self) -> Iterator[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+        """(folder, rows here, rows there) for each part that rows are taken from."""
+        for part in np.unique(self.parts):
+            inside = self.parts == part
+            yield self.names[part], self.rows[inside], self.sources[inside]
 
 
 class TextReuse:
@@ -54,14 +65,14 @@ class TextReuse:
         ]
         return cls(np.concatenate(hashes), np.concatenate(places), names, build.config)
 
-    def find(self, folder: Path) -> tuple[KnownRow, ...]:
+    def find(self, folder: Path) -> KnownRows:
         """The rows of the part in `folder` whose text has been encoded before."""
         wanted = parts.text_hashes(part_texts(folder, self._config))
-        starts = np.searchsorted(self._hashes[:, 0], wanted[:, 0])
-        places = [self._place(text, start) for text, start in zip(wanted, starts.tolist(), strict=True)]
-        return tuple(
-            KnownRow(row, self._names[place[0]], int(place[1])) for row, place in enumerate(places) if place is not None
-        )
+        starts = np.searchsorted(self._hashes[:, 0], wanted[:, 0]).tolist()
+        places = [self._place(text, start) for text, start in zip(wanted, starts, strict=True)]
+        rows = np.array([row for row, place in enumerate(places) if place is not None], np.int64)
+        found = np.array([place for place in places if place is not None], np.int64).reshape(-1, 2)
+        return KnownRows(rows, found[:, 0], found[:, 1], self._names)
 
     def _place(self, wanted: npt.NDArray[np.uint64], start: int) -> npt.NDArray[np.int64] | None:
         while start < len(self._hashes) and self._hashes[start, 0] == wanted[0]:

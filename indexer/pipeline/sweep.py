@@ -25,20 +25,33 @@ def sweep_before(index: Path, fingerprint: str) -> None:
             _remove_temporary(folder)
 
 
-def sweep_after(index: Path) -> None:
-    """Remove parts, transforms and segments that no manifest names."""
+def sweep_after(index: Path) -> str:
+    """Remove parts, transforms and segments that no manifest names; files we did not make are left alone.
+
+    The index is published by now, so what cannot be removed is no failure: it is said in the note returned.
+    """
     try:
         named = {name for number in generations(index) for name in load_generation(index, number).files}
-    except StoreError:
-        return  # an older manifest cannot be read: what it names must stay
-    for number in layout.part_numbers(index):
-        name = layout.part_name(number)
-        if f"{name}/{layout.PART}" not in named:
-            remove_folder(index / name)
-    for folder in (layout.TRANSFORMS, layout.SEGMENTS):
-        for path in sorted((index / folder).glob("*")):
-            if f"{folder}/{path.name}" not in named:
-                remove_file(path)
+        for number in layout.part_numbers(index):
+            name = layout.part_name(number)
+            if f"{name}/{layout.PART}" not in named:
+                remove_folder(index / name)
+        for name in _ours(index):
+            if name not in named:
+                remove_file(index / name)
+    except StoreError as error:
+        return f"leftovers of earlier builds stay: {error}"
+    return ""
+
+
+def _ours(index: Path) -> list[str]:
+    """Transforms and segments, by their names."""
+    return [
+        f"{folder}/{path.name}"
+        for folder, pattern in ((layout.TRANSFORMS, layout.TRANSFORM_NAME), (layout.SEGMENTS, layout.SEGMENT_NAME))
+        for path in sorted((index / folder).glob("*"))
+        if pattern.fullmatch(path.name)
+    ]
 
 
 def _remove_temporary(folder: Path) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.store.files import BLOCK, FileStamp, digest_block
 
+_WAY_OUT = "Restore the file from a copy, or build again with --overwrite, which encodes only what is lost."
+
 
 class CheckedFile:
     """A seekable read-only binary file; every MiB is compared with its digest the first time it is touched.
@@ -115,10 +117,7 @@ def read_checked(path: Path, stamp: FileStamp) -> bytes:
 
 def changed(path: Path) -> CorruptIndexError:
     """The error for a file whose bytes are not those that were published."""
-    return CorruptIndexError(
-        f"{path}: its bytes are not those that were published (checksum mismatch). "
-        "Restore the file from a copy, or build the index again."
-    )
+    return CorruptIndexError(f"{path}: its bytes are not those that were published (checksum mismatch). {_WAY_OUT}")
 
 
 def check_size(path: Path, stamp: FileStamp) -> None:
@@ -126,11 +125,11 @@ def check_size(path: Path, stamp: FileStamp) -> None:
     try:
         size = path.stat().st_size
     except FileNotFoundError:
-        raise CorruptIndexError(f"{path}: the index names this file, but it is not there.") from None
+        raise CorruptIndexError(f"{path}: the index names this file, but it is not there. {_WAY_OUT}") from None
     except OSError as error:
         raise _unreadable(path, error) from error
     if size != stamp.bytes:
-        raise CorruptIndexError(f"{path}: {size:,} bytes, the index says {stamp.bytes:,}. Restore it or build again.")
+        raise CorruptIndexError(f"{path}: {size:,} bytes, the index says {stamp.bytes:,}. {_WAY_OUT}")
 
 
 def _unreadable(path: Path, error: OSError) -> StoreError:

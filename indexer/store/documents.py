@@ -48,7 +48,11 @@ def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileSt
 
 def read_documents(folder: Path) -> Iterator[Document]:
     """All documents of a part, in order, a row group at a time."""
-    with pq.ParquetFile(folder / layout.DOCUMENTS, page_checksum_verification=True) as file:
+    # Opened by us: pyarrow refuses names that are not UTF-8.
+    with (
+        open(folder / layout.DOCUMENTS, "rb") as source,
+        pq.ParquetFile(source, page_checksum_verification=True) as file,
+    ):
         for batch in file.iter_batches(batch_size=ROW_GROUP):
             yield from (_document(row, None) for row in batch.to_pylist())
 

@@ -170,7 +170,7 @@ def remove_file(path: Path) -> None:
     try:
         os.unlink(path)
     except OSError as error:
-        raise _store_error(path, error) from error
+        raise StoreError(f"{path}: cannot be removed: {error.strerror}.") from error
 
 
 def remove_folder(path: Path) -> None:
@@ -180,7 +180,7 @@ def remove_folder(path: Path) -> None:
     try:
         os.rmdir(path)
     except OSError as error:
-        raise _store_error(path, error) from error
+        raise StoreError(f"{path}: cannot be removed: {error.strerror}.") from error
 
 
 def sync_folder(path: Path) -> None:

@@ -23,6 +23,8 @@ PARTS = "parts"
 TRANSFORMS = "transforms"
 SEGMENTS = "segments"
 
+TOP_LEVEL = {LOCK, MANIFESTS, PARTS, TRANSFORMS, SEGMENTS, "deleted", "encoder"}
+
 DOCUMENTS = "documents.parquet"
 WINDOWS = "windows.parquet"
 EMBEDDINGS = "embeddings.npy"
@@ -32,6 +34,8 @@ PART = "part.json"
 TEMPORARY = ".tmp"  # suffix of files being written; never named by a manifest
 MANIFEST_NAME = re.compile(r"(\d{8})\.json")
 PART_NAME = re.compile(r"\d{5,}")
+TRANSFORM_NAME = re.compile(r"\d{4,}\.safetensors")
+SEGMENT_NAME = re.compile(r"\d{4,}-\d{2,}\.faiss")
 
 
 def manifest_name(generation: int) -> str:

@@ -94,6 +94,8 @@ def generations(index: Path) -> list[int]:
         names = [entry.name for entry in (index / layout.MANIFESTS).iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise StoreError(f"{index}: cannot be opened: {error.strerror}.") from error
     matches = (layout.MANIFEST_NAME.fullmatch(name) for name in names)
     return sorted(int(match.group(1)) for match in matches if match)
 
@@ -103,8 +105,8 @@ def load_manifest(index: Path) -> Manifest:
     numbers = generations(index)
     if not numbers:
         raise NotAnIndexError(_nothing_here(index))
-    way_back = f", or delete it to go back to generation {numbers[-2]}" if len(numbers) > 1 else ", or build again"
-    return load_generation(index, numbers[-1], way_back)
+    way_back = f", delete it to go back to generation {numbers[-2]}" if len(numbers) > 1 else ""
+    return load_generation(index, numbers[-1], f"{way_back}, or build again with --overwrite")
 
 
 def load_generation(index: Path, number: int, way_out: str = "") -> Manifest:

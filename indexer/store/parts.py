@@ -118,13 +118,13 @@ def is_intact(folder: Path, record: PartRecord) -> bool:
 
 def read_text_hashes(folder: Path) -> TextHashes:
     """The text hashes of a part, (n, 2), in row order."""
-    column = pq.read_table(folder / layout.WINDOWS, columns=["text_hash"]).column(0).combine_chunks()
-    return np.frombuffer(b"".join(column.to_pylist()), dtype=np.uint64).reshape(-1, 2)
+    hashes = _windows_column(folder, "text_hash").to_pylist()
+    return np.frombuffer(b"".join(hashes), dtype=np.uint64).reshape(-1, 2)
 
 
 def read_lengths(folder: Path) -> npt.NDArray[np.int32]:
     """Tokens of each text of a part before truncation, (n,), in row order."""
-    lengths: npt.NDArray[np.int32] = pq.read_table(folder / layout.WINDOWS, columns=["tokens"]).column(0).to_numpy()
+    lengths: npt.NDArray[np.int32] = _windows_column(folder, "tokens").to_numpy()
     return lengths
 
 
@@ -136,6 +136,11 @@ def open_embeddings(folder: Path) -> npt.NDArray[np.floating]:
 
 def load_moments(folder: Path) -> Moments:
     return Moments.from_bytes((folder / layout.MOMENTS).read_bytes())
+
+
+def _windows_column(folder: Path, name: str) -> pa.ChunkedArray:
+    with open(folder / layout.WINDOWS, "rb") as file:
+        return pq.read_table(file, columns=[name]).column(0)
 
 
 def _typed_text(value: object) -> list[str]:

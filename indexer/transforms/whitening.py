@@ -127,7 +127,7 @@ def _spectrum(moments: Moments) -> tuple[Array, Array]:
 
 
 def _texts(count: int) -> str:
-    return "no document" if count == 0 else "one document" if count == 1 else f"{count} documents, all alike"
+    return "a sample of one document" if count == 1 else f"a sample of {count} documents, all alike"
 
 
 def _note(count: int, size: int, dim: int, config: WhiteningConfig) -> str:

@@ -3,6 +3,7 @@
 Commands are imported when they are called, so that `isotrope --help` loads no numerical library.
 """
 
+import io
 import sys
 from importlib import import_module
 
@@ -45,6 +46,9 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line. Exit code 0 done, 1 input, index or machine at fault, 2 usage, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character shows its number
     try:
         cli.main(standalone_mode=False)
     except click.ClickException as error:
@@ -58,6 +62,8 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away; there is nobody left to tell
         sys.exit(1)
+    except OSError as error:
+        sys.exit(_failure(f"{error.filename or 'output'}: {error.strerror or error}."))
     except MemoryError:
         sys.exit(_failure("out of memory. Finished parts are kept; lower store.part_documents or --workers."))
 

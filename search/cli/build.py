@@ -118,10 +118,10 @@ def _config(recipe: Path | None, assignments: tuple[str, ...], rest: dict[str, A
 
 
 def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
-    from search.cli.output import number, print_facts, print_json
+    from search.cli.output import number, print_facts, print_json, print_note
 
     for line in _remarks(report, read):
-        click.echo(f"note: {line}", err=True)
+        print_note(line)
     if as_json:
         corpus = {name: value for name, value in vars(read).items() if value}
         print_json(asdict(report) | {"index": str(report.index), "corpus": corpus})
@@ -161,5 +161,8 @@ def _remarks(report: "BuildReport", read: "CorpusReport") -> list[str]:
         remarks.append(f"{sum(read.rejected.values()):,} rows were left out ({reasons}); see {read.rejects_file}")
     if read.ignored_files:
         shown = ", ".join(read.ignored_files[:5])
-        remarks.append(f"{len(read.ignored_files):,} files of unknown type were left out: {shown}")
+        remarks.append(f"{len(read.ignored_files):,} files or folders that are no corpus were left out: {shown}")
+    if read.unused_columns:
+        names = ", ".join(f'"{name}"' for name in read.unused_columns)
+        remarks.append(f"no row has a column {names}, which the settings name")
     return remarks

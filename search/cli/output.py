@@ -2,7 +2,9 @@
 
 import json
 import math
+import unicodedata
 from collections.abc import Mapping, Sequence
+from datetime import date, time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,20 +29,36 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts:
-        table.add_row(Text(name), Text(value))
+        table.add_row(Text(name), Text(harmless(value)))
     Console().print(table)
+
+
+def print_note(line: str) -> None:
+    """A remark, on stderr."""
+    click.echo(f"note: {harmless(line)}", err=True)
+
+
+def harmless(text: str) -> str:
+    """Text for a terminal: control and formatting characters, which could steer it, are written out as escapes."""
+    return "".join(
+        character
+        if character == "\n" or unicodedata.category(character) not in ("Cc", "Cf")
+        else ascii(character)[1:-1]
+        for character in text
+    )
 
 
 def print_hits(query: str, hits: Sequence["Hit"]) -> None:
     """A query and its hits: score, id, title and the first lines of the text."""
     console = Console()
-    console.print(Text(query, style="bold"))
+    console.print(Text(harmless(query), style="bold"))
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, justify="right")
-    table.add_column(no_wrap=True, style="cyan", max_width=max(20, console.width // 3), overflow="ellipsis")
+    widest = max(20, console.width // 3) if console.is_terminal else None  # whoever reads a pipe wants whole ids
+    table.add_column(no_wrap=True, style="cyan", max_width=widest, overflow="ellipsis")
     table.add_column()
     for hit in hits:
-        table.add_row(f"{hit.score:.3f}", Text(hit.id), _excerpt(hit))
+        table.add_row(f"{hit.score:.3f}", Text(harmless(hit.id)), _excerpt(hit))
     console.print(table)
     console.print()
 
@@ -59,9 +77,9 @@ def size(count: int) -> str:
 
 
 def _excerpt(hit: "Hit") -> Text:
-    words = " ".join(hit.text.split())
+    words = harmless(" ".join(hit.text.split()))
     text = words if len(words) <= _EXCERPT else f"{words[:_EXCERPT].rsplit(' ', 1)[0]} ..."
-    title = [(hit.title, "bold"), (": " if text else "")] if hit.title else []
+    title = [(harmless(hit.title), "bold"), (": " if text else "")] if hit.title else []
     return Text.assemble(*title, text)
 
 
@@ -74,4 +92,6 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, date | time):  # a datetime is a date
+        return value.isoformat()
     return value

@@ -1,6 +1,8 @@
 """`isotrope query`."""
 
+import queue
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,40 +50,58 @@ def command(index: Path, texts: tuple[str, ...], k: int, model: Path | None, dev
             show(query, hits)
             answered += hits is not None
     if not answered:
-        raise ConfigError(f"no query was answered: {_BLANK}.")
+        raise ConfigError("no query was answered: all were blank, or there was none.")
 
 
 def _queries(texts: tuple[str, ...]) -> Iterator[str]:
     """Arguments one by one; `-` stands for the lines of standard input."""
     for text in texts:
         if text == "-":
-            for line in sys.stdin.buffer:
+            for line in sys.stdin.buffer if sys.stdin else ():
                 yield line.decode("utf-8", "replace").rstrip("\r\n")
         else:
             yield text
 
 
 def _batches(queries: Iterator[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    for query in queries:
-        batch.append(query)
-        if len(batch) == _BATCH:
+    """All queries that wait, up to `_BATCH` at once: somebody who types one gets the answer before the next."""
+    waiting: queue.Queue[str | BaseException | None] = queue.Queue(maxsize=4 * _BATCH)
+    threading.Thread(target=_read_ahead, args=(queries, waiting), daemon=True).start()
+    while True:
+        taken = [waiting.get()]
+        while len(taken) < _BATCH and not waiting.empty():
+            taken.append(waiting.get())
+        batch = [query for query in taken if isinstance(query, str)]
+        if batch:
             yield batch
-            batch = []
-    if batch:
-        yield batch
+        end = taken[-1]
+        if isinstance(end, BaseException):
+            raise end
+        if end is None:
+            return
+
+
+def _read_ahead(queries: Iterator[str], waiting: "queue.Queue[str | BaseException | None]") -> None:
+    try:
+        for query in queries:
+            waiting.put(query)
+    except (OSError, ValueError) as error:
+        waiting.put(error)
+    else:
+        waiting.put(None)
 
 
 def _answers(engine: "SearchEngine", batch: list[str], k: int) -> Iterator[tuple[str, "list[Hit] | None"]]:
     """(query, hits) in order; None for a blank query. Queries that were cut are named on stderr."""
     from indexer.encoders import EncodeLog
+    from search.cli.output import print_note
 
     asked, log = [query for query in batch if query.strip()], EncodeLog()
     found = iter(engine.search_many(asked, k, log))
     limit = engine.opened.manifest.encoder["identity"]["max_length"]
     for query, length in zip(asked, log.lengths, strict=True):
         if length > limit:
-            click.echo(f'note: the query "{query[:40]}..." has {length:,} tokens and was cut at {limit}', err=True)
+            print_note(f'the query "{query[:40]}..." has {length:,} tokens and was cut at {limit}')
     for query in batch:
         yield query, next(found) if query.strip() else None
 

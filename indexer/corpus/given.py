@@ -1,0 +1,50 @@
+"""Documents that a program hands over, held to the same rules as those read from files."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from indexer.config import CorpusConfig
+from indexer.corpus.characters import check_string, check_value
+from indexer.corpus.document import Document, joined_text
+from indexer.corpus.rejection import BadRow
+from indexer.corpus.schema import MetadataTypes, canonical
+from indexer.corpus.seen_ids import SeenIds
+from indexer.errors import CorpusError
+
+_STORED = {"id", "title", "text"}
+
+
+def checked_documents(documents: Iterable[Document], config: CorpusConfig) -> Iterator[Document]:
+    """The same documents, one by one, their metadata in canonical form.
+
+    Raises CorpusError naming the document by its place (1 is the first) for what no reader would let through: ids
+    that are not text or not unique, a blank text, characters that cannot be stored, types that do not fit.
+    """
+    seen, types = SeenIds(), MetadataTypes()
+    for number, document in enumerate(documents, start=1):
+        try:
+            _check(document, config)
+            if seen.find(document.id) is not None:
+                raise BadRow("duplicate-id", f"the id is that of document {seen.find(document.id)} too")
+            types.observe(document.metadata, f"document {number}")
+        except BadRow as bad:
+            raise CorpusError(f'document {number} (id "{document.id}"): {bad.what}. Way out: {bad.way_out}.') from bad
+        seen.add(document.id, number)
+        yield replace(document, metadata=canonical(document.metadata))
+
+
+def _check(document: Document, config: CorpusConfig) -> None:
+    for name in ("id", "title", "text"):
+        value = getattr(document, name)
+        if not isinstance(value, str) and not (name == "title" and value is None):
+            raise BadRow(name, f"its {name} is {type(value).__name__}, expected text")
+        check_string(value or "", name)
+    if not document.id:
+        raise BadRow("id", "its id is empty")
+    for name, value in document.metadata.items():
+        if name in _STORED:
+            raise BadRow(name, f'its metadata has a column "{name}", which is the document\'s own', "rename the column")
+        check_string(name, name)
+        check_value(value, name)
+    if not joined_text(document, config.text):
+        raise BadRow("blank", f"nothing to encode: {', '.join(config.text)} are blank")
