@@ -51,9 +51,14 @@ def test_another_name_is_refused_with_the_choices(name: str) -> None:
 
 
 @pytest.mark.parametrize("device", [CPU, CUDA, MPS])
-@pytest.mark.parametrize("half", ["auto", "bfloat16", "float16"])
-def test_the_class_float32_is_float32_everywhere(device: torch.device, half: str) -> None:
-    assert number_type("float32", half, device) == torch.float32
+def test_the_class_float32_is_float32_everywhere(device: torch.device) -> None:
+    assert number_type("float32", "auto", device) == torch.float32
+
+
+@pytest.mark.parametrize("half", ["bfloat16", "float16"])
+def test_a_half_type_for_the_class_float32_is_refused(half: str) -> None:
+    with pytest.raises(ConfigError, match=f'half is "{half}", but encoder.precision is "float32"'):
+        number_type("float32", half, CUDA)
 
 
 @pytest.mark.parametrize(

@@ -162,18 +162,18 @@ def test_a_right_checksum_over_missing_keys_is_refused(published: Path, tmp_path
 
 def test_a_damaged_manifest_says_how_to_get_the_index_back(published: Path, tmp_path: Path) -> None:
     published.write_bytes(b"")
-    with pytest.raises(CorruptIndexError, match="Restore it from a copy, or build again"):
+    with pytest.raises(CorruptIndexError, match="Restore it from a copy, or build again with --overwrite"):
         load_manifest(tmp_path)
     publish(tmp_path, numbered(3))
     (tmp_path / layout.manifest_name(3)).write_bytes(b"")
-    with pytest.raises(CorruptIndexError, match=r"00000003\.json: .*or delete it to go back to generation 1"):
+    with pytest.raises(CorruptIndexError, match=r"00000003\.json: .*delete it to go back to generation 1"):
         load_manifest(tmp_path)
 
 
 def test_a_newer_format_is_refused_with_a_word_about_upgrading(published: Path, tmp_path: Path) -> None:
     rewrite(published, lambda plain: plain.update(format=2, unheard_of=True))
     with pytest.raises(
-        StoreError, match=r"00000001\.json: written in format 2; .* reads up to 1\. Upgrade it"
+        StoreError, match=r"00000001\.json: written in format 2; .* reads up to format 1\. Upgrade it"
     ) as caught:
         load_manifest(tmp_path)
     assert not isinstance(caught.value, CorruptIndexError)

@@ -153,7 +153,7 @@ def test_an_error_without_a_number_keeps_its_words(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_an_error_naming_the_file(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="absent/a: cannot be written"):
         write_bytes(tmp_path / "absent" / "a", b"x")
-    with pytest.raises(StoreError, match="absent: cannot be written"):
+    with pytest.raises(StoreError, match="absent: cannot be removed"):
         remove_file(tmp_path / "absent")
 
 

@@ -53,14 +53,15 @@ def read_documents(folder: Path) -> Iterator[Document]:
         open(folder / layout.DOCUMENTS, "rb") as source,
         pq.ParquetFile(source, page_checksum_verification=True) as file,
     ):
-        for batch in file.iter_batches(batch_size=ROW_GROUP):
+        for batch in file.iter_batches(batch_size=ROW_GROUP, use_threads=False):
             yield from (_document(row, None) for row in batch.to_pylist())
 
 
 class DocumentReader:
     """Documents of a published index by row number; every byte is checked before it is used.
 
-    Open files and footers are kept, so that a second look-up in the same part is cheap. Not thread-safe.
+    Open files and footers are kept, so that a second look-up in the same part is cheap. Not thread-safe. Arrow's
+    threads are not used: one that still holds a Python file when the interpreter ends aborts the process.
     """
 
     def __init__(self, index: Path, manifest: Manifest, schema: pa.Schema) -> None:
@@ -85,14 +86,14 @@ class DocumentReader:
     def all_ids(self) -> Iterator[str]:
         """Every id, in row order."""
         for part in range(len(self._manifest.parts)):
-            yield from self._open(part).read(columns=["id"]).column("id").to_pylist()
+            yield from self._open(part).read(columns=["id"], use_threads=False).column("id").to_pylist()
 
     def _rows(self, rows: Sequence[int], columns: list[str] | None) -> list[dict[str, Any]]:
         """One dict for each row. Rows are sorted by where they lie, so that a group serves all its rows at once."""
         found: list[dict[str, Any]] = [{}] * len(rows)
         places = sorted((*self._place(row), position) for position, row in enumerate(rows))
         for (part, group), members in groupby(places, key=lambda place: place[:2]):
-            table = self._open(part).read_row_group(group, columns=columns)
+            table = self._open(part).read_row_group(group, columns=columns, use_threads=False)
             for _, _, offset, position in members:
                 found[position] = table.slice(offset, 1).to_pylist()[0]
         return found
