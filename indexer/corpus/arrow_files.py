@@ -56,7 +56,7 @@ def _open(raw: IO[bytes], file_format: str) -> tuple[pa.Schema, Iterator[pa.Reco
     raw.seek(0)
     if file_format == "parquet":
         table = pq.ParquetFile(raw, page_checksum_verification=True)
-        return table.schema_arrow, table.iter_batches(batch_size=BATCH_ROWS)
+        return table.schema_arrow, table.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
     if start == _FILE_MAGIC:
         reader = pa.ipc.open_file(raw)
         return reader.schema, _slices(reader.get_batch(i) for i in range(reader.num_record_batches))
