@@ -66,8 +66,6 @@ class EncoderSource:
 
     def for_worker(self, worker: int) -> "EncoderSource":
         """The source for one of several processes: its share of the threads, and its own GPU."""
-        if self._options.workers == 1:
-            return self
         cores = self._options.threads or os.cpu_count() or 1
         options = dataclasses.replace(
             self._options,
@@ -85,10 +83,11 @@ class PreparePart:
     """Makes a worker's function from its number; picklable."""
 
     source: EncoderSource
+    alone: bool  # all in this process, which then has every thread
     on_batch: Callable[[int, int], None] | None = None
 
     def __call__(self, worker: int) -> Callable[[EncodeTask], EncodedPart]:
-        source = self.source.for_worker(worker)
+        source = self.source if self.alone else self.source.for_worker(worker)
         return lambda task: _encode_part(task, source, self.on_batch)
 
 
@@ -109,7 +108,7 @@ def encode_parts(
         return {}
     progress.phase("encoding", sum(task.slot.documents - task.known_rows for task in tasks))
     alone = min(options.workers, len(tasks)) <= 1
-    prepare = PreparePart(source, progress.advance if alone else None)
+    prepare = PreparePart(source, alone, progress.advance if alone else None)
     encoded = {}
     for part in run_parts(prepare, tasks, options.workers):
         require_usable(part.record.not_finite, part.record.zero)  # now, and not after hours of encoding the rest
