@@ -173,7 +173,7 @@ def test_standard_input_is_a_corpus(settings: list[str], tmp_path: Path) -> None
         "build", "-", tmp_path / "i", "--format", "text", *settings, "--json", stdin="one line\n\nand another\n"
     )
     assert json.loads(done.stdout)["documents"] == 2
-    assert "1 blank lines were left out" in done.stderr
+    assert "blank lines left out: 1" in done.stderr
     hits = json.loads(isotrope("query", tmp_path / "i", "line", "--json").stdout)["hits"]
     assert {hit["id"] for hit in hits} == {"stdin:1", "stdin:3"}
 

@@ -56,7 +56,8 @@ def test_the_commands_of_the_readme_run(playground: Path) -> None:
     calls = examples(block("console"))
     assert {call[0] for call in calls} == {"build", "query", "inspect", "verify"}
     for call in calls:
-        done = isotrope(*call, stdin="who sings\nwho bakes\n")
+        piped = "\n".join(DOCUMENTS) if call[0] == "build" else "who sings\nwho bakes\n"
+        done = isotrope(*call, stdin=piped)
         assert done.returncode == 0, (call, done.stderr)
         assert done.stdout
 

