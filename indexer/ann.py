@@ -17,6 +17,7 @@ Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 Found = tuple[npt.NDArray[np.float32], Rows]  # scores and rows of one query
 _WHEELS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")
+_USUAL_DIMENSIONS = (384, 768, 1024, 960)
 _SPARE = 16  # candidates beyond k, so that equal scores at the cut can be ordered by the caller
 
 
@@ -74,6 +75,19 @@ def make_index(factory: str, dim: int) -> Any:
     if index.metric_type != faiss.METRIC_INNER_PRODUCT:
         raise ConfigError(f'index.type "{factory}" does not rank by inner product; choose another.')
     return index
+
+
+def require_factory(factory: str, dim: int) -> None:
+    """Refuse a factory string that FAISS takes for no usual size; `dim` is 0 while the size is not known."""
+    sizes = (dim,) if dim else _USUAL_DIMENSIONS
+    for size in sizes:
+        try:
+            make_index(factory, size)
+        except ConfigError:
+            if size == sizes[-1]:
+                raise
+        else:
+            return
 
 
 def train_index(index: Any, sample: Vectors) -> None:

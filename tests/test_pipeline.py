@@ -274,6 +274,12 @@ def test_a_bad_row_stops_the_build_before_anything_is_encoded(
         build_index(read_corpus(tmp_path / "docs.jsonl"), tmp_path / "index", tiny_config)
 
 
+def test_a_bad_index_type_is_refused_before_anything_is_read(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not a FAISS factory string"):
+        build_index(DOCUMENTS, tmp_path / "index", tiny_config.with_overrides(["index.type=IVX16,Flat"]))
+    assert not (tmp_path / "index").exists()
+
+
 def test_a_worker_that_cannot_start_says_why(tiny_config: BuildConfig, tmp_path: Path) -> None:
     from indexer.errors import MachineError
 

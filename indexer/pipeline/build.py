@@ -73,8 +73,9 @@ def build_index(
         raise ConfigError(
             "the corpus is read by other column rules than the recipe's; pass read_corpus(..., config=recipe.corpus)."
         )
-    ann.require_faiss()
-    query_sample_hash(config.whitening)  # a missing file shows now and not after hours of encoding
+    # What is wrong with the recipe shows now and not after hours of encoding.
+    ann.require_factory(ann.factory_of(config.index.type), config.whitening.dim)
+    query_sample_hash(config.whitening)
     spec = resolve_spec(config.encoder)
     _require_index_folder(index)
     make_folder(index)
