@@ -1,6 +1,5 @@
 """Opening an index: its manifest, its transform and its segments, each checked before it is used."""
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -117,7 +116,7 @@ def describe_index(opened: OpenIndex) -> dict[str, Any]:
         "parts": len(manifest.parts),
         "model": manifest.encoder["model"],
         "fingerprint": manifest.fingerprint,
-        "encoder": json.loads(json.dumps(encoder)) | {"dim": manifest.encoder["dim"]},
+        "encoder": encoder | {"dim": manifest.encoder["dim"]},
         "transform": manifest.transform,
         "segments": [vars(entry) for entry in manifest.segments],
         "metadata": manifest.schema,

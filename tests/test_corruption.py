@@ -9,7 +9,7 @@ import pytest
 from indexer import BuildConfig, build_index
 from indexer.errors import CorruptIndexError, IsotropeError
 from search import Hit, SearchEngine, verify_index
-from tests.test_faults import DOCUMENTS
+from tests.documents import DOCUMENTS
 
 QUERY = "how do whales sing"
 # Read by search; all other files are hashed by `verify`.

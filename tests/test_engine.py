@@ -10,8 +10,8 @@ from indexer import BuildConfig, Document, build_index
 from indexer.encoders import EncodeLog
 from indexer.errors import ConfigError, NotAnIndexError
 from search import SearchEngine
+from tests.documents import DOCUMENTS
 from tests.oracles import best_rows
-from tests.test_faults import DOCUMENTS
 
 QUERIES = ["how do whales sing", "bread", "what are bridges made of", "a map of the stars"]
 

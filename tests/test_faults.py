@@ -21,24 +21,8 @@ from indexer.store import files
 from indexer.store.manifest import load_manifest
 from indexer.store.verify import damaged_files
 from tests.directories import snapshot
+from tests.documents import DOCUMENTS
 from tests.faults import FAILURES, Dead, FaultyOs
-
-DOCUMENTS = [
-    Document(f"d{number}", text, title=title, metadata={"year": 1990 + number})
-    for number, (title, text) in enumerate(
-        [
-            ("Whales", "Whales sing in the deep sea for hours."),
-            ("Bridges", "A suspension bridge hangs from steel cables."),
-            ("Bread", "Yeast makes the dough rise before baking."),
-            ("Stars", "A star shines by fusing hydrogen to helium."),
-            ("Rivers", "Rivers carry sand and silt to the coast."),
-            ("Clocks", "The pendulum made clocks precise."),
-            ("Bees", "Bees dance to tell where flowers are."),
-            ("Glass", "Glass is made of molten sand."),
-            ("Maps", "A map leaves out nearly everything."),
-        ]
-    )
-]
 
 
 class Counting:

@@ -5,6 +5,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from indexer.pipeline.fit import query_like
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
 from tests.directories import snapshot
-from tests.test_faults import DOCUMENTS
+from tests.documents import DOCUMENTS
 
 
 def embeddings(index: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
@@ -196,6 +197,35 @@ def test_float16_storage_halves_the_embeddings(tiny_config: BuildConfig, tmp_pat
     full, half = embeddings(tmp_path / "full"), embeddings(tmp_path / "half")
     assert half.dtype == np.float16
     np.testing.assert_allclose(half, full, rtol=1e-3, atol=1e-4)
+
+
+def test_every_gate_is_in_the_manifest_with_its_figure(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    quality = load_manifest(tmp_path / "index").quality
+    gates = {
+        name: figure["value"] for name, figure in quality.items() if isinstance(figure, dict) and "passed" in figure
+    }
+    assert gates.pop("covariance") < 1e-3
+    assert gates.pop("self_hit") == 1
+    assert gates == {"not_finite": 0, "zero_embeddings": 0, "zero_vectors": 0, "missing_rows": 0}
+
+
+def test_a_document_without_direction_fails_the_build(
+    tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An embedding equal to the mean has the zero vector, which no question can find."""
+    from indexer.transforms import Whitening
+
+    real = Whitening.project
+
+    def first_at_the_mean(self: Whitening, rows: Any, role: Any) -> Any:
+        projected = real(self, rows, role)
+        projected[0] = 0
+        return projected
+
+    monkeypatch.setattr(Whitening, "project", first_at_the_mean)
+    with pytest.raises(QualityError, match="zero_vectors is 3, allowed is at most 0"):
+        build_index(DOCUMENTS, tmp_path / "index", tiny_config)
 
 
 def test_truncated_documents_are_counted(tiny_config: BuildConfig, tmp_path: Path) -> None:

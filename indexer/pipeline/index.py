@@ -27,6 +27,7 @@ class Filled:
 
     index: Any
     factory: str
+    zero: int  # documents whose vector is zero: those that equal the mean exactly
     recall: float | None = None
 
     @property
@@ -35,7 +36,7 @@ class Filled:
 
 
 def fill_index(fitted: Fitted, records: list[parts.PartRecord], config: BuildConfig, progress: Progress) -> Filled:
-    """Index every row. Raises QualityError for a document whose vector is zero, ConfigError for a bad index.type."""
+    """Index every row. Raises ConfigError for an index.type that does not fit."""
     factory = ann.factory_of(config.index.type)
     index = ann.make_index(factory, fitted.transform.dim)
     if not index.is_trained:
@@ -50,8 +51,7 @@ def fill_index(fitted: Fitted, records: list[parts.PartRecord], config: BuildCon
         if truth:
             truth.update(vectors, first)
         progress.advance(len(vectors))
-    quality.require([quality.Gate("zero_vectors", zero, 0, meaning="documents that equal the mean exactly")])
-    return Filled(index, factory, _tune(index, truth, config.index.recall) if truth else None)
+    return Filled(index, factory, zero, _tune(index, truth, config.index.recall) if truth else None)
 
 
 def _tune(index: Any, truth: quality.ExactTop, target: float) -> float:
@@ -76,8 +76,7 @@ def judge(
         )
         figures["held_out"] = _held_out(fitted, fitted.transform)
     tokens, cut = sum(record.tokens for record in records), sum(record.truncated for record in records)
-    figures |= {"not_finite": {"value": 0, "limit": 0, "passed": True}, "tokens": tokens, "truncated": cut}
-    return figures | quality.require(gates)
+    return figures | {"tokens": tokens, "truncated": cut} | quality.require(gates)
 
 
 def _index_gates(
@@ -90,6 +89,9 @@ def _index_gates(
     target = 1.0 if filled.recall is None else config.index.recall
     finer = "choose a finer index.type or a lower index.recall"
     gates = [
+        quality.Gate("not_finite", sum(record.not_finite for record in records), 0, meaning="NaN or infinity"),
+        quality.Gate("zero_embeddings", sum(record.zero for record in records), 0, meaning="embeddings of zeros"),
+        quality.Gate("zero_vectors", filled.zero, 0, meaning="documents that equal the mean exactly"),
         quality.Gate("missing_rows", missing, 0, meaning="rows that are lost"),
         quality.Gate("self_hit", hits, target, True, f"share of documents found by their own vector; {finer}"),
     ]
