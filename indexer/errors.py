@@ -11,6 +11,7 @@
     │   └── ExistsError        a complete index of another recipe or corpus is in the way
     ├── MismatchError      the encoder at hand is not the one the index was built with
     ├── QualityError       a build gate failed; nothing was published
+    ├── EvaluationError    test data: no scores, judgements that match nothing, a figure that is undefined
     └── MachineError       the device, memory, disk or an installed library
 
 A message says what was found, what was expected, where, and the way out. The command line prints it as it is
@@ -60,6 +61,10 @@ class MismatchError(IsotropeError):
 
 class QualityError(IsotropeError):
     """A build gate failed; nothing was published."""
+
+
+class EvaluationError(IsotropeError):
+    """Test data cannot be read, or what is asked of it has no defined value."""
 
 
 class MachineError(IsotropeError):

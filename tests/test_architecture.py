@@ -12,16 +12,17 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Low to high; a module imports only from lower levels or from its own room (the same package, or itself).
 LEVELS: list[set[str]] = [
-    {"indexer.errors", "indexer.lazy"},
+    {"indexer.errors", "indexer.lazy", "indexer.versions"},
     {"indexer.config"},
     {"indexer.corpus", "indexer.pooling", "indexer.moments"},
     {"indexer.store"},
-    {"indexer.encoders", "indexer.ann", "indexer.executors"},
+    {"indexer.encoders", "indexer.ann", "indexer.executors", "indexer.sampling"},
     {"indexer.transforms"},
     {"indexer.quality"},
     {"indexer.pipeline"},
     {"search.opened"},
     {"search.engine", "search.verification"},
+    {"search.evaluation"},
     {"search.cli"},
 ]
 HEAVY = {"numpy", "torch", "transformers", "faiss", "pyarrow", "duckdb", "openvino", "scipy", "ray"}

@@ -22,7 +22,7 @@ from indexer.errors import (
     QualityError,
     StoreError,
 )
-from indexer.pipeline.fit import query_like
+from indexer.sampling import query_like
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
 from tests.directories import snapshot

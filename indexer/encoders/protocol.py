@@ -8,7 +8,11 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from indexer.pooling import Mode
+
 Role = Literal["document", "query"]
+StateKey = tuple[tuple[int, ...], "Mode"]
+"""An average of layers and the pooling over the tokens."""
 
 
 @dataclass(frozen=True)
@@ -52,5 +56,21 @@ class Encoder(Protocol):
         """Pooled embeddings, float32 (n, d), row i for texts[i]. The role selects the prefix.
 
         `log`, when given, is extended: lengths in the order of `texts`.
+        """
+        ...
+
+    def states(
+        self,
+        texts: Sequence[str],
+        layers: Sequence[tuple[int, ...]],
+        poolings: "Sequence[Mode]",
+        role: Role = "document",
+        log: EncodeLog | None = None,
+    ) -> "dict[StateKey, npt.NDArray[np.float32]]":
+        """Several embeddings of each text from one forward pass: (layers, pooling) -> float32 (n, d).
+
+        Each of `layers` is one average of layers, such as (1, -1); the keys hold them as given. They must be among
+        the layers the encoder was loaded with (`EncoderConfig.layers`). A backend that cannot give them raises
+        ConfigError.
         """
         ...

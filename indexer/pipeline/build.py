@@ -1,7 +1,5 @@
 """`build_index`: ingest -> encode -> fit -> index -> publish, each step leaving only whole files behind."""
 
-import importlib.metadata
-import platform
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -29,8 +27,7 @@ from indexer.store.lock import writer_lock
 from indexer.store.manifest import Manifest, PartEntry, SegmentEntry, generations, load_manifest, publish
 from indexer.store.verify import check_sizes, damaged_files
 from indexer.transforms import dump_transform
-
-_LIBRARIES = ("isotrope", "numpy", "pyarrow", "tokenizers", "torch", "transformers", "faiss-cpu", "faiss-gpu")
+from indexer.versions import library_versions
 
 
 @dataclass(frozen=True)
@@ -154,7 +151,7 @@ def _manifest(
         documents=sum(record.documents for record in records),
         rows=rows,
         quality=quality,
-        versions=_versions(),
+        versions=library_versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 
@@ -226,13 +223,3 @@ def _require_index_folder(index: Path) -> None:
             f"{index}: holds files that are not an index's ({', '.join(foreign[:3])}); nothing was changed. "
             "Give an empty or a new folder."
         )
-
-
-def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for name in _LIBRARIES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return versions

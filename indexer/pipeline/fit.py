@@ -1,62 +1,26 @@
 """The third step: fit the transform on a sample, and estimate where queries lie.
 
-The sample is the documents with the smallest hash of their id, so it is the same for any order of the corpus
-and any number of workers.
+The sample is the same for any order of the corpus and any number of workers; see `indexer.sampling`.
 """
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from indexer.config import BuildConfig, WhiteningConfig
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
-from indexer.moments import Moments, merge
+from indexer.moments import Moments
 from indexer.pipeline.encode import EncoderSource
 from indexer.pipeline.ingest import Ingested
 from indexer.pipeline.progress import Progress
-from indexer.store import parts
+from indexer.sampling import Sample, draw_sample, query_like
 from indexer.store.documents import read_documents
 from indexer.transforms import Transform, Whitening, fit_whitening
 
 QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already steady
-_SENTENCE_WORDS, _WINDOW_WORDS = 24, 12
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The rows the fit sees, ascending, and the embeddings of one part's share of them at a time."""
-
-    rows: npt.NDArray[np.int64]
-    folders: list[Path]
-    firsts: list[int]  # first row of each part, and the number of rows at the end
-
-    @property
-    def everything(self) -> bool:
-        return len(self.rows) == self.firsts[-1]
-
-    def rows_of(self, part: int) -> npt.NDArray[np.int64]:
-        """Sampled rows of a part, counted within it."""
-        low, high = np.searchsorted(self.rows, [self.firsts[part], self.firsts[part + 1]])
-        return self.rows[low:high] - self.firsts[part]
-
-    def embeddings(self, part: int) -> npt.NDArray[np.floating]:
-        """Embeddings of the sampled rows of a part, (n, d)."""
-        taken: npt.NDArray[np.floating] = parts.open_embeddings(self.folders[part])[self.rows_of(part)]
-        return taken
-
-    def moments(self) -> Moments:
-        """Moments of the sample, merged in one fixed tree over the parts."""
-        if self.everything:
-            return merge([parts.load_moments(folder) for folder in self.folders])
-        return merge([Moments.of(self.embeddings(part)) for part in range(len(self.folders))])
 
 
 @dataclass(frozen=True)
@@ -68,19 +32,17 @@ class Fitted:
     query_texts: dict[str, Any]
 
 
-def draw_sample(index: Path, ingested: Ingested, size: int | str) -> Sample:
+def sample_of(index: Path, ingested: Ingested, size: int | str) -> Sample:
     """The `size` documents with the smallest id hash, or all."""
-    count = ingested.documents if size == "all" else min(int(size), ingested.documents)
-    rows = np.sort(np.argsort(ingested.id_hashes, kind="stable")[:count])
-    firsts = np.cumsum([0, *(slot.documents for slot in ingested.slots)]).tolist()
-    return Sample(rows, [index / slot.name for slot in ingested.slots], firsts)
+    folders = [index / slot.name for slot in ingested.slots]
+    return draw_sample(folders, [slot.documents for slot in ingested.slots], ingested.id_hashes, size)
 
 
 def fit(index: Path, ingested: Ingested, source: EncoderSource, progress: Progress) -> Fitted:
     """Fit the recipe's transform. Encodes query-like texts where queries get a mean of their own."""
     config = source.config
     progress.phase("fitting", None)
-    sample = draw_sample(index, ingested, config.whitening.sample)
+    sample = sample_of(index, ingested, config.whitening.sample)
     transform = fit_whitening(sample.moments(), config.whitening)
     if not isinstance(transform, Whitening) or config.whitening.centre != "role":
         unused = query_sample_hash(config.whitening)
@@ -102,14 +64,6 @@ def query_sample_hash(config: WhiteningConfig) -> str:
         raise ConfigError(f"whitening.query_sample: {config.query_sample} cannot be read: {error.strerror}.") from error
 
 
-def query_like(document: Document) -> str:
-    """A text such as a user might type: the title, else a short first sentence, else the first words."""
-    if document.title and document.title.strip():
-        return document.title.strip()
-    words = _SENTENCE_END.split(document.text.strip(), maxsplit=1)[0].split()
-    return " ".join(words if len(words) <= _SENTENCE_WORDS else words[:_WINDOW_WORDS])
-
-
 def _query_texts(
     index: Path, sample: Sample, ingested: Ingested, config: BuildConfig
 ) -> tuple[list[str], dict[str, Any]]:
@@ -117,7 +71,7 @@ def _query_texts(
         texts = _read_queries(Path(config.whitening.query_sample))
         digest = query_sample_hash(config.whitening)
         return texts, {"source": "file", "texts": len(texts), "sha256": digest}
-    chosen = draw_sample(index, ingested, min(QUERY_TEXTS, len(sample.rows)))
+    chosen = sample_of(index, ingested, min(QUERY_TEXTS, len(sample.rows)))
     texts = [query_like(document) for document in _documents(sample.folders, chosen)]
     texts = [text for text in texts if text]
     if not texts:

@@ -4,7 +4,6 @@ The whole corpus is read before anything is encoded, so a bad row shows in secon
 encoder knows how much there is to do.
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count, islice
@@ -21,6 +20,7 @@ from indexer.corpus.schema import describe
 from indexer.encoders import EncoderSpec
 from indexer.errors import CorpusError, ExistsError
 from indexer.pipeline.progress import Progress
+from indexer.sampling import id_hash
 from indexer.store import layout, parts
 from indexer.store.documents import write_documents
 from indexer.store.files import FileStamp, make_folder
@@ -75,7 +75,7 @@ def ingest(corpus: Iterable[Document], build: BuildContext, progress: Progress) 
     hashes: list[npt.NDArray[np.uint64]] = []
     for documents in _cut(corpus, build.config.store.part_documents):
         slots.append(_place(documents, build, complete, free, len(slots)))
-        hashes.append(np.array([_id_hash(document.id) for document in documents], np.uint64))
+        hashes.append(np.array([id_hash(document.id) for document in documents], np.uint64))
         progress.advance(len(documents))
     if not slots:
         raise CorpusError(f"the corpus holds no documents{_rejected(corpus)}; there is nothing to index.")
@@ -172,7 +172,3 @@ def _free_names(index: Path) -> Iterator[str]:
     """Names for new parts, lowest first. Folders that are there hold complete parts (see `sweep`): left alone."""
     taken = set(layout.part_numbers(index))
     return (layout.part_name(number) for number in count() if number not in taken)
-
-
-def _id_hash(identity: str) -> int:
-    return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=8).digest(), "big")

@@ -5,11 +5,11 @@ Commands are imported when they are called, so that `isotrope --help` loads no n
 
 import io
 import sys
-from importlib import import_module
 
 import click
 
 from indexer.errors import IsotropeError
+from search.cli.lazy_group import LazyGroup
 
 _COMMANDS = {
     "build": ("search.cli.build", "Build an index from a corpus, or continue an interrupted build."),
@@ -21,24 +21,7 @@ _COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
-    """A group that knows its commands' names and one-line helps, and imports a command only to run it."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        command: click.Command = import_module(_COMMANDS[cmd_name][0]).command
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, commands_at=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="isotrope")
 def cli() -> None:
     """Turn a text corpus into a searchable vector index whose every step is recorded and checked."""

@@ -1,0 +1,94 @@
+"""`states`: many layers and poolings from one forward pass a text, the same rows as `encode` gives for each."""
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from indexer.config import EncoderConfig, RunOptions
+from indexer.encoders import EncodeLog, load_encoder
+from indexer.encoders.transformer import TransformerEncoder
+from indexer.errors import ConfigError
+from indexer.pooling import Mode
+from tests.tiny_models import architectures
+
+TEXTS = ["a whale sings in the deep sea", "a library", "of the data of the library", "deep", "the song of the whale"]
+AVERAGES = [(1,), (-1,), (1, -1), (0, 1, -1)]
+POOLINGS: list[Mode] = ["mean", "cls", "max"]
+
+
+def load(folder: Path, **settings: Any) -> TransformerEncoder:
+    encoder = load_encoder(EncoderConfig(model=str(folder), **{"max_length": 64, **settings}), RunOptions(threads=1))
+    assert isinstance(encoder, TransformerEncoder)
+    return encoder
+
+
+@pytest.mark.parametrize("architecture", architectures())
+def test_each_state_is_what_encode_gives_for_its_setting(architecture: str, tiny_model: Callable[[str], Path]) -> None:
+    folder = tiny_model(architecture)
+    states = load(folder, layers=(0, 1, -1)).states(TEXTS, AVERAGES, POOLINGS)
+    assert list(states) == list(product(AVERAGES, POOLINGS))
+    for (average, pooling), rows in states.items():
+        expected = load(folder, layers=average, pooling=pooling).encode(TEXTS, "document")
+        np.testing.assert_allclose(rows, expected, atol=1e-5)
+
+
+def test_all_states_cost_one_forward_pass_a_text(
+    tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, passed = load(tiny_model("bert"), layers=(0, 1, -1), batch_tokens=24), []
+    model = encoder._model
+    forward = model.forward
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        passed.append(len(kwargs["input_ids"]))
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(model, "forward", counting)
+    log = EncodeLog()
+    encoder.states(TEXTS, AVERAGES, POOLINGS, "document", log)
+    assert sum(passed) == len(TEXTS) == len(log.lengths)
+
+
+def test_a_batch_halved_for_memory_keeps_the_order_of_states_and_texts(
+    tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder, log = load(tiny_model("bert"), layers=(1, -1)), EncodeLog()
+    expected = encoder.states(TEXTS, [(1,), (-1,)], ["mean"])
+    whole = encoder._forward
+
+    def small(tokens: Any, batch: list[int], keys: Any) -> Any:
+        if len(batch) > 2:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes.")
+        return whole(tokens, batch, keys)
+
+    monkeypatch.setattr(encoder, "_forward", small)
+    found = encoder.states(TEXTS, [(1,), (-1,)], ["mean"], "document", log)
+    assert log.retries > 0
+    for key, rows in expected.items():
+        np.testing.assert_allclose(found[key], rows, atol=1e-5)
+
+
+def test_the_role_selects_the_prefix(tiny_model: Callable[[str], Path]) -> None:
+    plain = load(tiny_model("bert"))
+    prefixed = load(tiny_model("bert"), query_prefix="song ")
+    found = prefixed.states(TEXTS, [(-1,)], ["mean"], "query")[(-1,), "mean"]
+    assert np.array_equal(found, plain.encode([f"song {text}" for text in TEXTS], "document"))
+
+
+@pytest.mark.parametrize("average", [(0,), (1, 0), ()])
+def test_layers_that_were_not_loaded_are_refused(average: tuple[int, ...], tiny_model: Callable[[str], Path]) -> None:
+    with pytest.raises(ConfigError, match=r"loaded for \[1\]; load it with encoder\.layers naming every layer"):
+        load(tiny_model("bert"), layers=(1,)).states(TEXTS, [average], ["mean"])
+
+
+def test_a_layer_the_model_does_not_have_is_refused(tiny_model: Callable[[str], Path]) -> None:
+    with pytest.raises(ConfigError, match="encoder.layers has 99"):
+        load(tiny_model("bert")).states(TEXTS, [(99,)], ["mean"])
+
+
+def test_no_texts_give_no_rows(tiny_model: Callable[[str], Path]) -> None:
+    assert load(tiny_model("bert")).states([], [(-1,)], ["mean"])[(-1,), "mean"].shape == (0, 32)
