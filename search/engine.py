@@ -96,12 +96,9 @@ class SearchEngine:
     @cached_property
     def encoder(self) -> Encoder:
         """The encoder, loaded on first use and only if it is the one the index was built with."""
-        manifest, settings = self._opened.manifest, self._opened.config.encoder
-        folder = self._model or _known_folder(self._opened.path, manifest.encoder["folder"])
-        spec = resolve_spec(settings, folder)
-        _require_same(self._opened, spec)
+        spec = index_spec(self._opened, self._model)
         ann.set_threads(1)  # one query on a flat index is faster with one thread than with many
-        return load_encoder(settings, self._options, spec.folder)
+        return load_encoder(self._opened.config.encoder, self._options, spec.folder)
 
     def _ranked(self, scores: npt.NDArray[np.float32], rows: npt.NDArray[np.int64], k: int) -> list[tuple[int, float]]:
         """(row, score) of the best k, ties by id. `rows` come best first, with all that tie with the k-th."""
@@ -110,6 +107,14 @@ class SearchEngine:
             names = dict(zip(rows.tolist(), self._opened.documents.ids(rows.tolist()), strict=True))
             pairs.sort(key=lambda pair: (-pair[1], names[pair[0]]))
         return pairs[:k]
+
+
+def index_spec(opened: OpenIndex, model: str | Path | None = None) -> EncoderSpec:
+    """The encoder of an index, found and hashed. Raises ModelError, and MismatchError if it is another one now."""
+    folder = model or _known_folder(opened.path, opened.manifest.encoder["folder"])
+    spec = resolve_spec(opened.config.encoder, folder)
+    _require_same(opened, spec)
+    return spec
 
 
 def _hit(document: Document, score: float) -> Hit:

@@ -86,7 +86,7 @@ def test_layers_that_were_not_loaded_are_refused(average: tuple[int, ...], tiny_
 
 
 def test_a_layer_the_model_does_not_have_is_refused(tiny_model: Callable[[str], Path]) -> None:
-    with pytest.raises(ConfigError, match="encoder.layers has 99"):
+    with pytest.raises(ConfigError, match=r"encoder\.layers has 99"):
         load(tiny_model("bert")).states(TEXTS, [(99,)], ["mean"])
 
 

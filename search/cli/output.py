@@ -33,6 +33,18 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     Console().print(table)
 
 
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
+    """A table for people: the first column to the left, the others, which hold figures, to the right."""
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(harmless(cell)) for cell in row))
+    console = Console()
+    # Whoever reads a pipe wants every column, however wide.
+    console.print(table, width=None if console.is_terminal else 400, crop=False, overflow="ignore")
+
+
 def print_note(line: str) -> None:
     """A remark, on stderr."""
     click.echo(f"note: {harmless(line)}", err=True)

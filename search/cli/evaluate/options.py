@@ -1,0 +1,105 @@
+"""Options that several measuring commands share, and what is made of them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from search.evaluation.settings import Sweep
+    from search.evaluation.subject import Subject
+
+F = TypeVar("F", bound=Callable[..., Any])
+_SUBJECT = [
+    click.option("--config", "recipe", type=click.Path(path_type=Path), help="Recipe to measure (TOML). Default: "
+                 "configs/minilm.toml, built in."),
+    click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Override one setting of the "
+                 "recipe."),
+    click.option("--index", "index", type=click.Path(path_type=Path), help="Measure this index and its recipe."),
+    click.option("--model", type=click.Path(path_type=Path), help="Folder of the index's model, if it has moved."),
+    click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps."),
+    click.option("--threads", type=int, default=0, help="CPU threads; 0 takes every core."),
+    click.option("--cache", type=click.Path(path_type=Path), help="Folder to keep embeddings in from run to run."),
+]  # fmt: skip
+_SWEEP = [
+    click.option("--pooling", "poolings", multiple=True, type=click.Choice(["mean", "cls", "max"]), help="Pooling to "
+                 "try; repeatable, as are the next ones: every combination is measured. Default: the recipe's."),
+    click.option("--layers", "layers", multiple=True, metavar="L[,L...]", help="Layers to average, such as 1,-1."),
+    click.option("--strength", "strengths", multiple=True, metavar="S", help='Whitening strength, 0 to 1, or "none" '
+                 "for no transform at all."),
+    click.option("--dim", "dims", multiple=True, type=int, help="Leading directions kept; 0 keeps all."),
+    click.option("--shrinkage", "shrinkages", multiple=True, type=float, help="Shrinkage of the covariance, 0 to 1."),
+]  # fmt: skip
+_CENTRE = click.option(
+    "--centre", "centres", multiple=True, type=click.Choice(["role", "common", "none"]), help="Which mean is "
+    "subtracted: role (queries have their own), common (one for all), none.",
+)  # fmt: skip
+_OUTPUT = [
+    click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
+    click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the result to this file as JSON."),
+    click.option("--quiet", is_flag=True, help="No progress bars."),
+]
+
+
+def _all(options: list[Callable[[F], F]]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+subject_options = _all(_SUBJECT)
+"""--config, --set, --index, --model, --device, --threads, --cache"""
+sweep_options = _all(_SWEEP)
+"""--pooling, --layers, --strength, --dim, --shrinkage"""
+centre_option = _CENTRE
+"""--centre, where queries and documents differ"""
+output_options = _all(_OUTPUT)
+"""--json, -o, --quiet"""
+
+
+def subject_of(options: dict[str, Any]) -> "Subject":
+    """What is measured, from `subject_options`."""
+    from indexer.config import BuildConfig, RunOptions
+    from indexer.errors import ConfigError
+    from search.evaluation.subject import Subject
+
+    run = RunOptions(device=options["device"], threads=options["threads"])
+    if options["index"]:
+        if options["recipe"] or options["assignments"]:
+            raise ConfigError("--index brings its own recipe; leave out --config and --set.")
+        return Subject.of_index(options["index"], options["model"], run)
+    if options["model"]:
+        raise ConfigError("--model says where an index's model is now; without --index use --set encoder.model=FOLDER.")
+    config = BuildConfig.load(options["recipe"]) if options["recipe"] else BuildConfig()
+    return Subject.of_recipe(config.with_overrides(options["assignments"]), run)
+
+
+def sweep_of(options: dict[str, Any]) -> "Sweep":
+    """What is tried, from `sweep_options` and `centre_option`."""
+    from search.evaluation.settings import Sweep, parse_layers, parse_strength
+
+    return Sweep(
+        poolings=options["poolings"],
+        layers=tuple(parse_layers(text) for text in options["layers"]),
+        strengths=tuple(parse_strength(text) for text in options["strengths"]),
+        dims=options["dims"],
+        shrinkages=options["shrinkages"],
+        centres=options.get("centres", ()),
+    )
+
+
+def deliver(result: dict[str, Any], options: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
+    """Write and print a result as `output_options` ask: to the file, as JSON, or by `show` for people."""
+    from search.cli.output import print_json
+    from search.evaluation.provenance import write_result
+
+    if options["output"]:
+        write_result(options["output"], result)
+    if options["as_json"]:
+        print_json(result)
+    else:
+        show(result)

@@ -1,0 +1,110 @@
+"""Confidence by the bootstrap: percentile intervals, the same resamples for every setting so that they pair.
+
+Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13. A resample is kept as how often it drew
+each item. Spearman's correlation of a resample then needs no sorting: with the items in order of their value, the
+mid-rank of an item is the count of what lies before its ties plus half of its ties.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+RESAMPLES = 1000
+LEVEL = 0.95
+_MOST_UNDEFINED = 0.05  # of the resamples; with more there is no interval
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with its 95 % bootstrap interval; the ends are None where too many resamples have no value."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"value": self.value, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class Difference(Interval):
+    """Second setting minus first, over the same items; `better` is the share of resamples where it is above 0."""
+
+    better: float
+
+    @property
+    def decided(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "better": self.better, "decided": self.decided}
+
+
+def draw_counts(items: int, name: str, resamples: int = RESAMPLES) -> Array:
+    """How often each of `items` was drawn in each resample, (resamples, items); the same for the same name."""
+    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
+    drawn = np.random.default_rng(seed).integers(0, items, (resamples, items))
+    return np.stack([np.bincount(row, minlength=items) for row in drawn]).astype(np.float64)
+
+
+def resampled_ranks(values: Array, counts: Array) -> Array:
+    """Mid-ranks (resamples, n) of each item among what was drawn, ties averaged; `values` (n,)."""
+    _, group = np.unique(values, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    starts = np.searchsorted(group[order], np.arange(group.max() + 1))
+    drawn = np.add.reduceat(counts[:, order], starts, axis=1)  # of each distinct value
+    ranks: Array = (np.cumsum(drawn, axis=1) - drawn + (drawn + 1) / 2)[:, group]
+    return ranks
+
+
+def resampled_spearman(first: Array, second: Array, counts: Array) -> Array:
+    """Spearman's correlation of each resample, (resamples,); NaN where one side is constant.
+
+    `first` and `second` are ranks (resamples, n) as `resampled_ranks` gives them for these `counts`.
+    """
+    middle = (counts.sum(axis=1, keepdims=True) + 1) / 2
+    a, b = first - middle, second - middle
+    with np.errstate(invalid="ignore", divide="ignore"):
+        products = np.einsum("rn,rn,rn->r", counts, a, b)
+        squares = np.einsum("rn,rn->r", counts, a**2) * np.einsum("rn,rn->r", counts, b**2)
+        result: Array = products / np.sqrt(squares)
+    return result
+
+
+def resampled_mean(values: Array, counts: Array) -> Array:
+    """Mean of each resample, (resamples,); `values` (n,)."""
+    means: Array = counts @ values / counts.sum(axis=1)
+    return means
+
+
+def interval(value: float, resampled: Array) -> Interval:
+    """The percentile interval of a value whose resampled values are given."""
+    low, high = _ends(resampled)
+    return Interval(value, low, high)
+
+
+def difference(first: float, second: float, first_resampled: Array, second_resampled: Array) -> Difference:
+    """Second minus first, paired: both were resampled by the same counts."""
+    differences = second_resampled - first_resampled
+    low, high = _ends(differences)
+    return Difference(second - first, low, high, float(np.mean(differences[np.isfinite(differences)] > 0)))
+
+
+def _ends(resampled: Array) -> tuple[float | None, float | None]:
+    defined = resampled[np.isfinite(resampled)]
+    if len(defined) < (1 - _MOST_UNDEFINED) * len(resampled):
+        return None, None
+    low, high = np.quantile(defined, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return float(low), float(high)
+
+
+def mean_of(resampled: Sequence[Array], weights: Sequence[float] | None = None) -> Array:
+    """Weighted mean of independently resampled values, such as the subsets of a task."""
+    mean: Array = np.average(np.stack(resampled), axis=0, weights=weights)
+    return mean

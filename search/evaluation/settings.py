@@ -1,0 +1,132 @@
+"""The settings that are compared: how token states become an embedding, and an embedding a vector."""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal
+
+from indexer.config import WhiteningConfig
+from indexer.encoders.protocol import StateKey
+from indexer.errors import ConfigError
+from indexer.pooling import Mode
+
+Strength = float | Literal["none"]
+Centre = Literal["role", "common", "none"]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One column of a comparison. `layers` stand as the user wrote them: (1, -1) is the paper's average."""
+
+    pooling: Mode
+    layers: tuple[int, ...]
+    whitening: WhiteningConfig
+
+    @property
+    def key(self) -> StateKey:
+        """Where its embeddings are in what `Encoder.states` gives."""
+        return self.layers, self.pooling
+
+    @property
+    def raw(self) -> bool:
+        """No transform at all but unit length."""
+        return self.whitening.strength == "none"
+
+    @property
+    def label(self) -> str:
+        """A short name, such as "mean 1,-1 strength 0.25 role"."""
+        layers = ",".join(map(str, self.layers))
+        if self.raw:
+            return f"{self.pooling} {layers} raw"
+        whitening = self.whitening
+        extras = [f"dim {whitening.dim}"] * bool(whitening.dim)
+        extras += [f"shrinkage {whitening.shrinkage:g}"] * bool(whitening.shrinkage)
+        return " ".join([f"{self.pooling} {layers} strength {whitening.strength:g}", *extras, whitening.centre])
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types. `strength` "none" is no transform at all; `dim` null is all; `centre` null without one."""
+        return {
+            "pooling": self.pooling,
+            "layers": list(self.layers),
+            "strength": self.whitening.strength,
+            "dim": self.whitening.dim or None,
+            "shrinkage": self.whitening.shrinkage,
+            "centre": None if self.raw else self.whitening.centre,
+        }
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Values to try; an empty tuple takes the recipe's own. The settings are the product of all."""
+
+    poolings: tuple[Mode, ...] = ()
+    layers: tuple[tuple[int, ...], ...] = ()
+    strengths: tuple[Strength, ...] = ()
+    dims: tuple[int, ...] = ()  # 0: all
+    shrinkages: tuple[float, ...] = ()
+    centres: tuple[Centre, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing but the recipe's own setting is asked for."""
+        return not any(vars(self).values())
+
+    def settings(self, own: Setting) -> list[Setting]:
+        """The product, in the order given, each setting once; `own` is the recipe's.
+
+        "none" transforms nothing, so it appears once, whatever dimensions, shrinkages and centres are swept.
+        """
+        tried = product(
+            self.poolings or (own.pooling,),
+            self.layers or (own.layers,),
+            self.strengths or (own.whitening.strength,),
+            self.dims or (own.whitening.dim,),
+            self.shrinkages or (own.whitening.shrinkage,),
+            self.centres or (own.whitening.centre,),
+        )
+        return list(dict.fromkeys(_setting(own.whitening, *values) for values in tried))
+
+
+def _setting(
+    base: WhiteningConfig,
+    pooling: Mode,
+    layers: tuple[int, ...],
+    strength: Strength,
+    dim: int,
+    shrinkage: float,
+    centre: Centre,
+) -> Setting:
+    if strength == "none":
+        dim, shrinkage, centre = 0, 0.0, "none"
+    whitening = dataclasses.replace(base, strength=strength, dim=dim, shrinkage=shrinkage, centre=centre)
+    return Setting(pooling, layers, whitening)
+
+
+def parse_layers(text: str) -> tuple[int, ...]:
+    """ "1,-1" is the average of layer 1 and the last. Raises ConfigError."""
+    try:
+        layers = tuple(int(number) for number in text.split(","))
+    except ValueError:
+        raise ConfigError(f'--layers "{text}" is not a list of layers; expected such as -1 or 1,-1.') from None
+    return layers
+
+
+def parse_strength(text: str) -> Strength:
+    """A number, or "none". Raises ConfigError."""
+    if text.strip().lower() == "none":
+        return "none"
+    try:
+        return float(text)
+    except ValueError:
+        raise ConfigError(f'--strength "{text}" is not a number from 0 to 1, nor "none".') from None
+
+
+def union_of_layers(settings: Iterable[Setting]) -> tuple[int, ...]:
+    """Every layer that some setting needs, as written."""
+    return tuple(dict.fromkeys(layer for setting in settings for layer in setting.layers))
+
+
+def state_keys(settings: Sequence[Setting]) -> list[StateKey]:
+    """The distinct (layers, pooling) of some settings, in order."""
+    return list(dict.fromkeys(setting.key for setting in settings))

@@ -1,0 +1,122 @@
+"""Embeddings for every setting of a comparison: each distinct text passes through the encoder once."""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from indexer.config import EncoderConfig, RunOptions
+from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role, load_encoder, resolve_spec
+from indexer.encoders.identity import fingerprint
+from indexer.encoders.limits import layer_count, resolve_layers
+from indexer.encoders.model_files import find_model_files
+from indexer.encoders.protocol import StateKey
+from indexer.pipeline.progress import Progress, Silent
+from indexer.store.files import make_folder, write_bytes
+from indexer.store.manifest import canonical_json
+from search.evaluation.settings import Setting, state_keys, union_of_layers
+
+Rows = npt.NDArray[np.float32]
+_DIGEST = 32  # bytes of sha256 behind a cached file
+
+
+@dataclass(frozen=True)
+class States:
+    """Embeddings of distinct texts for several (layers, pooling)."""
+
+    positions: Mapping[str, int]  # text -> row
+    rows: Mapping[StateKey, Rows]  # (distinct texts, d)
+
+    def of(self, texts: Sequence[str], key: StateKey) -> Rows:
+        """Embeddings (n, d), row i for texts[i]; texts may repeat."""
+        return self.rows[key][[self.positions[text] for text in texts]]
+
+
+@dataclass
+class StateSource:
+    """An encoder for all layers and poolings that `settings` need. It is loaded when the first text needs it.
+
+    `cache`, when given, is a folder where embeddings are kept, by encoder and texts, from one run to the next.
+    """
+
+    config: EncoderConfig
+    settings: Sequence[Setting]
+    options: RunOptions = field(default_factory=RunOptions)
+    folder: str | None = None  # where the model's files lie, if not where the name says
+    cache: Path | None = None
+    progress: Progress = field(default_factory=Silent)
+    log: EncodeLog = field(default_factory=EncodeLog)
+
+    def __post_init__(self) -> None:
+        config = dataclasses.replace(self.config, layers=union_of_layers(self.settings))
+        self.spec: EncoderSpec = resolve_spec(config, self.folder)
+        self.keys = state_keys(self.settings)
+        self._config = config
+        self._encoder: Encoder | None = None
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the model: layers are 0 (the embedding output) to this."""
+        return layer_count(find_model_files(Path(self.spec.folder)))
+
+    def fingerprint(self, key: StateKey) -> str:
+        """The fingerprint an index built with these layers and this pooling would have."""
+        return fingerprint(self._identity(key))
+
+    def encode(self, texts: Sequence[str], role: Role = "document") -> States:
+        """Embeddings of the distinct ones among `texts`, for every setting."""
+        distinct = list(dict.fromkeys(texts))
+        path = self._cached_at(distinct, role)
+        rows = _read(path, len(self.keys)) if path else None
+        if rows is None:
+            rows = self._encode(distinct, role)
+            if path:
+                _write(path, rows)
+        return States({text: row for row, text in enumerate(distinct)}, dict(zip(self.keys, rows, strict=True)))
+
+    def _encode(self, texts: list[str], role: Role) -> list[Rows]:
+        if self._encoder is None:
+            self._encoder = load_encoder(self._config, self.options, self.spec.folder)
+        self.progress.phase(f"encoding {'queries' if role == 'query' else 'texts'}", len(texts))
+        self.log.on_batch = self.progress.advance
+        layers = list(dict.fromkeys(layers for layers, _ in self.keys))
+        poolings = list(dict.fromkeys(pooling for _, pooling in self.keys))
+        found = self._encoder.states(texts, layers, poolings, role, self.log)
+        return [found[key] for key in self.keys]
+
+    def _identity(self, key: StateKey) -> dict[str, Any]:
+        layers, pooling = key
+        return self.spec.identity | {"layers": resolve_layers(layers, self.blocks), "pooling": pooling}
+
+    def _cached_at(self, texts: list[str], role: Role) -> Path | None:
+        if self.cache is None:
+            return None
+        digest = hashlib.sha256(canonical_json([role, [self._identity(key) for key in self.keys]]))
+        for text in texts:
+            digest.update(hashlib.sha256(text.encode()).digest())
+        return self.cache / f"{digest.hexdigest()}.states"
+
+
+def _write(path: Path, rows: Sequence[Rows]) -> None:
+    data = save_tensors({str(number): np.ascontiguousarray(array) for number, array in enumerate(rows)})
+    make_folder(path.parent)
+    write_bytes(path, data + hashlib.sha256(data).digest())
+
+
+def _read(path: Path, count: int) -> list[Rows] | None:
+    """What was kept; None when there is nothing, or not what was written, so that it is made again."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    if hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
+        return None
+    arrays = load_tensors(data[:-_DIGEST])
+    return [arrays[str(number)] for number in range(count)]

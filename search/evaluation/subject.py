@@ -1,0 +1,73 @@
+"""What is measured: a recipe, or an index with the recipe it was built by."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+
+from indexer.config import BuildConfig, RunOptions
+from indexer.encoders import EncoderSpec, resolve_spec
+from indexer.moments import Moments
+from indexer.pipeline.progress import Progress, Silent
+from indexer.pooling import Mode
+from indexer.sampling import Sample, draw_sample, id_hash
+from search.engine import index_spec
+from search.evaluation.settings import Setting, Sweep
+from search.evaluation.states import StateSource
+from search.opened import OpenIndex
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A recipe with its encoder found and hashed, and the index it comes from, if any."""
+
+    config: BuildConfig
+    spec: EncoderSpec
+    opened: OpenIndex | None = None
+    options: RunOptions = field(default_factory=RunOptions)
+
+    @classmethod
+    def of_recipe(cls, config: BuildConfig, options: RunOptions | None = None) -> "Subject":
+        """A recipe. Raises ModelError and ConfigError; loads no model yet."""
+        return cls(config, resolve_spec(config.encoder), None, options or RunOptions())
+
+    @classmethod
+    def of_index(
+        cls, index: str | Path, model: str | Path | None = None, options: RunOptions | None = None
+    ) -> "Subject":
+        """An index. Raises what `SearchEngine` raises, also when the encoder at hand is not the index's."""
+        opened = OpenIndex.open(index)
+        return cls(opened.config, index_spec(opened, model), opened, options or RunOptions())
+
+    @property
+    def own(self) -> Setting:
+        """The recipe's own setting, its pooling resolved."""
+        pooling = cast(Mode, self.spec.identity["pooling"])
+        return Setting(pooling, self.config.encoder.layers, self.config.whitening)
+
+    def settings(self, sweep: Sweep) -> list[Setting]:
+        """The settings of a sweep around the recipe's own."""
+        return sweep.settings(self.own)
+
+    def states(
+        self, settings: list[Setting], cache: Path | None = None, progress: Progress | None = None
+    ) -> StateSource:
+        """The encoder for some settings."""
+        return StateSource(self.config.encoder, settings, self.options, self.spec.folder, cache, progress or Silent())
+
+    @cached_property
+    def sample(self) -> Sample:
+        """The rows the index's transform was fitted on."""
+        if self.opened is None:
+            raise ValueError("a recipe has no rows")
+        manifest = self.opened.manifest
+        hashes = np.array([id_hash(identity) for identity in self.opened.documents.all_ids()], np.uint64)
+        folders = [self.opened.path / part.name for part in manifest.parts]
+        return draw_sample(folders, [part.rows for part in manifest.parts], hashes, self.config.whitening.sample)
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Moments of the raw embeddings that the index's transform was fitted on."""
+        return self.sample.moments()
