@@ -86,6 +86,11 @@ class OpenIndex:
         return index
 
 
+def is_index(path: str | Path) -> bool:
+    """Whether an index was published at this path, whole or damaged."""
+    return (Path(path) / layout.MANIFESTS).is_dir()
+
+
 def _needed(manifest: Manifest) -> list[str]:
     """Files that search reads."""
     documents = [f"{part.name}/{layout.DOCUMENTS}" for part in manifest.parts]

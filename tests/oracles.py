@@ -1,6 +1,6 @@
 """Slow, obvious re-implementations that fast code is compared with."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -30,3 +30,43 @@ def best_rows(vectors: Array, query: Array, ids: Sequence[str], k: int) -> list[
     scores = [np.float32(sum(float(a) * float(b) for a, b in zip(row, query, strict=True))) for row in vectors]
     order = sorted(range(len(ids)), key=lambda row: (-float(scores[row]), ids[row]))
     return [(ids[row], float(scores[row])) for row in order[:k]]
+
+
+def held_out_recall(
+    vectors: Array,
+    texts: Sequence[str],
+    queries: Array,
+    own: Sequence[int],
+    search: Callable[[Array, int], list[int]],
+    k: int,
+) -> list[float]:
+    """Share of each query's first k answers that score as much as the k-th best row, the query's own document
+    and all with the same text or vector left out of both lists. `search(query, depth)` gives rows, best first."""
+    shares = []
+    for query, row in zip(np.asarray(queries, np.float64), own, strict=True):
+        scores = [float(query @ np.asarray(vector, np.float64)) for vector in vectors]
+        out = {n for n in range(len(texts)) if texts[n] == texts[row] or float(vectors[n] @ vectors[row]) >= 1 - 1e-6}
+        best = sorted((score for n, score in enumerate(scores) if n not in out), reverse=True)
+        answers = [n for n in search(query.astype(np.float32), k + len(out)) if n not in out][:k]
+        shares.append(sum(scores[n] >= best[k - 1] - 1e-6 for n in answers) / k)
+    return shares
+
+
+def iso_score(vectors: Array) -> float:
+    """IsoScore (Rudman et al., Findings of ACL 2022), algorithm 1, step by step."""
+    n = vectors.shape[1]
+    rows = np.asarray(vectors, np.float64)
+    _, directions = np.linalg.eigh(np.cov(rows.T))
+    reoriented = rows @ directions
+    diagonal = np.diag(np.cov(reoriented.T))
+    normalised = np.sqrt(n) * diagonal / np.linalg.norm(diagonal)
+    defect = np.linalg.norm(normalised - np.ones(n)) / np.sqrt(2 * (n - np.sqrt(n)))
+    share = (n - defect**2 * (n - np.sqrt(n))) ** 2 / n**2
+    return float((n * share - 1) / (n - 1))
+
+
+def partition_ratio(vectors: Array) -> float:
+    """min Z / max Z, Z(c) = sum of exp(c . v), over the singular vectors of the rows, both ways round."""
+    _, _, directions = np.linalg.svd(np.asarray(vectors, np.float64), full_matrices=True)
+    sums = [np.exp(vectors @ (sign * c)).sum() for c in directions for sign in (1, -1)]
+    return float(min(sums) / max(sums))

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LEVELS: list[set[str]] = [
     {"indexer.errors", "indexer.lazy", "indexer.versions"},
     {"indexer.config"},
-    {"indexer.corpus", "indexer.pooling", "indexer.moments"},
+    {"indexer.corpus", "indexer.pooling", "indexer.moments", "indexer.recipes"},
     {"indexer.store"},
     {"indexer.encoders", "indexer.ann", "indexer.executors", "indexer.sampling"},
     {"indexer.transforms"},

@@ -68,7 +68,7 @@ def _query_texts(
     index: Path, sample: Sample, ingested: Ingested, config: BuildConfig
 ) -> tuple[list[str], dict[str, Any]]:
     if config.whitening.query_sample:
-        texts = _read_queries(Path(config.whitening.query_sample))
+        texts = read_queries(Path(config.whitening.query_sample))
         digest = query_sample_hash(config.whitening)
         return texts, {"source": "file", "texts": len(texts), "sha256": digest}
     chosen = sample_of(index, ingested, min(QUERY_TEXTS, len(sample.rows)))
@@ -91,7 +91,8 @@ def _documents(folders: Sequence[Path], chosen: Sample) -> list[Document]:
     return found
 
 
-def _read_queries(path: Path) -> list[str]:
+def read_queries(path: Path) -> list[str]:
+    """The user's queries, one a line. Raises ConfigError."""
     try:
         texts = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:

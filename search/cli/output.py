@@ -41,8 +41,9 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     for row in rows:
         table.add_row(*(Text(harmless(cell)) for cell in row))
     console = Console()
-    # Whoever reads a pipe wants every column, however wide.
-    console.print(table, width=None if console.is_terminal else 400, crop=False, overflow="ignore")
+    if not console.is_terminal:
+        console = Console(width=400)  # whoever reads a pipe wants every column, however wide
+    console.print(table, crop=False, overflow="ignore")
 
 
 def print_note(line: str) -> None:

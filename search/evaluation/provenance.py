@@ -15,7 +15,7 @@ from indexer.errors import EvaluationError
 from indexer.store.files import make_folder, write_bytes
 from indexer.versions import library_versions
 
-_MEASURING = ("scipy", "ir_measures", "pytrec_eval-terrier", "bm25s", "datasets", "matplotlib")
+_MEASURING = ("scipy", "ir_measures", "pytrec_eval-terrier", "bm25s", "PyStemmer", "datasets", "matplotlib")
 
 
 class Clock:

@@ -6,7 +6,7 @@ mid-rank of an item is the count of what lies before its ties plus half of its t
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ Array = npt.NDArray[np.float64]
 RESAMPLES = 1000
 LEVEL = 0.95
 _MOST_UNDEFINED = 0.05  # of the resamples; with more there is no interval
+_BLOCK = 32  # resamples worked on at once, so that what lies between stays in the cache
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,12 @@ class Interval:
 
 @dataclass(frozen=True)
 class Difference(Interval):
-    """Second setting minus first, over the same items; `better` is the share of resamples where it is above 0."""
+    """Second setting minus first, over the same items; `better` is the share of resamples where it is above 0.
 
-    better: float
+    Like the ends, it is None where too many resamples have no value.
+    """
+
+    better: float | None
 
     @property
     def decided(self) -> bool:
@@ -58,8 +62,10 @@ def resampled_ranks(values: Array, counts: Array) -> Array:
     _, group = np.unique(values, return_inverse=True)
     order = np.argsort(group, kind="stable")
     starts = np.searchsorted(group[order], np.arange(group.max() + 1))
-    drawn = np.add.reduceat(counts[:, order], starts, axis=1)  # of each distinct value
-    ranks: Array = (np.cumsum(drawn, axis=1) - drawn + (drawn + 1) / 2)[:, group]
+    ranks = np.empty(counts.shape)
+    for block in _blocks(counts):
+        drawn = np.add.reduceat(counts[block][:, order], starts, axis=1)  # of each distinct value
+        ranks[block] = (np.cumsum(drawn, axis=1) - drawn + (drawn + 1) / 2)[:, group]
     return ranks
 
 
@@ -69,11 +75,13 @@ def resampled_spearman(first: Array, second: Array, counts: Array) -> Array:
     `first` and `second` are ranks (resamples, n) as `resampled_ranks` gives them for these `counts`.
     """
     middle = (counts.sum(axis=1, keepdims=True) + 1) / 2
-    a, b = first - middle, second - middle
-    with np.errstate(invalid="ignore", divide="ignore"):
-        products = np.einsum("rn,rn,rn->r", counts, a, b)
-        squares = np.einsum("rn,rn->r", counts, a**2) * np.einsum("rn,rn->r", counts, b**2)
-        result: Array = products / np.sqrt(squares)
+    result = np.empty(len(counts))
+    for block in _blocks(counts):
+        drawn, a, b = counts[block], first[block] - middle[block], second[block] - middle[block]
+        products = np.einsum("rn,rn->r", drawn * a, b)
+        squares = np.einsum("rn,rn->r", drawn * a, a) * np.einsum("rn,rn->r", drawn * b, b)
+        with np.errstate(invalid="ignore"):
+            result[block] = products / np.sqrt(squares)
     return result
 
 
@@ -93,7 +101,12 @@ def difference(first: float, second: float, first_resampled: Array, second_resam
     """Second minus first, paired: both were resampled by the same counts."""
     differences = second_resampled - first_resampled
     low, high = _ends(differences)
-    return Difference(second - first, low, high, float(np.mean(differences[np.isfinite(differences)] > 0)))
+    better = None if low is None else float(np.mean(differences[np.isfinite(differences)] > 0))
+    return Difference(second - first, low, high, better)
+
+
+def _blocks(counts: Array) -> Iterator[slice]:
+    return (slice(start, start + _BLOCK) for start in range(0, len(counts), _BLOCK))
 
 
 def _ends(resampled: Array) -> tuple[float | None, float | None]:

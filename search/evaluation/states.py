@@ -74,11 +74,13 @@ class StateSource:
         """Embeddings of the distinct ones among `texts`, for every setting."""
         distinct = list(dict.fromkeys(texts))
         path = self._cached_at(distinct, role)
-        rows = _read(path, len(self.keys)) if path else None
-        if rows is None:
+        kept = _read(path, len(self.keys)) if path else None
+        if kept is None:
             rows = self._encode(distinct, role)
             if path:
-                _write(path, rows)
+                _write(path, rows, self.log.lengths[len(self.log.lengths) - len(distinct) :])
+        else:
+            rows = self._recalled(*kept)
         return States({text: row for row, text in enumerate(distinct)}, dict(zip(self.keys, rows, strict=True)))
 
     def _encode(self, texts: list[str], role: Role) -> list[Rows]:
@@ -91,6 +93,12 @@ class StateSource:
         found = self._encoder.states(texts, layers, poolings, role, self.log)
         return [found[key] for key in self.keys]
 
+    def _recalled(self, rows: list[Rows], lengths: list[int]) -> list[Rows]:
+        """Kept rows; the log tells of them what it told when they were encoded."""
+        self.log.lengths.extend(lengths)
+        self.log.truncated += sum(length > self.spec.identity["max_length"] for length in lengths)
+        return rows
+
     def _identity(self, key: StateKey) -> dict[str, Any]:
         layers, pooling = key
         return self.spec.identity | {"layers": resolve_layers(layers, self.blocks), "pooling": pooling}
@@ -100,17 +108,18 @@ class StateSource:
             return None
         digest = hashlib.sha256(canonical_json([role, [self._identity(key) for key in self.keys]]))
         for text in texts:
-            digest.update(hashlib.sha256(text.encode()).digest())
+            digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
         return self.cache / f"{digest.hexdigest()}.states"
 
 
-def _write(path: Path, rows: Sequence[Rows]) -> None:
-    data = save_tensors({str(number): np.ascontiguousarray(array) for number, array in enumerate(rows)})
+def _write(path: Path, rows: Sequence[Rows], lengths: Sequence[int]) -> None:
+    arrays = {str(number): np.ascontiguousarray(array) for number, array in enumerate(rows)}
+    data = save_tensors(arrays | {"lengths": np.array(lengths, np.int64)})
     make_folder(path.parent)
     write_bytes(path, data + hashlib.sha256(data).digest())
 
 
-def _read(path: Path, count: int) -> list[Rows] | None:
+def _read(path: Path, count: int) -> tuple[list[Rows], list[int]] | None:
     """What was kept; None when there is nothing, or not what was written, so that it is made again."""
     try:
         data = path.read_bytes()
@@ -119,4 +128,6 @@ def _read(path: Path, count: int) -> list[Rows] | None:
     if hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
         return None
     arrays = load_tensors(data[:-_DIGEST])
-    return [arrays[str(number)] for number in range(count)]
+    if "lengths" not in arrays:
+        return None
+    return [arrays[str(number)] for number in range(count)], arrays["lengths"].tolist()

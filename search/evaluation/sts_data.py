@@ -1,11 +1,29 @@
 """Semantic textual similarity sets: pairs of sentences with human scores, read from folders and data set ids."""
 
+import difflib
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from indexer.errors import EvaluationError
+from search.evaluation.sts_pairs import Pairs
+from search.evaluation.sts_sources import (
+    WHOLE,
+    Source,
+    find_senteval,
+    is_table,
+    read_hub,
+    read_senteval,
+    read_tsv_files,
+    read_tsv_folder,
+)
+
 TASKS = ("STSB", "SICK", "STS12", "STS13", "STS14", "STS15", "STS16")
+_HUB = "hf://"
 
 
 @dataclass(frozen=True)
@@ -26,3 +44,91 @@ class Task:
     subsets: tuple[Subset, ...]
     files: dict[str, str] = field(default_factory=dict)  # name of the file or data set -> sha256
     notes: tuple[str, ...] = ()
+
+
+def read_tasks(*sources: str | Path) -> list[Task]:
+    """The tasks of all sources: STSB, SICK, STS12 to STS16, then others by name.
+
+    A source is a folder of TSV files, one such file, a SentEval download, or the id of a data set of the Hugging
+    Face hub (mteb/sts12-sts; "hf://" before it makes sure). Raises EvaluationError with file and line for what
+    cannot be read or has no defined correlation: one pair, or scores that are all alike; and for a task that two
+    sources hold.
+    """
+    tasks: dict[str, Task] = {}
+    held_by: dict[str, str] = {}
+    for source in _read(sources):
+        for task in _tasks(source):
+            if task.name in tasks:
+                raise EvaluationError(
+                    f"{task.name} is in {held_by[task.name]} and in {source.shown}; expected each task once. "
+                    "Way out: leave one of the sources out."
+                )
+            tasks[task.name], held_by[task.name] = task, source.shown
+    return sorted(tasks.values(), key=lambda task: _place(task.name))
+
+
+def _place(name: str) -> tuple[int, str]:
+    return (TASKS.index(name) if name in TASKS else len(TASKS)), name
+
+
+def _read(sources: Sequence[str | Path]) -> Iterator[Source]:
+    if not sources:
+        raise EvaluationError("no STS source was given; expected a folder, a .tsv file or the id of a data set.")
+    single = [Path(source) for source in sources if Path(source).is_file()]
+    for source in sources:
+        path = Path(source)
+        if path.is_dir():
+            yield _read_folder(path)
+        elif path in single:
+            if path == single[0]:
+                yield read_tsv_files(single)
+        else:
+            yield read_hub(_hub_id(str(source)))
+
+
+def _read_folder(folder: Path) -> Source:
+    try:
+        if any(is_table(path) for path in folder.iterdir()):
+            return read_tsv_folder(folder)
+        base = find_senteval(folder)
+        return read_senteval(base) if base else read_tsv_folder(folder)
+    except OSError as error:
+        raise EvaluationError(f"{folder}: cannot be listed: {error.strerror or error}.") from error
+
+
+def _hub_id(source: str) -> str:
+    """The id that a source which is no path stands for. Raises EvaluationError for what can only be a path."""
+    if source.startswith(_HUB):
+        return source.removeprefix(_HUB)
+    path = Path(source)
+    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", source) and not is_table(path) and not path.parent.is_dir():
+        return source
+    names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, names, n=1)
+    hint = f'; did you mean "{path.parent / close[0]}"?' if close else f". For a data set of the hub write {_HUB}NAME."
+    raise EvaluationError(f"{source}: no such file or folder{hint}")
+
+
+def _tasks(source: Source) -> Iterator[Task]:
+    names = sorted({found.task for found in source.found}, key=_place)
+    for name in names:
+        parts = [found for found in source.found if found.task == name]
+        subsets = tuple(_subset(f"{name} {part.subset}", part.subset, part.pairs) for part in parts)
+        files = {file: sha256 for part in parts for file, sha256 in part.pairs.files.items()}
+        notes = [note for task, note in source.notes if task == name or (task == "" and name == names[0])]
+        if name in TASKS[2:] and [subset.name for subset in subsets] == [WHOLE]:
+            notes.append(f"{name} has no subsets here: protocols mean, wmean and all are then the same (all)")
+        yield Task(name, subsets, files, tuple(notes))
+
+
+def _subset(shown: str, name: str, pairs: Pairs) -> Subset:
+    count = len(pairs.scores)
+    if count < 2:
+        found = "no pair" if not count else "one pair"
+        raise EvaluationError(f"{pairs.shown}: {shown} has {found}; a correlation needs at least two.")
+    if len(set(pairs.scores)) == 1:
+        raise EvaluationError(
+            f"{pairs.shown}: all {count:,} scores of {shown} are {pairs.scores[0]:g}; "
+            "with constant scores the correlation is undefined."
+        )
+    return Subset(name, np.array(pairs.scores, dtype=np.float64), tuple(pairs.first), tuple(pairs.second))

@@ -1,0 +1,80 @@
+"""`isotrope evaluate recall`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from search.cli.evaluate.options import output_options
+
+
+@click.command("recall")
+@click.argument("index", type=click.Path(path_type=Path))
+@click.option("-k", type=int, default=10, show_default=True, help="Answers compared a query.")
+@click.option("--queries", type=click.Path(path_type=Path), help="File of queries, one a line, UTF-8; all are used.")
+@click.option(
+    "--from",
+    "origin",
+    type=click.Choice(["titles", "sentences", "halves"]),
+    help="Draw queries from the "
+    "documents: titles, first sentences, or first halves. Default: titles if at least half have one, else "
+    "sentences.",
+)
+@click.option("--sample", type=int, default=1000, show_default=True, help="Queries to draw from the documents.")
+@click.option("--model", type=click.Path(path_type=Path), help="Folder of the index's model, if it has moved.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
+@click.option("--threads", type=int, default=0, help="CPU threads that encode; 0 takes every core.")
+@output_options
+def command(index: Path, k: int, queries: Path | None, origin: Any, sample: int, **options: Any) -> None:  # fmt: skip
+    """Recall and latency of an index against exact search.
+
+    A query drawn from a document does not count that document nor its duplicates. Latencies are of single queries
+    on an idle machine; nothing is written to the index.
+
+    \b
+    Examples:
+      isotrope evaluate recall my-index
+      isotrope evaluate recall my-index -k 100 --queries questions.txt -o recall.json
+    """
+    from indexer.config import RunOptions
+    from indexer.errors import ConfigError
+    from search.cli.evaluate.options import deliver
+    from search.cli.progress import BuildProgress
+    from search.engine import SearchEngine
+    from search.evaluation.recall import evaluate_recall
+
+    if queries and origin:
+        raise ConfigError("--queries brings its own queries; leave out --from.")
+    engine = SearchEngine(index, options["model"], RunOptions(device=options["device"], threads=options["threads"]))
+    with BuildProgress(options["quiet"]) as progress:
+        result = evaluate_recall(engine, k, queries, origin, sample, progress)
+    deliver(result, options, _show)
+
+
+def _show(result: dict[str, Any]) -> None:
+    from search.cli.output import print_facts, print_note, print_table
+
+    row = result["results"][0]
+    figure = f"{row['recall']:.4f}"
+    if row["exact"]:
+        figure += " by construction: the index is exact, and gave the exact answers"
+    else:
+        figure += f" [{row['low']:.4f}, {row['high']:.4f}] (95 % bootstrap interval)"
+    parameters = [f"{name} {value}" for each in row["search_parameters"] for name, value in each.items()]
+    print_facts(
+        [
+            (f"recall@{row['k']}", figure),
+            (
+                "queries",
+                f"{row['queries']:,} from {'the' if row['origin'] == 'file' else 'documents:'} {row['origin']}",
+            ),
+            ("index", ", ".join([row["index_type"], *parameters])),
+            ("size", f"{row['rows']:,} vectors of {row['dim']} dimensions, {row['bytes_per_vector']:,.1f} bytes each"),
+        ]
+    )
+    names = {"search": "search", "with_encoding": "encoding and search"}
+    timed = row["latency_ms"]
+    rows = [[names[key], *(f"{figures[p]:.2f}" for p in ("p50", "p90", "p99"))] for key, figures in timed.items()]
+    print_table(["ms a query", "p50", "p90", "p99"], rows)
+    for note in row["notes"]:
+        print_note(note)

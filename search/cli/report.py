@@ -1,0 +1,41 @@
+"""`isotrope report`."""
+
+from pathlib import Path
+
+import click
+
+
+@click.command("report")
+@click.argument("index", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="HTML file to write.")
+@click.option(
+    "--results",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Result file of isotrope evaluate to show; repeatable.",
+)
+@click.option("--recall", is_flag=True, help="Measure recall@10 and latency too; this loads the encoder.")
+@click.option("--model", type=click.Path(path_type=Path), help="Folder of the index's model, if it has moved.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
+@click.option("--threads", type=int, default=0, help="CPU threads that encode; 0 takes every core.")
+@click.option("--quiet", is_flag=True, help="No progress bars.")
+def command(index: Path, output: Path, results: tuple[Path, ...], recall: bool, model: Path | None, device: str,
+            threads: int, quiet: bool) -> None:  # fmt: skip
+    """One page about an index: spectrum, scores, gates, measured quality.
+
+    The page is one HTML file that needs no network. More than 50,000 rows are sampled.
+
+    \b
+    Example:
+      isotrope report my-index -o report.html
+    """
+    from indexer.config import RunOptions
+    from search.cli.output import size
+    from search.cli.progress import BuildProgress
+    from search.engine import SearchEngine
+    from search.evaluation.report.page import write_report
+
+    engine = SearchEngine(index, model, RunOptions(device=device, threads=threads))
+    with BuildProgress(quiet) as progress:
+        stamp = write_report(engine, output, results, recall, progress)
+    click.echo(f"{output}: {size(stamp.bytes)}")

@@ -1,0 +1,64 @@
+"""What settings find: each one's ranking for every query, by exact search or by the index that ships."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from indexer.transforms import Transform
+from search.evaluation.collection import Collection
+from search.evaluation.fits import fit_setting, transform_hash
+from search.evaluation.ranking import Found, Rows, rank_blocks
+from search.evaluation.settings import Setting
+from search.evaluation.states import States
+from search.opened import OpenIndex
+
+_QUERIES = 256  # an index is asked at once
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What one setting found for every query, and the transform that made its vectors."""
+
+    setting: Setting
+    found: list[Found]
+    dimensions: int
+    transform: str  # sha256
+    note: str = ""  # what the fit could not do as asked
+
+
+def fitted_answers(
+    collection: Collection, settings: Sequence[Setting], states: States, queries: Sequence[str], depth: int,
+    places: Rows,
+) -> Iterator[Answers]:  # fmt: skip
+    """Each setting fitted on the collection and searched exactly. `states` hold the embeddings of `queries`."""
+    for setting in settings:
+        transform = _fitted(collection, setting)
+        vectors = transform.transform(states.of(queries, setting.key), "query")
+        blocks = (transform.transform(block, "document") for block in collection.blocks(setting.key))
+        found = rank_blocks(vectors, blocks, places, depth)
+        yield Answers(setting, found, transform.dim, transform_hash(transform), transform.settings()["note"])
+
+
+def index_answers(
+    opened: OpenIndex, setting: Setting, states: States, queries: Sequence[str], depth: int, places: Rows
+) -> Answers:
+    """The index itself is asked: its own transform and its own segments, ties by id as the engine puts them."""
+    vectors = opened.transform.transform(states.of(queries, setting.key), "query")
+    found: list[Found] = []
+    for start in range(0, len(vectors), _QUERIES):
+        for scores, rows in opened.search(vectors[start : start + _QUERIES], depth):
+            best = np.lexsort((places[rows], -scores))[:depth]
+            found.append((scores[best], rows[best]))
+    file = opened.manifest.transform["file"]
+    return Answers(setting, found, opened.transform.dim, opened.manifest.files[file].sha256)
+
+
+def needs_query_mean(setting: Setting) -> bool:
+    """Whether its queries are centred by a mean of their own."""
+    return not setting.raw and setting.whitening.centre == "role"
+
+
+def _fitted(collection: Collection, setting: Setting) -> Transform:
+    queries = collection.query_moments(setting.key) if needs_query_mean(setting) else None
+    return fit_setting(setting, collection.moments(setting.key), queries)

@@ -1,0 +1,244 @@
+"""BEIR folders: queries.jsonl and the relevance judgements in qrels/, every line of them checked.
+
+    folder/corpus.jsonl        {"_id": ..., "title": ..., "text": ...}, read by `indexer.corpus`
+    folder/queries.jsonl       {"_id": ..., "text": ...}, and a "title" if queries have one
+    folder/qrels/test.tsv      query-id, corpus-id, score; or TREC's four columns: query 0 document score
+
+Each may also be compressed (.gz, .bz2, .zst). A score above 0 is relevant, and is the gain of nDCG.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from indexer.corpus.jsonl import read_jsonl
+from indexer.corpus.lines import decoded, split_lines
+from indexer.corpus.rejection import BadRow
+from indexer.corpus.row import Row
+from indexer.corpus.sources import COMPRESSIONS, SourceFile
+from indexer.corpus.streams import ByteStream
+from indexer.errors import EvaluationError
+from search.evaluation.provenance import file_hash
+
+Judgements = dict[str, dict[str, int]]
+"""Query id -> document id -> relevance."""
+_HEADINGS = {"score", "rel", "relevance", "label", "judgment", "judgement", "grade"}
+_QRELS_TYPES = (".tsv", ".txt", ".qrels")
+_SHOWN = 3  # ids named in a message
+
+
+@dataclass(frozen=True)
+class JudgedQueries:
+    """The queries that can be measured: those with at least one relevant document, in the order of their file."""
+
+    name: str  # of the folder
+    split: str
+    queries: dict[str, str]  # id -> text
+    judgements: Judgements
+    files: dict[str, str]  # name in the folder -> sha256
+    notes: tuple[str, ...] = ()
+
+    def match(self, documents: Set[str]) -> tuple[str, ...]:
+        """What there is to say about judged documents that are not among `documents`.
+
+        They stay in the denominator of recall, MAP and the ideal ranking, as in trec_eval. Raises EvaluationError
+        when none is there: the ids are then those of another collection.
+        """
+        judged = {document for relevances in self.judgements.values() for document in relevances}
+        missing = sorted(judged - documents)
+        if not missing:
+            return ()
+        if len(missing) == len(judged):
+            raise EvaluationError(
+                f"{self.name}: none of the {len(judged):,} judged documents ({_some(missing)}) is among the "
+                f"{len(documents):,} searched ({_some(sorted(documents))}): the ids do not match. Use the corpus, or "
+                "an index of the corpus, that these judgements were made for."
+            )
+        return (
+            f"{len(missing):,} of {len(judged):,} judged documents are not among those searched ({_some(missing)}); "
+            "the relevant ones count as not found",
+        )
+
+
+@dataclass
+class _Judged:
+    """Judgements as they are read; `lines` remembers where each was met."""
+
+    judgements: Judgements = field(default_factory=dict)
+    lines: dict[tuple[str, str], int] = field(default_factory=dict)
+    repeated: int = 0
+
+
+def read_judged(folder: str | Path, split: str = "test") -> JudgedQueries:
+    """The judged queries of a BEIR folder.
+
+    Raises EvaluationError, naming file and line, for what cannot be read, judged queries without a text, and a
+    split without a relevant document.
+    """
+    folder = Path(folder)
+    queries_file, qrels_file = find_file(folder, "queries.jsonl"), _qrels_file(folder, split)
+    texts, judged = _texts(queries_file), _judgements(qrels_file)
+    if not judged.judgements:
+        raise EvaluationError(f"{qrels_file}: holds no judgements; expected lines of query-id, corpus-id, score.")
+    _require_texts(texts, judged, queries_file, qrels_file)
+    relevant = {query: found for query, found in judged.judgements.items() if max(found.values()) > 0}
+    if not relevant:
+        raise EvaluationError(
+            f"{qrels_file}: no document is judged relevant (a score above 0) for any of {len(judged.judgements):,} "
+            "queries, so there is nothing to find. Check the score column, or choose another --split."
+        )
+    qrels = qrels_file.relative_to(folder).as_posix()
+    return JudgedQueries(
+        folder.resolve().name,
+        split,
+        {query: text for query, text in texts.items() if query in relevant},
+        {query: relevant[query] for query in texts if query in relevant},
+        {queries_file.name: file_hash(queries_file), qrels: file_hash(qrels_file)},
+        tuple(_notes(len(texts), judged, len(relevant), qrels)),
+    )
+
+
+def find_file(folder: Path, name: str) -> Path:
+    """A file of a BEIR folder, plain or compressed. Raises EvaluationError where there is none."""
+    for ending in ("", *COMPRESSIONS):
+        if (path := folder / f"{name}{ending}").is_file():
+            return path
+    what = "it has none" if folder.is_dir() else "there is no such folder"
+    raise EvaluationError(
+        f"{folder}: expected a BEIR folder with {name}, but {what}. A BEIR folder holds corpus.jsonl, queries.jsonl "
+        "and qrels/test.tsv."
+    )
+
+
+def _qrels_file(folder: Path, split: str) -> Path:
+    qrels = folder / "qrels"
+    for ending in _QRELS_TYPES:
+        for compression in ("", *COMPRESSIONS):
+            if (path := qrels / f"{split}{ending}{compression}").is_file():
+                return path
+    there = sorted(path.name.partition(".")[0] for path in qrels.iterdir()) if qrels.is_dir() else []
+    way_out = f"the folder has {', '.join(there)}: pass --split {there[0]}" if there else "the folder has no qrels"
+    raise EvaluationError(f"{qrels / split}.tsv: no such file; {way_out}.")
+
+
+def _texts(path: Path) -> dict[str, str]:
+    """Query id -> text, the title before it where there is one."""
+    texts: dict[str, str] = {}
+    for row in _rows(path):
+        identity = row.values.get("_id", row.values.get("id"))
+        if isinstance(identity, bool) or not isinstance(identity, str | int) or not str(identity).strip():
+            raise EvaluationError(f'{path}:{row.line}: the query has no "_id"; expected text or a whole number.')
+        name = str(identity)
+        if name in texts:
+            raise EvaluationError(f'{path}:{row.line}: the query id "{name}" was used before; give each its own.')
+        texts[name] = _text(row.values, f'{path}:{row.line}: query "{name}"')
+    return texts
+
+
+def _text(values: dict[str, Any], where: str) -> str:
+    parts = [values.get("title") or "", values.get("text")]
+    for name, part in zip(("title", "text"), parts, strict=True):
+        if not isinstance(part, str):
+            raise EvaluationError(f'{where}: "{name}" is {_said(part)}; expected text.')
+    text = " ".join(stripped for part in parts if (stripped := str(part).strip()))
+    if not text:
+        raise EvaluationError(f"{where} is blank; expected some text. Fill the line, or take it out.")
+    return text
+
+
+def _said(value: object) -> str:
+    return "missing or null" if value is None else f"of type {type(value).__name__}"
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    for item in _read(path, lambda file: read_jsonl(file)):
+        if isinstance(item, Row):
+            yield item
+
+
+def _read(path: Path, reader: Callable[[SourceFile], Iterator[Any]]) -> Iterator[Any]:
+    """What a reader of `indexer.corpus` finds in a file; its bad rows as EvaluationError."""
+    file = SourceFile(path, str(path), path.name, "", COMPRESSIONS.get(path.suffix, ""))
+    try:
+        for item in reader(file):
+            if isinstance(item, BadRow):
+                raise item
+            yield item
+    except BadRow as bad:
+        raise EvaluationError(f"{path}:{bad.line}: {bad.what}. Way out: {bad.way_out}.") from bad
+
+
+def _lines(file: SourceFile) -> Iterator[tuple[int, str] | BadRow]:
+    with ByteStream(file) as stream:
+        for item in split_lines(stream):
+            if isinstance(item, BadRow):
+                yield item
+                continue
+            text = decoded(item[1], item[0])
+            yield text if isinstance(text, BadRow) else (item[0], text)
+
+
+def _judgements(path: Path) -> _Judged:
+    judged, first = _Judged(), True
+    for number, line in _read(path, _lines):
+        if not line.strip():
+            continue
+        fields = [part.strip() for part in (line.split("\t") if "\t" in line else line.split())]
+        if not (first and fields[-1].lower() in _HEADINGS):
+            _judge(judged, fields, number, path)
+        first = False
+    return judged
+
+
+def _judge(judged: _Judged, fields: list[str], number: int, path: Path) -> None:
+    """Note one line. Raises EvaluationError."""
+    if len(fields) not in (3, 4) or not all(fields):
+        raise EvaluationError(
+            f"{path}:{number}: found {len([part for part in fields if part])} columns; expected three (query-id, "
+            "corpus-id, score) or TREC's four (query, 0, document, score), by tabs or spaces."
+        )
+    query, document, score = fields[0], fields[-2], fields[-1]
+    if not re.fullmatch(r"[+-]?[0-9]{1,9}", score):
+        raise EvaluationError(f'{path}:{number}: the score is "{score}"; expected a whole number such as 0, 1 or 2.')
+    of_query = judged.judgements.setdefault(query, {})
+    if document in of_query:
+        if of_query[document] != int(score):
+            raise EvaluationError(
+                f'{path}:{number}: query "{query}" and document "{document}" have score {score} here and '
+                f"{of_query[document]} in line {judged.lines[query, document]}. Take one of the lines out."
+            )
+        judged.repeated += 1
+    of_query[document] = int(score)
+    judged.lines.setdefault((query, document), number)
+
+
+def _require_texts(texts: dict[str, str], judged: _Judged, queries_file: Path, qrels_file: Path) -> None:
+    missing = [query for query in judged.judgements if query not in texts]
+    if missing:
+        line = judged.lines[missing[0], next(iter(judged.judgements[missing[0]]))]
+        raise EvaluationError(
+            f"{qrels_file}:{line}: {len(missing):,} of {len(judged.judgements):,} judged queries ({_some(missing)}) "
+            f"are not in {queries_file}, which has {len(texts):,} ({_some(list(texts))}). Both files must name a "
+            "query alike: use the pair that belongs together."
+        )
+
+
+def _notes(queries: int, judged: _Judged, relevant: int, qrels: str) -> Iterator[str]:
+    if unjudged := queries - len(judged.judgements):
+        yield f"{unjudged:,} of {queries:,} queries have no judgement in {qrels} and are not asked"
+    if without := len(judged.judgements) - relevant:
+        yield f"left out of every mean, having no relevant document in {qrels}: {counted(without, 'query', 'queries')}"
+    if judged.repeated:
+        yield f"{qrels} holds {counted(judged.repeated, 'line', 'lines')} repeating an earlier one"
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """A number with its noun."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def _some(ids: list[str]) -> str:
+    shown = ", ".join(ids[:_SHOWN])
+    return f"{shown}, ..." if len(ids) > _SHOWN else shown

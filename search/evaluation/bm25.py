@@ -1,0 +1,70 @@
+"""BM25 over the texts that are encoded: what vectors must beat to earn their keep.
+
+bm25s with the scoring of Lucene (Lu, BM25S, arXiv:2407.03618), its own default parameters, English stop words and
+Snowball's English stemmer.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from search.evaluation.extras import require_extra
+from search.evaluation.ranking import Found, Rows, Scores, rank_scores
+
+LABEL = "BM25"
+PARAMETERS: dict[str, Any] = {
+    "package": "bm25s",
+    "method": "lucene",
+    "k1": 1.5,
+    "b": 0.75,
+    "stemmer": "english (Snowball)",
+    "stopwords": "english",
+}
+
+
+def describe_bm25() -> str:
+    """The parameters in a few words."""
+    return (
+        f"{LABEL}: bm25s, {PARAMETERS['method']}, k1 {PARAMETERS['k1']}, b {PARAMETERS['b']}, English stop words "
+        "and stemming"
+    )
+
+
+def rank_bm25(texts: Sequence[str], queries: Sequence[str], places: Rows, depth: int) -> list[Found]:
+    """For each query the best `depth` of the texts that share a term with it, ties by id; often fewer, or none.
+
+    `places` are as `places_of` gives them for the ids of the texts. Raises MachineError when bm25s or PyStemmer
+    is not installed.
+    """
+    documents = _terms(texts)
+    if not any(documents):  # bm25s divides by the mean length
+        return [_ranked(np.zeros(len(texts), np.float32), places, depth) for _ in queries]
+    index = require_extra("bm25s", "eval").BM25(
+        method=PARAMETERS["method"], k1=PARAMETERS["k1"], b=PARAMETERS["b"], backend="numpy"
+    )
+    index.index(documents, show_progress=False)
+    known = set(index.vocab_dict)
+    found = []
+    for terms in _terms(queries):
+        terms = [term for term in terms if term in known]  # bm25s refuses a query without any
+        scores = index.get_scores(terms) if terms else np.zeros(len(texts), np.float32)
+        found.append(_ranked(scores, places, depth))
+    return found
+
+
+def _terms(texts: Sequence[str]) -> list[list[str]]:
+    bm25s, stemming = require_extra("bm25s", "eval"), require_extra("Stemmer", "eval")
+    terms: list[list[str]] = bm25s.tokenize(
+        list(texts),
+        stopwords=PARAMETERS["stopwords"],
+        stemmer=stemming.Stemmer("english"),
+        return_ids=False,
+        show_progress=False,
+    )
+    return terms
+
+
+def _ranked(scores: Scores, places: Rows, depth: int) -> Found:
+    rows = np.flatnonzero(scores > 0)
+    return rank_scores(scores[rows].astype(np.float32), rows, places, depth)

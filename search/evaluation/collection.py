@@ -1,0 +1,231 @@
+"""What is searched: a corpus that is encoded here, or an index.
+
+A corpus goes the way a build takes it: the same texts, the same sample for the fit, the same query-like texts. So a
+recipe measured before anything is built gives the figures of the index it would build.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.config import WhiteningConfig
+from indexer.corpus import Document, joined_text, read_corpus
+from indexer.corpus.reading import OnError
+from indexer.encoders.protocol import Role, StateKey
+from indexer.errors import ConfigError, EvaluationError
+from indexer.moments import Moments
+from indexer.pipeline.fit import QUERY_TEXTS, read_queries
+from indexer.pipeline.progress import Progress
+from indexer.sampling import id_hash, query_like, smallest_hashes
+from indexer.store import layout, parts
+from indexer.store.verify import check_files
+from indexer.transforms import Whitening
+from search.evaluation.beir import find_file
+from search.evaluation.states import States, StateSource
+from search.evaluation.subject import Subject
+from search.opened import OpenIndex
+
+Embeddings = npt.NDArray[np.floating]
+Rows = npt.NDArray[np.int64]
+_BLOCK_ROWS = 4096
+_FETCHED = 1024  # documents read at once
+
+
+class Collection(Protocol):
+    """Documents by row, with their embeddings. Only `prepare` costs encoding."""
+
+    @property
+    def ids(self) -> Sequence[str]: ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What was left out when it was read."""
+        ...
+
+    @property
+    def truncated(self) -> int:
+        """Documents cut at the encoder's max_length, once prepared."""
+        ...
+
+    def texts(self) -> list[str]:
+        """What is encoded of each document."""
+        ...
+
+    def prepare(self, query_like: bool) -> None:
+        """Encode what the other methods need, and query-like texts if they are wanted."""
+        ...
+
+    def moments(self, key: StateKey) -> Moments:
+        """Moments of the embeddings that a transform is fitted on."""
+        ...
+
+    def query_moments(self, key: StateKey) -> Moments:
+        """Moments of embeddings of query-like texts."""
+        ...
+
+    def blocks(self, key: StateKey) -> Iterator[Embeddings]:
+        """Embeddings (m, d) of all rows, in order."""
+        ...
+
+
+class BeirCorpus:
+    """The corpus of a BEIR folder, encoded once for every setting of `source`."""
+
+    def __init__(
+        self, folder: Path, subject: Subject, source: StateSource, progress: Progress, on_error: OnError = "fail"
+    ) -> None:
+        self.file = find_file(folder, "corpus.jsonl")
+        self._config, self._source = subject.config, source
+        progress.phase("reading", None)
+        corpus = read_corpus(self.file, config=self._config.corpus, on_error=on_error)
+        self._documents: list[Document] = list(corpus)
+        rejected = corpus.report.rejected
+        self.notes = [
+            f"{number:,} rows of {self.file.name} left out: {why}" for why, number in sorted(rejected.items())
+        ]
+        progress.advance(len(self._documents))
+        if not self._documents:
+            raise EvaluationError(f"{self.file}: holds no documents; there is nothing to search.")
+        self.ids = [document.id for document in self._documents]
+        self.truncated = 0
+        self._moments: dict[StateKey, Moments] = {}
+
+    def texts(self) -> list[str]:
+        return [joined_text(document, self._config.corpus.text) for document in self._documents]
+
+    def prepare(self, query_like: bool) -> None:
+        texts = self.texts()
+        states, self.truncated = encode_counting(self._source, texts, "document")
+        for rows in states.rows.values():
+            _require_usable(rows)
+        self._embeddings = states.rows
+        self._positions = np.array([states.positions[text] for text in texts])
+        self._query_moments = self._moments_of_queries() if query_like else {}
+
+    def moments(self, key: StateKey) -> Moments:
+        if key not in self._moments:
+            self._moments[key] = Moments.of(self._rows(key, self._sample))
+        return self._moments[key]
+
+    def query_moments(self, key: StateKey) -> Moments:
+        return self._query_moments[key]
+
+    def blocks(self, key: StateKey) -> Iterator[Embeddings]:
+        for start in range(0, len(self.ids), _BLOCK_ROWS):
+            yield self._rows(key, np.arange(start, min(start + _BLOCK_ROWS, len(self.ids))))
+
+    def _rows(self, key: StateKey, rows: Rows) -> Embeddings:
+        """Embeddings of some documents, in the type an index would store."""
+        taken = self._embeddings[key][self._positions[rows]]
+        stored: Embeddings = taken.astype(self._config.store.embeddings, copy=False)
+        return stored
+
+    def _moments_of_queries(self) -> dict[StateKey, Moments]:
+        def fetch(rows: list[int]) -> list[Document]:
+            return [self._documents[row] for row in rows]
+
+        texts = _query_texts(self._config.whitening, self._hashes, len(self._sample), fetch)
+        return _moments_of(self._source, texts)
+
+    @cached_property
+    def _hashes(self) -> npt.NDArray[np.uint64]:
+        return _hashes(self.ids)
+
+    @cached_property
+    def _sample(self) -> Rows:
+        return smallest_hashes(self._hashes, self._config.whitening.sample)
+
+
+class IndexedCorpus:
+    """The documents and raw embeddings of an index. Those files are hashed first if they are at most 256 MB."""
+
+    def __init__(self, subject: Subject, opened: OpenIndex, source: StateSource) -> None:
+        self._subject, self._opened, self._source = subject, opened, source
+        self.ids = list(opened.documents.all_ids())
+        self.notes: list[str] = []
+        self.truncated: int = opened.manifest.quality["truncated"]
+
+    def texts(self) -> list[str]:
+        columns, fetch = self._opened.config.corpus.text, self._opened.documents.fetch
+        starts = range(0, len(self.ids), _FETCHED)
+        blocks = (fetch(range(start, min(start + _FETCHED, len(self.ids)))) for start in starts)
+        return [joined_text(document, columns) for block in blocks for document in block]
+
+    def prepare(self, query_like: bool) -> None:
+        files = (layout.EMBEDDINGS, layout.MOMENTS)
+        names = [f"{part.name}/{file}" for part in self._opened.manifest.parts for file in files]
+        check_files(self._opened.path, self._opened.manifest, names)
+        self._query_moments = self._mean_of_queries() if query_like else None
+
+    def moments(self, key: StateKey) -> Moments:
+        return self._subject.moments
+
+    def query_moments(self, key: StateKey) -> Moments:
+        if self._query_moments is None:
+            raise ValueError("query-like texts were not prepared")
+        return self._query_moments
+
+    def blocks(self, key: StateKey) -> Iterator[Embeddings]:
+        for part in self._opened.manifest.parts:
+            embeddings = parts.open_embeddings(self._opened.path / part.name)
+            for start in range(0, len(embeddings), _BLOCK_ROWS):
+                yield embeddings[start : start + _BLOCK_ROWS]
+
+    def _mean_of_queries(self) -> Moments:
+        """A transform keeps its means in embedding space, so the index's own mean of queries serves any strength."""
+        transform, whitening = self._opened.transform, self._opened.config.whitening
+        if isinstance(transform, Whitening) and whitening.centre == "role":
+            return Moments.of(transform.query_mean[None])
+        sampled = len(self._subject.sample.rows)
+        texts = _query_texts(whitening, _hashes(self.ids), sampled, self._opened.documents.fetch)
+        return _moments_of(self._source, texts)[self._subject.own.key]
+
+
+def encode_counting(source: StateSource, texts: Sequence[str], role: Role) -> tuple[States, int]:
+    """Embeddings of texts, and how many of the texts were cut at the encoder's max_length."""
+    before = len(source.log.lengths)
+    states = source.encode(texts, role)
+    cut = np.array(source.log.lengths[before:]) > source.spec.identity["max_length"]
+    return states, int(cut[[states.positions[text] for text in texts]].sum())
+
+
+def _hashes(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
+    return np.array([id_hash(identity) for identity in ids], np.uint64)
+
+
+def _query_texts(
+    config: WhiteningConfig,
+    hashes: npt.NDArray[np.uint64],
+    sampled: int,
+    fetch: Callable[[list[int]], list[Document]],
+) -> list[str]:
+    """The texts a build estimates the mean of queries from: the user's file, else drawn from the sample."""
+    if config.query_sample:
+        return read_queries(Path(config.query_sample))
+    rows = smallest_hashes(hashes, min(QUERY_TEXTS, sampled))
+    texts = [text for document in fetch(rows.tolist()) if (text := query_like(document))]
+    if not texts:
+        raise ConfigError(
+            "no query-like text could be drawn from the corpus (no titles, no sentences). Name a file of queries "
+            "with --set whitening.query_sample=FILE, or pass --centre common."
+        )
+    return texts
+
+
+def _moments_of(source: StateSource, queries: list[str]) -> dict[StateKey, Moments]:
+    """Moments of query-like texts, one that occurs twice counted twice, as a build counts it."""
+    states = source.encode(queries, "query")
+    return {key: Moments.of(states.of(queries, key)) for key in states.rows}
+
+
+def _require_usable(rows: Embeddings) -> None:
+    unusable = int(np.count_nonzero(~np.isfinite(rows).all(axis=1) | ~rows.any(axis=1)))
+    if unusable:
+        raise EvaluationError(
+            f"{unusable:,} embeddings hold NaN or infinity, or are all zero, so nothing can be ranked. The model "
+            "overflows or is damaged: try --set encoder.precision=float32, or another model."
+        )

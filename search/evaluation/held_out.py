@@ -1,0 +1,116 @@
+"""Queries that an index is measured with: the user's own, or drawn from its documents."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from indexer.corpus.document import Document
+from indexer.errors import ConfigError, EvaluationError
+from indexer.sampling import query_like
+from search.evaluation.provenance import file_hash
+from search.evaluation.stored import Rows, StoredRows
+
+Origin = Literal["titles", "sentences", "halves"]
+SAMPLE = 1000
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Queries, and for each the row it was drawn from, -1 for none. `notes` say what was left out."""
+
+    texts: tuple[str, ...]
+    rows: Rows
+    origin: str  # "titles", "sentences", "halves" or "file"
+    notes: tuple[str, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)  # name -> sha256
+
+    def keep(self, wanted: Rows, note: str) -> "HeldOut":
+        """Only the queries at these positions, with a note why."""
+        texts = tuple(self.texts[number] for number in wanted.tolist())
+        return dataclasses.replace(self, texts=texts, rows=self.rows[wanted], notes=(*self.notes, note))
+
+
+def read_queries(path: Path) -> HeldOut:
+    """Queries from a file, one a line, UTF-8; blank lines are left out. Raises EvaluationError."""
+    digest = file_hash(path)
+    lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
+    texts = [text for number, line in enumerate(lines, start=1) if (text := _decoded(path, number, line))]
+    blank = len(lines) - len(texts)
+    if not texts:
+        raise EvaluationError(f"{path}: holds no queries; expected one a line.")
+    notes = (f"{blank:,} blank {'line' if blank == 1 else 'lines'} of {path} left out",) if blank else ()
+    return HeldOut(tuple(texts), np.full(len(texts), -1), "file", notes, {path.name: digest})
+
+
+def draw_queries(stored: StoredRows, origin: Origin | None = None, size: int = SAMPLE) -> HeldOut:
+    """Queries drawn from the documents with the smallest id hash, `size` of them or as many as there are.
+
+    "titles"; "sentences": the first sentence of the text, or its first words where that is long; "halves": the
+    first half of the text's words. Without an origin: titles if at least half of the first `size` documents have
+    one, else sentences. Documents that give no query are passed over and counted.
+    Raises ConfigError for a size below 1 and EvaluationError when no document gives a query.
+    """
+    if size < 1:
+        raise ConfigError(f"the sample is {size}; expected at least 1 query.")
+    order = np.argsort(stored.id_hashes, kind="stable")
+    chosen = origin or _usual_origin(stored.opened.documents.fetch(order[:size].tolist()))
+    texts: list[str] = []
+    rows: list[int] = []
+    seen = 0
+    for row, document in _documents(stored, order, size):
+        seen += 1
+        if text := _DRAW[chosen](document):
+            texts.append(text)
+            rows.append(row)
+        if len(texts) == size:
+            break
+    if not texts:
+        raise EvaluationError(
+            f"{stored.opened.path}: none of its {len(stored):,} documents gives a query ({_NEED[chosen]}). "
+            "Name another kind with --from, or a file of queries with --queries."
+        )
+    passed = seen - len(texts)
+    notes = (f"{passed:,} of {seen:,} sampled documents give no query ({_NEED[chosen]})",) if passed else ()
+    return HeldOut(tuple(texts), np.array(rows, np.int64), chosen, notes)
+
+
+def _usual_origin(documents: list[Document]) -> Origin:
+    return "titles" if 2 * sum(bool(_title(document)) for document in documents) >= len(documents) else "sentences"
+
+
+def _documents(stored: StoredRows, order: Rows, batch: int) -> Iterator[tuple[int, Document]]:
+    for start in range(0, len(order), batch):
+        rows = order[start : start + batch].tolist()
+        yield from zip(rows, stored.opened.documents.fetch(rows), strict=True)
+
+
+def _title(document: Document) -> str:
+    return (document.title or "").strip()
+
+
+def _sentence(document: Document) -> str:
+    return query_like(dataclasses.replace(document, title=None))
+
+
+def _half(document: Document) -> str:
+    words = document.text.split()
+    return " ".join(words[: len(words) // 2])
+
+
+def _decoded(path: Path, number: int, line: bytes) -> str:
+    try:
+        return line.decode().strip()
+    except UnicodeDecodeError as error:
+        raise EvaluationError(f"{path}:{number}: not UTF-8 text ({error.reason}). Convert the file to UTF-8.") from None
+
+
+_DRAW: dict[Origin, Callable[[Document], str]] = {"titles": _title, "sentences": _sentence, "halves": _half}
+_NEED: dict[Origin, str] = {
+    "titles": "no title",
+    "sentences": "no text beside the title",
+    "halves": "fewer than two words of text",
+}

@@ -1,0 +1,61 @@
+"""The cosines of a task's sentence pairs under some settings.
+
+Both sentences are documents: they take the document prefix and are centred by the documents' mean.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from indexer.errors import EvaluationError
+from indexer.transforms import Normalisation, Transform
+from search.evaluation.correlation import Array, Positions, cosines, projected
+from search.evaluation.settings import Setting
+from search.evaluation.states import States
+from search.evaluation.sts_data import Task
+from search.evaluation.sts_fits import Fit, task_texts
+
+
+def fit_transforms(task: Task, states: States, settings: Sequence[Setting], fit: Fit) -> list[Transform]:
+    """The transform of each setting for this task; "none" is unit length whatever the fit.
+
+    Raises EvaluationError where the encoder gave numbers that are not finite.
+    """
+    for setting in settings:
+        _require_finite(task, states, setting)
+    fitted = fit.of(task, states)
+    return [
+        Normalisation(states.rows[setting.key].shape[1]) if setting.raw else fitted(setting) for setting in settings
+    ]
+
+
+def score_pairs(
+    task: Task, states: States, settings: Sequence[Setting], transforms: Sequence[Transform]
+) -> list[list[Array]]:
+    """Cosines (pairs,) of every subset under every setting: `[setting][subset]`."""
+    rows, pairs = _pairs(task, states)
+    found = []
+    for setting, transform in zip(settings, transforms, strict=True):
+        # Each distinct sentence is projected once: a matrix product may round equal rows differently.
+        vectors = projected(transform, states.rows[setting.key][rows])
+        found.append([cosines(vectors, first, second) for first, second in pairs])
+    return found
+
+
+def _require_finite(task: Task, states: States, setting: Setting) -> None:
+    wrong = np.count_nonzero(~np.isfinite(states.rows[setting.key]).all(axis=1))
+    if wrong:
+        raise EvaluationError(
+            f'{task.name}, "{setting.label}": {wrong:,} of {len(states.positions):,} embeddings hold NaN or infinity. '
+            "The model overflows or is damaged: try --set encoder.precision=float32, or another model."
+        )
+
+
+def _pairs(task: Task, states: States) -> tuple[Positions, list[tuple[Positions, Positions]]]:
+    """Rows of the task's distinct sentences, and for each subset where among them its two sides are."""
+    rows = np.unique([states.positions[text] for text in task_texts(task)])
+
+    def places(texts: Sequence[str]) -> Positions:
+        return np.searchsorted(rows, [states.positions[text] for text in texts])
+
+    return rows, [(places(subset.first), places(subset.second)) for subset in task.subsets]

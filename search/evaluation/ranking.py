@@ -1,0 +1,96 @@
+"""Exact rankings: every document scored, the best kept, ties in ascending order of id as the engine has them.
+
+A score and the place of its document in the order of ids are packed into one 64-bit key, so that a plain
+selection of the largest keys settles ties as well.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.moments import one_blas_thread
+
+Vectors = npt.NDArray[np.float32]
+Scores = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
+Found = tuple[Scores, Rows]
+"""Scores and rows of one query's answer, best first."""
+_QUERY_BLOCK = 256
+_PLACE_BITS = 32
+_PLACE_MASK = (1 << _PLACE_BITS) - 1
+
+
+def places_of(ids: Sequence[str]) -> Rows:
+    """For each row its place in the ascending order of ids, (n,)."""
+    places = np.empty(len(ids), np.int64)
+    places[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))
+    return places
+
+
+def rank_blocks(queries: Vectors, blocks: Iterable[Vectors], places: Rows, depth: int) -> list[Found]:
+    """For each query (q, k) the `depth` rows with the largest inner product, of vectors that come block by block.
+
+    A score is the float64 product rounded to float32, as on the engine's exact indexes. Holds one block of
+    vectors, its products with 256 queries, and the best `depth` of every query.
+    """
+    best = np.empty((len(queries), 0), np.int64)
+    first = 0
+    for block in blocks:
+        here = places[first : first + len(block)]
+        best = np.concatenate(
+            [
+                _largest(np.concatenate([best[group], _packed(_products(queries[group], block), here)], axis=1), depth)
+                for group in _groups(len(queries))
+            ]
+        )
+        first += len(block)
+    return _unpacked(best, places)
+
+
+def rank_scores(scores: Scores, rows: Rows, places: Rows, depth: int) -> Found:
+    """The best `depth` of one query's `scores` (m,), which are those of `rows` (m,)."""
+    keys = _largest(_packed(scores[None], places[rows]), depth)
+    return _unpacked(keys, places)[0]
+
+
+def ordered(scores: Scores) -> Rows:
+    """Whole numbers in the order of finite float32 scores; neighbouring floats are neighbouring numbers."""
+    bits = scores.view(np.int32).astype(np.int64)
+    return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+
+
+def unordered(numbers: Rows) -> Scores:
+    """The scores that `ordered` numbered."""
+    bits = np.where(numbers < 0, -numbers | 0x80000000, numbers)
+    scores: Scores = bits.astype(np.uint32).view(np.float32)
+    return scores
+
+
+def _groups(queries: int) -> list[slice]:
+    return [slice(start, start + _QUERY_BLOCK) for start in range(0, queries, _QUERY_BLOCK)] or [slice(0)]
+
+
+def _products(queries: Vectors, vectors: Vectors) -> Scores:
+    with one_blas_thread():
+        products: Scores = (queries.astype(np.float64) @ vectors.astype(np.float64).T).astype(np.float32)
+    return products
+
+
+def _packed(scores: Scores, places: Rows) -> Rows:
+    """One key for each score (q, n): larger for a larger score, then for an earlier id."""
+    return (ordered(scores) << _PLACE_BITS) | (_PLACE_MASK - places)
+
+
+def _largest(keys: Rows, depth: int) -> Rows:
+    if keys.shape[1] <= depth:
+        return keys
+    return np.partition(keys, keys.shape[1] - depth, axis=1)[:, keys.shape[1] - depth :]
+
+
+def _unpacked(keys: Rows, places: Rows) -> list[Found]:
+    keys = -np.sort(-keys, axis=1)
+    row_at = np.empty_like(places)
+    row_at[places] = np.arange(len(places))
+    scores, rows = unordered(keys >> _PLACE_BITS), row_at[_PLACE_MASK - (keys & _PLACE_MASK)]
+    return list(zip(scores, rows, strict=True))

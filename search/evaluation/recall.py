@@ -1,0 +1,230 @@
+"""Recall and latency of an index against exact search, on queries that are not rows of the index.
+
+A query drawn from a document would find that document, so the document and its duplicates are taken out of both
+lists, the index's and the exact one, before they are compared. The index is asked for as many more answers.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer import ann
+from indexer.encoders import EncodeLog
+from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
+from indexer.pipeline.progress import Progress, Silent
+from indexer.store.manifest import canonical_hash
+from search.engine import SearchEngine
+from search.evaluation.exact import duplicates_of, exact_recall
+from search.evaluation.held_out import SAMPLE, HeldOut, Origin, draw_queries, read_queries
+from search.evaluation.provenance import Clock
+from search.evaluation.resampling import RESAMPLES, Interval, interval
+from search.evaluation.stored import Rows, StoredRows, Vectors
+from search.opened import OpenIndex
+
+DEPTH = 10
+_MOST_DUPLICATES = 1000  # a document with more is no useful query, and would be searched for that deep
+_TIMED = 1000  # queries
+_WARM_UP = 10  # queries
+_PERCENTILES = (50, 90, 99)
+_BATCH = 256  # queries searched together
+_PROTOCOL = "against exact search over the stored vectors; a query's own document and its duplicates do not count"
+Shares = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Recall:
+    """What was measured. `recall` is the mean over queries; latencies are in milliseconds."""
+
+    k: int
+    recall: Interval
+    exact: bool  # a flat index: recall is 1 by construction, and was found to be
+    queries: int
+    origin: str
+    excluded: int  # rows taken out of both lists, at most for one query
+    latency: dict[str, dict[str, float]]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types."""
+        return {
+            "k": self.k,
+            "recall": self.recall.value,
+            "low": self.recall.low,
+            "high": self.recall.high,
+            "exact": self.exact,
+            "queries": self.queries,
+            "origin": self.origin,
+            "excluded_at_most": self.excluded,
+            "latency_ms": self.latency,
+            "notes": list(self.notes),
+        }
+
+
+def measure_recall(engine: SearchEngine, stored: StoredRows, queries: HeldOut, k: int, progress: Progress) -> Recall:
+    """recall@k of an index's own answers, and how long single queries take.
+
+    Raises EvaluationError when the index holds too few documents for k, and CorruptIndexError when an exact index
+    does not give the exact answers.
+    """
+    opened = engine.opened
+    progress.phase("finding duplicates", None)
+    queries, excluded = _useful(queries, duplicates_of(stored, queries.rows))
+    _require_enough(opened, queries, excluded, k)
+    log = EncodeLog(on_batch=progress.advance)
+    progress.phase("encoding queries", len(queries.texts))
+    vectors = engine.embed(queries.texts, "query", log)
+    progress.phase("searching", None)
+    answers = _answers(opened, vectors, excluded, k)
+    progress.phase("searching exactly", None)
+    shares = exact_recall(stored, vectors, answers, excluded)
+    progress.phase("timing", None)
+    exact = all(ann.is_exact(entry.factory) for entry in opened.manifest.segments)
+    if exact and shares.min() < 1:
+        _refuse_inexact(opened, shares, k)
+    limit = opened.config.encoder.max_length
+    cut = (f"{log.truncated:,} queries are longer than {limit} tokens and were cut there",) if log.truncated else ()
+    return Recall(
+        k,
+        interval(float(shares.mean()), _resampled(shares)),
+        exact,
+        len(shares),
+        queries.origin,
+        max(map(len, excluded)),
+        _latency(engine, queries.texts, vectors, k),
+        (*queries.notes, *cut),
+    )
+
+
+def evaluate_recall(
+    engine: SearchEngine,
+    k: int = DEPTH,
+    file: Path | None = None,
+    origin: Origin | None = None,
+    sample: int = SAMPLE,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """`measure_recall` on the queries of a file, or else drawn from the documents, as a result file (JSON types)."""
+    clock, opened = Clock(), engine.opened
+    if k < 1:
+        raise ConfigError(f"k is {k}; expected at least 1.")
+    stored = StoredRows(opened)
+    queries = read_queries(file) if file else draw_queries(stored, origin, sample)
+    measured = measure_recall(engine, stored, queries, k, progress or Silent())
+    index = {
+        "path": str(opened.path),
+        "generation": opened.manifest.generation,
+        "manifest": canonical_hash(opened.manifest.to_dict()),
+        "transform": opened.manifest.files[opened.manifest.transform["file"]].sha256,
+    }
+    how: dict[str, Any] = {
+        "measure": "recall",
+        "protocol": _PROTOCOL,
+        "index": index,
+        "cores": os.cpu_count(),
+        "search_threads": 1,
+    }
+    provenance = clock.provenance(engine.encoder.spec, queries.files, **how)
+    encoder = {"encoder": opened.manifest.fingerprint}
+    return {"provenance": provenance, "results": [measured.to_dict() | describe_segments(opened) | encoder]}
+
+
+def describe_segments(opened: OpenIndex) -> dict[str, Any]:
+    """Kind, search parameters and size of an index: JSON types."""
+    segments = opened.manifest.segments
+    stored = sum(opened.manifest.files[entry.file].bytes for entry in segments)
+    return {
+        "index_type": ", ".join(dict.fromkeys(entry.factory for entry in segments)),
+        "search_parameters": [entry.search_parameters for entry in segments],
+        "rows": opened.manifest.rows,
+        "dim": opened.transform.dim,
+        "bytes_per_vector": stored / max(sum(entry.rows for entry in segments), 1),
+    }
+
+
+def _useful(queries: HeldOut, excluded: list[Rows]) -> tuple[HeldOut, list[Rows]]:
+    """Without the queries whose document is repeated too often to search past."""
+    keep = np.flatnonzero([len(rows) <= _MOST_DUPLICATES for rows in excluded])
+    if dropped := len(excluded) - len(keep):
+        note = f"{dropped:,} queries left out: their documents are there more than {_MOST_DUPLICATES:,} times"
+        queries = queries.keep(keep, note)
+    if not len(keep):
+        raise EvaluationError(
+            f"every sampled document is there more than {_MOST_DUPLICATES:,} times, so none is a useful query. "
+            "Name a file of queries with --queries."
+        )
+    return queries, [excluded[number] for number in keep.tolist()]
+
+
+def _require_enough(opened: OpenIndex, queries: HeldOut, excluded: Sequence[Rows], k: int) -> None:
+    worst = int(np.argmax([len(rows) for rows in excluded]))
+    others = opened.manifest.rows - len(excluded[worst])
+    if others >= k:
+        return
+    besides = ""
+    if len(excluded[worst]):
+        name = opened.documents.ids([int(queries.rows[worst])])[0]
+        copies = len(excluded[worst]) - 1
+        besides = f', {others:,} of them besides "{name}", which a query is drawn from, and its duplicates ({copies:,})'
+    raise EvaluationError(
+        f"recall@{k} compares {k} answers, but {opened.path} holds {opened.manifest.rows:,} documents{besides}. "
+        + (f"Ask for at most -k {others}." if others else "There is nothing to measure.")
+    )
+
+
+def _answers(opened: OpenIndex, vectors: Vectors, excluded: Sequence[Rows], k: int) -> Rows:
+    """The index's k best rows of each query (n, k), its excluded ones passed over; -1 where it gave fewer."""
+    answers = np.full((len(vectors), k), -1)
+    sizes = np.array([len(rows) for rows in excluded])
+    for size in np.unique(sizes).tolist():
+        members = np.flatnonzero(sizes == size)
+        for start in range(0, len(members), _BATCH):
+            batch = members[start : start + _BATCH]
+            for number, (_, rows) in zip(batch.tolist(), opened.search(vectors[batch], k + size), strict=True):
+                others = rows[~np.isin(rows, excluded[number])][:k]
+                answers[number, : len(others)] = others
+    return answers
+
+
+def _refuse_inexact(opened: OpenIndex, shares: Shares, k: int) -> None:
+    raise CorruptIndexError(
+        f"{opened.path}: an exact (Flat) index has recall 1 by construction, but recall@{k} is {shares.mean():.4f}: "
+        "its segment does not hold the transformed embeddings. Run isotrope verify, or build again with --overwrite."
+    )
+
+
+def _resampled(shares: Shares) -> Shares:
+    """Means of bootstrap resamples of the queries, drawn as counts of the few distinct shares there are."""
+    values, counts = np.unique(shares, return_counts=True)
+    drawn = np.random.default_rng(0).multinomial(len(shares), counts / len(shares), RESAMPLES)
+    means: Shares = drawn @ values / len(shares)
+    return means
+
+
+def _latency(engine: SearchEngine, texts: Sequence[str], vectors: Vectors, k: int) -> dict[str, dict[str, float]]:
+    """Percentiles in ms of one query after another, on one thread of search, after a warm-up: the search alone,
+    and with encoding the text. Documents are not fetched. At most `_TIMED` queries, spread evenly."""
+    chosen = np.unique(np.linspace(0, len(texts) - 1, min(_TIMED, len(texts))).astype(int)).tolist()
+    return {
+        "search": _timed(lambda number: engine.opened.search(vectors[number : number + 1], k), chosen),
+        "with_encoding": _timed(lambda number: engine.opened.search(engine.embed([texts[number]]), k), chosen),
+    }
+
+
+def _timed(run: Callable[[int], object], numbers: Sequence[int]) -> dict[str, float]:
+    for number in numbers[:_WARM_UP]:
+        run(number)
+    taken = []
+    for number in numbers:
+        start = time.perf_counter()
+        run(number)
+        taken.append(1000 * (time.perf_counter() - start))
+    percentiles = np.percentile(taken, _PERCENTILES).tolist()
+    return {"queries": len(numbers)} | {
+        f"p{level}": round(value, 4) for level, value in zip(_PERCENTILES, percentiles, strict=True)
+    }

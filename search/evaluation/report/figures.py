@@ -1,0 +1,105 @@
+"""The numbers of a report, from what an index stores."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.sampling import Sample
+from indexer.transforms import Normalisation, Transform, Whitening
+from search.evaluation.report.isotropy import Array, Cloud, Vectors, measure_cloud
+from search.evaluation.stored import BLOCK_ROWS, Rows, StoredRows
+from search.opened import OpenIndex
+
+SAMPLE = 50_000  # rows behind the spectra and norms
+PAIRS = 20_000
+_PAIRED_ROWS = 10_000  # rows the pairs are drawn from, whose vectors are held at once
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a report shows of the vectors. Before is the raw embedding at unit length, after the stored vector."""
+
+    rows: int
+    sampled: int
+    paired: int  # rows the random pairs are drawn from
+    before: Cloud
+    after: Cloud  # the same object when the transform does nothing but normalise
+    norms: Array  # (sampled,) of raw embeddings
+    lengths: npt.NDArray[np.int32]  # (rows,) tokens before truncation
+    max_length: int
+    offset: float | None  # |query mean - document mean| / typical distance from the mean; None with one mean
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether before and after are the same."""
+        return self.before is self.after
+
+    @property
+    def truncated(self) -> int:
+        """Documents longer than the encoder takes."""
+        return int(np.count_nonzero(self.lengths > self.max_length))
+
+
+def measure_figures(opened: OpenIndex) -> Figures:
+    """All figures. Memory is bounded: rows are sampled by the smallest id hash and read a block at a time."""
+    stored = StoredRows(opened)
+    sample, paired = stored.sample(SAMPLE), stored.sample(_PAIRED_ROWS)
+    pairs = _pairs(len(paired.rows))
+    raw = Normalisation(opened.manifest.encoder["dim"])
+    before = _cloud(sample, paired, pairs, raw)
+    same = isinstance(opened.transform, Normalisation)
+    return Figures(
+        rows=len(stored),
+        sampled=len(sample.rows),
+        paired=len(paired.rows),
+        before=before,
+        after=before if same else _cloud(sample, paired, pairs, opened.transform),
+        norms=np.concatenate([np.linalg.norm(block.astype(np.float64), axis=1) for block in _blocks(sample)]),
+        lengths=np.concatenate(list(stored.length_blocks())),
+        max_length=opened.manifest.encoder["identity"]["max_length"],
+        offset=_offset(opened.transform),
+    )
+
+
+def _cloud(sample: Sample, paired: Sample, pairs: tuple[Rows, Rows], transform: Transform) -> Cloud:
+    def vectors(rows: Sample) -> Callable[[], Iterator[Vectors]]:
+        return lambda: (transform.transform(block, "document") for block in _blocks(rows))
+
+    held = np.concatenate(list(vectors(paired)()))
+    return measure_cloud(vectors(sample), _cosines(held, *pairs))
+
+
+def _blocks(sample: Sample) -> Iterator[npt.NDArray[np.floating]]:
+    """Raw embeddings of sampled rows (m, d)."""
+    for part in range(len(sample.folders)):
+        embeddings = sample.embeddings(part)
+        for start in range(0, len(embeddings), BLOCK_ROWS):
+            yield embeddings[start : start + BLOCK_ROWS]
+
+
+def _pairs(rows: int) -> tuple[Rows, Rows]:
+    """Pairs of different rows: all if there are at most `PAIRS`, else drawn with a fixed seed."""
+    if rows * (rows - 1) // 2 <= PAIRS:
+        above, right = np.nonzero(np.triu(np.ones((rows, rows), bool), 1))
+        return above, right
+    draw = np.random.default_rng(0)
+    first: Rows = draw.integers(0, rows, PAIRS)
+    second: Rows = (first + draw.integers(1, rows, PAIRS)) % rows
+    return first, second
+
+
+def _cosines(vectors: Vectors, first: Rows, second: Rows) -> Array:
+    found = [
+        np.einsum("nk,nk->n", vectors[first[part]], vectors[second[part]], dtype=np.float64)
+        for part in np.array_split(np.arange(len(first)), max(1, len(first) // BLOCK_ROWS))
+    ]
+    return np.concatenate(found)
+
+
+def _offset(transform: Transform) -> float | None:
+    if not isinstance(transform, Whitening) or np.array_equal(transform.mean, transform.query_mean):
+        return None
+    spread = np.sqrt(transform.spectrum.sum())
+    return float(np.linalg.norm(transform.query_mean - transform.mean) / spread)

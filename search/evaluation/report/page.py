@@ -1,0 +1,140 @@
+"""The page: one HTML file that needs nothing else, no network and no script."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from indexer.pipeline.progress import Progress, Silent
+from indexer.store.files import FileStamp, make_folder, write_bytes
+from indexer.store.manifest import canonical_hash
+from search.engine import SearchEngine
+from search.evaluation.provenance import Clock
+from search.evaluation.recall import evaluate_recall
+from search.evaluation.report import plots, sections
+from search.evaluation.report.figures import Figures, measure_figures
+from search.evaluation.report.markup import Html, facts, join, table, tag
+from search.evaluation.report.results import ResultFile, read_result
+from search.opened import OpenIndex, describe_index
+
+_STYLE = """
+:root { color-scheme: light dark; --line: #8886; --soft: #8881; }
+body { margin: 0 auto; max-width: 46rem; padding: 1rem; font: 1rem/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.2rem; margin: 2.2rem 0 .5rem; } h3 { font-size: 1rem; }
+.cards { display: grid; grid-template-columns: 1fr 1fr; gap: .6rem; padding: 0; }
+.cards li { list-style: none; background: var(--soft); border-radius: .5rem; padding: .6rem .8rem; }
+.cards b { display: block; font-size: 1.15rem; } .cards span, figcaption, footer, dd { font-size: .875rem; }
+.scroll { overflow-x: auto; margin: .8rem 0; } table { border-collapse: collapse; font-size: .875rem; }
+th, td { text-align: left; vertical-align: top; padding: .3rem 1rem .3rem 0; border-bottom: 1px solid var(--line); }
+th, td { white-space: nowrap; font-weight: 600; } td { font-weight: 400; font-variant-numeric: tabular-nums; }
+tbody th { white-space: normal; min-width: 7rem; } table { overflow-wrap: normal; }
+.explained td:last-child { white-space: normal; min-width: 14rem; }
+figure { margin: 1rem 0; } svg { display: block; width: 100%; max-width: 34rem; height: auto; }
+svg * { stroke-linejoin: round; stroke-linecap: butt; } figcaption { opacity: .8; }
+dt { font-weight: 600; font-size: .875rem; } dd { margin: 0 0 .5rem; } .facts dd { margin: 0; }
+.facts div { padding: .3rem 0; border-bottom: 1px solid var(--line); }
+@media (min-width: 36rem) {
+  .cards { grid-template-columns: 1fr 1fr 1fr; } tbody th { min-width: 12rem; }
+  .facts div { display: grid; grid-template-columns: 9rem 1fr; }
+}
+.remark { border-left: .25rem solid #e08214; padding-left: .6rem; }
+footer { margin-top: 2.5rem; opacity: .85; }
+"""
+
+
+def write_report(
+    engine: SearchEngine,
+    path: Path,
+    results: Sequence[Path] = (),
+    with_recall: bool = False,
+    progress: Progress | None = None,
+) -> FileStamp:
+    """Write the report of an open index to `path`, with result files, and recall measured now if asked for.
+
+    Raises MachineError without matplotlib, EvaluationError for a file that is no result, and what `evaluate_recall`
+    and writing raise.
+    """
+    clock, progress = Clock(), progress or Silent()
+    plots.require_plots()
+    files = [read_result(file) for file in results]
+    progress.phase("measuring vectors", None)
+    figures = measure_figures(engine.opened)
+    if with_recall:
+        measured = evaluate_recall(engine, progress=progress)
+        files.append(ResultFile("measured for this report", measured["provenance"], measured["results"]))
+    provenance = clock.provenance(None, {})
+    page = render(engine.opened, figures, files, provenance, clock.started)
+    make_folder(path.parent)
+    return write_bytes(path, page.encode())
+
+
+def render(
+    opened: OpenIndex, figures: Figures, files: Sequence[ResultFile], provenance: dict[str, Any], made: datetime
+) -> str:
+    """The page as text. The same arguments give the same bytes."""
+    about = describe_index(opened)
+    name = opened.path.resolve().name
+    body = join(
+        [
+            tag("header", tag("h1", name), tag("p", f"Isotrope report, {made:%d %B %Y}")),
+            sections.overview(about, figures),
+            sections.description(about),
+            sections.isotropy(about, figures),
+            sections.documents(figures),
+            sections.gates(about),
+            *(_result(file, opened) for file in files),
+            _footer(opened, provenance),
+        ]
+    )
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", f"{name}: Isotrope report"),
+        tag("style", Html(_STYLE)),
+    )
+    return f"<!doctype html>\n{tag('html', head, tag('body', body), lang='en')}\n"
+
+
+def _result(file: ResultFile, opened: OpenIndex) -> Html:
+    body: list[Html] = [tag("p", _made(file))]
+    body += [tag("p", remark, class_="remark") for remark in _remarks(file, opened)]
+    for laid_out in file.tables():
+        body += [tag("h3", laid_out.caption)] * bool(laid_out.caption)
+        body.append(table(laid_out.columns, laid_out.rows))
+    body += [tag("p", note) for note in file.notes]
+    return sections.section(file.kind, *body)
+
+
+def _made(file: ResultFile) -> str:
+    said = {name: file.provenance.get(key) for name, key in [("command", "command"), ("made", "created")]}
+    return "; ".join([file.name, *(f"{name}: {value}" for name, value in said.items() if value)])
+
+
+def _remarks(file: ResultFile, opened: OpenIndex) -> list[str]:
+    """What keeps a result from being about this index."""
+    remarks = []
+    own = opened.manifest.fingerprint
+    if others := sorted(file.encoders - {own}):
+        some = "Some of this" if own in file.encoders else "This"
+        short = ", ".join(f"{other[:12]}…" for other in others)
+        remarks.append(f"{some} was measured with another encoder than the index's: {short} instead of {own[:12]}….")
+    index = file.provenance.get("index")
+    manifest = index.get("manifest") if isinstance(index, dict) else None
+    if manifest and manifest != canonical_hash(opened.manifest.to_dict()):
+        remarks.append("Measured on another index, or on another generation of this one.")
+    return remarks
+
+
+def _footer(opened: OpenIndex, provenance: dict[str, Any]) -> Html:
+    def listed(versions: dict[str, str]) -> str:
+        return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+    rows = [
+        ("command", provenance["command"]),
+        ("made", provenance["created"]),
+        ("generation", f"{opened.manifest.generation}, manifest {canonical_hash(opened.manifest.to_dict())}"),
+        ("built with", listed(opened.manifest.versions)),
+        ("reported with", listed(provenance["versions"])),
+    ]
+    return tag("footer", tag("h2", "Provenance"), facts(rows))

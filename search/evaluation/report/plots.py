@@ -1,0 +1,153 @@
+"""Pictures of a report: SVG that stands in the page itself, and takes the page's text colour."""
+
+import io
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from search.evaluation.extras import require_extra
+from search.evaluation.report.figures import Figures
+from search.evaluation.report.markup import Html, text
+
+_INK = "#010203"  # stands for the page's own text colour
+_BEFORE, _AFTER = "#e08214", "#4f8ff7"
+_SIZE = (4.4, 2.8)  # inches; about the width of a phone
+_BINS = 60
+_VISIBLE = 1e-12  # of the variance; below is rounding
+_STYLE = {
+    "svg.hashsalt": "isotrope",
+    "svg.fonttype": "none",
+    "font.size": 10,
+    "font.family": "sans-serif",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    **dict.fromkeys(["text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"], _INK),
+}
+_NO_METADATA = dict.fromkeys(["Date", "Creator", "Format", "Type"])
+Values = npt.NDArray[Any]
+
+
+def require_plots() -> None:
+    """Raises MachineError with the line that installs what pictures need."""
+    require_extra("matplotlib.figure", "plots")
+
+
+def spectrum(figures: Figures) -> Html | None:
+    """Share of variance by direction, on a logarithmic axis; None when there is no variance."""
+    if not figures.before.spectrum.any():
+        return None
+
+    def draw(axes: Any) -> None:
+        for cloud, colour, name in _sides(figures):
+            shares = cloud.spectrum[cloud.spectrum > _VISIBLE]
+            marker = "o" if len(shares) < 20 else None
+            axes.plot(np.arange(1, len(shares) + 1), shares, color=colour, label=name, marker=marker)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+        axes.yaxis.set_minor_formatter(lambda value, _: "")
+        axes.set_xlabel("principal direction")
+        axes.set_ylabel("share of variance")
+        axes.legend()
+
+    return _picture("spectrum", "Share of the variance in each principal direction, before and after", draw)
+
+
+def cosines(figures: Figures) -> Html | None:
+    """Distribution of the cosine of random pairs; None when there is no pair."""
+    both = np.concatenate([figures.before.cosines, figures.after.cosines])
+    if not len(both):
+        return None
+
+    def draw(axes: Any) -> None:
+        bins = _bins(both)
+        for cloud, colour, name in _sides(figures):
+            _histogram(axes, cloud.cosines, bins, colour, name)
+            axes.axvline(cloud.cosines.mean(), color=colour, linestyle="--", linewidth=1)
+        axes.set_xlabel("cosine of two random documents")
+        axes.legend()
+
+    return _picture("cosines", "Cosines of random pairs of documents, before and after", draw)
+
+
+def norms(figures: Figures) -> Html:
+    """Distribution of the norms of raw embeddings."""
+
+    def draw(axes: Any) -> None:
+        _histogram(axes, figures.norms, _bins(figures.norms), _BEFORE, "")
+        axes.set_xlabel("norm of the raw embedding")
+
+    return _picture("norms", "Norms of the raw embeddings", draw)
+
+
+def lengths(figures: Figures) -> Html:
+    """Distribution of tokens a document, the limit marked; a logarithmic axis where a few are very long."""
+
+    def draw(axes: Any) -> None:
+        values, limit = figures.lengths, figures.max_length
+        skewed = values.max() > 8 * max(1.0, float(np.median(values)))
+        bins = np.geomspace(max(1, values.min()), values.max() + 1, _BINS) if skewed else _bins(values)
+        _histogram(axes, values, bins, _AFTER, "")
+        if skewed:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.xaxis.set_minor_formatter(lambda value, _: "")
+        if limit <= 1.5 * values.max():
+            axes.axvline(limit, color=_INK, linestyle="--", linewidth=1)
+            right = limit > axes.get_xlim()[1] / 2  # of a place near the end the words stand on its left
+            place = {"xytext": (-4 if right else 4, 0), "ha": "right" if right else "left", "va": "top"}
+            data = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+            axes.set_ylim(top=1.1 * axes.get_ylim()[1])
+            axes.annotate(f"cut at {limit:,}", (limit, 1), **place, **data)
+        axes.set_xlabel("tokens a document")
+
+    return _picture("lengths", "Tokens a document", draw)
+
+
+def _sides(figures: Figures) -> list[tuple[Any, str, str]]:
+    if figures.unchanged:
+        return [(figures.before, _BEFORE, "before = after")]
+    return [(figures.before, _BEFORE, "before"), (figures.after, _AFTER, "after")]
+
+
+def _bins(values: Values) -> Values:
+    low, high = float(values.min()), float(values.max())
+    if np.issubdtype(values.dtype, np.integer):
+        step = max(1, int(np.ceil((high - low + 1) / _BINS)))
+        return np.arange(low, high + step + 1, step) - 0.5
+    if high - low < 1e-6 * max(abs(high), 1.0):
+        low, high = low - 0.01, high + 0.01
+    return np.linspace(low, high, _BINS + 1)
+
+
+def _histogram(axes: Any, values: Values, bins: Values, colour: str, name: str) -> None:
+    weights = np.full(len(values), 1 / len(values))
+    axes.hist(values, bins, weights=weights, histtype="stepfilled", alpha=0.35, color=colour, label=name or None)
+    axes.hist(values, bins, weights=weights, histtype="step", color=colour)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+
+
+def _picture(name: str, label: str, draw: Callable[[Any], None]) -> Html:
+    matplotlib, figures = require_extra("matplotlib", "plots"), require_extra("matplotlib.figure", "plots")
+    with matplotlib.rc_context():
+        pass  # whatever the user's own style is
+        matplotlib.rcParams.update(_STYLE)
+        figure = figures.Figure(_SIZE, layout="constrained")
+        draw(figure.subplots())
+        written = io.StringIO()
+        figure.savefig(written, format="svg", transparent=True, metadata=_NO_METADATA)
+    return _inline(written.getvalue(), name, label)
+
+
+def _inline(svg: str, name: str, label: str) -> Html:
+    """SVG that can stand beside others in one page: no prolog, no size of its own, ids that are its own."""
+    svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
+    svg = re.sub(r"\s*<defs>\s*<style.*?</style>\s*</defs>", "", svg, count=1, flags=re.DOTALL)
+    svg = re.sub(
+        r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', rf'\1 role="img" aria-label="{text(label)}"', svg, count=1
+    )
+    svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    return Html(re.sub(r"font-family: [^;\"]*", "font-family: inherit", svg))

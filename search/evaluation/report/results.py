@@ -1,0 +1,176 @@
+"""Result files of `isotrope evaluate`, read and laid out as tables."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from indexer.encoders.identity import fingerprint
+from indexer.errors import EvaluationError
+from search.evaluation.report.numbers import number, with_interval
+
+_WANTED = 'expected a result file of isotrope evaluate: a JSON object with "provenance" and "results"'
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text, the first column naming the rows."""
+
+    caption: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+@dataclass(frozen=True)
+class ResultFile:
+    """One result file. `encoders` are the fingerprints of what was measured."""
+
+    name: str
+    provenance: Row
+    results: Sequence[Row]
+    comparisons: Sequence[Row] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def kind(self) -> str:
+        """What was measured, for a heading."""
+        first = self.results[0]
+        return next((name for name, key in _KINDS.items() if key in first), "Results")
+
+    @property
+    def encoders(self) -> set[str]:
+        """Fingerprints of the encoders measured, as far as the file names any."""
+        named = {str(row["encoder"]) for row in self.results if row.get("encoder")}
+        identity = self.provenance.get("encoder")
+        if not named and isinstance(identity, Mapping) and isinstance(identity.get("identity"), Mapping):
+            named = {fingerprint(dict(identity["identity"]))}
+        return named
+
+    def tables(self) -> list[Table]:
+        """The results, then paired comparisons."""
+        laid_out = [_LAYOUT.get(self.kind, _plain)(self.results)]
+        return laid_out + ([_comparisons(self.comparisons)] if self.comparisons else [])
+
+
+def read_result(path: Path) -> ResultFile:
+    """Read a result file. Raises EvaluationError naming what is not as expected."""
+    try:
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise EvaluationError(f"{path}: not JSON ({error}); {_WANTED}.") from None
+    if not isinstance(found, dict):
+        raise EvaluationError(f"{path}: holds {_kind_of(found)}; {_WANTED}.")
+    provenance, results = found.get("provenance"), found.get("results")
+    if not isinstance(provenance, dict) or not isinstance(results, list):
+        raise EvaluationError(f"{path}: holds the keys {', '.join(map(repr, found)) or '(none)'}; {_WANTED}.")
+    if not results or not all(isinstance(row, dict) for row in results):
+        raise EvaluationError(f'{path}: its "results" are not a list of objects with at least one; {_WANTED}.')
+    return ResultFile(path.name, provenance, results, _objects(found, "comparisons"), _notes(found, results))
+
+
+def _objects(found: Row, key: str) -> list[Row]:
+    listed = found.get(key)
+    return [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
+
+
+def _notes(found: Row, results: Iterable[Row]) -> list[str]:
+    listed = [source.get("notes") for source in (found, *results)]
+    return [str(note) for notes in listed if isinstance(notes, list) for note in notes]
+
+
+def _kind_of(value: Any) -> str:
+    return {list: "a list", str: "a text", bool: "true or false", type(None): "null"}.get(type(value), "a number")
+
+
+def _sts(rows: Sequence[Row]) -> Table:
+    """A line a setting, a column a task."""
+    tasks = list(dict.fromkeys(str(row.get("task")) for row in rows))
+    lines: dict[str, dict[str, str]] = {}
+    for row in rows:
+        name = f"{row.get('setting', '')}, {row.get('protocol', '')}, fit {row.get('fit', '')}"
+        lines.setdefault(name, {})[str(row.get("task"))] = with_interval(row, "spearman")
+    cells = [[name, *(line.get(task, "") for task in tasks)] for name, line in lines.items()]
+    return Table("Spearman's correlation x 100 [95 % interval]", ["setting, protocol, fit", *tasks], cells)
+
+
+def _retrieval(rows: Sequence[Row]) -> Table:
+    """A line a setting, a column a measure."""
+    names = list(dict.fromkeys(name for row in rows for name in _measures(row)))
+    cells = [
+        [str(row.get("setting", "")), *(with_interval(_measures(row).get(name), "value", scale=100) for name in names)]
+        for row in rows
+    ]
+    return Table("x 100, mean over queries [95 % interval]", ["setting", *names], cells)
+
+
+def _recall(rows: Sequence[Row]) -> Table:
+    """A column a measurement, with its latencies."""
+    lines: dict[str, Callable[[Row], str]] = {
+        "recall [95 % interval]": lambda row: (
+            "1 by construction (exact)" if row.get("exact") is True else with_interval(row, "recall", ".4f")
+        ),
+        "queries": lambda row: f"{number(row.get('queries'))} ({row.get('origin', '')})",
+        "index": lambda row: f"{row.get('index_type', '')} {_parameters(row.get('search_parameters'))}".strip(),
+        "bytes a vector": lambda row: number(row.get("bytes_per_vector")),
+        "search, ms p50 / p90 / p99": lambda row: _latency(row, "search"),
+        "with encoding, ms": lambda row: _latency(row, "with_encoding"),
+    }
+    return Table(
+        "",
+        ["", *(f"recall@{row.get('k')}" for row in rows)],
+        [[name, *map(write, rows)] for name, write in lines.items()],
+    )
+
+
+def _plain(rows: Sequence[Row]) -> Table:
+    """Whatever else: a column for each key whose values are plain."""
+    keys = [
+        key for key in dict.fromkeys(key for row in rows for key in row) if any(_is_plain(r.get(key)) for r in rows)
+    ]
+    return Table("", list(keys), [[number(row.get(key)) for key in keys] for row in rows])
+
+
+def _comparisons(rows: Sequence[Row]) -> Table:
+    """Paired differences; * where the interval leaves out 0."""
+    names = list(dict.fromkeys(name for row in rows for name in _measures(row))) or ["difference"]
+
+    def cell(row: Row, name: str) -> str:
+        found, key, scale = (row, "difference", 1) if "difference" in row else (_measures(row).get(name), "value", 100)
+        star = " *" if isinstance(found, Mapping) and found.get("decided") is True else ""
+        return with_interval(found, key, "+.2f", scale) + star
+
+    def name_of(row: Row) -> str:
+        protocol = f", {row['protocol']}" if row.get("protocol") else ""
+        return f"{row.get('setting', '')} less {row.get('against', '')}{protocol}"
+
+    cells = [[name_of(row), *(cell(row, name) for name in names)] for row in rows]
+    return Table("paired differences [95 % interval]; * where it leaves out 0", ["settings", *names], cells)
+
+
+def _measures(row: Row) -> Row:
+    found = row.get("measure")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _parameters(listed: Any) -> str:
+    if not isinstance(listed, list):
+        return ""
+    return ", ".join(f"{name} {value}" for each in listed if isinstance(each, dict) for name, value in each.items())
+
+
+def _latency(row: Row, key: str) -> str:
+    found = row.get("latency_ms")
+    timed = found.get(key) if isinstance(found, Mapping) else None
+    return " / ".join(number(timed.get(p), 3) for p in ("p50", "p90", "p99")) if isinstance(timed, Mapping) else ""
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float)
+
+
+_KINDS = {"Similarity (STS)": "spearman", "Recall against exact search": "latency_ms", "Retrieval": "measure"}
+_LAYOUT = {"Similarity (STS)": _sts, "Recall against exact search": _recall, "Retrieval": _retrieval}

@@ -1,0 +1,209 @@
+"""The sections of a report about the index itself: what it is, its vectors, its documents, its gates."""
+
+from collections.abc import Callable
+from typing import Any
+
+from search.evaluation.report import markup, plots
+from search.evaluation.report.figures import Figures
+from search.evaluation.report.isotropy import Cloud
+from search.evaluation.report.markup import Html, table, tag
+from search.evaluation.report.numbers import count, decimal, number, share
+
+Facts = dict[str, Any]
+_MANY_CUT = 0.05  # of the documents: worth a mark
+_AT_LEAST = ("self_hit", "recall_at_10")  # gates whose limit is a lower one
+_GATES = {
+    "covariance": "largest deviation of the transformed sample's covariance from what was asked for",
+    "not_finite": "embeddings with NaN or infinity",
+    "zero_embeddings": "embeddings of zeros",
+    "zero_vectors": "documents whose vector is zero",
+    "missing_rows": "rows lost on the way",
+    "self_hit": "share of documents found by their own vector",
+    "recall_at_10": "recall@10 against exact search, documents as queries",
+}
+_MEASURES: list[tuple[str, Callable[[Cloud], str], str]] = [
+    ("mean cosine", lambda cloud: number(cloud.mean_cosine, 3),
+     "the mean cosine of random pairs of documents; 0 when no direction is preferred"),
+    ("its deviation", lambda cloud: number(cloud.cosine_deviation, 3), "the standard deviation of those cosines"),
+    ("partition ratio", lambda cloud: number(cloud.partition, 3),
+     "min Z(c) / max Z(c) with Z(c) the sum of exp(c . v) over unit vectors v, c running over the eigenvectors of "
+     "their second moment and both signs (Mu and Viswanath, 2018); 1 when isotropic"),
+    ("effective dimensions", lambda cloud: number(cloud.participation, 4),
+     "the participation ratio (sum l)² / sum l² of the covariance's eigenvalues l: how many equally strong directions "
+     "would be as spread"),
+    ("IsoScore", lambda cloud: number(cloud.isoscore, 3),
+     "(effective dimensions - 1) / (dimensions - 1) (Rudman et al., 2022); 0 on a line, 1 when isotropic"),
+    ("first direction", lambda cloud: share(cloud.leading(1)), "share of the variance in the strongest direction"),
+    ("first 10 directions", lambda cloud: share(cloud.leading(10)), "share of the variance in the ten strongest"),
+    ("dimensions", lambda cloud: number(cloud.dim), "numbers a vector"),
+]  # fmt: skip
+
+
+def section(heading: str, *body: str | None) -> Html:
+    """A heading with what stands under it; what is None is left out."""
+    return tag("section", tag("h2", heading), *(part for part in body if part is not None))
+
+
+def overview(facts: Facts, figures: Figures) -> Html:
+    """A few figures for a first look."""
+    gates = [gate for gate in facts["quality"].values() if _is_gate(gate)]
+    passed = sum(bool(gate["passed"]) for gate in gates)
+    cards = [
+        ("documents", number(facts["documents"])),
+        ("dimensions", f"{figures.before.dim} → {figures.after.dim}"),
+        ("effective dimensions", _change(figures, lambda cloud: number(cloud.participation, 3))),
+        ("mean cosine", _change(figures, lambda cloud: decimal(cloud.mean_cosine))),
+        ("truncated", share(figures.truncated / max(1, len(figures.lengths)))),
+        ("gates passed", f"{passed} of {len(gates)}"),
+    ]
+    return tag("ul", *(tag("li", tag("b", value), tag("span", name)) for name, value in cards), class_="cards")
+
+
+def description(facts: Facts) -> Html:
+    """What `isotrope inspect` shows."""
+    encoder, transform, whitening = facts["encoder"], facts["transform"], facts["config"]["whitening"]
+    texts = transform["query_texts"]
+    segments = [
+        " ".join([entry["factory"], *(f"{name} {value}" for name, value in entry["search_parameters"].items())])
+        + f", {count(entry['rows'], 'row')}"
+        for entry in facts["segments"]
+    ]
+    size = facts["bytes"]["total"] / 1e6
+    rows = [
+        ("index", f"{facts['index']}, format {facts['format']}, generation {facts['generation']}"),
+        ("created", facts["created"]),
+        ("documents", f"{facts['documents']:,} in {count(facts['parts'], 'part')}; {facts['rows']:,} vectors"),
+        ("model", facts["model"]),
+        ("encoder", ", ".join(f"{key} {encoder[key]}" for key in ("pooling", "layers", "max_length", "precision"))),
+        ("fingerprint", facts["fingerprint"]),
+        ("transform", f"{transform['kind']}, {encoder['dim']} → {transform['dim']} dimensions, strength "
+                      f"{whitening['strength']}, centre {whitening['centre']}"),
+        ("note", transform["note"]),
+        ("query mean", f"of {count(texts['texts'], 'text')} ({texts['source']})" if texts["texts"] else "none"),
+        ("segments", "; ".join(segments)),
+        ("metadata", ", ".join(f"{name} {kind}" for name, kind in facts["metadata"].items()) or "none"),
+        ("size", f"{size:,.1f} MB" if size >= 1 else f"{1000 * size:,.0f} kB"),
+    ]  # fmt: skip
+    return section("Index", markup.facts(rows))
+
+
+def isotropy(facts: Facts, figures: Figures) -> Html:
+    """Spectrum, cosines and isotropy, before and after the transform."""
+    sides = [("before", figures.before)] + ([] if figures.unchanged else [("after", figures.after)])
+    rows = [[name, *(write(cloud) for _, cloud in sides)] for name, write, _ in _MEASURES]
+    meanings = [part for name, _, meaning in _MEASURES for part in (tag("dt", name), tag("dd", f"{meaning}."))]
+    lead = (
+        "The transform does nothing but scale to unit length, so before and after are the same."
+        if figures.unchanged
+        else "Before: the raw embeddings scaled to unit length, since scores compare directions only. "
+        "After: the vectors that are stored. Variances are about the mean."
+    )
+    pairs = f"{count(len(figures.before.cosines), 'pair')} among {count(figures.paired, 'document')}"
+    return section(
+        "What the transform does",
+        tag("p", lead, _sampled(figures)),
+        _figure(plots.spectrum(figures), "Eigenvalues of the covariance of the unit vectors, as shares of their sum."),
+        _figure(plots.cosines(figures), f"Cosines of {pairs}, the same before and after; dashed: the means."),
+        table(["", *(name for name, _ in sides)], rows),
+        tag("details", tag("summary", "What these mean"), tag("dl", *meanings)),
+        tag("p", _offset(facts, figures)),
+    )
+
+
+def documents(figures: Figures) -> Html:
+    """Norms and lengths."""
+    low, high = float(figures.norms.min()), float(figures.norms.max())
+    constant = high - low < 1e-4 * high
+    said = (
+        f"The raw embeddings all have the norm {low:.4g}."
+        if constant
+        else f"Norms of the raw embeddings run from {number(low)} to {number(high)}, with a mean of "
+        f"{number(float(figures.norms.mean()))}."
+    )
+    total, cut = len(figures.lengths), figures.truncated
+    lost = int((figures.lengths - figures.max_length).clip(min=0).sum())
+    tokens = int(figures.lengths.sum(dtype="int64"))
+    truncated = (
+        f"{cut:,} of {count(total, 'document')} ({share(cut / total)}) are longer than {figures.max_length:,} tokens "
+        f"and were cut there: {lost:,} of {tokens:,} tokens ({share(lost / max(1, tokens))}) were never encoded."
+        if cut
+        else f"No document is longer than the {figures.max_length:,} tokens the encoder takes; nothing was cut."
+    )
+    return section(
+        "Documents",
+        tag("p", said, _sampled(figures)),
+        None if constant else _figure(plots.norms(figures), "Norms of the raw embeddings, before any transform."),
+        tag("p", truncated, class_="remark" if cut > _MANY_CUT * total else "plain"),
+        _figure(plots.lengths(figures), "Tokens a document before truncation, special tokens included; all documents."),
+    )
+
+
+def gates(facts: Facts) -> Html:
+    """The build gates, and recall as the build measured it."""
+    quality = facts["quality"]
+    rows = [
+        [
+            name,
+            "passed" if gate["passed"] else "FAILED",
+            number(gate["value"]),
+            f"{'at least' if name in _AT_LEAST else 'at most'} {number(gate['limit'])}",
+            _GATES.get(name, ""),
+        ]
+        for name, gate in quality.items()
+        if _is_gate(gate)
+    ]
+    recall = quality.get("recall_at_10")
+    said = (
+        f"At build, recall@10 against exact search was {number(recall['value'])}, with documents as queries."
+        if recall
+        else "The index compares a query with every vector, so its recall is 1 by construction."
+    )
+    return section(
+        "Build gates",
+        tag("p", "An index is published only if all of these hold."),
+        table(["gate", "", "value", "limit", "what it is"], rows, "explained"),
+        tag("p", said),
+        _held_out(quality.get("held_out")),
+    )
+
+
+def _held_out(found: dict[str, Any] | None) -> Html | None:
+    if not found:
+        return None
+    expected = "is not defined" if found["expected"] is None else f"would give {number(found['expected'])}"
+    return tag(
+        "p",
+        f"Fitted on {found['fitted']:,} rows, {count(found['held_out'], 'unseen row')} have the mean variance "
+        f"{number(found['mean_variance'])} in the fitted directions, where 1 is perfect; for ideal Gaussian data it "
+        f"{expected}.",
+    )
+
+
+def _offset(facts: Facts, figures: Figures) -> str:
+    centre = facts["config"]["whitening"]["centre"]
+    if figures.offset is None:
+        return "" if figures.unchanged else f'Queries and documents are centred alike (centre "{centre}").'
+    return (
+        f"Queries have a mean of their own: it lies {number(figures.offset, 3)} times the documents' typical distance "
+        "from their mean (the root of the summed variances) away from the documents' mean. With one common mean that "
+        "offset would be in every score."
+    )
+
+
+def _change(figures: Figures, write: Callable[[Cloud], str]) -> str:
+    before = write(figures.before)
+    return before if figures.unchanged else f"{before} → {write(figures.after)}"
+
+
+def _sampled(figures: Figures) -> str:
+    if figures.sampled == figures.rows:
+        return f" Measured on all {figures.rows:,} rows." if figures.rows > 1 else ""
+    return f" Measured on {figures.sampled:,} of {figures.rows:,} rows, those with the smallest hash of their id."
+
+
+def _figure(picture: Html | None, caption: str) -> Html | None:
+    return None if picture is None else tag("figure", picture, tag("figcaption", caption))
+
+
+def _is_gate(figure: Any) -> bool:
+    return isinstance(figure, dict) and "passed" in figure

@@ -1,0 +1,245 @@
+"""Retrieval quality on a BEIR folder: a recipe, an index, or many settings of either, beside BM25."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from indexer import ann
+from indexer.corpus.reading import OnError
+from indexer.errors import ConfigError
+from indexer.pipeline.progress import Progress, Silent
+from indexer.store.files import make_folder
+from indexer.store.manifest import canonical_hash
+from search.evaluation.answers import Answers, fitted_answers, index_answers, needs_query_mean
+from search.evaluation.beir import JudgedQueries, counted, read_judged
+from search.evaluation.bm25 import LABEL, PARAMETERS, rank_bm25
+from search.evaluation.collection import BeirCorpus, Collection, IndexedCorpus, encode_counting
+from search.evaluation.comparisons import Comparison, Measured
+from search.evaluation.extras import require_extra
+from search.evaluation.metrics import measure, measure_names
+from search.evaluation.provenance import Clock, file_hash
+from search.evaluation.ranking import Found, places_of
+from search.evaluation.resampling import LEVEL, RESAMPLES
+from search.evaluation.runs import require_plain_ids, run_files, run_tag, write_per_query, write_run
+from search.evaluation.settings import Setting, Sweep
+from search.evaluation.states import StateSource
+from search.evaluation.subject import Subject
+
+DEPTH = 1000  # hits of a query that are judged, as in TREC's runs; more where a k asks for more
+
+
+@dataclass(frozen=True)
+class RetrievalTask:
+    """What is asked: a BEIR folder and a split of it, the ranks to cut at, and what is written beside the result."""
+
+    folder: Path
+    split: str = "test"
+    cutoffs: tuple[int, ...] = (10, 100)
+    bm25: bool = True
+    run: Path | None = None  # TREC runs: a file, or a folder for several
+    per_query: Path | None = None  # a table of the first nDCG
+    on_error: OnError = "fail"  # or "skip": rows of the corpus that cannot be documents, such as blank ones
+
+
+def evaluate_retrieval(
+    task: RetrievalTask,
+    subject: Subject,
+    sweep: Sweep = Sweep(),  # noqa: B008 - frozen
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """The result as JSON types: provenance, results (a setting each, then BM25), comparisons, notes.
+
+    An index without a sweep is itself asked, as it ships. Else settings are fitted, on the corpus or on the
+    index's raw embeddings, and searched exactly. Values of measures are from 0 to 1.
+    Raises EvaluationError for what is wrong with the folder, ConfigError for settings that cannot be measured
+    (other layers or another pooling than an index holds), MachineError for missing packages, and what `Subject`
+    and `read_corpus` raise.
+    """
+    clock, progress = Clock(), progress or Silent()
+    _require_packages(task)
+    _require_places(task)
+    judged = read_judged(task.folder, task.split)
+    settings = _settings(subject, sweep)
+    evaluation = _Evaluation(task, subject, sweep, judged, subject.states(settings, cache, progress), progress)
+    comparison = Comparison(list(evaluation.measured(settings)))
+    if task.per_query:
+        first = measure_names(task.cutoffs)[0]
+        columns = {one.label: one.values[first] for one in comparison.measured}
+        write_per_query(task.per_query, first, judged.judgements, columns)
+    return {
+        "provenance": clock.provenance(subject.spec, evaluation.data, **evaluation.provenance),
+        "results": comparison.results,
+        "comparisons": comparison.pairs,
+        "notes": list(dict.fromkeys(evaluation.notes)),
+    }
+
+
+class _Evaluation:
+    """One task and its collection."""
+
+    def __init__(
+        self,
+        task: RetrievalTask,
+        subject: Subject,
+        sweep: Sweep,
+        judged: JudgedQueries,
+        source: StateSource,
+        progress: Progress,
+    ) -> None:
+        self._task, self._subject, self._judged = task, subject, judged
+        self._source, self._progress = source, progress
+        self._own = subject.opened if sweep.is_empty else None  # an index that is asked as it is
+        self._collection, data = _collection(task, subject, source, progress)
+        self._names = list(self._collection.ids)
+        self.data = judged.files | data
+        self.notes = [
+            *judged.notes,
+            *self._collection.notes,
+            *judged.match(set(self._names)),
+            *_index_notes(subject, self._own is not None),
+        ]
+        self._places = places_of(self._names)
+        self._depth = min(len(self._names), max(DEPTH, *task.cutoffs))
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        opened = self._subject.opened
+        protocol = {
+            "task": self._judged.name,
+            "split": self._task.split,
+            "queries": len(self._judged.queries),
+            "documents": len(self._names),
+            "depth": self._depth,
+            "cutoffs": list(self._task.cutoffs),
+            "definitions": "trec_eval",
+            "ties": "ascending id",
+            "searched": "index" if self._own else "exact",
+            "resamples": RESAMPLES,
+            "level": LEVEL,
+        }
+        more: dict[str, Any] = {"protocol": protocol}
+        if self._task.bm25:
+            more["bm25"] = PARAMETERS
+        if opened:
+            more["index"] = {
+                "generation": opened.manifest.generation,
+                "manifest": canonical_hash(opened.manifest.to_dict()),
+            }
+        return more
+
+    def measured(self, settings: Sequence[Setting]) -> Iterator[Measured]:
+        """Each setting, then BM25. Runs are written on the way, so that only one ranking is held at a time."""
+        files = self._run_files([setting.label for setting in settings])
+        baseline = self._bm25(files) if self._task.bm25 else None  # first, since encoding may take hours
+        for answers in self._answers(settings):
+            self.notes += [answers.note] * bool(answers.note)
+            facts = {
+                "encoder": self._source.fingerprint(answers.setting.key),
+                "transform": answers.transform,
+                "dimensions": answers.dimensions,
+            }
+            yield self._judge(answers.setting.label, answers.setting, answers.found, facts, files)
+            self._progress.advance(1)
+        if baseline:
+            yield baseline
+
+    def _answers(self, settings: Sequence[Setting]) -> Iterator[Answers]:
+        queries = list(self._judged.queries.values())
+        states, cut = encode_counting(self._source, queries, "query")
+        if not self._own:
+            self._collection.prepare(any(needs_query_mean(setting) for setting in settings))
+        self.notes += self._cut(cut, self._collection.truncated)
+        self._progress.phase("ranking", len(settings))
+        rest = (states, queries, self._depth, self._places)
+        if self._own:
+            yield index_answers(self._own, settings[0], *rest)
+        else:
+            yield from fitted_answers(self._collection, settings, *rest)
+
+    def _cut(self, queries: int, documents: int) -> Iterator[str]:
+        limit = self._subject.spec.identity["max_length"]
+        for count, nouns in ((queries, ("query", "queries")), (documents, ("document", "documents"))):
+            if count:
+                yield f"cut at {limit} tokens: {counted(count, *nouns)}"
+
+    def _run_files(self, labels: list[str]) -> dict[str, Path]:
+        if self._task.run is None:
+            return {}
+        require_plain_ids([*self._judged.queries, *self._names])
+        files = run_files(self._task.run, labels, [LABEL] * self._task.bm25)
+        if self._task.bm25 and LABEL not in files:
+            self.notes.append(f"{self._task.run} holds the run of the setting only; name a folder for that of {LABEL}")
+        return files
+
+    def _bm25(self, files: dict[str, Path]) -> Measured:
+        self._progress.phase("BM25", None)
+        texts = self._collection.texts()
+        found = rank_bm25(texts, list(self._judged.queries.values()), self._places, self._depth)
+        facts = {"encoder": None, "transform": None, "dimensions": None, "bm25": PARAMETERS}
+        return self._judge(LABEL, None, found, facts, files)
+
+    def _judge(
+        self, label: str, setting: Setting | None, found: list[Found], facts: dict[str, Any], files: dict[str, Path]
+    ) -> Measured:
+        queries = list(self._judged.queries)
+        if label in files:
+            write_run(files[label], run_tag(label), queries, self._names, found)
+        ranked = {
+            query: [self._names[row] for row in rows.tolist()] for query, (_, rows) in zip(queries, found, strict=True)
+        }
+        values = measure(self._judged.judgements, ranked, self._task.cutoffs)
+        return Measured(label, setting, values, {"queries": len(queries), "depth": self._depth, **facts})
+
+
+def _collection(
+    task: RetrievalTask, subject: Subject, source: StateSource, progress: Progress
+) -> tuple[Collection, dict[str, str]]:
+    """What is searched, and the hash of the file it comes from."""
+    if subject.opened:
+        return IndexedCorpus(subject, subject.opened, source), {}
+    corpus = BeirCorpus(task.folder, subject, source, progress, task.on_error)
+    return corpus, {corpus.file.name: file_hash(corpus.file)}
+
+
+def _settings(subject: Subject, sweep: Sweep) -> list[Setting]:
+    settings = subject.settings(sweep)
+    own = subject.own
+    if subject.opened and any(setting.key != own.key for setting in settings):
+        layers = ",".join(map(str, own.layers))
+        raise ConfigError(
+            f"{subject.opened.path}: holds embeddings of layers {layers} with {own.pooling} pooling only, so no "
+            "other can be measured on it. Leave out --layers and --pooling, or measure a recipe instead of --index."
+        )
+    return settings
+
+
+def _index_notes(subject: Subject, asked: bool) -> Iterator[str]:
+    """What the way of searching means for indexes that are not exact."""
+    factories = [entry.factory for entry in subject.opened.manifest.segments] if subject.opened else []
+    approximate = [name for name in factories or [ann.factory_of(subject.config.index.type)] if not ann.is_exact(name)]
+    if approximate and asked:
+        yield (
+            f"the index is approximate ({approximate[0]}) and was asked for {DEPTH:,} hits at once, for which it may "
+            "look further than for ten"
+        )
+    elif approximate:
+        yield (
+            f"every vector was compared; the recipe's index ({approximate[0]}) is approximate and may find less. "
+            "Measure it with --index and no settings"
+        )
+
+
+def _require_places(task: RetrievalTask) -> None:
+    """What cannot be written shows now and not after hours of encoding."""
+    for path in (task.run, task.per_query):
+        if path is not None:
+            make_folder(path.parent)
+    if task.per_query is not None and task.per_query.is_dir():
+        raise ConfigError(f"--per-query {task.per_query} is a folder; name a file.")
+
+
+def _require_packages(task: RetrievalTask) -> None:
+    for package in ("ir_measures", "pytrec_eval", *(("bm25s", "Stemmer") if task.bm25 else ())):
+        require_extra(package, "eval")

@@ -1,0 +1,141 @@
+"""Which sentences a whitening is fitted on before it meets an STS task. Results always name it.
+
+task         all sentences of the task itself, every subset and both sides, repetitions counted: the paper's
+             protocol. It is transductive, for the test sentences are seen.
+corpus:PATH  another corpus: inductive
+index        what an index's own transform was fitted on; for the index's own setting that transform itself
+
+A setting of strength "none" is never fitted.
+"""
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
+from typing import Any
+
+from indexer.corpus import joined_text, read_corpus
+from indexer.corpus.sources import find_sources
+from indexer.encoders.protocol import StateKey
+from indexer.errors import ConfigError, EvaluationError
+from indexer.moments import Moments, merge
+from indexer.sampling import id_hash
+from indexer.store.manifest import canonical_hash
+from indexer.transforms import Transform
+from search.evaluation.fits import fit_setting
+from search.evaluation.provenance import file_hash
+from search.evaluation.settings import Setting
+from search.evaluation.states import States, StateSource
+from search.evaluation.sts_data import Task
+from search.evaluation.subject import Subject
+
+_CORPUS = "corpus:"
+_CHUNK = 16_384  # texts encoded at once, of which only the moments are kept; a multiple of the encoder's groups
+Fitted = Callable[[Setting], Transform]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fit protocol: `of(task, states)` gives the transforms of settings for a task whose states are at hand.
+
+    `about` is what provenance says of it (JSON types), `files` the hashes of the corpus's files.
+    """
+
+    name: str
+    of: Callable[[Task, States], Fitted]
+    about: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def choose_fit(name: str, subject: Subject, source: StateSource) -> Fit:
+    """The fit of this name for the settings of `source`; "" is the index's own, and without an index the task's.
+
+    Reads and encodes the corpus, if it is one. Raises ConfigError for a name that is none, and for an index that
+    is not there or has other pooling or layers; CorpusError and EvaluationError for a corpus that cannot be used.
+    """
+    name = name or ("index" if subject.opened else "task")
+    if name == "task":
+        return Fit(name, _fitted_on_task)
+    fitted_settings = [setting for setting in source.settings if not setting.raw]
+    if name == "index":
+        return _index_fit(subject, source, fitted_settings)
+    if name.startswith(_CORPUS) and name != _CORPUS:
+        return _corpus_fit(name, subject, source, fitted_settings)
+    raise ConfigError(f'--fit "{name}" is not a fit; expected task, index or corpus:PATH.')
+
+
+def task_texts(task: Task) -> list[str]:
+    """All sentences of a task, as often as they occur."""
+    return [text for subset in task.subsets for side in (subset.first, subset.second) for text in side]
+
+
+def _fitted_on_task(task: Task, states: States) -> Fitted:
+    texts = task_texts(task)
+
+    @cache
+    def moments(key: StateKey) -> Moments:
+        return Moments.of(states.of(texts, key))
+
+    return lambda setting: fit_setting(setting, moments(setting.key))
+
+
+def _index_fit(subject: Subject, source: StateSource, settings: Sequence[Setting]) -> Fit:
+    opened = subject.opened
+    if opened is None:
+        raise ConfigError("--fit index needs an index: pass --index INDEX.")
+    for setting in settings:
+        if source.fingerprint(setting.key) != subject.spec.fingerprint:
+            own = subject.own
+            raise ConfigError(
+                f'--fit index: "{setting.label}" is not the pooling and layers of {opened.path}, which holds '
+                f"embeddings of {own.pooling} {','.join(map(str, own.layers))} only. Way out: leave out --pooling "
+                "and --layers, or pass --fit task."
+            )
+    own_whitening = subject.config.whitening
+    fitted = {
+        setting: opened.transform if setting.whitening == own_whitening else fit_setting(setting, subject.moments)
+        for setting in settings
+    }
+    manifest = opened.manifest
+    checksum = canonical_hash(manifest.to_dict())
+    about = {"index": str(opened.path), "generation": manifest.generation, "checksum": checksum}
+    return Fit("index", lambda _, __: fitted.__getitem__, about)
+
+
+def _corpus_fit(name: str, subject: Subject, source: StateSource, settings: Sequence[Setting]) -> Fit:
+    path = name.removeprefix(_CORPUS)
+    if path == "-":
+        raise ConfigError("--fit corpus:- : standard input cannot be hashed; write it to a file and name that.")
+    files, ignored = find_sources([path])
+    hashes = {file.label: file_hash(file.path) for file in files if file.path}
+    texts = _sample(path, subject) if settings else []
+    if settings and not texts:
+        raise EvaluationError(f"{path}: no document to fit on; expected a corpus with some text.")
+    moments = _corpus_moments(texts, source, list(dict.fromkeys(setting.key for setting in settings)))
+    fitted = {setting: fit_setting(setting, moments[setting.key]) for setting in settings}
+    notes = [f"{path}: {len(ignored):,} files or folders that are no corpus were left out"] * bool(ignored)
+    return Fit(name, lambda _, __: fitted.__getitem__, {"documents": len(texts)}, hashes, tuple(notes))
+
+
+def _sample(path: str, subject: Subject) -> list[str]:
+    """Texts of the documents a build would fit on: `whitening.sample` of smallest id hash, in corpus order."""
+    config, numbers = subject.config, count()
+    rows = (
+        (id_hash(document.id), next(numbers), joined_text(document, config.corpus.text))
+        for document in read_corpus(path, config=config.corpus)
+    )
+    size = config.whitening.sample
+    chosen = list(rows) if size == "all" else heapq.nsmallest(int(size), rows)
+    return [text for _, _, text in sorted(chosen, key=lambda row: row[1])]
+
+
+def _corpus_moments(texts: Sequence[str], source: StateSource, keys: Sequence[StateKey]) -> dict[StateKey, Moments]:
+    found: dict[StateKey, list[Moments]] = {key: [] for key in keys}
+    for start in range(0, len(texts), _CHUNK):
+        chunk = texts[start : start + _CHUNK]
+        states = source.encode(chunk)
+        for key, moments in found.items():
+            moments.append(Moments.of(states.of(chunk, key)))
+    return {key: merge(moments) for key, moments in found.items()}

@@ -1,0 +1,92 @@
+"""Measuring settings on questions drawn from the documents themselves: nothing but the sampled pairs is encoded."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from indexer.corpus.document import Document
+from indexer.encoders.protocol import Role, StateKey
+from indexer.moments import Moments
+from indexer.pipeline.progress import Progress, Silent
+from search.evaluation.settings import Setting, state_keys
+from search.evaluation.states import Rows
+from search.evaluation.subject import Subject
+from search.evaluation.tune.objective import Measured, Questions, measure
+from search.evaluation.tune.pairs import Pair, draw_copies, draw_pairs
+from search.opened import OpenIndex
+
+Objective = Literal["retrieval", "sts"]
+_FETCHED = 1024  # documents read at once
+
+
+@dataclass
+class LabelFree:
+    """Pairs of a corpus, encoded once for every layer and pooling of `settings`.
+
+    For retrieval a piece of a document asks for the rest of it; for STS two broken copies of a document ask for
+    each other, and both sides are treated as documents.
+    """
+
+    subject: Subject
+    documents: Callable[[], Iterable[Document]]
+    objective: Objective
+    size: int
+    cache: Path | None = None
+    progress: Progress = field(default_factory=Silent)
+
+    def prepare(self, settings: Sequence[Setting]) -> None:
+        """Draw the pairs and encode them."""
+        draw = draw_pairs if self.objective == "retrieval" else draw_copies
+        self.progress.phase("reading", None)
+        self.pairs: list[Pair] = draw(self._watched(), self.subject.config.corpus.text, self.size)
+        role: Role = "query" if self.objective == "retrieval" else "document"
+        self.source = self.subject.states(list(settings), self.cache, self.progress)
+        queries, answers = [pair.query for pair in self.pairs], [pair.document for pair in self.pairs]
+        asked, rest = self.source.encode(queries, role), self.source.encode(answers, "document")
+        keys = state_keys(settings)
+        documents = {key: rest.of(answers, key) for key in keys}
+        fits = {key: self._moments(key, documents) for key in keys}
+        self.questions = Questions({key: asked.of(queries, key) for key in keys}, documents, fits, role)
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """What provenance says of the measure."""
+        return {"measure": "MRR", "kind": "questions drawn from the documents", "questions": len(self.pairs)}
+
+    @property
+    def data(self) -> dict[str, str]:
+        """Nothing but the corpus was read."""
+        return {}
+
+    @property
+    def notes(self) -> list[str]:
+        """What is not as asked."""
+        if len(self.pairs) == self.size:
+            return []
+        return [f"{len(self.pairs):,} questions instead of {self.size:,}: no more documents can be cut into two"]
+
+    def measure(self, settings: Sequence[Setting]) -> Iterator[Measured]:
+        """Every setting on the same pairs."""
+        self.progress.phase("comparing settings", len(settings))
+        for setting in settings:
+            yield from measure(self.questions, [setting])
+            self.progress.advance(1)
+
+    def _moments(self, key: StateKey, documents: Mapping[StateKey, Rows]) -> Moments:
+        """Of the index's own embeddings where it has them; else of what the pairs ask for."""
+        if self.subject.opened is not None and key == self.subject.own.key:
+            return self.subject.moments
+        return Moments.of(documents[key])
+
+    def _watched(self) -> Iterator[Document]:
+        for document in self.documents():
+            self.progress.advance(1)
+            yield document
+
+
+def indexed_documents(opened: OpenIndex) -> Iterator[Document]:
+    """Every document of an index, in order, each byte checked before it is used."""
+    rows = opened.manifest.rows
+    for start in range(0, rows, _FETCHED):
+        yield from opened.documents.fetch(range(start, min(start + _FETCHED, rows)))

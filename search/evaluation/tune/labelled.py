@@ -1,0 +1,70 @@
+"""Measuring settings by the user's own queries and judgements: nDCG@10 over the whole corpus."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from indexer.pipeline.progress import Progress, Silent
+from search.evaluation.answers import fitted_answers, needs_query_mean
+from search.evaluation.beir import read_judged
+from search.evaluation.collection import BeirCorpus, Collection, IndexedCorpus, encode_counting
+from search.evaluation.metrics import measure as judged_values
+from search.evaluation.provenance import file_hash
+from search.evaluation.ranking import places_of
+from search.evaluation.settings import Setting
+from search.evaluation.states import StateSource
+from search.evaluation.subject import Subject
+from search.evaluation.tune.objective import Measured
+
+_DEPTH = 10
+_MEASURE = f"nDCG@{_DEPTH}"
+
+
+@dataclass
+class Labelled:
+    """A BEIR folder's queries and judgements, on an index's raw embeddings or on the folder's own corpus."""
+
+    subject: Subject
+    folder: Path
+    split: str = "test"
+    cache: Path | None = None
+    progress: Progress = field(default_factory=Silent)
+
+    def prepare(self, settings: Sequence[Setting]) -> None:
+        """Encode the queries, and the corpus where no index holds its embeddings."""
+        self._judged = read_judged(self.folder, self.split)
+        self._queries = list(self._judged.queries.values())
+        source = self.subject.states(list(settings), self.cache, self.progress)
+        self._corpus: dict[str, str] = {}
+        self._collection = self._documents(source)
+        self.data = self._judged.files | self._corpus
+        names = list(self._collection.ids)
+        self.notes = [*self._judged.notes, *self._collection.notes, *self._judged.match(set(names))]
+        self._names, self._places = names, places_of(names)
+        self._states, _ = encode_counting(source, self._queries, "query")
+        self._collection.prepare(any(needs_query_mean(setting) for setting in settings))
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """What provenance says of the measure."""
+        return {"measure": _MEASURE, "kind": "judged queries", "questions": len(self._queries), "split": self.split}
+
+    def measure(self, settings: Sequence[Setting]) -> Iterator[Measured]:
+        """Every setting's nDCG@10 on each query, searched exactly."""
+        self.progress.phase("comparing settings", len(settings))
+        for answers in fitted_answers(self._collection, settings, self._states, self._queries, _DEPTH, self._places):
+            ranked = {
+                query: [self._names[row] for row in rows.tolist()]
+                for query, (_, rows) in zip(self._judged.queries, answers.found, strict=True)
+            }
+            values = judged_values(self._judged.judgements, ranked, (_DEPTH,))[_MEASURE]
+            yield Measured(answers.setting, values, answers.dimensions)
+            self.progress.advance(1)
+
+    def _documents(self, source: StateSource) -> Collection:
+        if self.subject.opened:
+            return IndexedCorpus(self.subject, self.subject.opened, source)
+        corpus = BeirCorpus(self.folder, self.subject, source, self.progress)
+        self._corpus = {corpus.file.name: file_hash(corpus.file)}
+        return corpus

@@ -1,0 +1,82 @@
+"""How well a setting lets each question find its own document: its reciprocal rank among all of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.encoders.protocol import Role, StateKey
+from indexer.moments import Moments
+from indexer.transforms import Transform
+from search.evaluation.fits import fit_setting
+from search.evaluation.settings import Setting
+from search.evaluation.states import Rows
+
+Array = npt.NDArray[np.float64]
+_BLOCK = 1024  # questions compared at once
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Embeddings of pairs under every (layers, pooling): row i of `queries` asks for row i of `documents`.
+
+    `fits` are the moments each transform is fitted on. With `role` "document" both sides are treated alike, as STS
+    and de-duplication treat them; with "query" the questions have a mean of their own.
+    """
+
+    queries: Mapping[StateKey, Rows]
+    documents: Mapping[StateKey, Rows]
+    fits: Mapping[StateKey, Moments]
+    role: Role
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A setting, what it scored on each question, and what its vectors take."""
+
+    setting: Setting
+    values: Array  # (questions,), 0 to 1
+    dim: int
+
+    @property
+    def score(self) -> float:
+        return float(self.values.mean())
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a float32 vector."""
+        return 4 * self.dim
+
+
+def measure(questions: Questions, settings: Sequence[Setting]) -> list[Measured]:
+    """Every setting's reciprocal ranks."""
+    return [_measured(questions, setting) for setting in settings]
+
+
+def reciprocal_ranks(queries: Rows, documents: Rows) -> Array:
+    """1 / rank of row i of `documents` (n, k) for row i of `queries` (n, k) by inner product, (n,).
+
+    Documents that tie with the own one count half, so that duplicates favour nobody.
+    """
+    found = []
+    for start in range(0, len(queries), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        scores = queries[block] @ documents.T
+        own = np.take_along_axis(scores, np.arange(start, start + len(scores))[:, None], axis=1)
+        better, equal = (scores > own).sum(axis=1), (scores == own).sum(axis=1)
+        found.append(1 / (better + (equal + 1) / 2))
+    return np.concatenate(found)
+
+
+def _measured(questions: Questions, setting: Setting) -> Measured:
+    asked, answers = questions.queries[setting.key], questions.documents[setting.key]
+    transform = _fitted(questions, setting, asked)
+    values = reciprocal_ranks(transform.transform(asked, questions.role), transform.transform(answers, "document"))
+    return Measured(setting, values, transform.dim)
+
+
+def _fitted(questions: Questions, setting: Setting, asked: Rows) -> Transform:
+    # Of moments only the mean is used for queries; their scatter would cost as much as the fit.
+    mean = Moments(len(asked), asked.mean(axis=0, dtype=np.float64), np.zeros((0, 0)))
+    return fit_setting(setting, questions.fits[setting.key], mean)

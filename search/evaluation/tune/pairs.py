@@ -1,0 +1,132 @@
+"""Questions without a questioner: a piece of a document asks for the rest of it.
+
+    sentence   a sentence of the document (not the title) asks for what is left
+    window     up to ten successive words ask for what is left
+    copy       three words in ten, picked at random, ask for another such pick from the same document
+
+The first two are for retrieval: short beside what they ask for, as queries are. Two halves of a document would not
+do there: they have the same length, so they say nothing about the offset between queries and documents. The third
+is for similarity, where both sides are alike.
+The documents are those with the smallest hash of their id, so the pairs are the same for any order of the corpus.
+"""
+
+import heapq
+import random
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from indexer.corpus.document import Document, joined_text
+from indexer.errors import EvaluationError
+from indexer.sampling import id_hash
+
+Kind = Literal["sentence", "window", "copy"]
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_SENTENCE_WORDS = range(4, 41)  # a heading asks for nothing, and a longer sentence is no query
+_WINDOW_WORDS, _LEAST_WORDS = 10, 8
+_COPIED_SHARE = 0.3
+LEAST_PAIRS = 50
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A query-like text and the rest of the document (`id`) it was taken from."""
+
+    id: str
+    kind: Kind
+    query: str
+    document: str
+
+
+def draw_pairs(documents: Iterable[Document], columns: Sequence[str], size: int) -> list[Pair]:
+    """At most `size` pairs of a piece and its rest, one a document, the two kinds mixed where documents allow both.
+
+    `columns` are those that are encoded (`corpus.text`). Of documents with the same rest only one is taken. One
+    pass; at most `size` pairs are held. Raises EvaluationError when fewer than `LEAST_PAIRS` come out.
+    """
+    return _draw(documents, columns, size, _piece)
+
+
+def draw_copies(documents: Iterable[Document], columns: Sequence[str], size: int) -> list[Pair]:
+    """At most `size` pairs of two broken copies of a document; else as `draw_pairs`."""
+    return _draw(documents, columns, size, _copies)
+
+
+_Cut = Callable[[Document, Sequence[str], random.Random], Pair | None]
+
+
+def _draw(documents: Iterable[Document], columns: Sequence[str], size: int, cut: _Cut) -> list[Pair]:
+    kept, read = _Smallest(size), 0
+    for document in documents:
+        read += 1
+        value = id_hash(document.id)
+        # Every choice within a document follows from its id, so the pairs are the same in any order and run.
+        if kept.takes(value) and (pair := cut(document, columns, random.Random(value))):  # noqa: S311
+            kept.add(value, pair)
+    pairs = list({pair.document: pair for pair in kept.pairs()}.values())
+    if len(pairs) < LEAST_PAIRS:
+        raise EvaluationError(
+            f"only {len(pairs):,} of {read:,} documents can be cut into a question and its answer (at least "
+            f"{_LEAST_WORDS} words are needed), too few to tune on; expected {LEAST_PAIRS}. "
+            "Keep the default recipe, or tune with judgements of your own (--qrels)."
+        )
+    return pairs
+
+
+class _Smallest:
+    """The pairs with the smallest hashes so far."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._heap: list[tuple[int, str, Pair]] = []  # the largest hash on top, so hashes are negative
+
+    def takes(self, value: int) -> bool:
+        return len(self._heap) < self._size or value < -self._heap[0][0]
+
+    def add(self, value: int, pair: Pair) -> None:
+        heapq.heappush(self._heap, (-value, pair.id, pair))
+        if len(self._heap) > self._size:
+            heapq.heappop(self._heap)
+
+    def pairs(self) -> Iterator[Pair]:
+        return (pair for _, _, pair in sorted(self._heap, key=lambda entry: (-entry[0], entry[1])))
+
+
+def _piece(document: Document, columns: Sequence[str], chance: random.Random) -> Pair | None:
+    """A sentence or a window and the rest; None when the document is too short for either."""
+    kinds: list[Kind] = ["sentence", "window"]
+    chance.shuffle(kinds)
+    for kind in kinds:
+        cut = _cut_sentence(document, columns, chance) if kind == "sentence" else _cut_window(document, columns, chance)
+        if cut:
+            return Pair(document.id, kind, *cut)
+    return None
+
+
+def _copies(document: Document, columns: Sequence[str], chance: random.Random) -> Pair | None:
+    words = joined_text(document, columns).split()
+    if len(words) < _LEAST_WORDS:
+        return None
+    first, second = (" ".join(word for word in words if chance.random() < _COPIED_SHARE) for _ in range(2))
+    return Pair(document.id, "copy", first, second) if first and second else None
+
+
+def _cut_sentence(document: Document, columns: Sequence[str], chance: random.Random) -> tuple[str, str] | None:
+    body = joined_text(document, [name for name in columns if name != "title"])
+    sentences = [sentence.strip() for sentence in _SENTENCE_END.split(body) if sentence.strip()]
+    askable = [place for place, sentence in enumerate(sentences) if len(sentence.split()) in _SENTENCE_WORDS]
+    title = (document.title or "").strip() if "title" in columns else ""
+    if not askable or len(sentences) + bool(title) < 2:
+        return None
+    place = chance.choice(askable)
+    return sentences[place], " ".join(filter(None, [title, *sentences[:place], *sentences[place + 1 :]]))
+
+
+def _cut_window(document: Document, columns: Sequence[str], chance: random.Random) -> tuple[str, str] | None:
+    words = joined_text(document, columns).split()
+    if len(words) < _LEAST_WORDS:
+        return None
+    size = min(_WINDOW_WORDS, len(words) // 2)
+    start = chance.randrange(len(words) - size + 1)
+    return " ".join(words[start : start + size]), " ".join(words[:start] + words[start + size :])

@@ -1,0 +1,326 @@
+"""Settings picked without labels: the questions, their objective, the choice, and what the command writes."""
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexer.config import BuildConfig, EncoderConfig, StoreConfig, WhiteningConfig
+from indexer.corpus.document import Document
+from indexer.errors import ConfigError, EvaluationError
+from indexer.pipeline import build_index
+from indexer.recipes import recipe_toml
+from search.evaluation.settings import Setting, Sweep
+from search.evaluation.subject import Subject
+from search.evaluation.tune.choice import choose
+from search.evaluation.tune.objective import Measured, reciprocal_ranks
+from search.evaluation.tune.pairs import Pair, draw_copies, draw_pairs
+from search.evaluation.tune.running import TuneTask, run_tune
+from search.evaluation.tune.tuning import DEFAULT_CENTRES, full_sweep
+from tests.test_cli import isotrope
+
+WORDS = ("whale", "song", "deep", "sea", "library", "data", "the", "of", "and", "in", "to", "for", "sing", "a")
+COLUMNS = ("title", "text")
+
+
+def corpus(size: int, titles: bool = True) -> list[Document]:
+    """Documents of three sentences about two words of their own each."""
+    found = []
+    for number in range(size):
+        chance = random.Random(number)
+        own = chance.sample(WORDS, 3)
+        sentences = [" ".join(chance.choices([*own, *own, *WORDS], k=9)).capitalize() + "." for _ in range(3)]
+        found.append(Document(f"d{number}", " ".join(sentences), " ".join(own) if titles else None))
+    return found
+
+
+def written(documents: list[Document], path: Path) -> Path:
+    rows = [{"id": one.id, "title": one.title, "text": one.text} for one in documents]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+# --- the questions ---------------------------------------------------------------------------------------------------
+
+
+def test_a_question_and_its_document_are_all_of_the_document_and_share_no_place() -> None:
+    documents = {one.id: one for one in corpus(80)}
+    pairs = draw_pairs(documents.values(), COLUMNS, 80)
+    assert {pair.kind for pair in pairs} == {"sentence", "window"}
+    for pair in pairs:
+        document = documents[pair.id]
+        whole = f"{document.title} {document.text}".split()
+        assert sorted(f"{pair.query} {pair.document}".split()) == sorted(whole)
+        assert len(pair.query.split()) < len(pair.document.split())
+
+
+def test_the_questions_are_the_same_in_any_order_of_the_corpus() -> None:
+    documents = corpus(120)
+    assert draw_pairs(documents, COLUMNS, 60) == draw_pairs(reversed(documents), COLUMNS, 60)
+    assert draw_copies(documents, COLUMNS, 60) == draw_copies(reversed(documents), COLUMNS, 60)
+
+
+def test_a_smaller_sample_is_part_of_a_larger_one() -> None:
+    documents = corpus(120)
+    larger = draw_pairs(documents, COLUMNS, 100)
+    assert set(draw_pairs(documents, COLUMNS, 60)) <= set(larger)
+
+
+def test_documents_without_titles_or_with_one_sentence_are_cut_in_a_window() -> None:
+    documents = [Document(f"d{n}", f"{n} " + " ".join(random.Random(n).choices(WORDS, k=12))) for n in range(60)]
+    assert {pair.kind for pair in draw_pairs(documents, COLUMNS, 60)} == {"window"}
+
+
+def test_only_columns_that_are_encoded_are_asked_about() -> None:
+    for pair in draw_pairs(corpus(60), ("text",), 60):
+        assert len(f"{pair.query} {pair.document}".split()) == 27
+
+
+def test_equal_documents_ask_once() -> None:
+    documents = [*corpus(60), *(Document(f"copy{n}", "a " * 20) for n in range(200))]
+    rests = [pair.document for pair in draw_pairs(documents, COLUMNS, 260)]
+    assert len(rests) == len(set(rests))
+
+
+def test_copies_are_two_picks_of_three_words_in_ten() -> None:
+    documents = [Document(f"d{n}", " ".join(f"{n}-{word}" for word in range(200))) for n in range(60)]
+    for pair in draw_copies(documents, COLUMNS, 60):
+        for side in (pair.query.split(), pair.document.split()):
+            assert 30 <= len(side) <= 95
+        assert pair.query != pair.document
+
+
+def test_too_few_questions_are_an_error_with_the_way_out() -> None:
+    documents = [*corpus(30), *(Document(f"s{n}", "too short") for n in range(100))]
+    with pytest.raises(EvaluationError, match=r"only 30 of 130 documents .* expected 50.* \(--qrels\)"):
+        draw_pairs(documents, COLUMNS, 1500)
+
+
+# --- the objective ---------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 30), st.integers(0, 10_000))
+def test_reciprocal_ranks_count_better_documents_and_half_of_the_ties(size: int, seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    queries = chance.integers(-1, 2, (size, 3)).astype(np.float32)
+    documents = chance.integers(-1, 2, (size, 3)).astype(np.float32)
+    for row, value in enumerate(reciprocal_ranks(queries, documents)):
+        scores = [float(queries[row] @ document) for document in documents]
+        better = sum(score > scores[row] for score in scores)
+        equal = sum(score == scores[row] for score in scores) - 1
+        assert value == pytest.approx(1 / (1 + better + equal / 2))
+
+
+# --- the choice ------------------------------------------------------------------------------------------------------
+
+
+def candidate(
+    score: float, strength: Any, centre: str = "role", noise: int = 0, layers: tuple[int, ...] = (-1,)
+) -> Any:
+    """A setting whose values are `score` on average; noise of its own unless 0."""
+    spread = np.random.default_rng(noise).normal(0, 0.3, 400) if noise else np.zeros(400)
+    values = score + spread - spread.mean()
+    whitening = WhiteningConfig(strength=strength, centre=centre)  # type: ignore[arg-type]
+    return Measured(Setting("mean", layers, whitening), values, 384)
+
+
+def test_raw_is_taken_when_nothing_can_be_told_from_it() -> None:
+    raw, soft = candidate(0.500, "none", "none", 1), candidate(0.505, 0.25, noise=2)
+    choice = choose([raw, soft])
+    assert choice.best is soft
+    assert choice.taken is raw
+    assert "whitening earns nothing that shows" in choice.reason
+
+
+def test_raw_that_scores_highest_is_taken_and_said_to_be_best() -> None:
+    raw = candidate(0.6, "none", "none")
+    choice = choose([raw, candidate(0.5, 0.25), candidate(0.4, 1.0)])
+    assert choice.taken is choice.best is choice.raw is raw
+    assert "raw embeddings scored highest" in choice.reason
+    assert choice.gain.value == 0
+
+
+def test_a_setting_that_is_clearly_best_is_taken() -> None:
+    best = candidate(0.7, 1.0, "common")
+    choice = choose([candidate(0.5, "none", "none"), candidate(0.6, 0.25), best])
+    assert choice.taken is best
+    assert choice.gain.value == pytest.approx(0.2)
+    assert choice.gain.decided
+
+
+def test_of_settings_that_cannot_be_told_apart_the_one_nearest_to_the_default_is_taken() -> None:
+    raw, near = candidate(0.5, "none", "none"), candidate(0.698, 0.375, noise=3)
+    choice = choose([raw, candidate(0.7, 0.5, "none", noise=4), near, candidate(0.699, 0.75, noise=5)])
+    assert choice.taken is near
+    assert "of 3 settings" in choice.reason
+
+
+def test_layers_are_those_of_the_best() -> None:
+    raw = candidate(0.3, "none", "none")
+    best, other = candidate(0.7, 0.75, noise=4, layers=(1, -1)), candidate(0.699, 0.25, noise=5)
+    assert choose([raw, best, other]).taken is best
+
+
+def test_raw_and_strength_0_are_always_among_what_is_tried() -> None:
+    own = Setting("mean", (-1,), WhiteningConfig())
+    settings = full_sweep(Sweep(strengths=(0.75,), centres=("common",), shrinkages=(0.0,))).settings(own)
+    assert [one.whitening.strength for one in settings] == ["none", 0.0, 0.75]
+    assert {one.whitening.centre for one in full_sweep(Sweep()).settings(own) if not one.raw} == set(DEFAULT_CENTRES)
+
+
+# --- from a corpus to a recipe ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def config(tiny_model: Callable[[str], Path]) -> BuildConfig:
+    return BuildConfig(
+        encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=64), store=StoreConfig(part_documents=50)
+    )
+
+
+SMALL = Sweep(strengths=(0.5,), shrinkages=(0.0,))
+
+
+def test_a_corpus_is_tuned_with_one_encode_of_the_pairs_and_the_second_run_needs_none(
+    config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from indexer.encoders.transformer import TransformerEncoder
+
+    encoded, states = [], TransformerEncoder.states
+
+    def counting(self: TransformerEncoder, texts: Any, *rest: Any) -> Any:
+        encoded.append(len(texts))
+        return states(self, texts, *rest)
+
+    monkeypatch.setattr(TransformerEncoder, "states", counting)
+    source = written(corpus(150), tmp_path / "docs.jsonl")
+    task, subject = TuneTask((str(source),), sample=60), Subject.of_recipe(config)
+    sweep = Sweep(layers=((-1,), (1, -1)), strengths=(0.5,), shrinkages=(0.0,))
+    first = run_tune(task, subject, sweep, tmp_path / "cache")
+    assert sum(encoded) == 120
+    second = run_tune(task, subject, sweep, tmp_path / "cache")
+    assert sum(encoded) == 120
+    assert first["results"] == second["results"]
+    assert {tuple(row["layers"]) for row in first["results"]} == {(-1,), (1, -1)}
+
+
+def test_an_index_is_fitted_on_its_own_embeddings_and_read_back_document_by_document(
+    config: BuildConfig, tmp_path: Path
+) -> None:
+    documents = corpus(130)
+    build_index(documents, tmp_path / "index", config)
+    source = written(documents, tmp_path / "docs.jsonl")
+    by_index = run_tune(TuneTask((str(tmp_path / "index"),)), Subject.of_index(tmp_path / "index"), SMALL, tmp_path)
+    by_corpus = run_tune(TuneTask((str(source),)), Subject.of_recipe(config), SMALL, tmp_path)
+    raw = [[row for row in run["results"] if row["strength"] == "none"] for run in (by_index, by_corpus)]
+    assert [row["value"] for row in raw[0]] == [row["value"] for row in raw[1]]
+    assert by_index["provenance"]["data"].keys() == {"manifest"}
+    assert by_corpus["provenance"]["data"].keys() == {"docs.jsonl"}
+
+
+def test_the_frontier_gets_better_with_every_byte(config: BuildConfig, tmp_path: Path) -> None:
+    source = written(corpus(150), tmp_path / "docs.jsonl")
+    found = run_tune(TuneTask((str(source),)), Subject.of_recipe(config), SMALL, tmp_path)["frontier"]
+    assert len(found) > 1
+    assert [row["bytes"] for row in found] == sorted({row["bytes"] for row in found})
+    assert [row["value"] for row in found] == sorted({row["value"] for row in found})
+
+
+def test_a_budget_of_bytes_is_kept(config: BuildConfig, tmp_path: Path) -> None:
+    source = written(corpus(150), tmp_path / "docs.jsonl")
+    result = run_tune(TuneTask((str(source),), most_bytes=40), Subject.of_recipe(config), SMALL, tmp_path)
+    taken = [row for row in result["results"] if row["taken"]]
+    assert [row["bytes"] <= 40 for row in taken] == [True]
+    assert result["recipe"]["whitening"]["dim"] == taken[0]["dimensions"]
+
+
+def test_judgements_decide_where_they_are_given(config: BuildConfig, tmp_path: Path) -> None:
+    documents = corpus(80)
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    written(documents, folder / "corpus.jsonl")
+    queries = [{"_id": f"q{n}", "text": documents[n].title} for n in range(20)]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
+    (folder / "qrels/test.tsv").write_text("".join(f"q{n}\td{n}\t1\n" for n in range(20)))
+    result = run_tune(TuneTask((str(folder),), qrels=folder), Subject.of_recipe(config), SMALL, tmp_path / "cache")
+    assert result["provenance"]["protocol"]["measure"] == "nDCG@10"
+    assert result["provenance"]["protocol"]["questions"] == 20
+
+    from search.evaluation.retrieval import RetrievalTask, evaluate_retrieval
+
+    task = RetrievalTask(folder, bm25=False)
+    sweep = Sweep(strengths=("none", 0.0, 0.5), centres=("role", "common", "none"))
+    expected = evaluate_retrieval(task, Subject.of_recipe(config), sweep)["results"]
+    for row in expected:
+        same = [one for one in result["results"] if all(one[key] == row[key] for key in ("strength", "centre", "dim"))]
+        assert [one["value"] for one in same] == [pytest.approx(row["measure"]["nDCG@10"]["value"])]
+
+
+def test_the_command_writes_a_recipe_that_builds(config: BuildConfig, tmp_path: Path) -> None:
+    source = written(corpus(120), tmp_path / "docs.jsonl")
+    (tmp_path / "base.toml").write_text(recipe_toml(config))
+    done = isotrope("tune", source, "--config", tmp_path / "base.toml", "--cache", tmp_path / "cache", "-o",
+                    tmp_path / "tuned.toml")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "taken: mean -1" in done.stdout
+    assert "Frontier" in done.stdout
+    text = (tmp_path / "tuned.toml").read_text()
+    assert text.startswith("# Found by: isotrope tune")
+    tuned = BuildConfig.load(tmp_path / "tuned.toml")
+    assert tuned.encoder == config.encoder
+    assert isotrope("build", source, tmp_path / "index", "--config", tmp_path / "tuned.toml").returncode == 0
+
+
+def test_the_result_is_json_when_asked_for_by_name(config: BuildConfig, tmp_path: Path) -> None:
+    source = written(corpus(120), tmp_path / "docs.jsonl")
+    (tmp_path / "base.toml").write_text(recipe_toml(config))
+    done = isotrope("tune", source, "--config", tmp_path / "base.toml", "--cache", tmp_path / "cache", "--json",
+                    "--objective", "sts", "--strength", "0.5", "-o", tmp_path / "tuned.json")  # fmt: skip
+    assert json.loads(done.stdout) == json.loads((tmp_path / "tuned.json").read_text())
+    assert json.loads(done.stdout)["provenance"]["protocol"]["objective"] == "sts"
+
+
+def test_an_index_has_one_pooling_and_average_of_layers(config: BuildConfig, tmp_path: Path) -> None:
+    """Others are measured too, since only the pairs are encoded, but need an index of their own to be used."""
+    build_index(corpus(80), tmp_path / "index", config)
+    sweep = Sweep(layers=((-1,), (1, -1)), strengths=(0.5,), shrinkages=(0.0,))
+    result = run_tune(TuneTask((str(tmp_path / "index"),)), Subject.of_index(tmp_path / "index"), sweep, tmp_path)
+    assert {tuple(row["layers"]) for row in result["results"]} == {(-1,), (1, -1)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sample": 0}, "--sample is 0; expected at least 50"),
+        ({"most_bytes": -4}, "--bytes is -4"),
+        ({"objective": "sts", "qrels": Path("x")}, "--qrels judges retrieval"),
+    ],
+)
+def test_tasks_that_make_no_sense_are_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TuneTask(("docs.jsonl",), **arguments)
+
+
+def test_a_budget_below_a_dimension_is_refused(config: BuildConfig, tmp_path: Path) -> None:
+    source = written(corpus(60), tmp_path / "docs.jsonl")
+    with pytest.raises(ConfigError, match="--bytes 3 leaves no dimension"):
+        run_tune(TuneTask((str(source),), most_bytes=3), Subject.of_recipe(config), SMALL, tmp_path)
+
+
+def test_a_recipe_written_out_reads_back(config: BuildConfig, tmp_path: Path) -> None:
+    changed = config.with_overrides(["whitening.strength=none", "encoder.layers=[1, -1]"]).with_columns(
+        {"text_column": 'a "quoted" column'}, ["year:int"], ["left out"]
+    )
+    (tmp_path / "recipe.toml").write_text(recipe_toml(changed, ["one", "two\nthree"]))
+    assert BuildConfig.load(tmp_path / "recipe.toml") == changed
+    assert (tmp_path / "recipe.toml").read_text().startswith("# one\n# two\n# three\n\n[corpus]")
+
+
+def test_pairs_are_plain_values() -> None:
+    assert len({Pair("a", "window", "q", "d"), Pair("a", "window", "q", "d")}) == 1
