@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,6 @@ from tests.documents import DOCUMENTS
 
 OWN = Setting("mean", (-1,), WhiteningConfig())
 TEXTS = ["the whale", "a song of the deep sea", "data", "the whale"]
-Counter = Callable[[], int]
 
 
 @pytest.fixture

@@ -61,8 +61,10 @@ def built(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFa
 
 
 def measured(index: Path, *arguments: Any, **named: Any) -> dict[str, Any]:
-    row: dict[str, Any] = evaluate_recall(SearchEngine(index), *arguments, **named)["results"][0]
-    return row
+    """The one row of a result, and its notes."""
+    result = evaluate_recall(SearchEngine(index), *arguments, **named)
+    row: dict[str, Any] = result["results"][0]
+    return row | {"notes": result["notes"]}
 
 
 @pytest.mark.parametrize("k", [1, 10])
@@ -299,7 +301,7 @@ def test_the_command_reports_as_json_and_says_what_was_cut(built: Built, tmp_pat
     file.write_text("whale " * 100 + "\n")
     done = isotrope("evaluate", "recall", built(), "--queries", file, "--json")
     result = json.loads(done.stdout)
-    assert result["results"][0]["notes"] == ["1 queries are longer than 32 tokens and were cut there"]
+    assert result["notes"] == ["1 queries are longer than 32 tokens and were cut there"]
     assert list(result["provenance"]["data"]) == ["queries.txt"]
     shown = isotrope("evaluate", "recall", built(), "--queries", file)
     assert "by construction" in shown.stdout
@@ -310,7 +312,9 @@ def test_mistakes_on_the_command_line_are_one_clear_line(built: Built, tmp_path:
     for arguments, message in [
         (["-k", "0"], "k is 0"),
         (["--queries", str(tmp_path / "none.txt")], "cannot be read"),
-        (["--queries", "q", "--from", "titles"], "leave out --from"),
+        (["--queries", "q", "--from", "titles"], "leave out --from and --sample"),
+        (["--queries", "q", "--sample", "5"], "leave out --from and --sample"),
+        (["--sample", "0"], "sample is 0"),
     ]:
         done = isotrope("evaluate", "recall", built(), *arguments)
         assert (done.returncode, message in done.stderr) == (1, True), done.stderr

@@ -234,7 +234,7 @@ def test_no_transform_is_said_and_shown_once(built: Built) -> None:
     figures, text = figures_of(index), page_of(index).text
     assert figures.unchanged
     assert "before and after are the same" in text
-    assert "before = after" in text
+    assert "before = after mean cosine" in text
     assert "undefined" not in text
 
 

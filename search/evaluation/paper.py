@@ -124,7 +124,7 @@ def _goes_by(subject: Subject, names: set[str]) -> bool:
 
 def _found(block: _Block, options: RunOptions) -> _Block:
     try:
-        config = BuildConfig(encoder=EncoderConfig(model=block.model))
+        config = BuildConfig(encoder=EncoderConfig(model=block.model, max_length=0))
         return replace(block, subject=Subject.of_recipe(config, options))
     except ModelError as error:
         return replace(block, reason=str(error))

@@ -51,7 +51,7 @@ class Recall:
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types."""
+        """JSON types, without the notes."""
         return {
             "k": self.k,
             "recall": self.recall.value,
@@ -62,7 +62,6 @@ class Recall:
             "origin": self.origin,
             "excluded_at_most": self.excluded,
             "latency_ms": self.latency,
-            "notes": list(self.notes),
         }
 
 
@@ -131,7 +130,8 @@ def evaluate_recall(
     }
     provenance = clock.provenance(engine.encoder.spec, queries.files, **how)
     encoder = {"encoder": opened.manifest.fingerprint}
-    return {"provenance": provenance, "results": [measured.to_dict() | describe_segments(opened) | encoder]}
+    row = measured.to_dict() | describe_segments(opened) | encoder
+    return {"provenance": provenance, "results": [row], "notes": list(measured.notes)}
 
 
 def describe_segments(opened: OpenIndex) -> dict[str, Any]:

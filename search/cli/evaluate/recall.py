@@ -20,16 +20,18 @@ from search.cli.evaluate.options import output_options
     "documents: titles, first sentences, or first halves. Default: titles if at least half have one, else "
     "sentences.",
 )
-@click.option("--sample", type=int, default=1000, show_default=True, help="Queries to draw from the documents.")
+@click.option("--sample", type=int, help="Queries to draw from the documents.  [default: 1000]")
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the index's model, if it has moved.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
 @click.option("--threads", type=int, default=0, help="CPU threads that encode; 0 takes every core.")
 @output_options
-def command(index: Path, k: int, queries: Path | None, origin: Any, sample: int, **options: Any) -> None:  # fmt: skip
+def command(
+    index: Path, k: int, queries: Path | None, origin: Any, sample: int | None, **options: Any
+) -> None:  # fmt: skip
     """Recall and latency of an index against exact search.
 
-    A query drawn from a document does not count that document nor its duplicates. Latencies are of single queries
-    on an idle machine; nothing is written to the index.
+    A query drawn from a document does not count that document nor its duplicates. Latencies are of single queries,
+    so measure on an idle machine. Nothing is written to the index.
 
     \b
     Examples:
@@ -41,13 +43,14 @@ def command(index: Path, k: int, queries: Path | None, origin: Any, sample: int,
     from search.cli.evaluate.options import deliver
     from search.cli.progress import BuildProgress
     from search.engine import SearchEngine
+    from search.evaluation.held_out import SAMPLE
     from search.evaluation.recall import evaluate_recall
 
-    if queries and origin:
-        raise ConfigError("--queries brings its own queries; leave out --from.")
+    if queries and (origin or sample is not None):
+        raise ConfigError("--queries brings its own queries, all of which are used; leave out --from and --sample.")
     engine = SearchEngine(index, options["model"], RunOptions(device=options["device"], threads=options["threads"]))
     with BuildProgress(options["quiet"]) as progress:
-        result = evaluate_recall(engine, k, queries, origin, sample, progress)
+        result = evaluate_recall(engine, k, queries, origin, SAMPLE if sample is None else sample, progress)
     deliver(result, options, _show)
 
 
@@ -76,5 +79,5 @@ def _show(result: dict[str, Any]) -> None:
     timed = row["latency_ms"]
     rows = [[names[key], *(f"{figures[p]:.2f}" for p in ("p50", "p90", "p99"))] for key, figures in timed.items()]
     print_table(["ms a query", "p50", "p90", "p99"], rows)
-    for note in row["notes"]:
+    for note in result["notes"]:
         print_note(note)

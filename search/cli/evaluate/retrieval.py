@@ -18,6 +18,7 @@ from search.cli.evaluate.options import (
 
 @click.command("retrieval")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="BEIR_FOLDER")
+@click.argument("measured", type=click.Path(path_type=Path), required=False, metavar="[INDEX]")
 @subject_options
 @sweep_options
 @centre_option
@@ -33,17 +34,17 @@ from search.cli.evaluate.options import (
 @click.option("--on-error", type=click.Choice(["fail", "skip"]), default="fail", help="What to do with a row of the "
               "corpus that cannot be a document, such as a blank one.")  # fmt: skip
 @output_options
-def command(folder: Path, **options: Any) -> None:
+def command(folder: Path, measured: Path | None, **options: Any) -> None:
     """nDCG, MAP, recall and MRR on a BEIR folder, beside BM25.
 
     BEIR_FOLDER holds corpus.jsonl, queries.jsonl and qrels/test.tsv. A recipe is measured as the index it would
-    build: the corpus is encoded once for all settings. With --index the index itself is asked, or, where settings
-    are given, its stored embeddings are fitted again. Measures are trec_eval's; figures are percentages with 95 %
+    build: the corpus is encoded once for all settings. An INDEX (or --index) is asked itself, or, where settings are
+    given, its stored embeddings are fitted again. Measures are trec_eval's; figures are percentages with 95 %
     bootstrap intervals over queries, in JSON shares from 0 to 1.
 
     \b
     Examples:
-      isotrope evaluate retrieval scifact --index my-index
+      isotrope evaluate retrieval scifact my-index
       isotrope evaluate retrieval scifact --strength none --strength 0.25 --centre role --centre common --compare
       isotrope evaluate retrieval scifact --layers -1 --layers 1,-1 --cache cache -o scifact.json
     """
@@ -60,6 +61,8 @@ def command(folder: Path, **options: Any) -> None:
         options["per_query"],
         options["on_error"],
     )
+    if measured:
+        options["index"] = measured  # the same as --index
     subject, sweep = subject_of(options), sweep_of(options)
     with BuildProgress(options["quiet"]) as progress:
         result = evaluate_retrieval(task, subject, sweep, options["cache"], progress)

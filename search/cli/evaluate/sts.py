@@ -86,7 +86,9 @@ def _show(result: dict[str, Any]) -> None:
     """A table a protocol: a row a setting, its tasks, the average and the interval of the average."""
     from search.cli.output import print_table
 
-    for protocol in result["provenance"]["protocol"]:
+    for number, protocol in enumerate(result["provenance"]["protocol"]):
+        if number:
+            click.echo()
         rows: dict[str, dict[str, Any]] = {}
         for row in result["results"]:
             if row["protocol"] == protocol:
@@ -111,7 +113,6 @@ def _show_comparisons(rows: list[dict[str, Any]]) -> None:
             for row in rows
         ]
         print_table(["setting", "less", "difference of Avg", "95 %", "decided"], cells, "Paired by the bootstrap")
-        click.echo()
 
 
 def _ends(row: dict[str, Any]) -> str:

@@ -45,7 +45,7 @@ class Cloud:
         """0: all variance in one direction, 1: the same in every; None in one dimension or without variance."""
         if self.participation is None or self.dim < 2:
             return None
-        return (self.participation - 1) / (self.dim - 1)
+        return max(0.0, round((self.participation - 1) / (self.dim - 1), 12))
 
     def leading(self, count: int) -> float | None:
         """Share of the variance in the first `count` directions."""

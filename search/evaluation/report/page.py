@@ -61,7 +61,8 @@ def write_report(
     figures = measure_figures(engine.opened)
     if with_recall:
         measured = evaluate_recall(engine, progress=progress)
-        files.append(ResultFile("measured for this report", measured["provenance"], measured["results"]))
+        parts = measured["provenance"], measured["results"], (), measured["notes"]
+        files.append(ResultFile("measured for this report", *parts))
     provenance = clock.provenance(None, {})
     page = render(engine.opened, figures, files, provenance, clock.started)
     make_folder(path.parent)

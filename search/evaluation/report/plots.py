@@ -37,8 +37,8 @@ def require_plots() -> None:
 
 
 def spectrum(figures: Figures) -> Html | None:
-    """Share of variance by direction, on a logarithmic axis; None when there is no variance."""
-    if not figures.before.spectrum.any():
+    """Share of variance by direction, on a logarithmic axis; None when there are not two directions with any."""
+    if max(np.count_nonzero(cloud.spectrum > _VISIBLE) for cloud, _, _ in _sides(figures)) < 2:
         return None
 
     def draw(axes: Any) -> None:
@@ -133,7 +133,7 @@ def _histogram(axes: Any, values: Values, bins: Values, colour: str, name: str) 
 def _picture(name: str, label: str, draw: Callable[[Any], None]) -> Html:
     matplotlib, figures = require_extra("matplotlib", "plots"), require_extra("matplotlib.figure", "plots")
     with matplotlib.rc_context():
-        pass  # whatever the user's own style is
+        matplotlib.rcdefaults()  # whatever the user's own style is
         matplotlib.rcParams.update(_STYLE)
         figure = figures.Figure(_SIZE, layout="constrained")
         draw(figure.subplots())

@@ -89,7 +89,8 @@ def description(facts: Facts) -> Html:
 
 def isotropy(facts: Facts, figures: Figures) -> Html:
     """Spectrum, cosines and isotropy, before and after the transform."""
-    sides = [("before", figures.before)] + ([] if figures.unchanged else [("after", figures.after)])
+    both = [("before", figures.before), ("after", figures.after)]
+    sides = [("before = after", figures.before)] if figures.unchanged else both
     rows = [[name, *(write(cloud) for _, cloud in sides)] for name, write, _ in _MEASURES]
     meanings = [part for name, _, meaning in _MEASURES for part in (tag("dt", name), tag("dd", f"{meaning}."))]
     lead = (
@@ -99,11 +100,12 @@ def isotropy(facts: Facts, figures: Figures) -> Html:
         "After: the vectors that are stored. Variances are about the mean."
     )
     pairs = f"{count(len(figures.before.cosines), 'pair')} among {count(figures.paired, 'document')}"
+    caption = f"Cosines of {pairs}{'' if figures.unchanged else ', the same before and after'}; dashed: the mean."
     return section(
         "What the transform does",
         tag("p", lead, _sampled(figures)),
         _figure(plots.spectrum(figures), "Eigenvalues of the covariance of the unit vectors, as shares of their sum."),
-        _figure(plots.cosines(figures), f"Cosines of {pairs}, the same before and after; dashed: the means."),
+        _figure(plots.cosines(figures), caption),
         table(["", *(name for name, _ in sides)], rows),
         tag("details", tag("summary", "What these mean"), tag("dl", *meanings)),
         tag("p", _offset(facts, figures)),

@@ -1,0 +1,168 @@
+"""What the whitening of an STS run is fitted on: the task, another corpus, an index; nothing for raw embeddings."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from indexer import BuildConfig, Document, build_index
+from indexer.errors import ConfigError, CorpusError, EvaluationError
+from indexer.sampling import id_hash
+from search.evaluation import sts_fits
+from search.evaluation.settings import Sweep
+from search.evaluation.sts import StsPlan, evaluate_sts
+from search.evaluation.subject import Subject
+from tests.oracles import whitening_projection
+from tests.sts_tasks import (
+    STS12,
+    STSB,
+    TWO,
+    WORDS,
+    count_passes,
+    expected_figures,
+    figures,
+    sentences,
+)
+
+
+@pytest.fixture
+def subject(tiny_config: BuildConfig) -> Subject:
+    return Subject.of_recipe(tiny_config)
+
+
+@pytest.fixture
+def index(tiny_config: BuildConfig, tmp_path: Path) -> Subject:
+    """An index of more documents than dimensions, so that every direction is spanned."""
+    random = np.random.default_rng(5)
+    documents = [Document(f"d{number}", " ".join(random.choice(WORDS, 6))) for number in range(60)]
+    build_index(documents, tmp_path / "index", tiny_config.with_overrides(["store.part_documents=25"]))
+    return Subject.of_index(tmp_path / "index")
+
+
+@pytest.fixture
+def never_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("fitted")
+
+    monkeypatch.setattr(sts_fits, "fit_setting", refuse)
+
+
+def corpus(folder: Path) -> Path:
+    """Documents of words, ten of them twice; one line is blank."""
+    random = np.random.default_rng(9)
+    rows = [{"_id": f"x{number}", "title": "", "text": " ".join(random.choice(WORDS, 5))} for number in range(80)]
+    rows += [{**row, "_id": f"{row['_id']}-again"} for row in rows[:10]]
+    path = folder / "corpus.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("fit", ["task", "corpus:{corpus}", "index"])
+@pytest.mark.usefixtures("never_fits")
+def test_raw_embeddings_are_never_fitted_and_keep_the_name_of_the_fit(
+    fit: str, index: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = fit.format(corpus=corpus(tmp_path))
+    passed = count_passes(monkeypatch)
+    result = evaluate_sts(index, [STSB], StsPlan(index.settings(Sweep(strengths=("none",))), fit=name))
+    assert {row["fit"] for row in result["results"]} == {name}
+    assert sum(passed) == len(set(sentences(STSB)))
+
+
+@pytest.mark.parametrize(("sample", "fitted"), [('"all"', 90), ("40", 40)])
+def test_a_corpus_is_fitted_on_the_documents_a_build_would_take(
+    sample: str, fitted: int, tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    subject = Subject.of_recipe(tiny_config.with_overrides([f"whitening.sample={sample}"]))
+    path = corpus(tmp_path)
+    settings = subject.settings(Sweep(strengths=(1.0,)))
+    result = evaluate_sts(subject, TWO, StsPlan(settings, fit=f"corpus:{path}"))
+
+    documents = [json.loads(line) for line in path.read_text().splitlines()]
+    texts = [row["text"] for row in sorted(documents, key=lambda row: id_hash(row["_id"]))[:fitted]]
+    rows = subject.states(settings).encode(texts).of(texts, settings[0].key).astype(np.float64)
+    projection, mean = whitening_projection(rows, 1.0, 0), rows.mean(axis=0)
+    encoded = subject.states(settings).encode(sentences(STS12)).of(sentences(STS12), settings[0].key)
+    vectors = dict(zip(sentences(STS12), (encoded.astype(np.float64) - mean) @ projection, strict=True))
+    assert figures(result)["STS12"] == pytest.approx(expected_figures(STS12, vectors)["mean"], abs=1e-6)
+
+    assert result["provenance"]["fit"] == {"name": f"corpus:{path}", "documents": fitted}
+    assert len(result["provenance"]["data"]["corpus.jsonl"]) == 64
+    assert len({row["transform"] for row in result["results"]}) == 1  # one for all tasks, so the average has it too
+
+
+def test_a_corpus_in_pieces_is_the_same_corpus(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = StsPlan(subject.settings(Sweep(strengths=(1.0,))), fit=f"corpus:{corpus(tmp_path)}")
+    whole = evaluate_sts(subject, TWO, plan)
+    monkeypatch.setattr(sts_fits, "_CHUNK", 17)
+    pieces = evaluate_sts(subject, TWO, plan)
+    assert figures(whole) == pytest.approx(figures(pieces), abs=0.05)  # up to the rounding of other batches
+
+
+def test_an_index_is_measured_as_it_ships(index: Subject) -> None:
+    """Its own setting uses its own transform; others are fitted again on its rows."""
+    assert index.opened is not None
+    manifest = index.opened.manifest
+    settings = index.settings(Sweep(strengths=(0.25, 1.0)))
+    result = evaluate_sts(index, TWO, StsPlan(settings))
+    own, other = (row for row in result["results"] if row["task"] == "average")
+    assert own["transform"] == manifest.files[manifest.transform["file"]].sha256 != other["transform"]
+    assert {row["fit"] for row in result["results"]} == {"index"}
+    assert own["encoder"] == manifest.fingerprint
+    stored = json.loads((index.opened.path / "manifests/00000001.json").read_text())
+    assert result["provenance"]["fit"] == {
+        "name": "index", "index": str(index.opened.path), "generation": 1, "checksum": stored["checksum"],
+    }  # fmt: skip
+
+    rows = np.concatenate([index.sample.embeddings(part) for part in range(3)]).astype(np.float64)
+    projection, mean = whitening_projection(rows, 1.0, 0), rows.mean(axis=0)
+    encoded = index.states([index.own]).encode(sentences(STSB)).of(sentences(STSB), index.own.key)
+    vectors = dict(zip(sentences(STSB), (encoded.astype(np.float64) - mean) @ projection, strict=True))
+    assert figures(result, strength=1.0)["STSB"] == pytest.approx(expected_figures(STSB, vectors)["mean"], abs=1e-6)
+
+
+def test_an_index_can_be_measured_with_another_fit(index: Subject) -> None:
+    result = evaluate_sts(index, [STSB], StsPlan([index.own], fit="task"))
+    assert result["results"][0]["fit"] == "task"
+    assert index.opened is not None
+    manifest = index.opened.manifest
+    assert result["results"][0]["transform"] != manifest.files[manifest.transform["file"]].sha256
+
+
+def test_an_index_has_only_its_own_pooling_and_layers(index: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = count_passes(monkeypatch)
+    for sweep in (Sweep(layers=((1,),)), Sweep(poolings=("cls",))):
+        with pytest.raises(ConfigError, match=r'--fit index: "(mean 1|cls -1) strength.*holds embeddings of mean -1'):
+            evaluate_sts(index, TWO, StsPlan(index.settings(sweep)))
+    assert passed == []
+    same = index.settings(Sweep(layers=((2,),)))  # the last of two blocks
+    assert evaluate_sts(index, [STSB], StsPlan(same))["results"]
+
+
+@pytest.mark.parametrize(
+    ("fit", "error", "message"),
+    [
+        ("index", ConfigError, "--fit index needs an index: pass --index INDEX"),
+        ("tasks", ConfigError, r'"tasks" is not a fit; expected task, index or corpus:PATH'),
+        ("corpus:", ConfigError, "is not a fit"),
+        ("corpus:-", ConfigError, "write it to a file"),
+        ("corpus:nowhere.jsonl", CorpusError, "nowhere.jsonl: no such file"),
+    ],
+)
+def test_a_fit_that_cannot_be_is_refused_before_anything_is_encoded(
+    fit: str, error: type[Exception], message: str, subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed = count_passes(monkeypatch)
+    with pytest.raises(error, match=message):
+        evaluate_sts(subject, TWO, StsPlan([subject.own], fit=fit))
+    assert passed == []
+
+
+def test_an_empty_corpus_cannot_be_fitted_on(subject: Subject, tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("\n")
+    with pytest.raises(EvaluationError, match="no document to fit on"):
+        evaluate_sts(subject, TWO, StsPlan([subject.own], fit=f"corpus:{tmp_path / 'empty.jsonl'}"))
