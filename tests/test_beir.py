@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from indexer.errors import EvaluationError
-from search.evaluation.beir import JudgedQueries, read_judged
+from search.evaluation.retrieval.beir import JudgedQueries, read_judged
 
 HEADER = "query-id\tcorpus-id\tscore\n"
 QUERIES: list[dict[str, object]] = [

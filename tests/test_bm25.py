@@ -10,10 +10,10 @@ import pytest
 from indexer.corpus import read_corpus
 from indexer.corpus.document import joined_text
 from indexer.errors import MachineError
-from search.evaluation.beir import read_judged
-from search.evaluation.bm25 import PARAMETERS, describe_bm25, rank_bm25
-from search.evaluation.metrics import measure
-from search.evaluation.ranking import places_of
+from search.evaluation.retrieval.beir import read_judged
+from search.evaluation.retrieval.bm25 import PARAMETERS, describe_bm25, rank_bm25
+from search.evaluation.retrieval.metrics import measure
+from search.evaluation.retrieval.ranking import places_of
 
 TEXTS = ["whale whale song", "deep sea whale", "bridge cables of steel", "the song"]
 

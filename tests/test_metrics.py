@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.errors import ConfigError, MachineError
-from search.evaluation.metrics import measure, measure_names, parse_cutoffs
+from search.evaluation.retrieval.metrics import measure, measure_names, parse_cutoffs
 
 
 def of(relevances: dict[str, int], ranked: Sequence[str], *cutoffs: int) -> dict[str, float]:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from indexer.errors import ConfigError, EvaluationError
-from search.evaluation.metrics import measure
-from search.evaluation.ranking import Vectors, ordered, places_of, rank_blocks, rank_scores, unordered
-from search.evaluation.runs import falling, require_plain_ids, run_files, run_tag, write_per_query, write_run
+from search.evaluation.retrieval.metrics import measure
+from search.evaluation.retrieval.ranking import Vectors, ordered, places_of, rank_blocks, rank_scores, unordered
+from search.evaluation.retrieval.runs import falling, require_plain_ids, run_files, run_tag, write_per_query, write_run
 from tests.oracles import best_rows
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)

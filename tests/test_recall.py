@@ -16,9 +16,9 @@ from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.sampling import id_hash
 from search import SearchEngine
-from search.evaluation.exact import duplicates_of, exact_recall
-from search.evaluation.held_out import draw_queries, read_queries
-from search.evaluation.recall import evaluate_recall
+from search.evaluation.recall.evaluation import evaluate_recall
+from search.evaluation.recall.exact import duplicates_of, exact_recall
+from search.evaluation.recall.held_out import draw_queries, read_queries
 from search.evaluation.stored import StoredRows
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
@@ -209,11 +209,11 @@ def test_sentences_and_halves_are_what_they_say(built: Built) -> None:
 
 
 def test_documents_repeated_beyond_use_are_left_out_and_said(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("search.evaluation.recall._MOST_DUPLICATES", 4)
+    monkeypatch.setattr("search.evaluation.recall.evaluation._MOST_DUPLICATES", 4)
     row = measured(built(), 3)
     assert row["queries"] == 175
     assert row["notes"] == ["25 queries left out: their documents are there more than 4 times"]
-    monkeypatch.setattr("search.evaluation.recall._MOST_DUPLICATES", 0)
+    monkeypatch.setattr("search.evaluation.recall.evaluation._MOST_DUPLICATES", 0)
     with pytest.raises(EvaluationError, match="none is a useful query"):
         measured(built(), 3)
 

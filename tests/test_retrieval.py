@@ -17,10 +17,10 @@ from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError, MachineError
 from search import SearchEngine
-from search.evaluation.beir import read_judged
-from search.evaluation.comparisons import Comparison, Measured
-from search.evaluation.metrics import measure
-from search.evaluation.retrieval import RetrievalTask, evaluate_retrieval
+from search.evaluation.retrieval.beir import read_judged
+from search.evaluation.retrieval.comparisons import Comparison, Measured
+from search.evaluation.retrieval.evaluation import RetrievalTask, evaluate_retrieval
+from search.evaluation.retrieval.metrics import measure
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.subject import Subject
 from tests.test_cli import isotrope

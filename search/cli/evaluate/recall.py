@@ -43,8 +43,8 @@ def command(
     from search.cli.evaluate.options import deliver
     from search.cli.progress import BuildProgress
     from search.engine import SearchEngine
-    from search.evaluation.held_out import SAMPLE
-    from search.evaluation.recall import evaluate_recall
+    from search.evaluation.recall.evaluation import evaluate_recall
+    from search.evaluation.recall.held_out import SAMPLE
 
     if queries and (origin or sample is not None):
         raise ConfigError("--queries brings its own queries, all of which are used; leave out --from and --sample.")

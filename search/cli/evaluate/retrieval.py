@@ -49,8 +49,8 @@ def command(folder: Path, measured: Path | None, **options: Any) -> None:
       isotrope evaluate retrieval scifact --layers -1 --layers 1,-1 --cache cache -o scifact.json
     """
     from search.cli.progress import BuildProgress
-    from search.evaluation.metrics import parse_cutoffs
-    from search.evaluation.retrieval import RetrievalTask, evaluate_retrieval
+    from search.evaluation.retrieval.evaluation import RetrievalTask, evaluate_retrieval
+    from search.evaluation.retrieval.metrics import parse_cutoffs
 
     task = RetrievalTask(
         folder,
@@ -79,8 +79,8 @@ def _print_notes(result: dict[str, Any]) -> None:
 
 def _show(result: dict[str, Any], compare: bool) -> None:
     from search.cli.output import print_table
-    from search.evaluation.bm25 import describe_bm25
-    from search.evaluation.metrics import MAP, MRR, measure_names
+    from search.evaluation.retrieval.bm25 import describe_bm25
+    from search.evaluation.retrieval.metrics import MAP, MRR, measure_names
 
     protocol = result["provenance"]["protocol"]
     first, *_ = names = measure_names(protocol["cutoffs"])

@@ -10,7 +10,7 @@ from indexer.store.files import FileStamp, make_folder, write_bytes
 from indexer.store.manifest import canonical_hash
 from search.engine import SearchEngine
 from search.evaluation.provenance import Clock
-from search.evaluation.recall import evaluate_recall
+from search.evaluation.recall.evaluation import evaluate_recall
 from search.evaluation.report import plots, sections
 from search.evaluation.report.figures import Figures, measure_figures
 from search.evaluation.report.markup import Html, facts, join, table, tag

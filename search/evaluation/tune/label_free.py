@@ -64,7 +64,8 @@ class LabelFree:
         """What is not as asked."""
         if len(self.pairs) == self.size:
             return []
-        return [f"{len(self.pairs):,} questions instead of {self.size:,}: no more documents can be cut into two"]
+        short = "the other documents cannot be cut in two, or repeat one that is taken"
+        return [f"{len(self.pairs):,} questions instead of {self.size:,}: {short}"]
 
     def measure(self, settings: Sequence[Setting]) -> Iterator[Measured]:
         """Every setting on the same pairs."""

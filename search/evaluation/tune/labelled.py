@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from indexer.pipeline.progress import Progress, Silent
-from search.evaluation.answers import fitted_answers, needs_query_mean
-from search.evaluation.beir import read_judged
-from search.evaluation.collection import BeirCorpus, Collection, IndexedCorpus, encode_counting
-from search.evaluation.metrics import measure as judged_values
 from search.evaluation.provenance import file_hash
-from search.evaluation.ranking import places_of
+from search.evaluation.retrieval.answers import fitted_answers, needs_query_mean
+from search.evaluation.retrieval.beir import read_judged
+from search.evaluation.retrieval.collection import BeirCorpus, Collection, IndexedCorpus, encode_counting
+from search.evaluation.retrieval.metrics import measure as judged_values
+from search.evaluation.retrieval.ranking import places_of
 from search.evaluation.settings import Setting
 from search.evaluation.states import StateSource
 from search.evaluation.subject import Subject

@@ -11,17 +11,17 @@ from indexer.errors import ConfigError
 from indexer.pipeline.progress import Progress, Silent
 from indexer.store.files import make_folder
 from indexer.store.manifest import canonical_hash
-from search.evaluation.answers import Answers, fitted_answers, index_answers, needs_query_mean
-from search.evaluation.beir import JudgedQueries, counted, read_judged
-from search.evaluation.bm25 import LABEL, PARAMETERS, rank_bm25
-from search.evaluation.collection import BeirCorpus, Collection, IndexedCorpus, encode_counting
-from search.evaluation.comparisons import Comparison, Measured
 from search.evaluation.extras import require_extra
-from search.evaluation.metrics import measure, measure_names
 from search.evaluation.provenance import Clock, file_hash
-from search.evaluation.ranking import Found, places_of
 from search.evaluation.resampling import LEVEL, RESAMPLES
-from search.evaluation.runs import require_plain_ids, run_files, run_tag, write_per_query, write_run
+from search.evaluation.retrieval.answers import Answers, fitted_answers, index_answers, needs_query_mean
+from search.evaluation.retrieval.beir import JudgedQueries, counted, read_judged
+from search.evaluation.retrieval.bm25 import LABEL, PARAMETERS, rank_bm25
+from search.evaluation.retrieval.collection import BeirCorpus, Collection, IndexedCorpus, encode_counting
+from search.evaluation.retrieval.comparisons import Comparison, Measured
+from search.evaluation.retrieval.metrics import measure, measure_names
+from search.evaluation.retrieval.ranking import Found, places_of
+from search.evaluation.retrieval.runs import require_plain_ids, run_files, run_tag, write_per_query, write_run
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.states import StateSource
 from search.evaluation.subject import Subject

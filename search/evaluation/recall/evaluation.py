@@ -20,9 +20,9 @@ from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.pipeline.progress import Progress, Silent
 from indexer.store.manifest import canonical_hash
 from search.engine import SearchEngine
-from search.evaluation.exact import duplicates_of, exact_recall
-from search.evaluation.held_out import SAMPLE, HeldOut, Origin, draw_queries, read_queries
 from search.evaluation.provenance import Clock
+from search.evaluation.recall.exact import duplicates_of, exact_recall
+from search.evaluation.recall.held_out import SAMPLE, HeldOut, Origin, draw_queries, read_queries
 from search.evaluation.resampling import RESAMPLES, Interval, interval
 from search.evaluation.stored import Rows, StoredRows, Vectors
 from search.opened import OpenIndex

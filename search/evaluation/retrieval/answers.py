@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from indexer.transforms import Transform
-from search.evaluation.collection import Collection
 from search.evaluation.fits import fit_setting, transform_hash
-from search.evaluation.ranking import Found, Rows, rank_blocks
+from search.evaluation.retrieval.collection import Collection
+from search.evaluation.retrieval.ranking import Found, Rows, rank_blocks
 from search.evaluation.settings import Setting
 from search.evaluation.states import States
 from search.opened import OpenIndex

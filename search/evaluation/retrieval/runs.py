@@ -8,8 +8,8 @@ import numpy as np
 
 from indexer.errors import ConfigError, EvaluationError
 from indexer.store.files import make_folder, write_bytes
-from search.evaluation.metrics import Array
-from search.evaluation.ranking import Found, Scores, ordered, unordered
+from search.evaluation.retrieval.metrics import Array
+from search.evaluation.retrieval.ranking import Found, Scores, ordered, unordered
 
 _ENDING = ".run"
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from search.evaluation.extras import require_extra
-from search.evaluation.ranking import Found, Rows, Scores, rank_scores
+from search.evaluation.retrieval.ranking import Found, Rows, Scores, rank_scores
 
 LABEL = "BM25"
 PARAMETERS: dict[str, Any] = {

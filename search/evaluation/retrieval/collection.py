@@ -24,7 +24,7 @@ from indexer.sampling import id_hash, query_like, smallest_hashes
 from indexer.store import layout, parts
 from indexer.store.verify import check_files
 from indexer.transforms import Whitening
-from search.evaluation.beir import find_file
+from search.evaluation.retrieval.beir import find_file
 from search.evaluation.states import States, StateSource
 from search.evaluation.subject import Subject
 from search.opened import OpenIndex

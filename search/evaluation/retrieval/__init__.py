@@ -1,0 +1,1 @@
+"""Retrieval quality on judged queries: `evaluation` is the entry, `collection` what is searched."""
