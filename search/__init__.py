@@ -1,4 +1,4 @@
-"""The read side of Isotrope: questions to an index directory.
+"""The read side of Isotrope: questions to an index directory, and measurements.
 
 Names are handed on lazily, so that `import search` loads no numerical library.
 """
@@ -10,14 +10,46 @@ from indexer.lazy import hand_on
 if TYPE_CHECKING:
     from search.engine import Hit as Hit
     from search.engine import SearchEngine as SearchEngine
+    from search.evaluation.layers import LayersPlan as LayersPlan
+    from search.evaluation.layers import evaluate_layers as evaluate_layers
+    from search.evaluation.provenance import write_result as write_result
+    from search.evaluation.recall.evaluation import evaluate_recall as evaluate_recall
+    from search.evaluation.report.page import write_report as write_report
+    from search.evaluation.retrieval.evaluation import RetrievalTask as RetrievalTask
+    from search.evaluation.retrieval.evaluation import evaluate_retrieval as evaluate_retrieval
+    from search.evaluation.settings import Setting as Setting
+    from search.evaluation.settings import Sweep as Sweep
+    from search.evaluation.sts import StsPlan as StsPlan
+    from search.evaluation.sts import evaluate_sts as evaluate_sts
+    from search.evaluation.sts_data import read_tasks as read_tasks
+    from search.evaluation.subject import Subject as Subject
+    from search.evaluation.tune.running import TuneTask as TuneTask
+    from search.evaluation.tune.running import run_tune as run_tune
+    from search.evaluation.tune.running import write_recipe as write_recipe
     from search.verification import Verification as Verification
     from search.verification import verify_index as verify_index
 
 _HOME = {
     "Hit": "search.engine",
+    "LayersPlan": "search.evaluation.layers",
+    "RetrievalTask": "search.evaluation.retrieval.evaluation",
     "SearchEngine": "search.engine",
+    "Setting": "search.evaluation.settings",
+    "StsPlan": "search.evaluation.sts",
+    "Subject": "search.evaluation.subject",
+    "Sweep": "search.evaluation.settings",
+    "TuneTask": "search.evaluation.tune.running",
     "Verification": "search.verification",
+    "evaluate_layers": "search.evaluation.layers",
+    "evaluate_recall": "search.evaluation.recall.evaluation",
+    "evaluate_retrieval": "search.evaluation.retrieval.evaluation",
+    "evaluate_sts": "search.evaluation.sts",
+    "read_tasks": "search.evaluation.sts_data",
+    "run_tune": "search.evaluation.tune.running",
     "verify_index": "search.verification",
+    "write_recipe": "search.evaluation.tune.running",
+    "write_report": "search.evaluation.report.page",
+    "write_result": "search.evaluation.provenance",
 }
 __all__ = sorted(_HOME)
 __getattr__, __dir__ = hand_on(__name__, _HOME)
