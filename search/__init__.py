@@ -10,8 +10,6 @@ from indexer.lazy import hand_on
 if TYPE_CHECKING:
     from search.engine import Hit as Hit
     from search.engine import SearchEngine as SearchEngine
-    from search.evaluation.layers import LayersPlan as LayersPlan
-    from search.evaluation.layers import evaluate_layers as evaluate_layers
     from search.evaluation.provenance import write_result as write_result
     from search.evaluation.recall.evaluation import evaluate_recall as evaluate_recall
     from search.evaluation.report.page import write_report as write_report
@@ -19,9 +17,11 @@ if TYPE_CHECKING:
     from search.evaluation.retrieval.evaluation import evaluate_retrieval as evaluate_retrieval
     from search.evaluation.settings import Setting as Setting
     from search.evaluation.settings import Sweep as Sweep
-    from search.evaluation.sts import StsPlan as StsPlan
-    from search.evaluation.sts import evaluate_sts as evaluate_sts
-    from search.evaluation.sts_data import read_tasks as read_tasks
+    from search.evaluation.sts.data import read_tasks as read_tasks
+    from search.evaluation.sts.evaluation import StsPlan as StsPlan
+    from search.evaluation.sts.evaluation import evaluate_sts as evaluate_sts
+    from search.evaluation.sts.layers import LayersPlan as LayersPlan
+    from search.evaluation.sts.layers import evaluate_layers as evaluate_layers
     from search.evaluation.subject import Subject as Subject
     from search.evaluation.tune.running import TuneTask as TuneTask
     from search.evaluation.tune.running import run_tune as run_tune
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 _HOME = {
     "Hit": "search.engine",
-    "LayersPlan": "search.evaluation.layers",
+    "LayersPlan": "search.evaluation.sts.layers",
     "RetrievalTask": "search.evaluation.retrieval.evaluation",
     "SearchEngine": "search.engine",
     "Setting": "search.evaluation.settings",
-    "StsPlan": "search.evaluation.sts",
+    "StsPlan": "search.evaluation.sts.evaluation",
     "Subject": "search.evaluation.subject",
     "Sweep": "search.evaluation.settings",
     "TuneTask": "search.evaluation.tune.running",
     "Verification": "search.verification",
-    "evaluate_layers": "search.evaluation.layers",
+    "evaluate_layers": "search.evaluation.sts.layers",
     "evaluate_recall": "search.evaluation.recall.evaluation",
     "evaluate_retrieval": "search.evaluation.retrieval.evaluation",
-    "evaluate_sts": "search.evaluation.sts",
-    "read_tasks": "search.evaluation.sts_data",
+    "evaluate_sts": "search.evaluation.sts.evaluation",
+    "read_tasks": "search.evaluation.sts.data",
     "run_tune": "search.evaluation.tune.running",
     "verify_index": "search.verification",
     "write_recipe": "search.evaluation.tune.running",

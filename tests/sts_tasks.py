@@ -11,8 +11,8 @@ from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from search.evaluation import states as states_module
-from search.evaluation.correlation import Array
-from search.evaluation.sts_data import Subset, Task
+from search.evaluation.sts.correlation import Array
+from search.evaluation.sts.data import Subset, Task
 from tests.test_cli import Done, isotrope
 
 WORDS = ("whale", "song", "deep", "sea", "library", "data", "sing", "of", "the", "in")

@@ -15,9 +15,9 @@ from indexer.config import BuildConfig
 from indexer.encoders import load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError
-from search.evaluation.rte import RtePlan, best_threshold, evaluate_rte, rte_sweep
-from search.evaluation.rte_data import EntailmentPairs, read_rte
 from search.evaluation.settings import Strength, Sweep
+from search.evaluation.sts.rte import RtePlan, best_threshold, evaluate_rte, rte_sweep
+from search.evaluation.sts.rte_data import EntailmentPairs, read_rte
 from search.evaluation.subject import Subject
 from tests.oracles import whitening_projection
 from tests.test_cli import isotrope

@@ -17,11 +17,11 @@ from indexer.errors import EvaluationError
 from indexer.transforms import Normalisation
 from search.evaluation import extras
 from search.evaluation import states as states_module
-from search.evaluation.correlation import Array, cosines, projected, spearman
 from search.evaluation.settings import Sweep
-from search.evaluation.sts import StsPlan, evaluate_sts
-from search.evaluation.sts_data import TASKS, Subset, Task, read_tasks
-from search.evaluation.sts_protocols import Protocol, task_estimates
+from search.evaluation.sts.correlation import Array, cosines, projected, spearman
+from search.evaluation.sts.data import TASKS, Subset, Task, read_tasks
+from search.evaluation.sts.evaluation import StsPlan, evaluate_sts
+from search.evaluation.sts.protocols import Protocol, task_estimates
 from search.evaluation.subject import Subject
 from tests.oracles import whitening_projection
 from tests.sts_tasks import (

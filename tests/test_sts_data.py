@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from indexer.errors import EvaluationError, MachineError
-from search.evaluation.sts_data import TASKS, Task, read_tasks
+from search.evaluation.sts.data import TASKS, Task, read_tasks
 
 HEADER = "score\tsentence1\tsentence2\n"
 ROWS = "1.5\ta cat\ta dog\n4\tone\tuno\n"

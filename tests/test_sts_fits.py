@@ -10,9 +10,9 @@ import pytest
 from indexer import BuildConfig, Document, build_index
 from indexer.errors import ConfigError, CorpusError, EvaluationError
 from indexer.sampling import id_hash
-from search.evaluation import sts_fits
 from search.evaluation.settings import Sweep
-from search.evaluation.sts import StsPlan, evaluate_sts
+from search.evaluation.sts import fits
+from search.evaluation.sts.evaluation import StsPlan, evaluate_sts
 from search.evaluation.subject import Subject
 from tests.oracles import whitening_projection
 from tests.sts_tasks import (
@@ -46,7 +46,7 @@ def never_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("fitted")
 
-    monkeypatch.setattr(sts_fits, "fit_setting", refuse)
+    monkeypatch.setattr(fits, "fit_setting", refuse)
 
 
 def corpus(folder: Path) -> Path:
@@ -98,7 +98,7 @@ def test_a_corpus_in_pieces_is_the_same_corpus(
 ) -> None:
     plan = StsPlan(subject.settings(Sweep(strengths=(1.0,))), fit=f"corpus:{corpus(tmp_path)}")
     whole = evaluate_sts(subject, TWO, plan)
-    monkeypatch.setattr(sts_fits, "_CHUNK", 17)
+    monkeypatch.setattr(fits, "_CHUNK", 17)
     pieces = evaluate_sts(subject, TWO, plan)
     assert figures(whole) == pytest.approx(figures(pieces), abs=0.05)  # up to the rounding of other batches
 

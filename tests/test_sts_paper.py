@@ -11,9 +11,9 @@ import pytest
 
 from indexer import BuildConfig
 from indexer.config import EncoderConfig
-from search.evaluation.paper import SETTINGS, published_tables
-from search.evaluation.sts import StsPlan, evaluate_sts
-from search.evaluation.sts_data import TASKS, read_tasks
+from search.evaluation.sts.data import TASKS, read_tasks
+from search.evaluation.sts.evaluation import StsPlan, evaluate_sts
+from search.evaluation.sts.paper import SETTINGS, published_tables
 from search.evaluation.subject import Subject
 from tests.sts_tasks import (
     STSB,

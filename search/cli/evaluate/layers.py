@@ -56,10 +56,10 @@ def command(
     """
     from search.cli.output import print_note
     from search.cli.progress import BuildProgress
-    from search.evaluation.layers import LayersPlan, evaluate_layers
-    from search.evaluation.layers_plot import check_plot, plot_layers
     from search.evaluation.settings import parse_strength
-    from search.evaluation.sts_data import read_tasks
+    from search.evaluation.sts.data import read_tasks
+    from search.evaluation.sts.layers import LayersPlan, evaluate_layers
+    from search.evaluation.sts.layers_plot import check_plot, plot_layers
 
     if plot:
         check_plot(plot)
@@ -76,7 +76,7 @@ def command(
 def _show(result: dict[str, Any]) -> None:
     """The grid of two layers, its lower half, and the best combination of each size."""
     from search.cli.output import print_table
-    from search.evaluation.layers_plot import grid_of
+    from search.evaluation.sts.layers_plot import grid_of
 
     layers, paper = [str(layer) for layer in result["layers"]], result["paper"]
     grid = grid_of(result)

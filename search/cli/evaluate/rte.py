@@ -48,8 +48,8 @@ def command(file: Path, train: Path | None, thresholds: tuple[float, ...], fit: 
     """
     from search.cli.output import print_note
     from search.cli.progress import BuildProgress
-    from search.evaluation.rte import THRESHOLDS, RtePlan, evaluate_rte, rte_sweep
-    from search.evaluation.rte_data import read_rte
+    from search.evaluation.sts.rte import THRESHOLDS, RtePlan, evaluate_rte, rte_sweep
+    from search.evaluation.sts.rte_data import read_rte
 
     subject = subject_of(options)
     plan = RtePlan(subject.settings(rte_sweep(sweep_of(options))), thresholds or THRESHOLDS, fit)

@@ -64,8 +64,8 @@ def command(sources: tuple[str, ...], protocols: tuple[str, ...], fit: str, tabl
 def _sweep(
     sources: Sequence[str], protocols: Sequence[Any], fit: str, options: dict[str, Any], progress: Any
 ) -> dict[str, Any]:
-    from search.evaluation.sts import StsPlan, evaluate_sts
-    from search.evaluation.sts_data import read_tasks
+    from search.evaluation.sts.data import read_tasks
+    from search.evaluation.sts.evaluation import StsPlan, evaluate_sts
 
     subject = subject_of(options)
     plan = StsPlan(subject.settings(sweep_of(options)), protocols or ("mean",), fit)
@@ -75,8 +75,8 @@ def _sweep(
 def _paper(
     sources: Sequence[str], protocols: Sequence[Any], fit: str, options: dict[str, Any], progress: Any
 ) -> dict[str, Any]:
-    from search.evaluation.paper import paper_table, refuse_other_protocols
-    from search.evaluation.sts_data import read_tasks
+    from search.evaluation.sts.data import read_tasks
+    from search.evaluation.sts.paper import paper_table, refuse_other_protocols
 
     refuse_other_protocols(protocols, fit, bool(options["index"]), sweep_of(options))
     return paper_table(subject_of(options), read_tasks(*sources), options["cache"], progress)

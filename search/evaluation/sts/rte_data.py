@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from indexer.corpus.jsonl import parse_json
 from indexer.errors import EvaluationError
-from search.evaluation.sts_pairs import count_columns, read_lines
+from search.evaluation.sts.pair_files import count_columns, read_lines
 
 _LABELS = {"entailment": True, "not_entailment": False}
 _FIRST, _SECOND = ("sentence1", "premise"), ("sentence2", "hypothesis")

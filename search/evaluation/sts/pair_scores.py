@@ -9,11 +9,11 @@ import numpy as np
 
 from indexer.errors import EvaluationError
 from indexer.transforms import Normalisation, Transform
-from search.evaluation.correlation import Array, Positions, cosines, projected
 from search.evaluation.settings import Setting
 from search.evaluation.states import States
-from search.evaluation.sts_data import Task
-from search.evaluation.sts_fits import Fit, task_texts
+from search.evaluation.sts.correlation import Array, Positions, cosines, projected
+from search.evaluation.sts.data import Task
+from search.evaluation.sts.fits import Fit, task_texts
 
 
 def fit_transforms(task: Task, states: States, settings: Sequence[Setting], fit: Fit) -> list[Transform]:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import EvaluationError
-from search.evaluation.sts_pairs import Pairs
-from search.evaluation.sts_sources import (
+from search.evaluation.sts.pair_files import Pairs
+from search.evaluation.sts.sources import (
     WHOLE,
     Source,
     find_senteval,

@@ -13,7 +13,7 @@ from typing import Any
 
 from indexer.errors import EvaluationError
 from search.evaluation.extras import require_extra
-from search.evaluation.sts_pairs import (
+from search.evaluation.sts.pair_files import (
     FIRST,
     SCORE,
     SECOND,

@@ -19,16 +19,16 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.pipeline.progress import Progress, Silent
 from indexer.pooling import Mode
 from search.evaluation.extras import require_extra
-from search.evaluation.pair_scores import fit_transforms, score_pairs
 from search.evaluation.provenance import Clock
 from search.evaluation.resampling import Difference, difference
 from search.evaluation.settings import Setting, Strength, Sweep
 from search.evaluation.states import Rows, States, StateSource
-from search.evaluation.sts import BOOTSTRAP
-from search.evaluation.sts_data import Task
-from search.evaluation.sts_fits import Fit, choose_fit, task_texts
-from search.evaluation.sts_protocols import Estimate, Protocol, average, task_estimates
-from search.evaluation.sts_results import AVERAGE
+from search.evaluation.sts.data import Task
+from search.evaluation.sts.evaluation import BOOTSTRAP
+from search.evaluation.sts.fits import Fit, choose_fit, task_texts
+from search.evaluation.sts.pair_scores import fit_transforms, score_pairs
+from search.evaluation.sts.protocols import Estimate, Protocol, average, task_estimates
+from search.evaluation.sts.results import AVERAGE
 from search.evaluation.subject import Subject
 
 _FIT = "task"

@@ -17,9 +17,9 @@ from indexer.errors import ConfigError, EvaluationError, ModelError
 from indexer.pipeline.progress import Progress
 from search.evaluation.provenance import Clock
 from search.evaluation.settings import Setting, Sweep
-from search.evaluation.sts import BOOTSTRAP, Measured, StsPlan, measure_sts
-from search.evaluation.sts_data import TASKS, Task
-from search.evaluation.sts_results import AVERAGE
+from search.evaluation.sts.data import TASKS, Task
+from search.evaluation.sts.evaluation import BOOTSTRAP, Measured, StsPlan, measure_sts
+from search.evaluation.sts.results import AVERAGE
 from search.evaluation.subject import Subject
 
 _Figures = dict[str, float | None]
@@ -50,7 +50,7 @@ class _Block:
 @cache
 def published_tables() -> dict[str, Any]:
     """The published figures as they stand in the data file, with their source."""
-    text = files("search.evaluation").joinpath("paper_tables.json").read_text(encoding="utf-8")
+    text = files("search.evaluation.sts").joinpath("paper_tables.json").read_text(encoding="utf-8")
     tables: dict[str, Any] = json.loads(text)
     return tables
 

@@ -11,15 +11,15 @@ from typing import Any
 from indexer.errors import EvaluationError
 from indexer.pipeline.progress import Progress, Silent
 from search.evaluation.extras import require_extra
-from search.evaluation.pair_scores import fit_transforms, score_pairs
 from search.evaluation.provenance import Clock
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.settings import Setting
 from search.evaluation.states import States
-from search.evaluation.sts_data import Task
-from search.evaluation.sts_fits import Fit, choose_fit, task_texts
-from search.evaluation.sts_protocols import Protocol, task_estimates
-from search.evaluation.sts_results import Scored, comparisons, notes_on, result_rows
+from search.evaluation.sts.data import Task
+from search.evaluation.sts.fits import Fit, choose_fit, task_texts
+from search.evaluation.sts.pair_scores import fit_transforms, score_pairs
+from search.evaluation.sts.protocols import Protocol, task_estimates
+from search.evaluation.sts.results import Scored, comparisons, notes_on, result_rows
 from search.evaluation.subject import Subject
 
 BOOTSTRAP = {"resamples": RESAMPLES, "level": LEVEL, "resampled": "pairs, stratified by subset, tasks independently"}

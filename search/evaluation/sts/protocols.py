@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 
-from search.evaluation.correlation import Array, spearman
 from search.evaluation.resampling import (
     Interval,
     draw_counts,
@@ -23,7 +22,8 @@ from search.evaluation.resampling import (
     resampled_ranks,
     resampled_spearman,
 )
-from search.evaluation.sts_data import Task
+from search.evaluation.sts.correlation import Array, spearman
+from search.evaluation.sts.data import Task
 
 Protocol = Literal["mean", "wmean", "all"]
 

@@ -16,15 +16,15 @@ import numpy.typing as npt
 from indexer.errors import ConfigError
 from indexer.pipeline.progress import Progress
 from indexer.transforms import Transform
-from search.evaluation.correlation import Array
 from search.evaluation.fits import transform_hash
-from search.evaluation.pair_scores import fit_transforms, score_pairs
 from search.evaluation.provenance import Clock
 from search.evaluation.resampling import LEVEL, RESAMPLES, difference, draw_counts, interval, resampled_mean
-from search.evaluation.rte_data import EntailmentPairs
 from search.evaluation.settings import Setting, Sweep
-from search.evaluation.sts_data import Subset, Task
-from search.evaluation.sts_fits import choose_fit, task_texts
+from search.evaluation.sts.correlation import Array
+from search.evaluation.sts.data import Subset, Task
+from search.evaluation.sts.fits import choose_fit, task_texts
+from search.evaluation.sts.pair_scores import fit_transforms, score_pairs
+from search.evaluation.sts.rte_data import EntailmentPairs
 from search.evaluation.subject import Subject
 
 TASK = "RTE"

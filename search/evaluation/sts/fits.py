@@ -27,7 +27,7 @@ from search.evaluation.fits import fit_setting
 from search.evaluation.provenance import file_hash
 from search.evaluation.settings import Setting
 from search.evaluation.states import States, StateSource
-from search.evaluation.sts_data import Task
+from search.evaluation.sts.data import Task
 from search.evaluation.subject import Subject
 
 _CORPUS = "corpus:"

@@ -8,8 +8,8 @@ from indexer.transforms import Transform, Whitening
 from search.evaluation.fits import transform_hash
 from search.evaluation.resampling import difference
 from search.evaluation.settings import Setting
-from search.evaluation.sts_data import Task
-from search.evaluation.sts_protocols import Estimate, Protocol, average
+from search.evaluation.sts.data import Task
+from search.evaluation.sts.protocols import Estimate, Protocol, average
 
 AVERAGE = "average"
 T = TypeVar("T")
