@@ -11,22 +11,29 @@ import click
 import pytest
 
 from indexer.config import BuildConfig
-from search.cli import _COMMANDS, cli
+from search.cli import cli
+from search.cli.lazy_group import LazyGroup
+from tests.playground import lay_out
 from tests.test_cli import Done, isotrope
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = [
-    '{"id": "1", "title": "Whales", "text": "Whales sing for hours.", "year": 1970}',
-    '{"id": "2", "title": "Bridges", "text": "A bridge hangs from cables.", "year": 1883}',
-    '{"id": "3", "title": "Bread", "text": "Yeast makes the dough rise.", "year": 1000}',
-]
 
 
-def commands() -> list[click.Command]:
-    context = click.Context(cli, info_name="isotrope")
-    found = [cli.get_command(context, name) for name in cli.list_commands(context)]
-    return [command for command in found if command is not None]
+def overview(group: LazyGroup, prefix: str = "") -> dict[str, tuple[click.Command, str]]:
+    """Every command by its full name, those of groups after the group, with the line the overview has for it."""
+    found: dict[str, tuple[click.Command, str]] = {}
+    for name, (_, line) in group.commands_at.items():
+        command = group.get_command(click.Context(group), name)
+        assert command is not None
+        found[prefix + name] = (command, line)
+        if isinstance(command, LazyGroup):
+            found |= overview(command, f"{prefix}{name} ")
+    return found
+
+
+assert isinstance(cli, LazyGroup)
+COMMANDS = overview(cli)
 
 
 def examples(text: str) -> list[list[str]]:
@@ -46,7 +53,7 @@ def block(language: str) -> str:
 @pytest.fixture
 def playground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the names that the examples use."""
-    (tmp_path / "docs.jsonl").write_text("\n".join(DOCUMENTS) + "\n")
+    lay_out(tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -54,9 +61,9 @@ def playground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_commands_of_the_readme_run(playground: Path) -> None:
     calls = examples(block("console"))
-    assert {call[0] for call in calls} == {"build", "query", "inspect", "verify"}
+    assert {call[0] for call in calls} == {"build", "query", "inspect", "verify", "evaluate", "tune", "report"}
     for call in calls:
-        piped = "\n".join(DOCUMENTS) if call[0] == "build" else "who sings\nwho bakes\n"
+        piped = (playground / ("docs.jsonl" if call[0] == "build" else "questions.txt")).read_text()
         done = isotrope(*call, stdin=piped)
         assert done.returncode == 0, (call, done.stderr)
         assert done.stdout
@@ -67,34 +74,37 @@ def test_the_library_example_of_the_readme_runs(playground: Path) -> None:
     assert done.stdout.splitlines()[0].split()[1] == "1"
 
 
-@pytest.mark.parametrize("name", list(_COMMANDS))
+@pytest.mark.parametrize("name", [name for name in COMMANDS if not isinstance(COMMANDS[name][0], LazyGroup)])
 def test_every_command_is_in_the_readme(name: str) -> None:
     assert f"| `isotrope {name} " in README
 
 
-@pytest.mark.parametrize("command", commands(), ids=lambda command: str(command.name))
-def test_every_help_says_the_same_as_the_overview_and_has_an_example(command: click.Command) -> None:
-    assert (command.help or "").splitlines()[0] == _COMMANDS[str(command.name)][1]
+@pytest.mark.parametrize("name", list(COMMANDS))
+def test_every_help_says_the_same_as_the_overview_and_has_an_example(name: str) -> None:
+    command, line = COMMANDS[name]
+    assert (command.help or "").splitlines()[0] == line
     assert examples(command.help or "")
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             assert parameter.help, parameter.name
 
 
-def test_the_examples_of_the_helps_run(
-    playground: Path, tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("part", ["first", "measuring"])
+def test_the_examples_of_the_helps_run(part: str, playground: Path, tiny_model: Callable[[str], Path]) -> None:
     """As they stand, in order, on the files they name."""
     (playground / "dumps").mkdir()
     prepare_parquet(playground / "dumps/a.parquet")
     prepare_bin_model(tiny_model("bert"), playground / "old-model")
-    for command in commands():
+    if part == "measuring":
+        assert isotrope("build", "docs.jsonl", "my-index").returncode == 0
+    for name, (command, _) in COMMANDS.items():
+        if name.startswith(("evaluate", "tune", "report")) != (part == "measuring"):
+            continue
         for number, call in enumerate(examples(command.help or "")):
-            if command.name == "build":  # three different corpora, one name
+            if name == "build":  # three different corpora, one name
                 call[call.index("my-index")] = f"my-index{number or ''}"
             done: Done = isotrope(*call, stdin="one line\nand another\n")
             assert done.returncode == 0, (call, done.stderr)
-    assert (playground / "stdlib.jsonl").is_file()
 
 
 def prepare_parquet(path: Path) -> None:

@@ -32,8 +32,8 @@ def command(sources: tuple[str, ...], output: Path | None, as_json: bool, **opti
     """Pick whitening settings for a corpus, without labels or with them.
 
     Pieces of the documents ask for the rest of them, and the setting that answers best is taken, if it can be told
-    from raw embeddings at all. Only --sample pairs are encoded, once for all layers, and kept in --cache (default:
-    isotrope in the user's cache folder). Raw embeddings and strength 0 are always among what is tried.
+    from raw embeddings at all. Only --sample pairs are encoded, once for all layers, and kept in --cache (by default
+    a folder in ~/.cache). Raw embeddings and strength 0 are always among what is tried.
 
     \b
     Examples:

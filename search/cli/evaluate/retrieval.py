@@ -30,6 +30,8 @@ from search.cli.evaluate.options import (
 @click.option("--run", type=click.Path(path_type=Path), metavar="FILE|FOLDER", help="Write the rankings as TREC "
               "runs: a file for one setting; several, and BM25's, go into a folder.")  # fmt: skip
 @click.option("--compare", is_flag=True, help="Print paired differences too: to raw embeddings, other centres, BM25.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the first nDCG against whitening "
+              "strength into this file (.png, .svg, .pdf).")  # fmt: skip
 @click.option("--no-bm25", is_flag=True, help="Leave out the BM25 baseline.")
 @click.option("--on-error", type=click.Choice(["fail", "skip"]), default="fail", help="What to do with a row of the "
               "corpus that cannot be a document, such as a blank one.")  # fmt: skip
@@ -47,8 +49,10 @@ def command(folder: Path, measured: Path | None, **options: Any) -> None:
       isotrope evaluate retrieval scifact my-index
       isotrope evaluate retrieval scifact --strength none --strength 0.25 --centre role --centre common --compare
       isotrope evaluate retrieval scifact --layers -1 --layers 1,-1 --cache cache -o scifact.json
+      isotrope evaluate retrieval scifact --strength none --strength 0 --strength 0.5 --strength 1 --plot scifact.svg
     """
     from search.cli.progress import BuildProgress
+    from search.evaluation.plotting import check_plot
     from search.evaluation.retrieval.evaluation import RetrievalTask, evaluate_retrieval
     from search.evaluation.retrieval.metrics import parse_cutoffs
 
@@ -63,17 +67,30 @@ def command(folder: Path, measured: Path | None, **options: Any) -> None:
     )
     if measured:
         options["index"] = measured  # the same as --index
+    if options["plot"]:
+        check_plot(options["plot"])
     subject, sweep = subject_of(options), sweep_of(options)
     with BuildProgress(options["quiet"]) as progress:
         result = evaluate_retrieval(task, subject, sweep, options["cache"], progress)
     _print_notes(result)
     deliver(result, options, lambda result: _show(result, options["compare"]))
+    if options["plot"]:
+        _plot(result, options["plot"])
 
 
 def _print_notes(result: dict[str, Any]) -> None:
     from search.cli.output import print_note
 
     for note in result["notes"]:
+        print_note(note)
+
+
+def _plot(result: dict[str, Any], path: Path) -> None:
+    from search.cli.output import print_note
+    from search.evaluation.retrieval.plot import plot_retrieval
+
+    note = plot_retrieval(result, path)
+    if note:
         print_note(note)
 
 

@@ -44,7 +44,7 @@ def command(file: Path, train: Path | None, thresholds: tuple[float, ...], fit: 
     \b
     Examples:
       isotrope evaluate rte RTE/dev.tsv --train RTE/train.tsv
-      isotrope evaluate rte val.jsonl --config configs/whiteningbert.toml --strength none --strength 1
+      isotrope evaluate rte val.jsonl --pooling mean --pooling cls --strength none --strength 1
     """
     from search.cli.output import print_note
     from search.cli.progress import BuildProgress

@@ -1,7 +1,8 @@
 """HTML in which everything is escaped unless it was made here."""
 
-import unicodedata
 from html import escape
+
+from search.evaluation.printable import printable
 
 VOID = {"meta"}
 
@@ -25,11 +26,7 @@ def join(children: tuple[str, ...] | list[str]) -> Html:
 
 def text(value: str) -> Html:
     """Plain text. Control and formatting characters, and halves of surrogate pairs, are written out."""
-    plain = "".join(
-        ascii(character)[1:-1] if unicodedata.category(character) in ("Cc", "Cf", "Cs") else character
-        for character in value
-    )
-    return Html(escape(plain))
+    return Html(escape(printable(value)))
 
 
 def table(columns: list[str], rows: list[list[str]], kind: str = "figures") -> Html:

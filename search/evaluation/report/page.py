@@ -9,9 +9,10 @@ from indexer.pipeline.progress import Progress, Silent
 from indexer.store.files import FileStamp, make_folder, write_bytes
 from indexer.store.manifest import canonical_hash
 from search.engine import SearchEngine
+from search.evaluation.plotting import require_plots
 from search.evaluation.provenance import Clock
 from search.evaluation.recall.evaluation import evaluate_recall
-from search.evaluation.report import plots, sections
+from search.evaluation.report import sections
 from search.evaluation.report.figures import Figures, measure_figures
 from search.evaluation.report.markup import Html, facts, join, table, tag
 from search.evaluation.report.results import ResultFile, read_result
@@ -55,7 +56,7 @@ def write_report(
     and writing raise.
     """
     clock, progress = Clock(), progress or Silent()
-    plots.require_plots()
+    require_plots()
     files = [read_result(file) for file in results]
     progress.phase("measuring vectors", None)
     figures = measure_figures(engine.opened)

@@ -1,6 +1,5 @@
 """Pictures of a report: SVG that stands in the page itself, and takes the page's text colour."""
 
-import io
 import re
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from search.evaluation.extras import require_extra
+from search.evaluation.plotting import rendered
 from search.evaluation.report.figures import Figures
 from search.evaluation.report.markup import Html, text
 
@@ -18,7 +17,6 @@ _SIZE = (4.4, 2.8)  # inches; about the width of a phone
 _BINS = 60
 _VISIBLE = 1e-12  # of the variance; below is rounding
 _STYLE = {
-    "svg.hashsalt": "isotrope",
     "svg.fonttype": "none",
     "font.size": 10,
     "font.family": "sans-serif",
@@ -29,11 +27,6 @@ _STYLE = {
 }
 _NO_METADATA = dict.fromkeys(["Date", "Creator", "Format", "Type"])
 Values = npt.NDArray[Any]
-
-
-def require_plots() -> None:
-    """Raises MachineError with the line that installs what pictures need."""
-    require_extra("matplotlib.figure", "plots")
 
 
 def spectrum(figures: Figures) -> Html | None:
@@ -131,15 +124,9 @@ def _histogram(axes: Any, values: Values, bins: Values, colour: str, name: str) 
 
 
 def _picture(name: str, label: str, draw: Callable[[Any], None]) -> Html:
-    matplotlib, figures = require_extra("matplotlib", "plots"), require_extra("matplotlib.figure", "plots")
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # whatever the user's own style is
-        matplotlib.rcParams.update(_STYLE)
-        figure = figures.Figure(_SIZE, layout="constrained")
-        draw(figure.subplots())
-        written = io.StringIO()
-        figure.savefig(written, format="svg", transparent=True, metadata=_NO_METADATA)
-    return _inline(written.getvalue(), name, label)
+    svg = rendered(_SIZE, lambda figure: draw(figure.subplots()), "svg", style=_STYLE, transparent=True,
+                   metadata=_NO_METADATA)  # fmt: skip
+    return _inline(svg.decode(), name, label)
 
 
 def _inline(svg: str, name: str, label: str) -> Html:

@@ -1,6 +1,5 @@
 """The picture of `isotrope evaluate layers`: the grid of two layers, and the best combination of each size."""
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.errors import ConfigError
-from indexer.store.files import make_folder, write_bytes
-from search.evaluation.extras import require_extra
+from search.evaluation.plotting import model_name, whiskers, write_plot
 
-_FORMATS = (".png", ".svg", ".pdf")
-_DATE = {"svg": "Date", "pdf": "CreationDate"}  # left out, so that equal results give equal files
 _COLOURS = "viridis"
 _WITH_FIGURES = 16  # layers up to which the cells hold their figures
 _ENDS = ("low", "high")
@@ -23,32 +18,18 @@ _DARK = 0.6  # of the colour scale; below it letters are white
 Array = npt.NDArray[np.float64]
 
 
-def check_plot(path: Path) -> None:
-    """Before minutes of encoding. Raises ConfigError for an unknown format, MachineError without matplotlib."""
-    if path.suffix.lower() not in _FORMATS:
-        raise ConfigError(f'--plot "{path}": expected a file that ends in {", ".join(_FORMATS)}.')
-    require_extra("matplotlib.figure", "plots")
-
-
 def plot_layers(result: Mapping[str, Any], path: Path) -> None:
-    """Draw a result of `evaluate_layers` into a file; the same result gives the same bytes."""
-    check_plot(path)
-    matplotlib = require_extra("matplotlib", "plots")
-    count = len(result["layers"])
-    side = max(4.5, 0.5 * min(count, _WITH_FIGURES))
-    figure = require_extra("matplotlib.figure", "plots").Figure(figsize=(2 * side + 1.6, side + 1.1), dpi=150)
-    figure.set_layout_engine("compressed")
-    grid, sizes = figure.subplots(1, 2, width_ratios=(1.15, 1))
-    _draw_grid(figure, grid, result)
-    _draw_sizes(sizes, result)
-    figure.suptitle(_title(result), fontsize=11)
-    kind = path.suffix.lower().removeprefix(".")
-    undated = {_DATE[kind]: None} if kind in _DATE else {}
-    file = io.BytesIO()
-    with matplotlib.rc_context({"svg.hashsalt": "isotrope"}):
-        figure.savefig(file, format=kind, bbox_inches="tight", pad_inches=0.1, metadata=undated)
-    make_folder(path.parent)
-    write_bytes(path, file.getvalue())
+    """Draw a result of `evaluate_layers` into a file; the same result gives the same bytes. Raises as `check_plot`."""
+
+    def draw(figure: Any) -> None:
+        grid, sizes = figure.subplots(1, 2, width_ratios=(1.15, 1))
+        _draw_grid(figure, grid, result)
+        _draw_sizes(sizes, result)
+        figure.suptitle(_title(result), fontsize=11)
+
+    side = max(4.5, 0.5 * min(len(result["layers"]), _WITH_FIGURES))
+    size = 2 * side + 1.6, side + 1.1
+    write_plot(path, size, draw, layout="compressed", bbox_inches="tight", pad_inches=0.1)
 
 
 def grid_of(result: Mapping[str, Any]) -> Array:
@@ -100,18 +81,19 @@ def _frame(axes: Any, column: int, row: int, colour: str, width: float) -> None:
 def _draw_sizes(axes: Any, result: Mapping[str, Any]) -> None:
     best, paper = result["best"], result["paper"]
     sizes, values = [row["size"] for row in best], np.array([row["spearman"] for row in best])
-    low, high = (np.array([row["spearman"] if row[end] is None else row[end] for row in best]) for end in _ENDS)
+    reach = whiskers(values.tolist(), *([row[end] for row in best] for end in _ENDS))
+    low, high = values - reach[0], values + reach[1]
     axes.axhline(paper["spearman"], color="black", linestyle="--", linewidth=1,
                  label=f"the paper's choice: {_named(paper)}")  # fmt: skip
-    axes.errorbar(sizes, values, yerr=[values - low, high - values], marker="o", capsize=3, color="#1f77b4")
+    axes.errorbar(sizes, values, yerr=reach, marker="o", capsize=3, color="#1f77b4")
     top = int(values.argmax())
     axes.plot(sizes[top], values[top], marker="o", markersize=11, markerfacecolor="none", markeredgewidth=2,
               linestyle="none", color=_BEST, label=f"best: {_named(best[top])}")  # fmt: skip
     for row, end in zip(best, high, strict=True):
         axes.annotate(_named(row), (row["size"], end), xytext=(0, 5), textcoords="offset points", ha="center",
                       va="bottom", fontsize=8, rotation=90, bbox=_BEHIND_TEXT)  # fmt: skip
-    reach = high.max() - low.min() or 1.0
-    axes.set_ylim(min(low.min(), paper["spearman"]) - 0.1 * reach, max(high.max(), paper["spearman"]) + 0.4 * reach)
+    span = high.max() - low.min() or 1.0
+    axes.set_ylim(min(low.min(), paper["spearman"]) - 0.1 * span, max(high.max(), paper["spearman"]) + 0.4 * span)
     axes.set_xticks(sizes)
     axes.margins(x=0.12)
     axes.legend(loc="upper right", fontsize=9)
@@ -126,5 +108,4 @@ def _title(result: Mapping[str, Any]) -> str:
     row = result["paper"]
     whitening = "no whitening" if row["strength"] == "none" else f"whitening {row['strength']:g}, fit {row['fit']}"
     tasks = f"average of {len(row['tasks'])} tasks" if len(row["tasks"]) > 1 else next(iter(row["tasks"]))
-    model = result["provenance"]["encoder"]["model"].rstrip("/").rpartition("/")[2]
-    return f"{model}, {row['pooling']} pooling, {whitening}: {tasks}, protocol {row['protocol']}"
+    return f"{model_name(result)}, {row['pooling']} pooling, {whitening}: {tasks}, protocol {row['protocol']}"

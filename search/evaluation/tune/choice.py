@@ -1,10 +1,10 @@
 """Which setting to take, when several cannot be told apart.
 
-The questions are a sample, so the highest score is partly luck. Taken is the plainest of the settings that the
-questions cannot tell from the best one (their paired 95 % bootstrap interval holds 0): raw embeddings if they are
-among them, so that nobody whitens for nothing; else the best one with the layers of the best, role means and as
-little shrinkage as there is among them. On the collections that were measured this chose better than the highest
-score alone, because the strength matters more than the other two and so is told apart more reliably.
+The questions are a sample, so the highest score is partly luck. A setting counts as told from the best one when the
+best is better in at least `TOLD` of the paired bootstrap resamples. If raw embeddings cannot be told from it they are
+taken, so that nobody whitens for nothing. Else, of the settings that cannot be told from it and have its layers,
+those with role means and the least shrinkage are kept, and of their strengths the middle one is taken: scores are
+flat near the best strength, so the middle of what is tied is steadier than the highest.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from search.evaluation.resampling import Array, Difference, difference, draw_counts, resampled_mean
 from search.evaluation.tune.objective import Measured
 
+TOLD = 0.9  # of the resamples
 _PRIOR_CENTRE = "role"
 
 
@@ -36,7 +37,7 @@ class Choice:
             return "no setting can be told from raw embeddings: whitening earns nothing that shows on this corpus"
         if self.taken is self.best:
             return "it scored highest"
-        return f"it is the best of the plainest among {len(self.tied)} settings that cannot be told from the highest"
+        return f"it is the middle of {len(self.tied)} settings that cannot be told from the highest"
 
 
 def choose(measured: Sequence[Measured]) -> Choice:
@@ -48,15 +49,28 @@ def choose(measured: Sequence[Measured]) -> Choice:
         return difference(one.score, other.score, resampled[id(one)], resampled[id(other)])
 
     best = max(measured, key=lambda one: one.score)
-    tied = tuple(one for one in measured if one is best or not beyond(one, best).decided)
-    raws = [one for one in measured if one.setting.raw]
-    raw = max(raws, key=lambda one: one.score)
-    plain = [one for one in tied if one.setting.raw]
-    taken = max(plain, key=lambda one: one.score) if plain else min(tied, key=lambda one: _strangeness(one, best))
+    tied = tuple(one for one in measured if one is best or not _told(beyond(one, best)))
+    raw = max((one for one in measured if one.setting.raw), key=lambda one: one.score)
+    taken = raw if any(one is raw for one in tied) else _middle(tied, best)
     return Choice(taken, best, raw, tied, beyond(raw, taken), counts)
 
 
-def _strangeness(one: Measured, best: Measured) -> tuple[object, ...]:
-    """What a setting has that needs a reason, and then how far it falls short."""
-    whitening = one.setting.whitening
-    return one.setting.key != best.setting.key, whitening.centre != _PRIOR_CENTRE, whitening.shrinkage, -one.score
+def _told(beyond: Difference) -> bool:
+    return beyond.better is not None and beyond.better >= TOLD
+
+
+def _middle(tied: Sequence[Measured], best: Measured) -> Measured:
+    """The middle strength, the softer of two, among the plainest of the tied settings."""
+
+    def plainness(one: Measured) -> tuple[bool, bool, float]:
+        whitening = one.setting.whitening
+        return one.setting.key != best.setting.key, whitening.centre != _PRIOR_CENTRE, whitening.shrinkage
+
+    plainest = min(map(plainness, tied))
+    group = sorted((one for one in tied if plainness(one) == plainest), key=_strength)
+    return group[(len(group) - 1) // 2]
+
+
+def _strength(one: Measured) -> float:
+    strength = one.setting.whitening.strength
+    return 0.0 if strength == "none" else strength

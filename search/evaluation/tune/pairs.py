@@ -1,12 +1,14 @@
 """Questions without a questioner: a piece of a document asks for the rest of it.
 
-    sentence   a sentence of the document (not the title) asks for what is left
-    window     up to ten successive words ask for what is left
+    sentence   the first sentence of the text asks for the others
+    title      the title asks for a text of one sentence
+    window     up to ten successive words ask for what is left, where there is nothing else to take
     copy       three words in ten, picked at random, ask for another such pick from the same document
 
-The first two are for retrieval: short beside what they ask for, as queries are. Two halves of a document would not
-do there: they have the same length, so they say nothing about the offset between queries and documents. The third
-is for similarity, where both sides are alike.
+The first three are for retrieval: short beside what they ask for, as queries are. Two halves of a document would not
+do there: they have the same length, so they say nothing about the offset between queries and documents. Nor would any
+sentence do as well as the first, which says what a document is about: words from its middle favour early layers,
+which know words, over late ones, which know meaning. `copy` is for similarity, where both sides are alike.
 The documents are those with the smallest hash of their id, so the pairs are the same for any order of the corpus.
 """
 
@@ -21,7 +23,7 @@ from indexer.corpus.document import Document, joined_text
 from indexer.errors import EvaluationError
 from indexer.sampling import id_hash
 
-Kind = Literal["sentence", "window", "copy"]
+Kind = Literal["sentence", "title", "window", "copy"]
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _SENTENCE_WORDS = range(4, 41)  # a heading asks for nothing, and a longer sentence is no query
 _WINDOW_WORDS, _LEAST_WORDS = 10, 8
@@ -40,7 +42,7 @@ class Pair:
 
 
 def draw_pairs(documents: Iterable[Document], columns: Sequence[str], size: int) -> list[Pair]:
-    """At most `size` pairs of a piece and its rest, one a document, the two kinds mixed where documents allow both.
+    """At most `size` pairs of a piece and its rest, one a document, of the first kind above that it allows.
 
     `columns` are those that are encoded (`corpus.text`). Of documents with the same rest only one is taken. One
     pass; at most `size` pairs are held. Raises EvaluationError when fewer than `LEAST_PAIRS` come out.
@@ -94,14 +96,26 @@ class _Smallest:
 
 
 def _piece(document: Document, columns: Sequence[str], chance: random.Random) -> Pair | None:
-    """A sentence or a window and the rest; None when the document is too short for either."""
-    kinds: list[Kind] = ["sentence", "window"]
-    chance.shuffle(kinds)
-    for kind in kinds:
-        cut = _cut_sentence(document, columns, chance) if kind == "sentence" else _cut_window(document, columns, chance)
-        if cut:
-            return Pair(document.id, kind, *cut)
-    return None
+    """A piece and the rest; None when the document is too short."""
+    body = joined_text(document, [name for name in columns if name != "title"])
+    title = (document.title or "").strip() if "title" in columns else ""
+    sentences = [sentence.strip() for sentence in _SENTENCE_END.split(body) if sentence.strip()]
+    for place, sentence in enumerate(sentences):
+        if len(sentence.split()) in _SENTENCE_WORDS and len(sentences) > 1:
+            return Pair(document.id, "sentence", sentence, " ".join(sentences[:place] + sentences[place + 1 :]))
+    if title and len(body.split()) >= _LEAST_WORDS:
+        return Pair(document.id, "title", title, body)
+    return _window(document, columns, chance)
+
+
+def _window(document: Document, columns: Sequence[str], chance: random.Random) -> Pair | None:
+    words = joined_text(document, columns).split()
+    if len(words) < _LEAST_WORDS:
+        return None
+    size = min(_WINDOW_WORDS, len(words) // 2)
+    start = chance.randrange(len(words) - size + 1)
+    question, rest = words[start : start + size], words[:start] + words[start + size :]
+    return Pair(document.id, "window", " ".join(question), " ".join(rest))
 
 
 def _copies(document: Document, columns: Sequence[str], chance: random.Random) -> Pair | None:
@@ -110,23 +124,3 @@ def _copies(document: Document, columns: Sequence[str], chance: random.Random) -
         return None
     first, second = (" ".join(word for word in words if chance.random() < _COPIED_SHARE) for _ in range(2))
     return Pair(document.id, "copy", first, second) if first and second else None
-
-
-def _cut_sentence(document: Document, columns: Sequence[str], chance: random.Random) -> tuple[str, str] | None:
-    body = joined_text(document, [name for name in columns if name != "title"])
-    sentences = [sentence.strip() for sentence in _SENTENCE_END.split(body) if sentence.strip()]
-    askable = [place for place, sentence in enumerate(sentences) if len(sentence.split()) in _SENTENCE_WORDS]
-    title = (document.title or "").strip() if "title" in columns else ""
-    if not askable or len(sentences) + bool(title) < 2:
-        return None
-    place = chance.choice(askable)
-    return sentences[place], " ".join(filter(None, [title, *sentences[:place], *sentences[place + 1 :]]))
-
-
-def _cut_window(document: Document, columns: Sequence[str], chance: random.Random) -> tuple[str, str] | None:
-    words = joined_text(document, columns).split()
-    if len(words) < _LEAST_WORDS:
-        return None
-    size = min(_WINDOW_WORDS, len(words) // 2)
-    start = chance.randrange(len(words) - size + 1)
-    return " ".join(words[start : start + size]), " ".join(words[:start] + words[start + size :])

@@ -1,0 +1,83 @@
+"""A folder with every file that the examples of the README and of the helps name, small and made here."""
+
+import json
+import random
+from pathlib import Path
+
+from tests.sts_tasks import write_tasks
+
+FIRST = [
+    {"id": "1", "title": "Whales", "text": "Whales sing for hours.", "year": 1970},
+    {"id": "2", "title": "Bridges", "text": "A bridge hangs from cables.", "year": 1883},
+    {"id": "3", "title": "Bread", "text": "Yeast makes the dough rise.", "year": 1000},
+]
+_THINGS = (
+    "clock",
+    "river",
+    "violin",
+    "harbour",
+    "comet",
+    "orchard",
+    "engine",
+    "desert",
+    "library",
+    "glacier",
+    "market",
+)
+_DEEDS = ("slows in winter", "was drawn by hand", "feeds the valley", "has many keepers", "cannot be heard at night")
+
+
+def documents(size: int = 120) -> list[dict[str, object]]:
+    """The first three, then others of two sentences each."""
+    found: list[dict[str, object]] = list(FIRST)
+    for number in range(len(FIRST), size):
+        chance = random.Random(number)
+        thing, other = chance.sample(_THINGS, 2)
+        text = f"The {thing} of town {number} {chance.choice(_DEEDS)}. Since {1500 + number} nobody there has seen a {other}."
+        found.append({"id": f"{number + 1}", "title": f"A {thing}", "text": text, "year": 1500 + number})
+    return found
+
+
+def lay_out(folder: Path) -> None:
+    """Write all of it."""
+    write_rows(folder / "docs.jsonl", documents())
+    (folder / "questions.txt").write_text("who sings\nwho bakes\nwhat hangs from cables\n")
+    write_tasks(folder / "sts-folder")
+    _write_beir(folder / "scifact")
+    _write_rte(folder)
+
+
+def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
+    """JSON lines."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def _write_beir(folder: Path) -> None:
+    (folder / "qrels").mkdir(parents=True)
+    rows = documents()
+    write_rows(
+        folder / "corpus.jsonl", [{"_id": row["id"], "title": row["title"], "text": row["text"]} for row in rows]
+    )
+    write_rows(folder / "queries.jsonl", [{"_id": f"q{row['id']}", "text": row["title"]} for row in rows[:12]])
+    lines = ["query-id\tcorpus-id\tscore", *(f"q{row['id']}\t{row['id']}\t1" for row in rows[:12])]
+    (folder / "qrels/test.tsv").write_text("\n".join(lines) + "\n")
+
+
+def _write_rte(folder: Path) -> None:
+    (folder / "RTE").mkdir()
+    texts = [str(row["text"]) for row in documents(40)]
+    pairs = [(text, text.split(".")[0] + ".", True) for text in texts[:20]]
+    pairs += [(text, other, False) for text, other in zip(texts[:20], texts[20:], strict=True)]
+    for name in ("dev", "train"):
+        rows = [
+            f"{number}\t{one}\t{two}\t{'entailment' if entailed else 'not_entailment'}"
+            for number, (one, two, entailed) in enumerate(pairs)
+        ]
+        (folder / f"RTE/{name}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
+    write_rows(
+        folder / "val.jsonl",
+        [
+            {"premise": one, "hypothesis": two, "label": "entailment" if entailed else "not_entailment"}
+            for one, two, entailed in pairs
+        ],
+    )
