@@ -33,8 +33,9 @@ def documents(size: int = 120) -> list[dict[str, object]]:
     for number in range(len(FIRST), size):
         chance = random.Random(number)
         thing, other = chance.sample(_THINGS, 2)
-        text = f"The {thing} of town {number} {chance.choice(_DEEDS)}. Since {1500 + number} nobody there has seen a {other}."
-        found.append({"id": f"{number + 1}", "title": f"A {thing}", "text": text, "year": 1500 + number})
+        year = 1500 + number
+        text = f"The {thing} of town {number} {chance.choice(_DEEDS)}. Since {year} nobody there has seen a {other}."
+        found.append({"id": f"{number + 1}", "title": f"A {thing}", "text": text, "year": year})
     return found
 
 

@@ -270,7 +270,7 @@ def test_truncated_sentences_are_counted(tiny_config: BuildConfig) -> None:
     result = evaluate_sts(subject, [STSB], StsPlan([subject.own]))
     cut = result["provenance"]["truncated"]
     assert 0 < cut < result["provenance"]["texts"]
-    assert f"{cut} sentences were longer than encoder.max_length and cut there" in result["notes"]
+    assert f"{cut} texts were longer than encoder.max_length and cut there" in result["notes"]
 
 
 def test_notes_of_tasks_and_fits_are_handed_on_once(subject: Subject) -> None:

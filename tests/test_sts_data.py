@@ -145,8 +145,8 @@ def test_a_file_that_is_no_table_is_named_and_what_is_plainly_none_is_not(tmp_pa
         (HEADER + "\ta\tb\n", 'x.tsv:2: the score "" is not a finite number'),
         (HEADER + "1\ta\tb\n2\t \tb\n", "x.tsv:3: the first sentence is blank"),
         (HEADER + "1\ta\tb\n2\ta\t\n", "x.tsv:3: the second sentence is blank"),
-        (HEADER, "x.tsv: x all has no pair"),
-        (HEADER + "1\ta\tb\n", "x.tsv: x all has one pair"),
+        (HEADER, "x.tsv: no pair in task x;"),
+        (HEADER + "1\ta\tb\n", "x.tsv: only one pair in task x;"),
         (HEADER + "2\ta\tb\n2.0\tc\td\n", "x.tsv: all 2 scores of x all are 2; with constant scores"),
     ],
 )
@@ -255,7 +255,7 @@ def test_pairs_without_a_score_are_left_out_and_counted(senteval: Path) -> None:
     [
         ("STS.gs.headlines.txt", "1.5\n4\n", "2 lines for the 3 pairs"),
         ("STS.gs.headlines.txt", "1.5\n\nx\n", r"STS\.gs\.headlines\.txt:3: the score \"x\""),
-        ("STS.gs.headlines.txt", "\n\n4\n", "has one pair"),
+        ("STS.gs.headlines.txt", "\n\n4\n", "only one pair in"),
         ("STS.input.headlines.txt", "a\tb\n\tc\nonly\n", r"STS\.input\.headlines\.txt:3: 1 column"),
         ("STS.input.headlines.txt", "a\tb\nc\td\n \te\n", r"STS\.input\.headlines\.txt:3: a sentence is blank"),
         ("STS.input.other.txt", "a\tb\n", r"no scores for these pairs; expected them in .*STS\.gs\.other\.txt"),

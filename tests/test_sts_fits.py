@@ -114,9 +114,9 @@ def test_an_index_is_measured_as_it_ships(index: Subject) -> None:
     assert {row["fit"] for row in result["results"]} == {"index"}
     assert own["encoder"] == manifest.fingerprint
     stored = json.loads((index.opened.path / "manifests/00000001.json").read_text())
-    assert result["provenance"]["fit"] == {
-        "name": "index", "index": str(index.opened.path), "generation": 1, "checksum": stored["checksum"],
-    }  # fmt: skip
+    assert result["provenance"]["fit"] == {"name": "index", "index": str(index.opened.path)}
+    assert result["provenance"]["index"] == {"generation": 1, "manifest": stored["checksum"]}
+    assert result["provenance"]["recipe"] == index.config.to_dict()
 
     rows = np.concatenate([index.sample.embeddings(part) for part in range(3)]).astype(np.float64)
     projection, mean = whitening_projection(rows, 1.0, 0), rows.mean(axis=0)

@@ -1,5 +1,6 @@
 """Settings picked without labels: the questions, their objective, the choice, and what the command writes."""
 
+import dataclasses
 import json
 import random
 from collections.abc import Callable
@@ -8,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.config import BuildConfig, EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.corpus.document import Document
-from indexer.errors import ConfigError, EvaluationError
+from indexer.encoders import load_encoder
+from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.pipeline import build_index
 from indexer.recipes import recipe_toml
 from search.evaluation.settings import Setting, Sweep
@@ -22,7 +24,8 @@ from search.evaluation.tune.choice import choose
 from search.evaluation.tune.objective import Measured, reciprocal_ranks
 from search.evaluation.tune.pairs import Pair, draw_copies, draw_pairs
 from search.evaluation.tune.running import TuneTask, run_tune
-from search.evaluation.tune.tuning import DEFAULT_CENTRES, full_sweep
+from search.evaluation.tune.tuning import DEFAULT_CENTRES, full_sweep, tuned_recipe
+from tests.oracles import whitening_projection
 from tests.test_cli import isotrope
 
 WORDS = ("whale", "song", "deep", "sea", "library", "data", "the", "of", "and", "in", "to", "for", "sing", "a")
@@ -44,6 +47,16 @@ def written(documents: list[Document], path: Path) -> Path:
     rows = [{"id": one.id, "title": one.title, "text": one.text} for one in documents]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+def judged(documents: list[Document], folder: Path) -> Path:
+    """A BEIR folder whose queries are the titles of the first twenty documents."""
+    (folder / "qrels").mkdir(parents=True)
+    written(documents, folder / "corpus.jsonl")
+    queries = [{"_id": f"q{n}", "text": documents[n].title} for n in range(20)]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
+    (folder / "qrels/test.tsv").write_text("".join(f"q{n}\td{n}\t1\n" for n in range(20)))
+    return folder
 
 
 # --- the questions ---------------------------------------------------------------------------------------------------
@@ -177,8 +190,32 @@ def test_of_settings_that_cannot_be_told_apart_the_middle_strength_with_role_mea
     soft, hard = candidate(0.697, 0.25, noise=5), candidate(0.699, 0.5, noise=6)
     choice = choose([raw, candidate(0.7, 0.5, "none", noise=4), hard, soft, middle])
     assert choice.taken is middle
-    assert "the middle of 4 settings" in choice.reason
+    assert "the middle of the plainest of 4 settings" in choice.reason
     assert choose([raw, candidate(0.7, 0.5, "none", noise=4), hard, soft]).taken is soft
+
+
+def test_what_is_taken_is_told_from_raw_also_when_the_middle_is_not() -> None:
+    """Role means are the plainest, but here they do no good."""
+    raw, best = candidate(0.5, "none", "none"), candidate(0.52, 0.5, "common", noise=4)
+    noisy = candidate(0.5, 0.25, noise=5)
+    choice = choose([raw, best, noisy])
+    assert any(one is noisy for one in choice.tied)
+    assert choice.taken is best
+    assert choice.gain.value > 0
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=25)
+def test_nothing_below_raw_is_ever_taken(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    kinds: list[Any] = [("none", "none"), *((s, c) for s in (0.0, 0.25, 0.5, 1.0) for c in DEFAULT_CENTRES)]
+    measured = [
+        Measured(Setting("mean", (-1,), WhiteningConfig(strength=s, centre=c)), chance.random(60) ** 2, 8)
+        for s, c in kinds
+    ]
+    choice = choose(measured)
+    assert choice.taken.score >= choice.raw.score
+    assert choice.taken is choice.raw or choice.told(choice.raw, choice.taken)
 
 
 def test_layers_are_those_of_the_best() -> None:
@@ -230,18 +267,51 @@ def test_a_corpus_is_tuned_with_one_encode_of_the_pairs_and_the_second_run_needs
     assert {tuple(row["layers"]) for row in first["results"]} == {(-1,), (1, -1)}
 
 
-def test_an_index_is_fitted_on_its_own_embeddings_and_read_back_document_by_document(
-    config: BuildConfig, tmp_path: Path
+def slow_scores(config: BuildConfig, pairs: list[Pair], fitted_on: list[str], role: Any) -> dict[Any, float]:
+    """Mean reciprocal rank of every setting of `SMALL` and its controls, from the definitions, a text at a time."""
+    encoder = load_encoder(config.encoder)
+    asked = np.stack([encoder.encode([pair.query], role)[0] for pair in pairs]).astype(np.float64)
+    rests = np.stack([encoder.encode([pair.document], "document")[0] for pair in pairs]).astype(np.float64)
+    fit = np.stack([encoder.encode([text], "document")[0] for text in fitted_on]).astype(np.float64)
+    found = {}
+    for strength in ("none", 0.0, 0.5):
+        for centre in ("none",) if strength == "none" else DEFAULT_CENTRES:
+            project: Any = np.eye(fit.shape[1])
+            if strength != "none":
+                project = whitening_projection(fit, float(strength), 0)
+            mean = np.zeros(fit.shape[1]) if centre == "none" or strength == "none" else fit.mean(axis=0)
+            query_mean = asked.mean(axis=0) if centre == "role" and role == "query" else mean
+            queries, documents = (asked - query_mean) @ project, (rests - mean) @ project
+            queries /= np.linalg.norm(queries, axis=1, keepdims=True)
+            documents /= np.linalg.norm(documents, axis=1, keepdims=True)
+            cosines = queries @ documents.T
+            ranks = [1 + (row > row[own] + 1e-6).sum() for own, row in enumerate(cosines)]
+            found[strength, centre] = float(np.mean([1 / rank for rank in ranks]))
+    return found
+
+
+@pytest.mark.parametrize("objective", ["retrieval", "sts"])
+@pytest.mark.parametrize("indexed", [True, False])
+def test_scores_are_those_of_the_definitions(
+    objective: Any, indexed: bool, config: BuildConfig, tmp_path: Path
 ) -> None:
+    """An index is fitted on its own embeddings, a corpus on what the questions ask for."""
     documents = corpus(130)
-    build_index(documents, tmp_path / "index", config)
+    draw = draw_pairs if objective == "retrieval" else draw_copies
+    pairs = draw(documents, COLUMNS, 1500)
     source = written(documents, tmp_path / "docs.jsonl")
-    by_index = run_tune(TuneTask((str(tmp_path / "index"),)), Subject.of_index(tmp_path / "index"), SMALL, tmp_path)
-    by_corpus = run_tune(TuneTask((str(source),)), Subject.of_recipe(config), SMALL, tmp_path)
-    raw = [[row for row in run["results"] if row["strength"] == "none"] for run in (by_index, by_corpus)]
-    assert [row["value"] for row in raw[0]] == [row["value"] for row in raw[1]]
-    assert by_index["provenance"]["data"].keys() == {"manifest"}
-    assert by_corpus["provenance"]["data"].keys() == {"docs.jsonl"}
+    subject = Subject.of_recipe(config)
+    if indexed:
+        build_index(documents, tmp_path / "index", config)
+        subject = Subject.of_index(tmp_path / "index")
+    texts = [f"{one.title} {one.text}" for one in documents] if indexed else [pair.document for pair in pairs]
+    expected = slow_scores(config, pairs, texts, "query" if objective == "retrieval" else "document")
+    result = run_tune(TuneTask((str(source),), objective=objective), subject, SMALL, tmp_path / "cache")
+    found = {(row["strength"], row["centre"] or "none"): row["value"] for row in result["results"] if not row["dim"]}
+    assert found == pytest.approx(expected, abs=2e-3)
+    assert len({round(value, 3) for value in expected.values()}) >= 3
+    assert result["provenance"]["data"].keys() == (set() if indexed else {"docs.jsonl"})
+    assert ("index" in result["provenance"]) == indexed
 
 
 def test_the_frontier_gets_better_with_every_byte(config: BuildConfig, tmp_path: Path) -> None:
@@ -255,19 +325,94 @@ def test_the_frontier_gets_better_with_every_byte(config: BuildConfig, tmp_path:
 def test_a_budget_of_bytes_is_kept(config: BuildConfig, tmp_path: Path) -> None:
     source = written(corpus(150), tmp_path / "docs.jsonl")
     result = run_tune(TuneTask((str(source),), most_bytes=40), Subject.of_recipe(config), SMALL, tmp_path)
-    taken = [row for row in result["results"] if row["taken"]]
-    assert [row["bytes"] <= 40 for row in taken] == [True]
-    assert result["recipe"]["whitening"]["dim"] == taken[0]["dimensions"]
+    (taken,) = (row for row in result["results"] if row["taken"])
+    fitting = [row for row in result["results"] if row["bytes"] <= 40]
+    assert taken["value"] == max(row["value"] for row in fitting)
+    assert result["recipe"]["whitening"]["dim"] == taken["dimensions"]
+    assert "in at most 40 bytes" in result["choice"]["reason"]
+    raw = result["choice"]["raw"]["value"]
+    assert result["choice"]["gain"]["value"] == pytest.approx(taken["value"] - raw)
+
+
+def test_dimensions_that_are_asked_for_are_chosen_from(config: BuildConfig, tmp_path: Path) -> None:
+    source, subject = written(corpus(150), tmp_path / "docs.jsonl"), Subject.of_recipe(config)
+    sweep = Sweep(strengths=(0.5,), shrinkages=(0.0,), dims=(6, 12))
+    result = run_tune(TuneTask((str(source),)), subject, sweep, tmp_path)
+    asked = {row["dimensions"]: row["value"] for row in result["results"] if row["dim"]}
+    assert asked.keys() == {6, 12}
+    assert result["recipe"]["whitening"]["dim"] == max(asked, key=lambda dim: asked[dim])
+    with pytest.raises(ConfigError, match=r"--dim 5000; expected 0 \(all\) to"):
+        run_tune(TuneTask((str(source),)), subject, Sweep(strengths=(0.5,), dims=(5000,)), tmp_path)
+
+
+def test_pooling_auto_stays_unless_another_is_taken(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    config = BuildConfig(encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=64))
+    auto = dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, pooling="auto"))
+    subject = dataclasses.replace(Subject.of_recipe(config), config=auto)
+    subject.spec.identity.update(query_prefix="query: ", max_length=48)
+    own = tuned_recipe(Setting("mean", (1,), WhiteningConfig()), subject).encoder
+    assert (own.pooling, own.query_prefix, own.layers) == ("auto", "", (1,))
+    other = tuned_recipe(Setting("cls", (-1,), WhiteningConfig()), subject).encoder
+    assert (other.pooling, other.query_prefix, other.max_length) == ("cls", "query: ", 48)
+
+
+def test_an_index_is_judged_on_its_own_layers_only(config: BuildConfig, tmp_path: Path) -> None:
+    documents = corpus(80)
+    build_index(documents, tmp_path / "index", config)
+    folder = judged(documents, tmp_path / "beir")
+    task, subject = TuneTask((str(tmp_path / "index"),), qrels=folder), Subject.of_index(tmp_path / "index")
+    with pytest.raises(ConfigError, match="holds embeddings of layers -1 with mean pooling only"):
+        run_tune(task, subject, Sweep(layers=((0,),), strengths=(0.5,)), tmp_path / "cache")
+    run_tune(task, subject, SMALL, tmp_path / "cache")
+
+
+def test_judgements_of_another_corpus_are_refused(config: BuildConfig, tmp_path: Path) -> None:
+    folder = judged(corpus(80), tmp_path / "beir")
+    other = written(corpus(60), tmp_path / "other.jsonl")
+    with pytest.raises(ConfigError, match="judges that folder's own corpus; name the folder itself"):
+        run_tune(TuneTask((str(other),), qrels=folder), Subject.of_recipe(config), SMALL, tmp_path)
+
+
+def test_a_damaged_index_is_an_error_and_not_another_figure(config: BuildConfig, tmp_path: Path) -> None:
+    build_index(corpus(80), tmp_path / "index", config)
+    for name in ("moments.npz", "embeddings.npy"):
+        path = next((tmp_path / "index/parts").rglob(name))
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+        with pytest.raises(CorruptIndexError, match=name):
+            run_tune(TuneTask(("index",)), Subject.of_index(tmp_path / "index"), SMALL, tmp_path / "cache")
+        path.write_bytes(whole)
+
+
+def test_a_model_that_gives_nan_is_refused(
+    config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from indexer.encoders.transformer import TransformerEncoder
+
+    states = TransformerEncoder.states
+
+    def damaged(self: TransformerEncoder, *rest: Any) -> Any:
+        found = states(self, *rest)
+        next(iter(found.values()))[3] = np.nan
+        return found
+
+    monkeypatch.setattr(TransformerEncoder, "states", damaged)
+    source = written(corpus(80), tmp_path / "docs.jsonl")
+    with pytest.raises(EvaluationError, match="1 embeddings hold NaN"):
+        run_tune(TuneTask((str(source),)), Subject.of_recipe(config), SMALL, tmp_path / "cache")
+
+
+def test_a_file_of_queries_that_is_gone_is_refused_before_anything_is_encoded(
+    config: BuildConfig, tmp_path: Path
+) -> None:
+    source = written(corpus(80), tmp_path / "docs.jsonl")
+    subject = Subject.of_recipe(config.with_overrides([f"whitening.query_sample={tmp_path}/gone.txt"]))
+    with pytest.raises(ConfigError, match=r"gone\.txt cannot be read"):
+        run_tune(TuneTask((str(source),)), subject, SMALL, tmp_path)
 
 
 def test_judgements_decide_where_they_are_given(config: BuildConfig, tmp_path: Path) -> None:
-    documents = corpus(80)
-    folder = tmp_path / "beir"
-    (folder / "qrels").mkdir(parents=True)
-    written(documents, folder / "corpus.jsonl")
-    queries = [{"_id": f"q{n}", "text": documents[n].title} for n in range(20)]
-    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
-    (folder / "qrels/test.tsv").write_text("".join(f"q{n}\td{n}\t1\n" for n in range(20)))
+    folder = judged(corpus(80), tmp_path / "beir")
     result = run_tune(TuneTask((str(folder),), qrels=folder), Subject.of_recipe(config), SMALL, tmp_path / "cache")
     assert result["provenance"]["protocol"]["measure"] == "nDCG@10"
     assert result["provenance"]["protocol"]["questions"] == 20

@@ -16,6 +16,7 @@ from indexer.moments import Moments
 from indexer.pipeline.encode import EncoderSource
 from indexer.pipeline.ingest import Ingested
 from indexer.pipeline.progress import Progress
+from indexer.query_file import read_query_file
 from indexer.sampling import Sample, draw_sample, query_like
 from indexer.store.documents import read_documents
 from indexer.transforms import Transform, Whitening, fit_whitening
@@ -93,11 +94,4 @@ def _documents(folders: Sequence[Path], chosen: Sample) -> list[Document]:
 
 def read_queries(path: Path) -> list[str]:
     """The user's queries, one a line. Raises ConfigError."""
-    try:
-        texts = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"whitening.query_sample: {path} cannot be read as UTF-8 text: {error}.") from error
-    texts = [text for text in texts if text]
-    if not texts:
-        raise ConfigError(f"whitening.query_sample: {path} holds no queries; expected one a line.")
-    return texts
+    return read_query_file(path, ConfigError, "whitening.query_sample: ").texts

@@ -18,7 +18,8 @@ _SHOWN = 8  # best settings in the table, beside the controls
 @click.option("--qrels", type=click.Path(path_type=Path), metavar="BEIR_FOLDER", help="Choose by nDCG@10 on these "
               "queries and judgements (queries.jsonl, qrels/test.tsv) instead of without labels.")  # fmt: skip
 @click.option("--split", default="test", show_default=True, help="Which judgements: qrels/SPLIT.tsv.")
-@click.option("--sample", type=int, default=1500, show_default=True, help="Documents that questions are drawn from.")
+@click.option("--sample", type=int, default=1500, show_default=True, help="Documents that questions are drawn "
+              "from, without --qrels.")  # fmt: skip
 @click.option("--bytes", "most_bytes", type=int, default=0, help="Most bytes a vector may take; 0: no limit.")
 @subject_options
 @sweep_options
@@ -106,6 +107,10 @@ def _show(result: dict[str, Any], output: Path | None) -> None:
     gain = choice["gain"]
     click.echo(f"\ntaken: {choice['setting']}, because {choice['reason']}")
     click.echo(f"over raw: {_signed(gain['value'])} [{_signed(gain['low'])}, {_signed(gain['high'])}]")
+    if enough := choice["enough"]:
+        click.echo(
+            f"as far as the questions can tell, {enough['dim']:,} dimensions ({enough['bytes']:,} bytes) do as well"
+        )
     click.echo(f"written to {output}" if output else f"use it: isotrope build CORPUS INDEX {choice['options']}")
 
 

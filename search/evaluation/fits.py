@@ -1,10 +1,31 @@
 """Transforms for settings, fitted on moments that are at hand."""
 
 import hashlib
+from collections.abc import Iterable
+from pathlib import Path
 
+from indexer.encoders import EncoderSpec
+from indexer.encoders.model_files import find_model_files
+from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.transforms import Transform, Whitening, dump_transform, fit_whitening
 from search.evaluation.settings import Setting
+
+_SIZES = ("hidden_size", "d_model", "n_embd", "dim", "emb_dim")  # what transformers' attribute maps call it
+
+
+def check_dimensions(settings: Iterable[Setting], spec: EncoderSpec) -> None:
+    """Raises ConfigError, before anything is encoded, for more directions than the encoder gives.
+
+    The size stands in the model's config.json; where it does not, `fit_setting` finds out.
+    """
+    config = find_model_files(Path(spec.folder)).config
+    size = next((config[name] for name in _SIZES if isinstance(config.get(name), int)), None)
+    for setting in settings:
+        if size is not None and not setting.raw and setting.whitening.dim > size:
+            raise ConfigError(
+                f"whitening.dim is {setting.whitening.dim}; the encoder gives {size} dimensions. Ask for at most that."
+            )
 
 
 def fit_setting(setting: Setting, documents: Moments, queries: Moments | None = None) -> Transform:

@@ -2,18 +2,23 @@
 
 import hashlib
 import json
+import os
 import platform
 import shlex
 import sys
+import tempfile
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from indexer.config import BuildConfig
 from indexer.encoders import EncoderSpec
-from indexer.errors import EvaluationError
+from indexer.errors import ConfigError, EvaluationError
 from indexer.store.files import make_folder, write_bytes
+from indexer.store.manifest import canonical_hash
 from indexer.versions import library_versions
+from search.opened import OpenIndex
 
 _MEASURING = ("scipy", "ir_measures", "pytrec_eval-terrier", "bm25s", "PyStemmer", "datasets", "matplotlib")
 
@@ -42,6 +47,39 @@ class Clock:
         if encoder is not None:
             found["encoder"] = {"model": encoder.model, "identity": encoder.identity}
         return found | more
+
+
+def how_built(config: BuildConfig, opened: OpenIndex | None = None) -> dict[str, Any]:
+    """For provenance, JSON types: the "recipe" that was measured, and the "index" it comes from, if any."""
+    found: dict[str, Any] = {"recipe": config.to_dict()}
+    if opened:
+        manifest = opened.manifest
+        found["index"] = {"generation": manifest.generation, "manifest": canonical_hash(manifest.to_dict())}
+    return found
+
+
+def check_output(path: Path, option: str = "-o") -> None:
+    """Raises ConfigError for a file that could not be written: now, not after minutes of encoding."""
+    if path.is_dir():
+        raise ConfigError(f"{option} {path} is a folder; name a file.")
+    _check_writable(path, path.parent, option)
+
+
+def check_cache(path: Path) -> None:
+    """Raises ConfigError for a folder of --cache that could not be made or written."""
+    _check_writable(path, path, "--cache")
+
+
+def _check_writable(path: Path, folder: Path, option: str) -> None:
+    while not os.path.lexists(folder) and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir():
+        wrong = "is a file" if folder == path else f"cannot be made, for {folder} is a file"
+        raise ConfigError(f"{option} {path} {wrong}; expected a place where a folder is or can be.")
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ConfigError(f"{option} {path} cannot be written: {folder}: {error.strerror or error}.") from error
 
 
 def file_hash(path: Path) -> str:

@@ -49,6 +49,11 @@ class Difference(Interval):
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "better": self.better, "decided": self.decided}
 
+    def to_row(self) -> dict[str, Any]:
+        """`to_dict` for a row of comparisons, where the value is called "difference"."""
+        row = self.to_dict()
+        return {"difference": row.pop("value"), **row}
+
 
 def draw_counts(items: int, name: str, resamples: int = RESAMPLES) -> Array:
     """How often each of `items` was drawn in each resample, (resamples, items); the same for the same name."""

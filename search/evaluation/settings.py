@@ -41,8 +41,10 @@ class Setting:
             return f"{self.pooling} {layers} raw"
         whitening = self.whitening
         extras = [f"dim {whitening.dim}"] * bool(whitening.dim)
-        extras += [f"shrinkage {whitening.shrinkage:g}"] * bool(whitening.shrinkage)
-        return " ".join([f"{self.pooling} {layers} strength {whitening.strength:g}", *extras, whitening.centre])
+        extras += [f"shrinkage {written(whitening.shrinkage)}"] * bool(whitening.shrinkage)
+        return " ".join(
+            [f"{self.pooling} {layers} strength {written(float(whitening.strength))}", *extras, whitening.centre]
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types. `strength` "none" is no transform at all; `dim` null is all; `centre` null without one."""
@@ -101,6 +103,11 @@ def _setting(
         dim, shrinkage, centre = 0, 0.0, "none"
     whitening = dataclasses.replace(base, strength=strength, dim=dim, shrinkage=shrinkage, centre=centre)
     return Setting(pooling, layers, whitening)
+
+
+def written(value: float) -> str:
+    """The shortest text that no other number has: 0.25, 1, 0.1234567."""
+    return repr(float(value)).removesuffix(".0")
 
 
 def parse_layers(text: str) -> tuple[int, ...]:

@@ -18,6 +18,7 @@ from indexer.encoders.identity import fingerprint
 from indexer.encoders.limits import layer_count, resolve_layers
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import StateKey
+from indexer.errors import EvaluationError
 from indexer.pipeline.progress import Progress, Silent
 from indexer.store.files import make_folder, write_bytes
 from indexer.store.manifest import canonical_json
@@ -71,7 +72,10 @@ class StateSource:
         return fingerprint(self._identity(key))
 
     def encode(self, texts: Sequence[str], role: Role = "document") -> States:
-        """Embeddings of the distinct ones among `texts`, for every setting."""
+        """Embeddings of the distinct ones among `texts`, for every setting.
+
+        Raises EvaluationError when one holds NaN or infinity, or is all zero: nothing can be ranked by it.
+        """
         distinct = list(dict.fromkeys(texts))
         path = self._cached_at(distinct, role)
         kept = _read(path, len(self.keys)) if path else None
@@ -81,6 +85,8 @@ class StateSource:
                 _write(path, rows, self.log.lengths[len(self.log.lengths) - len(distinct) :])
         else:
             rows = self._recalled(*kept)
+        for array in rows:
+            _require_usable(array)
         return States({text: row for row, text in enumerate(distinct)}, dict(zip(self.keys, rows, strict=True)))
 
     def _encode(self, texts: list[str], role: Role) -> list[Rows]:
@@ -110,6 +116,15 @@ class StateSource:
         for text in texts:
             digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
         return self.cache / f"{digest.hexdigest()}.states"
+
+
+def _require_usable(rows: Rows) -> None:
+    unusable = int(np.count_nonzero(~np.isfinite(rows).all(axis=1) | ~rows.any(axis=1)))
+    if unusable:
+        raise EvaluationError(
+            f"{unusable:,} embeddings hold NaN or infinity, or are all zero, so nothing can be ranked. The model "
+            "overflows or is damaged: try --set encoder.precision=float32, or another model."
+        )
 
 
 def _write(path: Path, rows: Sequence[Rows], lengths: Sequence[int]) -> None:

@@ -13,6 +13,8 @@ from indexer.moments import Moments
 from indexer.pipeline.progress import Progress, Silent
 from indexer.pooling import Mode
 from indexer.sampling import Sample, draw_sample, id_hash
+from indexer.store import layout
+from indexer.store.verify import check_files
 from search.engine import index_spec
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.states import StateSource
@@ -69,5 +71,13 @@ class Subject:
 
     @cached_property
     def moments(self) -> Moments:
-        """Moments of the raw embeddings that the index's transform was fitted on."""
-        return self.sample.moments()
+        """Moments of the raw embeddings that the index's transform was fitted on.
+
+        Their files are hashed first, if they are at most 256 MB, as those that search reads are when it opens.
+        """
+        sample = self.sample
+        if self.opened is not None:
+            manifest = self.opened.manifest
+            names = [f"{part.name}/{file}" for part in manifest.parts for file in (layout.EMBEDDINGS, layout.MOMENTS)]
+            check_files(self.opened.path, manifest, names)
+        return sample.moments()

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from search.cli.evaluate.options import deliver, output_options, subject_of, subject_options
+from search.cli.evaluate.options import check_places, deliver, output_options, subject_of, subject_options
 
 
 @click.command("layers")
@@ -62,6 +62,7 @@ def command(
     from search.evaluation.sts.layers import LayersPlan, evaluate_layers
     from search.evaluation.sts.layers_plot import plot_layers
 
+    check_places(options)
     if plot:
         check_plot(plot)
     plan = LayersPlan(pooling, parse_strength(strength), protocol, up_to)
@@ -77,12 +78,15 @@ def command(
 def _show(result: dict[str, Any]) -> None:
     """The grid of two layers, its lower half, and the best combination of each size."""
     from search.cli.output import print_table
+    from search.evaluation.settings import written
     from search.evaluation.sts.layers_plot import grid_of
 
     layers, paper = [str(layer) for layer in result["layers"]], result["paper"]
     grid = grid_of(result)
     rows = [[layer, *(f"{value:.2f}" for value in grid[row, : row + 1])] for row, layer in enumerate(layers)]
-    whitening = "no whitening" if paper["strength"] == "none" else f"strength {paper['strength']:g}, fit {paper['fit']}"
+    whitening = (
+        "no whitening" if paper["strength"] == "none" else f"strength {written(paper['strength'])}, fit {paper['fit']}"
+    )
     title = f"Spearman x100 of two layers averaged ({paper['pooling']}, {whitening}, protocol {paper['protocol']})"
     print_table(["layer", *layers], rows, title)
     click.echo()

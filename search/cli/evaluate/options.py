@@ -61,6 +61,16 @@ output_options = _all(_OUTPUT)
 """--json, -o, --quiet"""
 
 
+def check_places(options: dict[str, Any]) -> None:
+    """Refuse an -o or --cache that could not be written, before anything is measured. Raises ConfigError."""
+    from search.evaluation.provenance import check_cache, check_output
+
+    if options.get("output"):
+        check_output(options["output"])
+    if options.get("cache"):
+        check_cache(options["cache"])
+
+
 def subject_of(options: dict[str, Any]) -> "Subject":
     """What is measured, from `subject_options`."""
     from indexer.config import BuildConfig, RunOptions

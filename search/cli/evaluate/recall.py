@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from search.cli.evaluate.options import output_options
+from search.cli.evaluate.options import check_places, deliver, output_options
 
 
 @click.command("recall")
@@ -40,7 +40,6 @@ def command(
     """
     from indexer.config import RunOptions
     from indexer.errors import ConfigError
-    from search.cli.evaluate.options import deliver
     from search.cli.progress import BuildProgress
     from search.engine import SearchEngine
     from search.evaluation.recall.evaluation import evaluate_recall
@@ -48,6 +47,7 @@ def command(
 
     if queries and (origin or sample is not None):
         raise ConfigError("--queries brings its own queries, all of which are used; leave out --from and --sample.")
+    check_places(options)
     engine = SearchEngine(index, options["model"], RunOptions(device=options["device"], threads=options["threads"]))
     with BuildProgress(options["quiet"]) as progress:
         result = evaluate_recall(engine, k, queries, origin, SAMPLE if sample is None else sample, progress)

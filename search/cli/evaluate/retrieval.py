@@ -7,6 +7,7 @@ import click
 
 from search.cli.evaluate.options import (
     centre_option,
+    check_places,
     deliver,
     output_options,
     subject_of,
@@ -51,6 +52,7 @@ def command(folder: Path, measured: Path | None, **options: Any) -> None:
       isotrope evaluate retrieval scifact --layers -1 --layers 1,-1 --cache cache -o scifact.json
       isotrope evaluate retrieval scifact --strength none --strength 0 --strength 0.5 --strength 1 --plot scifact.svg
     """
+    from indexer.errors import ConfigError
     from search.cli.progress import BuildProgress
     from search.evaluation.plotting import check_plot
     from search.evaluation.retrieval.evaluation import RetrievalTask, evaluate_retrieval
@@ -65,8 +67,10 @@ def command(folder: Path, measured: Path | None, **options: Any) -> None:
         options["per_query"],
         options["on_error"],
     )
-    if measured:
-        options["index"] = measured  # the same as --index
+    if measured and options["index"]:
+        raise ConfigError(f"both {measured} and --index {options['index']} were given, which are the same; name one.")
+    options["index"] = measured or options["index"]
+    check_places(options)
     if options["plot"]:
         check_plot(options["plot"])
     subject, sweep = subject_of(options), sweep_of(options)

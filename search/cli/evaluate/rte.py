@@ -5,7 +5,15 @@ from typing import Any
 
 import click
 
-from search.cli.evaluate.options import deliver, output_options, subject_of, subject_options, sweep_of, sweep_options
+from search.cli.evaluate.options import (
+    check_places,
+    deliver,
+    output_options,
+    subject_of,
+    subject_options,
+    sweep_of,
+    sweep_options,
+)
 
 
 @click.command("rte")
@@ -51,6 +59,7 @@ def command(file: Path, train: Path | None, thresholds: tuple[float, ...], fit: 
     from search.evaluation.sts.rte import THRESHOLDS, RtePlan, evaluate_rte, rte_sweep
     from search.evaluation.sts.rte_data import read_rte
 
+    check_places(options)
     subject = subject_of(options)
     plan = RtePlan(subject.settings(rte_sweep(sweep_of(options))), thresholds or THRESHOLDS, fit)
     data = read_rte(file), read_rte(train) if train else None

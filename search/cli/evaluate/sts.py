@@ -5,7 +5,15 @@ from typing import Any
 
 import click
 
-from search.cli.evaluate.options import deliver, output_options, subject_of, subject_options, sweep_of, sweep_options
+from search.cli.evaluate.options import (
+    check_places,
+    deliver,
+    output_options,
+    subject_of,
+    subject_options,
+    sweep_of,
+    sweep_options,
+)
 
 
 @click.command("sts")
@@ -53,6 +61,7 @@ def command(sources: tuple[str, ...], protocols: tuple[str, ...], fit: str, tabl
     from search.cli.output import print_note
     from search.cli.progress import BuildProgress
 
+    check_places(options)
     with BuildProgress(options["quiet"]) as progress:
         measure = _paper if table else _sweep
         result = measure(sources, protocols, fit, options, progress)

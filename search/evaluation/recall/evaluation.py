@@ -18,9 +18,8 @@ from indexer import ann
 from indexer.encoders import EncodeLog
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.pipeline.progress import Progress, Silent
-from indexer.store.manifest import canonical_hash
 from search.engine import SearchEngine
-from search.evaluation.provenance import Clock
+from search.evaluation.provenance import Clock, how_built
 from search.evaluation.recall.exact import duplicates_of, exact_recall
 from search.evaluation.recall.held_out import SAMPLE, HeldOut, Origin, draw_queries, read_queries
 from search.evaluation.resampling import RESAMPLES, Interval, interval
@@ -86,7 +85,7 @@ def measure_recall(engine: SearchEngine, stored: StoredRows, queries: HeldOut, k
     exact = all(ann.is_exact(entry.factory) for entry in opened.manifest.segments)
     if exact and shares.min() < 1:
         _refuse_inexact(opened, shares, k)
-    limit = opened.config.encoder.max_length
+    limit = opened.manifest.encoder["identity"]["max_length"]  # the recipe's may be 0, the model's own
     cut = (f"{log.truncated:,} queries are longer than {limit} tokens and were cut there",) if log.truncated else ()
     return Recall(
         k,
@@ -115,22 +114,17 @@ def evaluate_recall(
     stored = StoredRows(opened)
     queries = read_queries(file) if file else draw_queries(stored, origin, sample)
     measured = measure_recall(engine, stored, queries, k, progress or Silent())
-    index = {
-        "path": str(opened.path),
-        "generation": opened.manifest.generation,
-        "manifest": canonical_hash(opened.manifest.to_dict()),
-        "transform": opened.manifest.files[opened.manifest.transform["file"]].sha256,
-    }
     how: dict[str, Any] = {
         "measure": "recall",
         "protocol": _PROTOCOL,
-        "index": index,
         "cores": os.cpu_count(),
         "search_threads": 1,
+        **how_built(opened.config, opened),
     }
     provenance = clock.provenance(engine.encoder.spec, queries.files, **how)
-    encoder = {"encoder": opened.manifest.fingerprint}
-    row = measured.to_dict() | describe_segments(opened) | encoder
+    transform = opened.manifest.files[opened.manifest.transform["file"]].sha256
+    made = {"encoder": opened.manifest.fingerprint, "transform": transform}
+    row = measured.to_dict() | describe_segments(opened) | made
     return {"provenance": provenance, "results": [row], "notes": list(measured.notes)}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError, EvaluationError
+from indexer.query_file import read_query_file
 from indexer.sampling import query_like
 from search.evaluation.provenance import file_hash
 from search.evaluation.stored import Rows, StoredRows
@@ -37,11 +38,8 @@ class HeldOut:
 def read_queries(path: Path) -> HeldOut:
     """Queries from a file, one a line, UTF-8; blank lines are left out. Raises EvaluationError."""
     digest = file_hash(path)
-    lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
-    texts = [text for number, line in enumerate(lines, start=1) if (text := _decoded(path, number, line))]
-    blank = len(lines) - len(texts)
-    if not texts:
-        raise EvaluationError(f"{path}: holds no queries; expected one a line.")
+    found = read_query_file(path, EvaluationError)
+    texts, blank = found.texts, found.blank
     notes = (f"{blank:,} blank {'line' if blank == 1 else 'lines'} of {path} left out",) if blank else ()
     return HeldOut(tuple(texts), np.full(len(texts), -1), "file", notes, {path.name: digest})
 
@@ -99,13 +97,6 @@ def _sentence(document: Document) -> str:
 def _half(document: Document) -> str:
     words = document.text.split()
     return " ".join(words[: len(words) // 2])
-
-
-def _decoded(path: Path, number: int, line: bytes) -> str:
-    try:
-        return line.decode().strip()
-    except UnicodeDecodeError as error:
-        raise EvaluationError(f"{path}:{number}: not UTF-8 text ({error.reason}). Convert the file to UTF-8.") from None
 
 
 _DRAW: dict[Origin, Callable[[Document], str]] = {"titles": _title, "sentences": _sentence, "halves": _half}

@@ -10,7 +10,7 @@ from indexer.store.files import FileStamp, make_folder, write_bytes
 from indexer.store.manifest import canonical_hash
 from search.engine import SearchEngine
 from search.evaluation.plotting import require_plots
-from search.evaluation.provenance import Clock
+from search.evaluation.provenance import Clock, check_output
 from search.evaluation.recall.evaluation import evaluate_recall
 from search.evaluation.report import sections
 from search.evaluation.report.figures import Figures, measure_figures
@@ -52,10 +52,11 @@ def write_report(
 ) -> FileStamp:
     """Write the report of an open index to `path`, with result files, and recall measured now if asked for.
 
-    Raises MachineError without matplotlib, EvaluationError for a file that is no result, and what `evaluate_recall`
-    and writing raise.
+    Raises ConfigError for a path that cannot be written, MachineError without matplotlib, EvaluationError for a file
+    that is no result, and what `evaluate_recall` and writing raise.
     """
     clock, progress = Clock(), progress or Silent()
+    check_output(path)
     require_plots()
     files = [read_result(file) for file in results]
     progress.phase("measuring vectors", None)
@@ -132,11 +133,14 @@ def _footer(opened: OpenIndex, provenance: dict[str, Any]) -> Html:
     def listed(versions: dict[str, str]) -> str:
         return ", ".join(f"{name} {version}" for name, version in versions.items())
 
+    manifest = opened.manifest
     rows = [
         ("command", provenance["command"]),
         ("made", provenance["created"]),
-        ("generation", f"{opened.manifest.generation}, manifest {canonical_hash(opened.manifest.to_dict())}"),
-        ("built with", listed(opened.manifest.versions)),
+        ("generation", f"{manifest.generation}, manifest {canonical_hash(manifest.to_dict())}"),
+        ("encoder", f"fingerprint {manifest.fingerprint}"),
+        ("transform", f"sha256 {manifest.files[manifest.transform['file']].sha256}"),
+        ("built with", listed(manifest.versions)),
         ("reported with", listed(provenance["versions"])),
     ]
     return tag("footer", tag("h2", "Provenance"), facts(rows))

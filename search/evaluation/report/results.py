@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -87,14 +88,48 @@ def _kind_of(value: Any) -> str:
 
 
 def _sts(rows: Sequence[Row]) -> Table:
-    """A line a setting, a column a task."""
+    """A line a model and setting, a column a task. What is measured twice stands twice."""
     tasks = list(dict.fromkeys(str(row.get("task")) for row in rows))
-    lines: dict[str, dict[str, str]] = {}
+    lines: dict[tuple[str, str, int], dict[str, str]] = {}
     for row in rows:
-        name = f"{row.get('setting', '')}, {row.get('protocol', '')}, fit {row.get('fit', '')}"
-        lines.setdefault(name, {})[str(row.get("task"))] = with_interval(row, "spearman")
-    cells = [[name, *(line.get(task, "") for task in tasks)] for name, line in lines.items()]
+        model = f"{row['model']}: " if row.get("model") else ""
+        name = f"{model}{row.get('setting', '')}, {row.get('protocol', '')}, fit {row.get('fit', '')}"
+        encoder, task = str(row.get("encoder")), str(row.get("task"))
+        times = next(n for n in count() if task not in lines.get((name, encoder, n), {}))
+        lines.setdefault((name, encoder, times), {})[task] = with_interval(row, "spearman")
+    names = _told_apart(list(lines))
+    cells = [[name, *(line.get(task, "") for task in tasks)] for name, line in zip(names, lines.values(), strict=True)]
     return Table("Spearman's correlation x 100 [95 % interval]", ["setting, protocol, fit", *tasks], cells)
+
+
+def _told_apart(keys: Sequence[tuple[str, str, int]]) -> list[str]:
+    """A name for each (name, encoder, time): with the encoder where that differs, and a number from the second on."""
+    encoders: dict[str, set[str]] = {}
+    for name, encoder, _ in keys:
+        encoders.setdefault(name, set()).add(encoder)
+    return [
+        name + f", encoder {encoder[:12]}…" * (len(encoders[name]) > 1) + f" ({times + 1})" * (times > 0)
+        for name, encoder, times in keys
+    ]
+
+
+def _rte(rows: Sequence[Row]) -> Table:
+    """A line a setting: the accuracy at thresholds that were chosen on other pairs, and on these."""
+    chosen = [("train", "threshold chosen on other pairs"), ("best", "threshold chosen on these pairs (optimistic)")]
+    shown = [(key, name) for key, name in chosen if any(isinstance(row.get(key), Mapping) for row in rows)]
+    cells = [
+        [f"{row.get('setting', '')}, fit {row.get('fit', '')}", *(_accuracy(row.get(key)) for key, _ in shown),
+         with_interval(row, "majority"), number(row.get("pairs"))]
+        for row in rows
+    ]  # fmt: skip
+    columns = ["setting, fit", *(name for _, name in shown), "always the commoner label", "pairs"]
+    return Table("accuracy in per cent [95 % interval]", columns, cells)
+
+
+def _accuracy(found: Any) -> str:
+    threshold = number(found.get("threshold"), 3) if isinstance(found, Mapping) else ""
+    said = with_interval(found, "accuracy")
+    return f"{said} at {threshold}" if said else ""
 
 
 def _retrieval(rows: Sequence[Row]) -> Table:
@@ -145,7 +180,8 @@ def _comparisons(rows: Sequence[Row]) -> Table:
 
     def name_of(row: Row) -> str:
         protocol = f", {row['protocol']}" if row.get("protocol") else ""
-        return f"{row.get('setting', '')} less {row.get('against', '')}{protocol}"
+        model = f"{row['model']}: " if row.get("model") else ""
+        return f"{model}{row.get('setting', '')} less {row.get('against', '')}{protocol}"
 
     cells = [[name_of(row), *(cell(row, name) for name in names)] for row in rows]
     return Table("paired differences [95 % interval]; * where it leaves out 0", ["settings", *names], cells)
@@ -172,5 +208,15 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float)
 
 
-_KINDS = {"Similarity (STS)": "spearman", "Recall against exact search": "latency_ms", "Retrieval": "measure"}
-_LAYOUT = {"Similarity (STS)": _sts, "Recall against exact search": _recall, "Retrieval": _retrieval}
+_KINDS = {
+    "Similarity (STS)": "spearman",
+    "Entailment (RTE)": "majority",
+    "Recall against exact search": "latency_ms",
+    "Retrieval": "measure",
+}
+_LAYOUT = {
+    "Similarity (STS)": _sts,
+    "Entailment (RTE)": _rte,
+    "Recall against exact search": _recall,
+    "Retrieval": _retrieval,
+}

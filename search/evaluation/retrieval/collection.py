@@ -100,8 +100,6 @@ class BeirCorpus:
     def prepare(self, query_like: bool) -> None:
         texts = self.texts()
         states, self.truncated = encode_counting(self._source, texts, "document")
-        for rows in states.rows.values():
-            _require_usable(rows)
         self._embeddings = states.rows
         self._positions = np.array([states.positions[text] for text in texts])
         self._query_moments = self._moments_of_queries() if query_like else {}
@@ -141,9 +139,13 @@ class BeirCorpus:
 
 
 class IndexedCorpus:
-    """The documents and raw embeddings of an index. Those files are hashed first if they are at most 256 MB."""
+    """The documents and raw embeddings of an index. Those files are hashed first if they are at most 256 MB.
+
+    Raises ConfigError for settings of other layers or another pooling than the index holds.
+    """
 
     def __init__(self, subject: Subject, opened: OpenIndex, source: StateSource) -> None:
+        _require_own_layers(subject, opened, source)
         self._subject, self._opened, self._source = subject, opened, source
         self.ids = list(opened.documents.all_ids())
         self.notes: list[str] = []
@@ -185,6 +187,16 @@ class IndexedCorpus:
         return _moments_of(self._source, texts)[self._subject.own.key]
 
 
+def _require_own_layers(subject: Subject, opened: OpenIndex, source: StateSource) -> None:
+    own = subject.own
+    if any(source.fingerprint(key) != subject.spec.fingerprint for key in source.keys):
+        layers = ",".join(map(str, own.layers))
+        raise ConfigError(
+            f"{opened.path}: holds embeddings of layers {layers} with {own.pooling} pooling only, so no other can be "
+            "measured on it. Leave out --layers and --pooling, or measure a recipe instead of an index."
+        )
+
+
 def encode_counting(source: StateSource, texts: Sequence[str], role: Role) -> tuple[States, int]:
     """Embeddings of texts, and how many of the texts were cut at the encoder's max_length."""
     before = len(source.log.lengths)
@@ -220,12 +232,3 @@ def _moments_of(source: StateSource, queries: list[str]) -> dict[StateKey, Momen
     """Moments of query-like texts, one that occurs twice counted twice, as a build counts it."""
     states = source.encode(queries, "query")
     return {key: Moments.of(states.of(queries, key)) for key in states.rows}
-
-
-def _require_usable(rows: Embeddings) -> None:
-    unusable = int(np.count_nonzero(~np.isfinite(rows).all(axis=1) | ~rows.any(axis=1)))
-    if unusable:
-        raise EvaluationError(
-            f"{unusable:,} embeddings hold NaN or infinity, or are all zero, so nothing can be ranked. The model "
-            "overflows or is damaged: try --set encoder.precision=float32, or another model."
-        )

@@ -8,11 +8,13 @@ from typing import Any
 from indexer import ann
 from indexer.corpus.reading import OnError
 from indexer.errors import ConfigError
+from indexer.pipeline.fit import query_sample_hash
 from indexer.pipeline.progress import Progress, Silent
 from indexer.store.files import make_folder
-from indexer.store.manifest import canonical_hash
+from indexer.transforms import Whitening
 from search.evaluation.extras import require_extra
-from search.evaluation.provenance import Clock, file_hash
+from search.evaluation.fits import check_dimensions
+from search.evaluation.provenance import Clock, check_output, file_hash, how_built
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.retrieval.answers import Answers, fitted_answers, index_answers, needs_query_mean
 from search.evaluation.retrieval.beir import JudgedQueries, counted, read_judged
@@ -60,6 +62,10 @@ def evaluate_retrieval(
     clock, progress = Clock(), progress or Silent()
     _require_packages(task)
     _require_places(task)
+    if task.on_error == "skip" and subject.opened:
+        raise ConfigError(
+            f"--on-error skip is for rows of a corpus, but {subject.opened.path} is an index; leave it out."
+        )
     judged = read_judged(task.folder, task.split)
     settings = _settings(subject, sweep)
     evaluation = _Evaluation(task, subject, sweep, judged, subject.states(settings, cache, progress), progress)
@@ -105,7 +111,6 @@ class _Evaluation:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        opened = self._subject.opened
         protocol = {
             "task": self._judged.name,
             "split": self._task.split,
@@ -122,12 +127,7 @@ class _Evaluation:
         more: dict[str, Any] = {"protocol": protocol}
         if self._task.bm25:
             more["bm25"] = PARAMETERS
-        if opened:
-            more["index"] = {
-                "generation": opened.manifest.generation,
-                "manifest": canonical_hash(opened.manifest.to_dict()),
-            }
-        return more
+        return more | how_built(self._subject.config, self._subject.opened)
 
     def measured(self, settings: Sequence[Setting]) -> Iterator[Measured]:
         """Each setting, then BM25. Runs are written on the way, so that only one ranking is held at a time."""
@@ -149,7 +149,9 @@ class _Evaluation:
         queries = list(self._judged.queries.values())
         states, cut = encode_counting(self._source, queries, "query")
         if not self._own:
-            self._collection.prepare(any(needs_query_mean(setting) for setting in settings))
+            query_like = any(needs_query_mean(setting) for setting in settings)
+            self.data |= _query_file(self._subject) if query_like else {}
+            self._collection.prepare(query_like)
         self.notes += self._cut(cut, self._collection.truncated)
         self._progress.phase("ranking", len(settings))
         rest = (states, queries, self._depth, self._places)
@@ -203,8 +205,17 @@ def _collection(
     return corpus, {corpus.file.name: file_hash(corpus.file)}
 
 
+def _query_file(subject: Subject) -> dict[str, str]:
+    """The hash of the recipe's file of queries, where it is read: an index may hold the mean of its queries."""
+    whitening = subject.config.whitening
+    kept = subject.opened and isinstance(subject.opened.transform, Whitening) and whitening.centre == "role"
+    digest = "" if kept else query_sample_hash(whitening)
+    return {"whitening.query_sample": digest} if digest else {}
+
+
 def _settings(subject: Subject, sweep: Sweep) -> list[Setting]:
     settings = subject.settings(sweep)
+    check_dimensions(settings, subject.spec)
     own = subject.own
     if subject.opened and any(setting.key != own.key for setting in settings):
         layers = ",".join(map(str, own.layers))
@@ -233,11 +244,10 @@ def _index_notes(subject: Subject, asked: bool) -> Iterator[str]:
 
 def _require_places(task: RetrievalTask) -> None:
     """What cannot be written shows now and not after hours of encoding."""
-    for path in (task.run, task.per_query):
-        if path is not None:
-            make_folder(path.parent)
-    if task.per_query is not None and task.per_query.is_dir():
-        raise ConfigError(f"--per-query {task.per_query} is a folder; name a file.")
+    if task.per_query is not None:
+        check_output(task.per_query, "--per-query")
+    if task.run is not None:
+        make_folder(task.run.parent)
 
 
 def _require_packages(task: RetrievalTask) -> None:

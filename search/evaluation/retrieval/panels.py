@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from search.evaluation.retrieval.metrics import measure_names
+from search.evaluation.settings import written
 
 _CENTRES = {"role": "two means (role)", "common": "one mean (common)", "none": "no centring (none)"}
 _LOOKS = {"role": ("#0072b2", "o"), "common": ("#d55e00", "s"), "none": ("#009e73", "^")}
@@ -134,7 +135,7 @@ def _label(kind: Kind, kinds: Sequence[Kind]) -> str:
     if any(other[1] for other in kinds):
         words.append(f"{dim} dimensions" if dim else "all dimensions")
     if any(other[2] for other in kinds):
-        words.append(f"shrinkage {shrinkage:g}")
+        words.append(f"shrinkage {written(shrinkage)}")
     return ", ".join(words)
 
 

@@ -113,7 +113,10 @@ def _tasks(source: Source) -> Iterator[Task]:
     names = sorted({found.task for found in source.found}, key=_place)
     for name in names:
         parts = [found for found in source.found if found.task == name]
-        subsets = tuple(_subset(f"{name} {part.subset}", part.subset, part.pairs) for part in parts)
+        subsets = tuple(
+            _subset(f"task {name}" if part.subset == WHOLE else f"{name} {part.subset}", part.subset, part.pairs)
+            for part in parts
+        )
         files = {file: sha256 for part in parts for file, sha256 in part.pairs.files.items()}
         notes = [note for task, note in source.notes if task == name or (task == "" and name == names[0])]
         if name in TASKS[2:] and [subset.name for subset in subsets] == [WHOLE]:
@@ -124,8 +127,8 @@ def _tasks(source: Source) -> Iterator[Task]:
 def _subset(shown: str, name: str, pairs: Pairs) -> Subset:
     count = len(pairs.scores)
     if count < 2:
-        found = "no pair" if not count else "one pair"
-        raise EvaluationError(f"{pairs.shown}: {shown} has {found}; a correlation needs at least two.")
+        found = "no pair" if not count else "only one pair"
+        raise EvaluationError(f"{pairs.shown}: {found} in {shown}; a correlation needs at least two.")
     if len(set(pairs.scores)) == 1:
         raise EvaluationError(
             f"{pairs.shown}: all {count:,} scores of {shown} are {pairs.scores[0]:g}; "

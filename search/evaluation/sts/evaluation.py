@@ -11,7 +11,8 @@ from typing import Any
 from indexer.errors import EvaluationError
 from indexer.pipeline.progress import Progress, Silent
 from search.evaluation.extras import require_extra
-from search.evaluation.provenance import Clock
+from search.evaluation.fits import check_dimensions
+from search.evaluation.provenance import Clock, how_built
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.settings import Setting
 from search.evaluation.states import States
@@ -69,6 +70,7 @@ def evaluate_sts(
         texts=measured.texts,
         truncated=measured.truncated,
         bootstrap=BOOTSTRAP,
+        **how_built(subject.config, subject.opened),
     )
     return {
         "provenance": provenance,
@@ -90,6 +92,7 @@ def measure_sts(
     if not tasks or not plan.settings or not plan.protocols:
         raise EvaluationError("nothing to measure; expected at least one task, one setting and one protocol.")
     progress, settings, wanted = progress or Silent(), list(plan.settings), list(dict.fromkeys(plan.protocols))
+    check_dimensions(settings, subject.spec)
     source = subject.states(settings, cache, progress)
     chosen = choose_fit(plan.fit, subject, source)
     states = source.encode([text for task in tasks for text in task_texts(task)])

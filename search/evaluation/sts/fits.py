@@ -21,7 +21,6 @@ from indexer.encoders.protocol import StateKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.moments import Moments, merge
 from indexer.sampling import id_hash
-from indexer.store.manifest import canonical_hash
 from indexer.transforms import Transform
 from search.evaluation.fits import fit_setting
 from search.evaluation.provenance import file_hash
@@ -98,10 +97,7 @@ def _index_fit(subject: Subject, source: StateSource, settings: Sequence[Setting
         setting: opened.transform if setting.whitening == own_whitening else fit_setting(setting, subject.moments)
         for setting in settings
     }
-    manifest = opened.manifest
-    checksum = canonical_hash(manifest.to_dict())
-    about = {"index": str(opened.path), "generation": manifest.generation, "checksum": checksum}
-    return Fit("index", lambda _, __: fitted.__getitem__, about)
+    return Fit("index", lambda _, __: fitted.__getitem__, {"index": str(opened.path)})
 
 
 def _corpus_fit(name: str, subject: Subject, source: StateSource, settings: Sequence[Setting]) -> Fit:

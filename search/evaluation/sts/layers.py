@@ -19,7 +19,8 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.pipeline.progress import Progress, Silent
 from indexer.pooling import Mode
 from search.evaluation.extras import require_extra
-from search.evaluation.provenance import Clock
+from search.evaluation.fits import check_dimensions, transform_hash
+from search.evaluation.provenance import Clock, how_built
 from search.evaluation.resampling import Difference, difference
 from search.evaluation.settings import Setting, Strength, Sweep
 from search.evaluation.states import Rows, States, StateSource
@@ -77,6 +78,7 @@ class _Found:
     setting: Setting
     average: Estimate
     tasks: dict[str, float]
+    transforms: dict[str, str] | None  # sha256 by task; None without a transform
 
     @property
     def layers(self) -> Layers:
@@ -90,6 +92,16 @@ class _Found:
     def less(self, other: "_Found") -> Difference:
         one, two = other.average, self.average
         return difference(one.value, two.value, one.resampled, two.resampled)
+
+
+@dataclass(frozen=True)
+class _OfTask:
+    """One task: an estimate and the transform's sha256 a combination, and what fitting had to say."""
+
+    name: str
+    estimates: Sequence[Estimate]
+    hashes: Sequence[str]
+    notes: Sequence[str]
 
 
 def evaluate_layers(
@@ -111,13 +123,14 @@ def evaluate_layers(
     if not tasks:
         raise EvaluationError("nothing to measure; expected at least one task.")
     single, tried, notes = _settings(subject, plan)
+    check_dimensions(tried, subject.spec)
     source = subject.states(single, cache, progress)
     fit = choose_fit(_FIT, subject, source)
     states = source.encode([text for task in tasks for text in task_texts(task)])
     progress.phase("combinations", len(tried) * len(tasks))
     by_task = [_estimates(task, _of_task(task, states), tried, fit, plan.protocol, progress) for task in tasks]
-    found = _found(tried, tasks, [estimates for estimates, _ in by_task])
-    notes += [note for _, of_task in by_task for note in of_task]
+    found = _found(tried, by_task)
+    notes += [note for of_task in by_task for note in of_task.notes]
     best, paper = _best_of_each_size(found), _paper_choice(found, source.blocks)
     provenance = clock.provenance(
         subject.spec,
@@ -127,6 +140,7 @@ def evaluate_layers(
         texts=len(states.positions),
         truncated=source.log.truncated,
         bootstrap=BOOTSTRAP,
+        **how_built(subject.config, subject.opened),
     )
     rows = {one.layers: _row(one, tasks, plan.protocol, source) for one in found}
     return {
@@ -186,23 +200,28 @@ def _of_task(task: Task, states: States) -> States:
 
 def _estimates(
     task: Task, states: States, settings: Sequence[Setting], fit: Fit, protocol: Protocol, progress: Progress
-) -> tuple[list[Estimate], list[str]]:
-    """One estimate a combination, and what fitting had to say."""
-    cosines, notes = [], []
+) -> _OfTask:
+    cosines, notes, hashes = [], [], []
     for start in range(0, len(settings), _BATCH):
         batch = settings[start : start + _BATCH]
         transforms = fit_transforms(task, states, batch, fit)
         cosines += score_pairs(task, states, batch, transforms)
+        hashes += [transform_hash(transform) for transform in transforms]
         notes += [f"{task.name}: {note}" for transform in transforms if (note := transform.settings()["note"])]
         progress.advance(len(batch))
-    return task_estimates(task, cosines, [setting.label for setting in settings], [protocol])[protocol], notes
+    estimates = task_estimates(task, cosines, [setting.label for setting in settings], [protocol])[protocol]
+    return _OfTask(task.name, estimates, hashes, notes)
 
 
-def _found(tried: Sequence[Setting], tasks: Sequence[Task], estimates: Sequence[Sequence[Estimate]]) -> list[_Found]:
-    names = [task.name for task in tasks]
+def _found(tried: Sequence[Setting], by_task: Sequence[_OfTask]) -> list[_Found]:
     return [
-        _Found(setting, average(of_tasks), {name: one.value for name, one in zip(names, of_tasks, strict=True)})
-        for setting, of_tasks in zip(tried, zip(*estimates, strict=True), strict=True)
+        _Found(
+            setting,
+            average([of_task.estimates[number] for of_task in by_task]),
+            {of_task.name: of_task.estimates[number].value for of_task in by_task},
+            None if setting.raw else {of_task.name: of_task.hashes[number] for of_task in by_task},
+        )
+        for number, setting in enumerate(tried)
     ]
 
 
@@ -226,6 +245,7 @@ def _row(one: _Found, tasks: Sequence[Task], protocol: Protocol, source: StateSo
         **one.figures,
         "pairs": sum(len(subset.scores) for task in tasks for subset in task.subsets),
         "tasks": one.tasks,
+        "transform": one.transforms,
         "encoder": source.fingerprint(one.setting.key),
     }
 
@@ -236,11 +256,7 @@ def _comparison(one: _Found, paper: _Found) -> dict[str, Any]:
         "setting": one.setting.label,
         "against": paper.setting.label,
         "task": AVERAGE,
-        "difference": found.value,
-        "low": found.low,
-        "high": found.high,
-        "better": found.better,
-        "decided": found.decided,
+        **found.to_row(),
     }
 
 
@@ -248,5 +264,5 @@ def _notes(tasks: Sequence[Task], made: Sequence[str], truncated: int) -> list[s
     notes = [note for task in tasks for note in task.notes] + list(made)
     notes.append("the best of many combinations is chosen on the pairs it is measured on, which flatters it")
     if truncated:
-        notes.append(f"{truncated:,} sentences were longer than encoder.max_length and cut there")
+        notes.append(f"{truncated:,} texts were longer than encoder.max_length and cut there")
     return list(dict.fromkeys(notes))

@@ -45,6 +45,12 @@ class _Block:
     subject: Subject | None = None
     measured: Measured | None = None
     reason: str = ""  # why it was not run
+    remark: str = ""  # what is said of it
+
+    @property
+    def depth(self) -> int:
+        """Blocks of the published model, as its row of the last layer names it: L12."""
+        return int(self.published[0]["layers"].removeprefix("L"))
 
 
 @cache
@@ -94,6 +100,7 @@ def paper_table(
         texts={model: measured.texts for model, measured in ran.items()},
         truncated={model: measured.truncated for model, measured in ran.items()},
         bootstrap=BOOTSTRAP,
+        recipes={block.model: block.subject.config.to_dict() for block in blocks if block.subject},
     )
     return {
         "provenance": provenance,
@@ -105,14 +112,29 @@ def paper_table(
 
 
 def _blocks(subject: Subject) -> list[_Block]:
-    """The published encoders, found where they can be, and the subject: in its own place if it is one of them."""
-    blocks, placed = [], False
+    """The published encoders, found where they can be, and the subject: in its own place if it is one of them.
+
+    A model that only goes by a published name, but has another number of blocks, is none of them.
+    """
+    blocks, placed, remark = [], False, ""
     for entry in published_tables()["encoders"]:
         block = _Block(entry["model"], tuple(entry["rows"]))
-        own = _goes_by(subject, {entry["model"], *entry["also"]})
+        named = _goes_by(subject, {entry["model"], *entry["also"]})
+        own = named and _depth(subject) == block.depth
+        if named and not own:
+            remark = f"{subject.spec.folder} {_another(subject, block)}"
         placed = placed or own
         blocks.append(replace(block, subject=subject) if own else _found(block, subject.options))
-    return blocks if placed else [*blocks, _Block(subject.spec.model, subject=subject)]
+    return blocks if placed else [*blocks, _Block(subject.spec.model, subject=subject, remark=remark)]
+
+
+def _depth(subject: Subject) -> int:
+    """Blocks of the model, from its config.json."""
+    return subject.states(list(SETTINGS)).blocks
+
+
+def _another(subject: Subject, block: _Block) -> str:
+    return f"has {_depth(subject)} blocks; the published {block.model} has {block.depth}, so it is another model"
 
 
 def _goes_by(subject: Subject, names: set[str]) -> bool:
@@ -125,7 +147,10 @@ def _goes_by(subject: Subject, names: set[str]) -> bool:
 def _found(block: _Block, options: RunOptions) -> _Block:
     try:
         config = BuildConfig(encoder=EncoderConfig(model=block.model, max_length=0))
-        return replace(block, subject=Subject.of_recipe(config, options))
+        found = Subject.of_recipe(config, options)
+        if _depth(found) != block.depth:
+            return replace(block, reason=f"{found.spec.folder} {_another(found, block)}")
+        return replace(block, subject=found)
     except ModelError as error:
         return replace(block, reason=str(error))
 
@@ -196,5 +221,6 @@ def _notes(blocks: Sequence[_Block], known: Sequence[Task], tasks: Sequence[Task
         notes.append(f"not in the paper's table and left out: {', '.join(left_out)}")
     if len(known) < len(TASKS):
         notes.append(f"no average of ours: the published ones are over {len(TASKS)} tasks, {len(known)} were given")
+    notes += [block.remark for block in blocks if block.remark]
     said = [f"{b.model}, {note}" for b in blocks if b.measured for note in b.measured.notes]
     return notes + list(dict.fromkeys(said))

@@ -64,11 +64,7 @@ def comparisons(
                 "protocol": protocol,
                 "fit": fit,
                 "task": AVERAGE,
-                "difference": found.value,
-                "low": found.low,
-                "high": found.high,
-                "better": found.better,
-                "decided": found.decided,
+                **found.to_row(),
             }
         )
     return rows
@@ -85,7 +81,7 @@ def notes_on(scored: Sequence[Scored], fit: str, truncated: int) -> list[str]:
         if any(estimate.interval.low is None for estimate in estimates):
             notes.append(f"{one.task.name}: no interval, because too many resamples of its pairs have no correlation")
     if truncated:
-        notes.append(f"{truncated:,} sentences were longer than encoder.max_length and cut there")
+        notes.append(f"{truncated:,} texts were longer than encoder.max_length and cut there")
     return list(dict.fromkeys(notes))
 
 

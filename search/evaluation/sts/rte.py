@@ -16,8 +16,8 @@ import numpy.typing as npt
 from indexer.errors import ConfigError
 from indexer.pipeline.progress import Progress
 from indexer.transforms import Transform
-from search.evaluation.fits import transform_hash
-from search.evaluation.provenance import Clock
+from search.evaluation.fits import check_dimensions, transform_hash
+from search.evaluation.provenance import Clock, how_built
 from search.evaluation.resampling import LEVEL, RESAMPLES, difference, draw_counts, interval, resampled_mean
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.sts.correlation import Array
@@ -109,6 +109,7 @@ def evaluate_rte(
     pairs, train = data
     given = [one for one in data if one]
     tasks = [_as_task(one) for one in given]
+    check_dimensions(plan.settings, subject.spec)
     source = subject.states(list(plan.settings), cache, progress)
     fit = choose_fit(plan.fit, subject, source)
     states = source.encode([text for task in tasks for text in task_texts(task)])
@@ -126,6 +127,7 @@ def evaluate_rte(
         texts=len(states.positions),
         truncated=source.log.truncated,
         bootstrap=BOOTSTRAP,
+        **how_built(subject.config, subject.opened),
     )
     encoders = [source.fingerprint(setting.key) for setting in plan.settings]
     return {
@@ -203,11 +205,7 @@ def _comparison(first: _Measured, second: _Measured, counts: Array) -> dict[str,
         "setting": second.setting.label,
         "against": first.setting.label,
         "chosen_on": two.chosen_on,
-        "difference": found.value,
-        "low": found.low,
-        "high": found.high,
-        "better": found.better,
-        "decided": found.decided,
+        **found.to_row(),
     }
 
 
@@ -216,5 +214,5 @@ def _notes(measured: Sequence[_Measured], trained: bool, truncated: int) -> list
     if not trained:
         notes.append("best thresholds were chosen on the pairs they are measured on, which flatters: pass --train FILE")
     if truncated:
-        notes.append(f"{truncated:,} sentences were longer than encoder.max_length and cut there")
+        notes.append(f"{truncated:,} texts were longer than encoder.max_length and cut there")
     return list(dict.fromkeys(notes))

@@ -1,12 +1,14 @@
 """Which setting to take, when several cannot be told apart.
 
-The questions are a sample, so the highest score is partly luck. A setting counts as told from the best one when the
-best is better in at least `TOLD` of the paired bootstrap resamples. If raw embeddings cannot be told from it they are
-taken, so that nobody whitens for nothing. Else, of the settings that cannot be told from it and have its layers,
+The questions are a sample, so the highest score is partly luck. A setting is told from another when it is better in
+at least `TOLD` of the paired bootstrap resamples. If raw embeddings cannot be told from the best setting they are
+taken, so that nobody whitens for nothing. Else, of the settings that cannot be told from the best and have its layers,
 those with role means and the least shrinkage are kept, and of their strengths the middle one is taken: scores are
-flat near the best strength, so the middle of what is tied is steadier than the highest.
+flat near the best strength, so the middle of what is tied is steadier than the highest. Whatever is taken is itself
+told from raw embeddings.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,48 +21,70 @@ _PRIOR_CENTRE = "role"
 
 @dataclass(frozen=True)
 class Choice:
-    """The setting taken, the one that scored highest, and the raw embeddings they are compared with."""
+    """The setting taken and why, the one that scored highest, and the raw embeddings they are compared with."""
 
     taken: Measured
+    reason: str
     best: Measured
     raw: Measured
     tied: tuple[Measured, ...]  # what cannot be told from the best, which is among them
-    gain: Difference  # of the taken over raw
     counts: Array  # the resamples that all of this rests on
 
     @property
-    def reason(self) -> str:
-        """In one sentence."""
-        if self.taken.setting.raw and self.best.setting.raw:
-            return "raw embeddings scored highest: whitening earns nothing on this corpus"
-        if self.taken.setting.raw:
-            return "no setting can be told from raw embeddings: whitening earns nothing that shows on this corpus"
-        if self.taken is self.best:
-            return "it scored highest"
-        return f"it is the middle of {len(self.tied)} settings that cannot be told from the highest"
+    def gain(self) -> Difference:
+        """Of the taken over raw."""
+        return self.beyond(self.raw, self.taken)
+
+    def beyond(self, one: Measured, other: Measured) -> Difference:
+        """Second minus first, paired."""
+        return _beyond(one, other, self.counts)
+
+    def told(self, one: Measured, other: Measured) -> bool:
+        """Whether the second is told to be better than the first."""
+        return _told(self.beyond(one, other))
+
+    def instead(self, taken: Measured, reason: str) -> "Choice":
+        """The same with another setting taken."""
+        return dataclasses.replace(self, taken=taken, reason=reason)
 
 
 def choose(measured: Sequence[Measured]) -> Choice:
     """Decide. Some raw setting must be among `measured`, and all have values for the same questions."""
     counts = draw_counts(len(measured[0].values), "tune")
-    resampled = {id(one): resampled_mean(one.values, counts) for one in measured}
-
-    def beyond(one: Measured, other: Measured) -> Difference:
-        return difference(one.score, other.score, resampled[id(one)], resampled[id(other)])
-
     best = max(measured, key=lambda one: one.score)
-    tied = tuple(one for one in measured if one is best or not _told(beyond(one, best)))
+    tied = tuple(one for one in measured if one is best or not _told(_beyond(one, best, counts)))
     raw = max((one for one in measured if one.setting.raw), key=lambda one: one.score)
-    taken = raw if any(one is raw for one in tied) else _middle(tied, best)
-    return Choice(taken, best, raw, tied, beyond(raw, taken), counts)
+    choice = Choice(raw, _why_raw(raw, best), best, raw, tied, counts)
+    if any(one is raw for one in tied):
+        return choice
+    return next(
+        choice.instead(one, _why(one, best, len(tied))) for one in _preferred(tied, best) if choice.told(raw, one)
+    )
+
+
+def _why_raw(raw: Measured, best: Measured) -> str:
+    if raw is best:
+        return "raw embeddings scored highest: whitening earns nothing on this corpus"
+    return "no setting can be told from raw embeddings: whitening earns nothing that shows on this corpus"
+
+
+def _why(one: Measured, best: Measured, tied: int) -> str:
+    if one is best:
+        return "it scored highest"
+    return f"it is the middle of the plainest of {tied} settings that cannot be told from the highest"
+
+
+def _beyond(one: Measured, other: Measured, counts: Array) -> Difference:
+    resampled = (resampled_mean(each.values, counts) for each in (one, other))
+    return difference(one.score, other.score, *resampled)
 
 
 def _told(beyond: Difference) -> bool:
     return beyond.better is not None and beyond.better >= TOLD
 
 
-def _middle(tied: Sequence[Measured], best: Measured) -> Measured:
-    """The middle strength, the softer of two, among the plainest of the tied settings."""
+def _preferred(tied: Sequence[Measured], best: Measured) -> list[Measured]:
+    """The middle strength, the softer of two, among the plainest of the tied; then the best of those; then the best."""
 
     def plainness(one: Measured) -> tuple[bool, bool, float]:
         whitening = one.setting.whitening
@@ -68,7 +92,7 @@ def _middle(tied: Sequence[Measured], best: Measured) -> Measured:
 
     plainest = min(map(plainness, tied))
     group = sorted((one for one in tied if plainness(one) == plainest), key=_strength)
-    return group[(len(group) - 1) // 2]
+    return [group[(len(group) - 1) // 2], max(group, key=lambda one: one.score), best]
 
 
 def _strength(one: Measured) -> float:

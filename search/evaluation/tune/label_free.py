@@ -62,10 +62,13 @@ class LabelFree:
     @property
     def notes(self) -> list[str]:
         """What is not as asked."""
-        if len(self.pairs) == self.size:
-            return []
-        short = "the other documents cannot be cut in two, or repeat one that is taken"
-        return [f"{len(self.pairs):,} questions instead of {self.size:,}: {short}"]
+        found = []
+        if len(self.pairs) < self.size:
+            short = "the other documents cannot be cut in two, or repeat one that is taken"
+            found.append(f"{len(self.pairs):,} questions instead of {self.size:,}: {short}")
+        if cut := self.source.log.truncated:
+            found.append(f"{cut:,} texts were cut at {self.source.spec.identity['max_length']} tokens")
+        return found
 
     def measure(self, settings: Sequence[Setting]) -> Iterator[Measured]:
         """Every setting on the same pairs."""

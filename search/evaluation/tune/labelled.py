@@ -35,15 +35,17 @@ class Labelled:
         """Encode the queries, and the corpus where no index holds its embeddings."""
         self._judged = read_judged(self.folder, self.split)
         self._queries = list(self._judged.queries.values())
-        source = self.subject.states(list(settings), self.cache, self.progress)
+        self.source = self.subject.states(list(settings), self.cache, self.progress)
         self._corpus: dict[str, str] = {}
-        self._collection = self._documents(source)
+        self._collection = self._documents(self.source)
         self.data = self._judged.files | self._corpus
         names = list(self._collection.ids)
         self.notes = [*self._judged.notes, *self._collection.notes, *self._judged.match(set(names))]
         self._names, self._places = names, places_of(names)
-        self._states, _ = encode_counting(source, self._queries, "query")
+        self._states, _ = encode_counting(self.source, self._queries, "query")
         self._collection.prepare(any(needs_query_mean(setting) for setting in settings))
+        if cut := self._collection.truncated:
+            self.notes.append(f"{cut:,} documents were cut at {self.source.spec.identity['max_length']} tokens")
 
     @property
     def protocol(self) -> dict[str, Any]:
@@ -59,7 +61,8 @@ class Labelled:
                 for query, (_, rows) in zip(self._judged.queries, answers.found, strict=True)
             }
             values = judged_values(self._judged.judgements, ranked, (_DEPTH,))[_MEASURE]
-            yield Measured(answers.setting, values, answers.dimensions)
+            digest = None if answers.setting.raw else answers.transform
+            yield Measured(answers.setting, values, answers.dimensions, digest, answers.note)
             self.progress.advance(1)
 
     def _documents(self, source: StateSource) -> Collection:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from indexer.encoders.protocol import Role, StateKey
 from indexer.moments import Moments
 from indexer.transforms import Transform
-from search.evaluation.fits import fit_setting
+from search.evaluation.fits import fit_setting, transform_hash
 from search.evaluation.settings import Setting
 from search.evaluation.states import Rows
 
@@ -22,7 +22,8 @@ class Questions:
     """Embeddings of pairs under every (layers, pooling): row i of `queries` asks for row i of `documents`.
 
     `fits` are the moments each transform is fitted on. With `role` "document" both sides are treated alike, as STS
-    and de-duplication treat them; with "query" the questions have a mean of their own.
+    and de-duplication treat them; with "query" the questions are centred by their own mean, as queries are by that
+    of query-like texts.
     """
 
     queries: Mapping[StateKey, Rows]
@@ -38,6 +39,8 @@ class Measured:
     setting: Setting
     values: Array  # (questions,), 0 to 1
     dim: int
+    transform: str | None = None  # sha256; None for raw
+    note: str = ""  # what the fit could not do as asked
 
     @property
     def score(self) -> float:
@@ -73,7 +76,8 @@ def _measured(questions: Questions, setting: Setting) -> Measured:
     asked, answers = questions.queries[setting.key], questions.documents[setting.key]
     transform = _fitted(questions, setting, asked)
     values = reciprocal_ranks(transform.transform(asked, questions.role), transform.transform(answers, "document"))
-    return Measured(setting, values, transform.dim)
+    digest = None if setting.raw else transform_hash(transform)
+    return Measured(setting, values, transform.dim, digest, transform.settings()["note"])
 
 
 def _fitted(questions: Questions, setting: Setting, asked: Rows) -> Transform:

@@ -12,6 +12,7 @@ from indexer.config import BuildConfig
 from indexer.corpus import Document, read_corpus
 from indexer.corpus.sources import find_sources
 from indexer.errors import ConfigError
+from indexer.pipeline.fit import query_sample_hash
 from indexer.pipeline.progress import Progress, Silent
 from indexer.recipes import recipe_toml
 from indexer.store.files import make_folder, write_bytes
@@ -20,9 +21,11 @@ from search.evaluation.provenance import Clock, file_hash
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.settings import Sweep
 from search.evaluation.subject import Subject
+from search.evaluation.tune.choice import TOLD
 from search.evaluation.tune.label_free import LabelFree, Objective, indexed_documents
 from search.evaluation.tune.labelled import Labelled
-from search.evaluation.tune.tuning import Tuned, tune
+from search.evaluation.tune.objective import Measured
+from search.evaluation.tune.tuning import Tuned, tune, tuned_recipe
 
 
 @dataclass(frozen=True)
@@ -55,17 +58,27 @@ def run_tune(
     `cache` defaults to `default_cache()`. Raises ConfigError, CorpusError, EvaluationError, and what `Subject` raises.
     """
     clock = Clock()
+    _require_one_corpus(task, subject)
+    data = _data(task, subject)
     judge = _judge(task, subject, cache or default_cache(), progress or Silent())
     tuned = tune(judge, subject, sweep, task.most_bytes)
-    data = judge.data | _data(task, subject)
-    protocol = {"objective": task.objective, **judge.protocol, "resamples": RESAMPLES, "level": LEVEL}
+    protocol = {"objective": task.objective, **judge.protocol, "told": TOLD, "resamples": RESAMPLES, "level": LEVEL}
+    about: dict[str, Any] = {"protocol": protocol, "recipe": subject.config.to_dict()}
+    if subject.opened:
+        manifest = subject.opened.manifest
+        about["index"] = {"generation": manifest.generation, "manifest": canonical_hash(manifest.to_dict())}
+    recipe = tuned_recipe(tuned.choice.taken.setting, subject)
+
+    def row(one: Measured) -> dict[str, Any]:
+        return tuned.result(one) | {"encoder": judge.source.fingerprint(one.setting.key)}
+
     return {
-        "provenance": clock.provenance(subject.spec, data, protocol=protocol),
-        "results": tuned.results(),
-        "frontier": [tuned.result(one) for one in tuned.frontier],
-        "choice": _choice(tuned, subject),
-        "recipe": tuned.recipe(subject.config).to_dict(),
-        "notes": judge.notes,
+        "provenance": clock.provenance(subject.spec, judge.data | data, **about),
+        "results": [row(one) for one in (*tuned.measured, *tuned.narrower)],
+        "frontier": [row(one) for one in tuned.frontier],
+        "choice": _choice(tuned, recipe),
+        "recipe": recipe.to_dict(),
+        "notes": [*judge.notes, *_fit_notes(tuned)],
     }
 
 
@@ -101,35 +114,64 @@ def _documents(task: TuneTask, subject: Subject) -> Iterable[Document]:
 
 
 def _data(task: TuneTask, subject: Subject) -> dict[str, str]:
-    """Hashes of what was tuned on: the index's manifest, or the files of the corpus."""
-    if subject.opened:
-        return {"manifest": canonical_hash(subject.opened.manifest.to_dict())}
+    """Hashes of the files that were read, the user's queries among them."""
+    queries = query_sample_hash(subject.config.whitening)
+    found = {subject.config.whitening.query_sample: queries} if queries else {}
+    if subject.opened or task.qrels:  # then the judge names its files
+        return found
     files, _ = find_sources(task.sources, task.format)
-    return {file.label: file_hash(file.path) for file in files if file.path}
+    return found | {file.label: file_hash(file.path) for file in files if file.path}
 
 
-def _choice(tuned: Tuned, subject: Subject) -> dict[str, Any]:
-    choice = tuned.choice
+def _require_one_corpus(task: TuneTask, subject: Subject) -> None:
+    """Judgements are for one corpus: the BEIR folder's own, or an index."""
+    if (
+        task.qrels
+        and not subject.opened
+        and [Path(source).resolve() for source in task.sources] != [task.qrels.resolve()]
+    ):
+        raise ConfigError(
+            f"--qrels {task.qrels} judges that folder's own corpus; name the folder itself, or an index of it, instead "
+            f"of {', '.join(task.sources)}."
+        )
+
+
+def _fit_notes(tuned: Tuned) -> list[str]:
+    """What fits could not do as asked, each once; what was taken speaks for all that say the same."""
+    return list(dict.fromkeys(one.note for one in (tuned.choice.taken, *tuned.measured) if one.note))
+
+
+def _choice(tuned: Tuned, recipe: BuildConfig) -> dict[str, Any]:
+    choice, enough = tuned.choice, tuned.enough
     return {
-        "setting": tuned.taken.setting.label,
+        "setting": choice.taken.setting.label,
         "reason": choice.reason,
-        "value": tuned.taken.score,
+        "value": choice.taken.score,
         "tied": len(choice.tied),
         "best": {"setting": choice.best.setting.label, "value": choice.best.score},
         "raw": {"setting": choice.raw.setting.label, "value": choice.raw.score},
         "gain": choice.gain.to_dict(),
-        "options": " ".join(_options(tuned.recipe(subject.config), subject.config)),
+        "enough": {"dim": enough.dim, "bytes": enough.bytes, "value": enough.score} if enough else None,
+        "options": " ".join(_options(recipe)),
     }
 
 
-def _options(recipe: BuildConfig, before: BuildConfig) -> list[str]:
-    """What the command line must add to the recipe tuned from; every whitening setting, so that it can be read."""
-    changed = [f"whitening.{name}={getattr(recipe.whitening, name)}" for name in _WHITENING]
-    if recipe.encoder.layers != before.encoder.layers:
-        changed.append(f"encoder.layers={json.dumps(recipe.encoder.layers)}")
-    if recipe.encoder.pooling != before.encoder.pooling:
-        changed.append(f"encoder.pooling={recipe.encoder.pooling}")
+def _options(recipe: BuildConfig) -> list[str]:
+    """What makes the default recipe this one, on the command line; the whitening in any case, to be read."""
+    ours, defaults = recipe.to_dict(), BuildConfig().to_dict()
+    changed = [
+        f"{section}.{key}={value if isinstance(value, str) else _toml(value)}"
+        for section, settings in ours.items()
+        for key, value in settings.items()
+        if value != defaults[section][key] or (section == "whitening" and key in _SHOWN)
+    ]
     return [f"--set {shlex.quote(setting)}" for setting in changed]
 
 
-_WHITENING = ("strength", "dim", "shrinkage", "centre")
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+_SHOWN = ("strength", "dim", "shrinkage", "centre")

@@ -1,4 +1,4 @@
-"""`tune`: try settings on a corpus, choose one, show what fewer dimensions would cost, and name the recipe."""
+"""`tune`: try settings on a corpus, choose one, see what fewer dimensions would cost, and name the recipe."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -26,17 +26,18 @@ class Judge(Protocol):
         """Encode what the settings need, once."""
         ...
 
-    def measure(self, settings: Sequence[Setting]) -> Iterator[Measured]: ...
+    def measure(self, settings: Sequence[Setting]) -> Iterator[Measured]:
+        """Every setting on those questions."""
+        ...
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was tried, what was chosen, and what it costs in quality to keep fewer dimensions."""
+    """What was tried and what was chosen."""
 
     choice: Choice
     measured: tuple[Measured, ...]
     narrower: tuple[Measured, ...]  # the transform taken (or the best one, if raw was), with fewer dimensions
-    taken: Measured  # the choice, narrowed to the budget if there is one
 
     @property
     def frontier(self) -> list[Measured]:
@@ -47,32 +48,31 @@ class Tuned:
                 found.append(one)
         return found
 
-    def results(self) -> list[dict[str, Any]]:
-        """Every setting with its score and interval, JSON types."""
-        return [self.result(one) for one in [*self.measured, *self.narrower]]
+    @property
+    def enough(self) -> Measured | None:
+        """The smallest vectors that cannot be told to be worse than what was taken; None if all can."""
+        fine = [one for one in self.narrower if one.bytes < self.choice.taken.bytes]
+        fine = [one for one in fine if not self.choice.told(one, self.choice.taken)]
+        return min(fine, key=lambda one: one.bytes, default=None)
 
     def result(self, one: Measured) -> dict[str, Any]:
-        """One of them."""
+        """A setting with its score and interval, JSON types."""
         return {
             **one.setting.to_dict(),
             **interval(one.score, resampled_mean(one.values, self.choice.counts)).to_dict(),
             "dimensions": one.dim,
             "bytes": one.bytes,
+            "transform": one.transform,
             "tied": any(one is tied for tied in self.choice.tied),
-            "taken": one is self.taken,
+            "taken": one is self.choice.taken,
         }
-
-    def recipe(self, config: BuildConfig) -> BuildConfig:
-        """The recipe with the setting taken."""
-        setting = self.taken.setting
-        encoder = dataclasses.replace(config.encoder, layers=setting.layers, pooling=setting.pooling)
-        return dataclasses.replace(config, encoder=encoder, whitening=setting.whitening)
 
 
 def tune(judge: Judge, subject: Subject, sweep: Sweep, most_bytes: int = 0) -> Tuned:
-    """Try the settings of a sweep (see `full_sweep`), choose one, then narrow it.
+    """Try the settings of a sweep (see `full_sweep`), choose one, then try it with fewer dimensions.
 
-    `most_bytes` is the budget of a float32 vector; 0: none. Raises EvaluationError and ConfigError.
+    All dimensions are kept unless fewer are told to be better, `sweep.dims` asks for them, or a float32 vector of
+    all would take more than `most_bytes` (0: no limit). Raises EvaluationError and ConfigError.
     """
     # At strength 0 nothing is scaled, so there is nothing for shrinkage to soften.
     tried = full_sweep(sweep).settings(subject.own)
@@ -84,7 +84,33 @@ def tune(judge: Judge, subject: Subject, sweep: Sweep, most_bytes: int = 0) -> T
     if wide.setting.raw:
         wide = max((one for one in measured if not one.setting.raw), key=lambda one: one.score)
     narrower = tuple(judge.measure([_narrowed(wide.setting, dim) for dim in _dims(sweep, wide.dim, most_bytes)]))
-    return Tuned(choice, measured, narrower, _within(choice.taken, narrower, most_bytes))
+    if most_bytes:
+        choice = _within(choice, [*measured, *narrower], most_bytes)
+    elif any(sweep.dims):
+        asked = [*narrower, wide] if {0, wide.dim} & set(sweep.dims) else narrower
+        choice = choice.instead(
+            max(asked, key=lambda one: one.score), "it scored highest with the dimensions asked for"
+        )
+    elif narrower:
+        better = max(narrower, key=lambda one: one.score)
+        if choice.told(choice.taken, better):
+            choice = choice.instead(better, "fewer dimensions scored higher")
+    return Tuned(choice, measured, narrower)
+
+
+def tuned_recipe(setting: Setting, subject: Subject) -> BuildConfig:
+    """The subject's recipe with another setting.
+
+    `pooling = "auto"` stays where it is what the setting does; else what it stood for is written out.
+    """
+    encoder, identity = subject.config.encoder, subject.spec.identity
+    if setting.pooling != subject.own.pooling and encoder.pooling == "auto":
+        names = ("max_length", "query_prefix", "document_prefix")
+        encoder = dataclasses.replace(encoder, **{name: identity[name] for name in names})
+    if setting.pooling != subject.own.pooling:
+        encoder = dataclasses.replace(encoder, pooling=setting.pooling)
+    encoder = dataclasses.replace(encoder, layers=setting.layers)
+    return dataclasses.replace(subject.config, encoder=encoder, whitening=setting.whitening)
 
 
 def full_sweep(sweep: Sweep) -> Sweep:
@@ -101,6 +127,8 @@ def full_sweep(sweep: Sweep) -> Sweep:
 
 
 def _dims(sweep: Sweep, dim: int, most_bytes: int) -> list[int]:
+    if unusable := [value for value in sweep.dims if not 0 <= value <= dim]:
+        raise ConfigError(f"--dim {unusable[0]}; expected 0 (all) to {dim}, the dimensions there are.")
     asked = sweep.dims or tuple(round(share * dim / 8) * 8 for share in _KEPT_SHARES)
     if most_bytes:
         asked = (*asked, most_bytes // 4)
@@ -111,10 +139,11 @@ def _narrowed(setting: Setting, dim: int) -> Setting:
     return dataclasses.replace(setting, whitening=dataclasses.replace(setting.whitening, dim=dim))
 
 
-def _within(taken: Measured, narrower: Sequence[Measured], most_bytes: int) -> Measured:
-    if not most_bytes or taken.bytes <= most_bytes:
-        return taken
-    fitting = [one for one in narrower if one.bytes <= most_bytes]
+def _within(choice: Choice, measured: Sequence[Measured], most_bytes: int) -> Choice:
+    if choice.taken.bytes <= most_bytes:
+        return choice
+    fitting = [one for one in measured if one.bytes <= most_bytes]
     if not fitting:
         raise ConfigError(f"--bytes {most_bytes} leaves no dimension; a dimension takes 4 bytes.")
-    return max(fitting, key=lambda one: one.score)
+    reason = f"it scored highest in at most {most_bytes:,} bytes a vector (raw embeddings take {choice.raw.bytes:,})"
+    return choice.instead(max(fitting, key=lambda one: one.score), reason)
