@@ -20,8 +20,8 @@ from indexer.sampling import id_hash
 from indexer.transforms import Normalisation, Whitening, fit_whitening
 from search.evaluation import states as states_module
 from search.evaluation.extras import require_extra
-from search.evaluation.fits import fit_setting, transform_hash
-from search.evaluation.provenance import Clock, file_hash, write_result
+from search.evaluation.fits import check_dimensions, fit_setting, transform_hash
+from search.evaluation.provenance import Clock, check_cache, check_output, file_hash, how_built, write_result
 from search.evaluation.settings import (
     Setting,
     Sweep,
@@ -29,10 +29,12 @@ from search.evaluation.settings import (
     parse_strength,
     state_keys,
     union_of_layers,
+    written,
 )
 from search.evaluation.states import StateSource
 from search.evaluation.subject import Subject
 from tests.documents import DOCUMENTS
+from tests.test_cli import isotrope
 
 OWN = Setting("mean", (-1,), WhiteningConfig())
 TEXTS = ["the whale", "a song of the deep sea", "data", "the whale"]
@@ -112,6 +114,20 @@ def test_a_setting_as_json_and_in_words() -> None:
     (raw,) = Sweep(strengths=("none",)).settings(setting)
     assert raw.label == "cls 1,-1 raw"
     assert raw.to_dict() == setting.to_dict() | {"strength": "none", "dim": None, "shrinkage": 0.0, "centre": None}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.25, "0.25"), (1.0, "1"), (0.0, "0"), (0.1234567, "0.1234567"), (1e-7, "1e-07")]
+)
+def test_numbers_are_written_as_short_as_they_can_be_told_apart(value: float, text: str) -> None:
+    assert written(value) == text
+    assert f"strength {text} role" in Setting("mean", (-1,), WhiteningConfig(strength=value)).label
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_settings_that_differ_have_labels_that_differ(first: float, second: float) -> None:
+    labels = {Setting("mean", (-1,), WhiteningConfig(strength=value, shrinkage=0.1)).label for value in (first, second)}
+    assert len(labels) == len({first, second})
 
 
 def test_settings_of_one_sweep_have_labels_that_tell_them_apart() -> None:
@@ -334,6 +350,74 @@ def test_provenance_says_what_with_what_and_how(tiny_config: BuildConfig) -> Non
     again = Clock().provenance(spec, {"b.tsv": "22", "a.tsv": "11"}, "isotrope evaluate sts x", protocol=["mean"])
     assert {key for key in found if found[key] != again[key]} <= {"created", "seconds"}
     assert "encoder" not in Clock().provenance(None, {})
+
+
+def test_provenance_names_the_recipe_and_the_index(tiny_config: BuildConfig, index: Path) -> None:
+    opened = Subject.of_index(index).opened
+    assert opened is not None
+    manifest = json.loads((index / "manifests/00000001.json").read_text())
+    assert how_built(tiny_config) == {"recipe": tiny_config.to_dict()}
+    assert how_built(tiny_config, opened)["index"] == {"generation": 1, "manifest": manifest["checksum"]}
+
+
+def test_places_that_can_be_written_are_left_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "old.json").touch()
+    check_output(tmp_path / "old.json")
+    check_output(tmp_path / "new" / "r.json")
+    check_cache(tmp_path)
+    check_cache(tmp_path / "new" / "cache")
+    assert os.listdir(tmp_path) == ["old.json"]
+
+
+def test_places_that_cannot_be_written_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(ConfigError, match=rf"-o {tmp_path} is a folder; name a file"):
+        check_output(tmp_path)
+    with pytest.raises(ConfigError, match=rf"-o {file}/deep/r.json cannot be made, for {file} is a file"):
+        check_output(file / "deep" / "r.json")
+    with pytest.raises(ConfigError, match=rf"--cache {file} is a file"):
+        check_cache(file)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    for check in (check_output, check_cache):
+        with pytest.raises(ConfigError, match=r"cannot be written: .*Read-only file system"):
+            check(tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("sts", "stsb.tsv"),
+        ("layers", "stsb.tsv"),
+        ("rte", "dev.tsv"),
+        ("retrieval", "folder"),
+        ("recall", "index"),
+        ("report", "index"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_commands_refuse_a_place_before_they_read_or_encode(command: tuple[str, str], index: Path) -> None:
+    """So early that none of the other files needs to be there."""
+    name, source = command
+    words: list[str | Path] = [*(["evaluate"] if name != "report" else []), name, index.parent / source]
+    done = isotrope(*words, "-o", index.parent)
+    assert (done.returncode, done.stderr) == (1, f"error: -o {index.parent} is a folder; name a file.\n")
+    if name not in ("recall", "report"):
+        (index.parent / "file").touch()
+        done = isotrope(*words, "--cache", index.parent / "file" / "cache")
+        assert "is a file; expected a place where a folder is or can be" in done.stderr
+
+
+def test_more_directions_than_the_encoder_gives_are_refused_unless_nothing_is_fitted(tiny_config: BuildConfig) -> None:
+    spec = Subject.of_recipe(tiny_config).spec
+    sweep = Sweep(strengths=(0.5,), dims=(32,))
+    check_dimensions([*sweep.settings(OWN), *Sweep(strengths=("none",), dims=(33,)).settings(OWN)], spec)
+    with pytest.raises(ConfigError, match=r"whitening\.dim is 33; the encoder gives 32 dimensions"):
+        check_dimensions(Sweep(dims=(33,)).settings(OWN), spec)
 
 
 def test_a_file_is_hashed_or_said_to_be_unreadable(tmp_path: Path) -> None:

@@ -162,8 +162,24 @@ def test_the_result_says_how_it_was_made(result: dict[str, Any], tasks: list[Tas
     provenance = result["provenance"]
     assert provenance["data"] == {name: sha256 for task in tasks for name, sha256 in task.files.items()}
     assert (provenance["protocol"], provenance["fit"]) == (["mean"], {"name": "task"})
+    assert provenance["recipe"]["encoder"]["max_length"] == 32
     assert any("chosen on the pairs it is measured on" in note for note in result["notes"])
     json.dumps(result, allow_nan=False)
+
+
+def test_rows_name_the_transforms_of_the_tasks(subject: Subject, tasks: list[Task], result: dict[str, Any]) -> None:
+    assert {row["transform"] for row in result["results"]} == {None}
+    rows = evaluate_layers(subject, tasks, LayersPlan(strength=1.0, up_to=2))["results"]
+    plan = StsPlan(subject.settings(Sweep(layers=tuple(tuple(row["layers"]) for row in rows), strengths=(1.0,))))
+    expected: dict[str, dict[str, str]] = {}
+    for row in evaluate_sts(subject, tasks, plan)["results"]:
+        if row["task"] != "average":
+            expected.setdefault(row["setting"], {})[row["task"]] = row["transform"]
+    single = [row for row in rows if len(row["layers"]) == 1]
+    assert {row["setting"]: row["transform"] for row in single} == {
+        row["setting"]: expected[row["setting"]] for row in single
+    }
+    assert all(set(row["transform"]) == {task.name for task in tasks} for row in rows)
 
 
 def test_a_whitening_that_fits_noise_is_said(subject: Subject, tasks: list[Task]) -> None:

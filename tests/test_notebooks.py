@@ -51,6 +51,12 @@ def test_the_quickstart_runs() -> None:
     _run(QUICKSTART)
 
 
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ISOTROPE_DATA", "ISOTROPE_SLICE", "ISOTROPE_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def test_whitening_and_layers_runs_where_the_real_sets_are_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -246,7 +246,7 @@ def test_queries_get_the_mean_of_query_like_texts(tiny_config: BuildConfig, tmp_
 
 def test_queries_of_ones_own_are_used_and_a_changed_file_is_noticed(tiny_config: BuildConfig, tmp_path: Path) -> None:
     queries = tmp_path / "queries.txt"
-    queries.write_text("who sings\n\nwhat is bread\n")
+    queries.write_bytes("\ufeffwho sings\n\nwhat is\u2028bread\n".encode())
     config = tiny_config.with_overrides([f"whitening.query_sample={queries}"])
     build_index(DOCUMENTS, tmp_path / "index", config)
     assert load_manifest(tmp_path / "index").transform["query_texts"]["texts"] == 2

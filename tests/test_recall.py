@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
+from indexer.pipeline.fit import read_queries as queries_to_fit
 from indexer.sampling import id_hash
+from indexer.store.manifest import canonical_hash, load_manifest
 from search import SearchEngine
 from search.evaluation.recall.evaluation import evaluate_recall
 from search.evaluation.recall.exact import duplicates_of, exact_recall
@@ -220,11 +222,12 @@ def test_documents_repeated_beyond_use_are_left_out_and_said(built: Built, monke
 
 def test_a_file_of_queries_is_used_whole_and_excludes_nothing(built: Built, tmp_path: Path) -> None:
     file = tmp_path / "queries.txt"
-    file.write_bytes("\ufeffwhales sing\r\n\r\nbread \u2028 and butter\n".encode())
+    file.write_bytes("\ufeffwhales sing\r\n\r\nbread \u2028 and\r butter\n".encode())
     row = measured(built(), 10, file)
     assert (row["queries"], row["origin"], row["excluded_at_most"]) == (2, "file", 0)
     assert row["notes"] == [f"1 blank line of {file} left out"]
-    assert read_queries(file).texts == ("whales sing", "bread \u2028 and butter")
+    assert read_queries(file).texts == ("whales sing", "bread \u2028 and\r butter")
+    assert list(read_queries(file).texts) == queries_to_fit(file)
 
 
 @pytest.mark.parametrize(
@@ -303,9 +306,19 @@ def test_the_command_reports_as_json_and_says_what_was_cut(built: Built, tmp_pat
     result = json.loads(done.stdout)
     assert result["notes"] == ["1 queries are longer than 32 tokens and were cut there"]
     assert list(result["provenance"]["data"]) == ["queries.txt"]
+    manifest = load_manifest(built())
+    assert result["provenance"]["index"] == {"generation": 1, "manifest": canonical_hash(manifest.to_dict())}
+    assert result["provenance"]["recipe"] == manifest.config
     shown = isotrope("evaluate", "recall", built(), "--queries", file)
     assert "by construction" in shown.stdout
     assert "were cut there" in shown.stderr
+
+
+def test_a_limit_of_the_models_own_is_said_as_a_number(built: Built, tmp_path: Path) -> None:
+    file = tmp_path / "queries.txt"
+    file.write_text("whale " * 200 + "\n")
+    row = measured(built("encoder.max_length=0"), 3, file)
+    assert row["notes"] == ["1 queries are longer than 128 tokens and were cut there"]
 
 
 def test_mistakes_on_the_command_line_are_one_clear_line(built: Built, tmp_path: Path) -> None:

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index, read_corpus
 from indexer.config import EncoderConfig, StoreConfig
-from indexer.errors import EvaluationError, MachineError
+from indexer.errors import ConfigError, EvaluationError, MachineError
 from indexer.transforms import Whitening
 from search import SearchEngine
+from search.evaluation.provenance import how_built
 from search.evaluation.report.figures import Figures, measure_figures
 from search.evaluation.report.isotropy import measure_cloud
 from search.evaluation.report.markup import tag
@@ -204,7 +205,9 @@ def test_the_page_shows_the_index_its_gates_and_its_origin(built: Built) -> None
     text, manifest = page_of(index).text, json.loads((index / "manifests/00000001.json").read_text())
     for shown in (
         manifest["fingerprint"],
-        manifest["checksum"],
+        f"manifest {manifest['checksum']}",
+        f"encoder fingerprint {manifest['fingerprint']}",
+        f"transform sha256 {manifest['files'][manifest['transform']['file']]['sha256']}",
         manifest["created"],
         "9 in 3 parts; 9 vectors",
         "year int64",
@@ -345,9 +348,31 @@ STS = [
             ["Recall against exact search", "recall [95 % interval] 0.8750 [0.8500, 0.9000]", "1,000 (titles)",
              "IVF64,Flat nprobe 8", "0.25 / 0.5 / 8"],
         ),
-        ([{"accuracy": 0.5412, "task": "RTE", "nested": {}}], [], ["Results", "accuracy task 0.5412 RTE"]),
+        (
+            [{"setting": "mean -1 raw", "fit": "task", "majority": 52.7, "pairs": 277,
+              "best": {"accuracy": 60.289, "low": 54.5, "high": 66.0, "threshold": 0.8235},
+              "train": {"accuracy": 57.04, "low": 51.6, "high": 62.8, "threshold": 0.75}}],
+            [{"setting": "b", "against": "a", "difference": 1.5, "low": -0.5, "high": 3.0, "decided": False}],
+            ["Entailment (RTE)",
+             "mean -1 raw, fit task 57.04 [51.60, 62.80] at 0.75 60.29 [54.50, 66.00] at 0.824 52.70 277",
+             "b less a +1.50 [-0.50, +3.00]"],
+        ),
+        (
+            [row | {"model": model, "spearman": value} for model, value in [("one", 11.0), ("two", 22.0)]
+             for row in STS],
+            [{"model": "two", "setting": "b", "against": "a", "protocol": "mean", "difference": 1.0}],
+            ["one: mean -1 raw, mean, fit task 11.00 [1.00, 9.50] 11.00", "two: mean -1 raw, mean, fit task 22.00",
+             "two: b less a, mean +1.00"],
+        ),
+        (
+            [STS[0] | {"encoder": encoder * 64, "spearman": value} for encoder, value in [("a", 11.0), ("b", 22.0)]],
+            [],
+            [f"fit task, encoder {'a' * 12}… 11.00", f"fit task, encoder {'b' * 12}… 22.00"],
+        ),
+        ([STS[0], STS[0] | {"spearman": 33.0}], [], ["fit task 82.03", "fit task (2) 33.00"]),
+        ([{"accuracy": 0.5412, "task": "other", "nested": {}}], [], ["Results", "accuracy task 0.5412 other"]),
     ],
-    ids=["sts", "retrieval", "recall", "other"],
+    ids=["sts", "retrieval", "recall", "rte", "models", "encoders", "twice", "other"],
 )  # fmt: skip
 def test_results_are_tables_with_intervals(
     built: Built, tmp_path: Path, results: Any, comparisons: Any, shown: list[str]
@@ -374,6 +399,7 @@ def test_results_about_another_encoder_or_index_are_marked(built: Built) -> None
         ({}, [own, "f" * 64]),
         ({"encoder": {"identity": identity | {"pooling": "cls"}}}, [None]),
         ({"index": {"manifest": "0"}}, [own]),
+        (how_built(opened.config, opened), [own]),
     ]
     files = [
         ResultFile("r.json", provenance, [{"accuracy": 1, "encoder": encoder} for encoder in encoders])
@@ -386,6 +412,7 @@ def test_results_about_another_encoder_or_index_are_marked(built: Built) -> None
     assert f"Some of this was measured with {other}" in said[3]
     assert "This was measured with another encoder" in said[4]
     assert "another generation of this one" in said[5]
+    assert "another generation" not in said[6]
 
 
 JSON = st.recursive(
@@ -461,6 +488,24 @@ def test_the_command_writes_the_page_and_leaves_the_index_alone(built: Built, tm
     assert "recall@3" in page.text
     assert "another" not in page.text
     assert f"isotrope report {index} -o {target}" in page.text
+
+
+def test_similarity_measured_on_another_index_is_marked(built: Built, tmp_path: Path) -> None:
+    index, other = built(), built("whitening.strength=1")
+    (tmp_path / "stsb.tsv").write_text("".join(f"{n}\tthe whale {n}\ta song of {n * n}\n" for n in range(12)))
+    out = tmp_path / "sts.json"
+    done = isotrope("evaluate", "sts", tmp_path / "stsb.tsv", "--index", other, "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert "Measured on another index" in page_of(index, read_result(out)).text
+    assert "Measured on another index" not in page_of(other, read_result(out)).text
+
+
+def test_a_page_that_cannot_be_written_shows_before_measuring(
+    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("search.evaluation.report.page.measure_figures")
+    with pytest.raises(ConfigError, match="is a folder; name a file"):
+        write_report(SearchEngine(built()), tmp_path)
 
 
 def test_recall_is_measured_when_asked_for(built: Built, tmp_path: Path) -> None:

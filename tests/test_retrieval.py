@@ -1,5 +1,6 @@
 """`isotrope evaluate retrieval`: the figures of a recipe are those of its index, and everything said around them."""
 
+import hashlib
 import json
 import random
 import shutil
@@ -415,6 +416,8 @@ def test_runs_and_the_table_of_queries_are_written(cli: Cli, index: Path, tmp_pa
         (["--layers", "99"], "99"),
         (["--strength", "2"], "expected 0 to 1"),
         (["--set", "encoder.model=nowhere/at-all"], "nowhere/at-all"),
+        (["--dim", "33"], "whitening.dim is 33; the encoder gives 32 dimensions"),
+        (["an-index", "--index", "another"], "both an-index and --index another were given"),
     ],
 )
 def test_a_mistake_is_one_clear_line(arguments: list[str], message: str, cli: Cli) -> None:
@@ -434,6 +437,22 @@ def test_blank_documents_are_refused_or_left_out_and_counted(cli: Cli, folder: P
     assert "corpus.jsonl:61:" in refused.stderr
     assert "note: 1 rows of corpus.jsonl left out: blank" in measured.stderr
     assert ", 60 documents, " in measured.stdout
+
+
+def test_rows_of_an_index_cannot_be_skipped(folder: Path, index: Path) -> None:
+    with pytest.raises(ConfigError, match="--on-error skip is for rows of a corpus"):
+        evaluated(folder, index, on_error="skip")
+
+
+def test_the_users_queries_are_named_where_they_are_read(folder: Path, config: BuildConfig, tmp_path: Path) -> None:
+    file = tmp_path / "queries.txt"
+    file.write_text("deep sea\nstar light\n")
+    recipe = config.with_overrides([f"whitening.query_sample={file}"])
+    found = evaluated(folder, recipe, bm25=False)["provenance"]
+    assert found["data"]["whitening.query_sample"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert found["recipe"] == recipe.to_dict()
+    unused = evaluated(folder, recipe, Sweep(strengths=("none",)), bm25=False)["provenance"]
+    assert "whitening.query_sample" not in unused["data"]
 
 
 @pytest.mark.parametrize("option", ["--run", "--per-query"])

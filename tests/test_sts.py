@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from indexer import BuildConfig
 from indexer.config import RunOptions
 from indexer.encoders.model_folder import DEMO_PACKAGE
-from indexer.errors import EvaluationError
+from indexer.errors import ConfigError, EvaluationError
 from indexer.transforms import Normalisation
 from search.evaluation import extras
 from search.evaluation import states as states_module
@@ -307,6 +307,14 @@ def test_nothing_to_measure_is_an_error(missing: str, subject: Subject) -> None:
     plan = StsPlan([] if missing == "settings" else [subject.own], () if missing == "protocols" else ("mean",))
     with pytest.raises(EvaluationError, match="nothing to measure"):
         evaluate_sts(subject, [] if missing == "tasks" else TWO, plan)
+
+
+def test_too_many_dimensions_are_refused_before_anything_is_encoded(
+    subject: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(states_module, "load_encoder")
+    with pytest.raises(ConfigError, match=r"whitening\.dim is 33"):
+        evaluate_sts(subject, TWO, StsPlan(subject.settings(Sweep(dims=(33,)))))
 
 
 def test_without_scipy_nothing_is_encoded_first(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:

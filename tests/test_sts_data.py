@@ -147,7 +147,7 @@ def test_a_file_that_is_no_table_is_named_and_what_is_plainly_none_is_not(tmp_pa
         (HEADER + "1\ta\tb\n2\ta\t\n", "x.tsv:3: the second sentence is blank"),
         (HEADER, "x.tsv: no pair in task x;"),
         (HEADER + "1\ta\tb\n", "x.tsv: only one pair in task x;"),
-        (HEADER + "2\ta\tb\n2.0\tc\td\n", "x.tsv: all 2 scores of x all are 2; with constant scores"),
+        (HEADER + "2\ta\tb\n2.0\tc\td\n", "x.tsv: all 2 scores of task x are 2; with constant scores"),
     ],
 )
 def test_a_fault_is_told_with_its_line(text: str, message: str, tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ from pathlib import Path
 import huggingface_hub
 import numpy as np
 import pytest
+import torch
+import transformers
+from safetensors.torch import save_file
 
 from indexer import BuildConfig
 from indexer.config import EncoderConfig
@@ -37,12 +40,18 @@ def recipe(tiny_model: Callable[[str], Path]) -> list[str]:
 
 @pytest.fixture
 def named_as_published(tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A tiny model in a folder called bert-base-uncased; no hub, no cache, and nothing else in the current folder."""
+    """A tiny model of twelve blocks in a folder called bert-base-uncased; no hub, no cache, an empty current folder."""
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
-    return Path(shutil.copytree(tiny_model("bert"), tmp_path / "bert-base-uncased"))
+    folder = Path(shutil.copytree(tiny_model("bert"), tmp_path / "bert-base-uncased"))
+    config = transformers.BertConfig.from_pretrained(folder, num_hidden_layers=12, initializer_range=0.2)
+    torch.manual_seed(0)
+    weights = transformers.BertModel(config).state_dict()
+    save_file({name: tensor.contiguous() for name, tensor in weights.items()}, folder / "model.safetensors")
+    config.save_pretrained(folder)
+    return folder
 
 
 def test_the_published_figures_are_whole() -> None:
@@ -126,7 +135,28 @@ def test_a_model_without_published_rows_comes_last(
     assert [row["layers"] for row in rows[20:]] == ["L2", "L2", "L1", "L1+L2", "L1+L2"]
     assert rows[24]["published"] is None
     assert rows[24]["whitening"] is True
-    assert [row["ours"] for row in rows[:5]] == [row["ours"] for row in rows[20:]]  # the same weights
+
+
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_model_that_only_goes_by_a_published_name_is_another_one(
+    relative: bool,
+    folder: Path,
+    named_as_published: Path,
+    tiny_model: Callable[[str], Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its two blocks are not printed as ours beside L12."""
+    shutil.rmtree(named_as_published)
+    shutil.copytree(tiny_model("bert"), named_as_published)
+    if relative:
+        monkeypatch.chdir(named_as_published.parent)
+    name = named_as_published.name if relative else named_as_published
+    model = ["--set", f"encoder.model={name}", "--set", "encoder.max_length=64"]
+    result = json.loads(isotrope("evaluate", "sts", folder, "--table", "paper", *model, "--json").stdout)
+    rows = result["table"]["rows"]
+    assert [row["status"] for row in rows] == ["not run: weights not found"] * 20 + ["measured"] * 5
+    assert [row["layers"] for row in rows[20:]] == ["L2", "L2", "L1", "L1+L2", "L1+L2"]
+    assert any("has 2 blocks; the published bert-base-uncased has 12" in note for note in result["notes"])
 
 
 def test_the_table_for_people(folder: Path, named_as_published: Path) -> None:

@@ -119,12 +119,13 @@ def test_equal_documents_ask_once() -> None:
     assert len(rests) == len(set(rests))
 
 
-def test_copies_are_two_picks_of_three_words_in_ten() -> None:
+def test_copies_are_two_picks_of_one_word_in_four() -> None:
     documents = [Document(f"d{n}", " ".join(f"{n}-{word}" for word in range(200))) for n in range(60)]
     for pair in draw_copies(documents, COLUMNS, 60):
         for side in (pair.query.split(), pair.document.split()):
-            assert 30 <= len(side) <= 95
+            assert 25 <= len(side) <= 80
         assert pair.query != pair.document
+        assert pair.fitted_on == pair.whole == " ".join(f"{pair.id[1:]}-{word}" for word in range(200))
 
 
 def test_too_few_questions_are_an_error_with_the_way_out() -> None:
@@ -304,7 +305,7 @@ def test_scores_are_those_of_the_definitions(
     if indexed:
         build_index(documents, tmp_path / "index", config)
         subject = Subject.of_index(tmp_path / "index")
-    texts = [f"{one.title} {one.text}" for one in documents] if indexed else [pair.document for pair in pairs]
+    texts = [f"{one.title} {one.text}" for one in documents] if indexed else [pair.fitted_on for pair in pairs]
     expected = slow_scores(config, pairs, texts, "query" if objective == "retrieval" else "document")
     result = run_tune(TuneTask((str(source),), objective=objective), subject, SMALL, tmp_path / "cache")
     found = {(row["strength"], row["centre"] or "none"): row["value"] for row in result["results"] if not row["dim"]}

@@ -11,12 +11,12 @@ from typing import Any
 
 from indexer.config import BuildConfig, WhiteningConfig
 from indexer.corpus.document import Document
+from indexer.corpus.query_file import read_query_file
 from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.pipeline.encode import EncoderSource
 from indexer.pipeline.ingest import Ingested
 from indexer.pipeline.progress import Progress
-from indexer.query_file import read_query_file
 from indexer.sampling import Sample, draw_sample, query_like
 from indexer.store.documents import read_documents
 from indexer.transforms import Transform, Whitening, fit_whitening

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from indexer.corpus.document import Document
+from indexer.corpus.query_file import read_query_file
 from indexer.errors import ConfigError, EvaluationError
-from indexer.query_file import read_query_file
 from indexer.sampling import query_like
 from search.evaluation.provenance import file_hash
 from search.evaluation.stored import Rows, StoredRows

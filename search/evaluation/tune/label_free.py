@@ -46,7 +46,7 @@ class LabelFree:
         asked, rest = self.source.encode(queries, role), self.source.encode(answers, "document")
         keys = state_keys(settings)
         documents = {key: rest.of(answers, key) for key in keys}
-        fits = {key: self._moments(key, documents) for key in keys}
+        fits = self._fits(keys, documents)
         self.questions = Questions({key: asked.of(queries, key) for key in keys}, documents, fits, role)
 
     @property
@@ -77,11 +77,15 @@ class LabelFree:
             yield from measure(self.questions, [setting])
             self.progress.advance(1)
 
-    def _moments(self, key: StateKey, documents: Mapping[StateKey, Rows]) -> Moments:
-        """Of the index's own embeddings where it has them; else of what the pairs ask for."""
-        if self.subject.opened is not None and key == self.subject.own.key:
-            return self.subject.moments
-        return Moments.of(documents[key])
+    def _fits(self, keys: Sequence[StateKey], documents: Mapping[StateKey, Rows]) -> dict[StateKey, Moments]:
+        """Of the index's own embeddings where it has them; else of what the pairs ask for, or of whole documents."""
+        opened, own = self.subject.opened, self.subject.own.key
+        found = {own: self.subject.moments} if opened is not None and own in keys else {}
+        if missing := [key for key in keys if key not in found]:
+            texts = [pair.fitted_on for pair in self.pairs]
+            rows = self.source.encode(texts).rows if self.pairs[0].whole else documents
+            found |= {key: Moments.of(rows[key]) for key in missing}
+        return found
 
     def _watched(self) -> Iterator[Document]:
         for document in self.documents():

@@ -3,7 +3,7 @@
     sentence   the first sentence of the text asks for the others
     title      the title asks for a text of one sentence
     window     up to ten successive words ask for what is left, where there is nothing else to take
-    copy       three words in ten, picked at random, ask for another such pick from the same document
+    copy       one word in four, picked at random, asks for another such pick from the same document
 
 The first three are for retrieval: short beside what they ask for, as queries are. Two halves of a document would not
 do there: they have the same length, so they say nothing about the offset between queries and documents. Nor would any
@@ -27,7 +27,7 @@ Kind = Literal["sentence", "title", "window", "copy"]
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _SENTENCE_WORDS = range(4, 41)  # a heading asks for nothing, and a longer sentence is no query
 _WINDOW_WORDS, _LEAST_WORDS = 10, 8
-_COPIED_SHARE = 0.3
+_COPIED_SHARE = 0.25
 LEAST_PAIRS = 50
 
 
@@ -39,6 +39,12 @@ class Pair:
     kind: Kind
     query: str
     document: str
+    whole: str = ""  # the document as it is, where a fit on `document` would be a fit on something else
+
+    @property
+    def fitted_on(self) -> str:
+        """What stands for the document when a transform is fitted."""
+        return self.whole or self.document
 
 
 def draw_pairs(documents: Iterable[Document], columns: Sequence[str], size: int) -> list[Pair]:
@@ -123,4 +129,4 @@ def _copies(document: Document, columns: Sequence[str], chance: random.Random) -
     if len(words) < _LEAST_WORDS:
         return None
     first, second = (" ".join(word for word in words if chance.random() < _COPIED_SHARE) for _ in range(2))
-    return Pair(document.id, "copy", first, second) if first and second else None
+    return Pair(document.id, "copy", first, second, " ".join(words)) if first and second else None

@@ -138,7 +138,8 @@ def _require_one_corpus(task: TuneTask, subject: Subject) -> None:
 
 def _fit_notes(tuned: Tuned) -> list[str]:
     """What fits could not do as asked, each once; what was taken speaks for all that say the same."""
-    return list(dict.fromkeys(one.note for one in (tuned.choice.taken, *tuned.measured) if one.note))
+    notes = (f"while tuning: {one.note}" for one in (tuned.choice.taken, *tuned.measured) if one.note)
+    return list(dict.fromkeys(notes))
 
 
 def _choice(tuned: Tuned, recipe: BuildConfig) -> dict[str, Any]:
