@@ -417,7 +417,7 @@ def test_runs_and_the_table_of_queries_are_written(cli: Cli, index: Path, tmp_pa
         (["--strength", "2"], "expected 0 to 1"),
         (["--set", "encoder.model=nowhere/at-all"], "nowhere/at-all"),
         (["--dim", "33"], "whitening.dim is 33; the encoder gives 32 dimensions"),
-        (["an-index", "--index", "another"], "both an-index and --index another were given"),
+        (["an-index", "--index", "another"], "both an-index and --index another name an index"),
     ],
 )
 def test_a_mistake_is_one_clear_line(arguments: list[str], message: str, cli: Cli) -> None:

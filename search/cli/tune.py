@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from search.cli.evaluate.options import centre_option, subject_options, sweep_of, sweep_options
+from search.cli.evaluate.options import centre_option, check_places, subject_options, sweep_of, sweep_options
 
 _SHOWN = 8  # best settings in the table, beside the controls
 
@@ -55,6 +55,7 @@ def command(sources: tuple[str, ...], output: Path | None, as_json: bool, **opti
         options["most_bytes"],
         options["format_"],
     )
+    check_places(options | {"output": output})
     with BuildProgress(options["quiet"]) as progress:
         result = run_tune(task, _subject(sources, options), sweep_of(options), options["cache"], progress)
     for note in result["notes"]:

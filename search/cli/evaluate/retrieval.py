@@ -68,7 +68,7 @@ def command(folder: Path, measured: Path | None, **options: Any) -> None:
         options["on_error"],
     )
     if measured and options["index"]:
-        raise ConfigError(f"both {measured} and --index {options['index']} were given, which are the same; name one.")
+        raise ConfigError(f"both {measured} and --index {options['index']} name an index; leave one out.")
     options["index"] = measured or options["index"]
     check_places(options)
     if options["plot"]:

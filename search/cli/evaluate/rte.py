@@ -73,6 +73,7 @@ def command(file: Path, train: Path | None, thresholds: tuple[float, ...], fit: 
 def _show(result: dict[str, Any]) -> None:
     """Two tables, a row a setting: the accuracy at thresholds that were chosen, and at those that were given."""
     from search.cli.output import print_table
+    from search.evaluation.settings import written
 
     results, fit = result["results"], result["provenance"]["fit"]["name"]
     chosen = [*(["train"] if results[0]["train"] else []), "best"]
@@ -81,7 +82,7 @@ def _show(result: dict[str, Any]) -> None:
     title = f"RTE accuracy, {results[0]['pairs']:,} pairs, fit {fit}, threshold chosen on {where}"
     print_table(["setting", *(cell for name in chosen for cell in (name, "at", "95 %"))], rows, title)
     click.echo(f"always the commoner label: {results[0]['majority']:.1f}\n")
-    columns = ["setting", *(f"{entry['threshold']:g}" for entry in results[0]["thresholds"])]
+    columns = ["setting", *(written(entry["threshold"]) for entry in results[0]["thresholds"])]
     grid = [[row["setting"], *(f"{entry['accuracy']:.1f}" for entry in row["thresholds"])] for row in results]
     print_table(columns, grid, "at a threshold of")
     click.echo()

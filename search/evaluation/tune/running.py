@@ -16,8 +16,7 @@ from indexer.pipeline.fit import query_sample_hash
 from indexer.pipeline.progress import Progress, Silent
 from indexer.recipes import recipe_toml
 from indexer.store.files import make_folder, write_bytes
-from indexer.store.manifest import canonical_hash
-from search.evaluation.provenance import Clock, file_hash
+from search.evaluation.provenance import Clock, file_hash, how_built
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.settings import Sweep
 from search.evaluation.subject import Subject
@@ -63,10 +62,7 @@ def run_tune(
     judge = _judge(task, subject, cache or default_cache(), progress or Silent())
     tuned = tune(judge, subject, sweep, task.most_bytes)
     protocol = {"objective": task.objective, **judge.protocol, "told": TOLD, "resamples": RESAMPLES, "level": LEVEL}
-    about: dict[str, Any] = {"protocol": protocol, "recipe": subject.config.to_dict()}
-    if subject.opened:
-        manifest = subject.opened.manifest
-        about["index"] = {"generation": manifest.generation, "manifest": canonical_hash(manifest.to_dict())}
+    about = how_built(subject.config, subject.opened) | {"protocol": protocol}
     recipe = tuned_recipe(tuned.choice.taken.setting, subject)
 
     def row(one: Measured) -> dict[str, Any]:
