@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from indexer.config import BuildConfig, EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.corpus.document import Document
 from indexer.encoders import load_encoder
-from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
+from indexer.errors import ConfigError, CorpusError, CorruptIndexError, EvaluationError
 from indexer.pipeline import build_index
 from indexer.recipes import recipe_toml
 from search.evaluation.settings import Setting, Sweep
@@ -113,6 +114,23 @@ def test_only_columns_that_are_encoded_are_asked_about() -> None:
         assert "title" not in f"{pair.query} {pair.document}"
 
 
+def test_scripts_without_spaces_are_cut_by_characters() -> None:
+    texts = [
+        f"\u9cb8\u9c7c{n}\u5728\u6df1\u6d77\u4e2d\u5531\u6b4c\u3002\u6ca1\u6709\u4eba\u542c\u89c1\u5b83\u7684\u6b4c\u58f0{n}\u3002"
+        for n in range(60)
+    ]
+    documents = [Document(f"d{n}", text) for n, text in enumerate(texts)]
+    for pair in draw_pairs(documents, COLUMNS, 60):
+        assert pair.kind == "sentence"
+        assert pair.query + pair.document == texts[int(pair.id[1:])]
+    for pair in draw_copies(documents, COLUMNS, 60):
+        assert set(pair.query) - set(" 0123456789") <= set(pair.whole)
+    one_sentence = [Document(f"d{n}", text.replace("\u3002", "")) for n, text in enumerate(texts)]
+    windows = draw_pairs(one_sentence, COLUMNS, 60)
+    assert {pair.kind for pair in windows} == {"window"}
+    assert not any(" " in pair.query for pair in windows if not any(map(str.isdigit, pair.query)))
+
+
 def test_equal_documents_ask_once() -> None:
     documents = [*corpus(60), *(Document(f"copy{n}", "a " * 20) for n in range(200))]
     rests = [pair.document for pair in draw_pairs(documents, COLUMNS, 260)]
@@ -130,7 +148,7 @@ def test_copies_are_two_picks_of_one_word_in_four() -> None:
 
 def test_too_few_questions_are_an_error_with_the_way_out() -> None:
     documents = [*corpus(30), *(Document(f"s{n}", "too short") for n in range(100))]
-    with pytest.raises(EvaluationError, match=r"only 30 of 130 documents .* expected 50.* \(--qrels\)"):
+    with pytest.raises(EvaluationError, match=r"(?s)only 30 of 130 documents .* expected 50.* \(--qrels\)"):
         draw_pairs(documents, COLUMNS, 1500)
 
 
@@ -463,7 +481,7 @@ def test_an_index_has_one_pooling_and_average_of_layers(config: BuildConfig, tmp
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"sample": 0}, "--sample is 0; expected at least 50"),
+        ({"sample": 49}, "--sample is 49; expected at least 50"),
         ({"most_bytes": -4}, "--bytes is -4"),
         ({"objective": "sts", "qrels": Path("x")}, "--qrels judges retrieval"),
     ],
@@ -486,6 +504,43 @@ def test_a_recipe_written_out_reads_back(config: BuildConfig, tmp_path: Path) ->
     (tmp_path / "recipe.toml").write_text(recipe_toml(changed, ["one", "two\nthree"]))
     assert BuildConfig.load(tmp_path / "recipe.toml") == changed
     assert (tmp_path / "recipe.toml").read_text().startswith("# one\n# two\n# three\n\n[corpus]")
+
+
+def test_an_index_is_named_as_the_source_alone(config: BuildConfig, tmp_path: Path) -> None:
+    build_index(corpus(60), tmp_path / "index", config)
+    source = written(corpus(60), tmp_path / "docs.jsonl")
+    for arguments, message in (
+        ([source, "--index", tmp_path / "index"], "isotrope tune INDEX. Leave out --index"),
+        ([tmp_path / "index", source], "is an index; it is tuned alone"),
+        ([tmp_path / "index", "--format", "jsonl"], "an index needs none"),
+    ):
+        done = isotrope("tune", *arguments)
+        assert (done.returncode, message in done.stderr) == (1, True), done.stderr
+
+
+def test_bad_rows_are_left_out_when_asked(config: BuildConfig, tmp_path: Path) -> None:
+    source = written([*corpus(60), Document("blank", "  ")], tmp_path / "docs.jsonl")
+    with pytest.raises(CorpusError):
+        run_tune(TuneTask((str(source),)), Subject.of_recipe(config), SMALL, tmp_path / "cache")
+    run_tune(TuneTask((str(source),), on_error="skip"), Subject.of_recipe(config), SMALL, tmp_path / "cache")
+
+
+def test_a_cache_that_nobody_asked_for_and_cannot_be_written_is_done_without(
+    config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    source = written(corpus(80), tmp_path / "docs.jsonl")
+    assert run_tune(TuneTask((str(source),)), Subject.of_recipe(config), SMALL)["results"]
+
+
+def test_the_recipe_of_a_moved_model_names_where_it_is_now(config: BuildConfig, tmp_path: Path) -> None:
+    shutil.copytree(config.encoder.model, tmp_path / "before")
+    build_index(corpus(60), tmp_path / "index", config.with_overrides([f"encoder.model={tmp_path}/before"]))
+    (tmp_path / "before").rename(tmp_path / "after")
+    subject = Subject.of_index(tmp_path / "index", tmp_path / "after")
+    result = run_tune(TuneTask((str(tmp_path / "index"),)), subject, SMALL, tmp_path / "cache")
+    assert result["recipe"]["encoder"]["model"] == str(tmp_path / "after")
 
 
 def test_pairs_are_plain_values() -> None:

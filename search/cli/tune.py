@@ -15,6 +15,8 @@ _SHOWN = 8  # best settings in the table, beside the controls
 @click.option("--objective", type=click.Choice(["retrieval", "sts"]), default="retrieval", show_default=True, help=
               "What vectors are for: short queries that look for documents, or texts that are compared with each "
               "other.")  # fmt: skip
+@click.option("--on-error", type=click.Choice(["fail", "skip"]), default="fail", help="What to do with a bad row of "
+              "the corpus.")  # fmt: skip
 @click.option("--qrels", type=click.Path(path_type=Path), metavar="BEIR_FOLDER", help="Choose by nDCG@10 on these "
               "queries and judgements (queries.jsonl, qrels/test.tsv) instead of without labels.")  # fmt: skip
 @click.option("--split", default="test", show_default=True, help="Which judgements: qrels/SPLIT.tsv.")
@@ -54,6 +56,7 @@ def command(sources: tuple[str, ...], output: Path | None, as_json: bool, **opti
         options["split"],
         options["most_bytes"],
         options["format_"],
+        options["on_error"],
     )
     check_places(options | {"output": output})
     with BuildProgress(options["quiet"]) as progress:
@@ -75,11 +78,15 @@ def _subject(sources: tuple[str, ...], options: dict[str, Any]) -> Any:
     from search.cli.evaluate.options import subject_of
     from search.opened import is_index
 
-    indexes = [source for source in sources if is_index(Path(source))]
+    if options["index"]:
+        raise ConfigError("an index to tune is named as the source: isotrope tune INDEX. Leave out --index.")
+    indexes = [source for source in sources if is_index(source)]
     if not indexes:
         return subject_of(options)
-    if len(sources) > 1 or options["index"]:
-        raise ConfigError(f"{indexes[0]} is an index; it is tuned alone. Leave out the other sources and --index.")
+    if len(sources) > 1:
+        raise ConfigError(f"{indexes[0]} is an index; it is tuned alone. Leave out the other sources.")
+    if options["format_"]:
+        raise ConfigError("--format says how to read a corpus; an index needs none.")
     return subject_of(options | {"index": Path(indexes[0])})
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from indexer.corpus.reading import OnError
 from indexer.pipeline.progress import Progress, Silent
 from search.evaluation.provenance import file_hash
 from search.evaluation.retrieval.answers import fitted_answers, needs_query_mean
@@ -30,6 +31,7 @@ class Labelled:
     split: str = "test"
     cache: Path | None = None
     progress: Progress = field(default_factory=Silent)
+    on_error: OnError = "fail"
 
     def prepare(self, settings: Sequence[Setting]) -> None:
         """Encode the queries, and the corpus where no index holds its embeddings."""
@@ -68,6 +70,6 @@ class Labelled:
     def _documents(self, source: StateSource) -> Collection:
         if self.subject.opened:
             return IndexedCorpus(self.subject, self.subject.opened, source)
-        corpus = BeirCorpus(self.folder, self.subject, source, self.progress)
+        corpus = BeirCorpus(self.folder, self.subject, source, self.progress, self.on_error)
         self._corpus = {corpus.file.name: file_hash(corpus.file)}
         return corpus

@@ -24,7 +24,10 @@ from indexer.errors import EvaluationError
 from indexer.sampling import id_hash
 
 Kind = Literal["sentence", "title", "window", "copy"]
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])\s*|\n+")  # also the full stops of East Asia
+# Scripts written without spaces: each character counts as a word, and pieces are joined without spaces again.
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_WORD = re.compile(f"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})\\S)+")
 _SENTENCE_WORDS = range(4, 41)  # a heading asks for nothing, and a longer sentence is no query
 _WINDOW_WORDS, _LEAST_WORDS = 10, 8
 _COPIED_SHARE = 0.25
@@ -72,12 +75,14 @@ def _draw(documents: Iterable[Document], columns: Sequence[str], size: int, cut:
         # Every choice within a document follows from its id, so the pairs are the same in any order and run.
         if kept.takes(value) and (pair := cut(document, columns, random.Random(value))):  # noqa: S311
             kept.add(value, pair)
-    pairs = list({pair.document: pair for pair in kept.pairs()}.values())
+    drawn = list(kept.pairs())
+    pairs = list({pair.document: pair for pair in drawn}.values())
     if len(pairs) < LEAST_PAIRS:
+        repeated = f", and {len(drawn) - len(pairs):,} repeat another" if len(drawn) > len(pairs) else ""
         raise EvaluationError(
-            f"only {len(pairs):,} of {read:,} documents can be cut into a question and its answer (at least "
-            f"{_LEAST_WORDS} words are needed), too few to tune on; expected {LEAST_PAIRS}. "
-            "Keep the default recipe, or tune with judgements of your own (--qrels)."
+            f"only {len(pairs):,} of {read:,} documents can be used as a question and its answer (it takes at least "
+            f"{_LEAST_WORDS} words, or characters of a script without spaces{repeated}), too few to tune on; expected "
+            f"{LEAST_PAIRS}. Keep the default recipe, or tune with judgements of your own (--qrels)."
         )
     return pairs
 
@@ -107,26 +112,39 @@ def _piece(document: Document, columns: Sequence[str], chance: random.Random) ->
     title = (document.title or "").strip() if "title" in columns else ""
     sentences = [sentence.strip() for sentence in _SENTENCE_END.split(body) if sentence.strip()]
     for place, sentence in enumerate(sentences):
-        if len(sentence.split()) in _SENTENCE_WORDS and len(sentences) > 1:
+        if len(_words(sentence)) in _SENTENCE_WORDS and len(sentences) > 1:
             return Pair(document.id, "sentence", sentence, " ".join(sentences[:place] + sentences[place + 1 :]))
-    if title and len(body.split()) >= _LEAST_WORDS:
+    if title and len(_words(body)) >= _LEAST_WORDS:
         return Pair(document.id, "title", title, body)
     return _window(document, columns, chance)
 
 
 def _window(document: Document, columns: Sequence[str], chance: random.Random) -> Pair | None:
-    words = joined_text(document, columns).split()
+    text = joined_text(document, columns)
+    words = _words(text)
     if len(words) < _LEAST_WORDS:
         return None
     size = min(_WINDOW_WORDS, len(words) // 2)
     start = chance.randrange(len(words) - size + 1)
     question, rest = words[start : start + size], words[:start] + words[start + size :]
-    return Pair(document.id, "window", " ".join(question), " ".join(rest))
+    return Pair(document.id, "window", _joined(question), _joined(rest))
 
 
 def _copies(document: Document, columns: Sequence[str], chance: random.Random) -> Pair | None:
-    words = joined_text(document, columns).split()
+    text = joined_text(document, columns)
+    words = _words(text)
     if len(words) < _LEAST_WORDS:
         return None
-    first, second = (" ".join(word for word in words if chance.random() < _COPIED_SHARE) for _ in range(2))
-    return Pair(document.id, "copy", first, second, " ".join(words)) if first and second else None
+    first, second = (_joined([word for word in words if chance.random() < _COPIED_SHARE]) for _ in range(2))
+    return Pair(document.id, "copy", first, second, text) if first and second else None
+
+
+def _words(text: str) -> list[str]:
+    """Words, or single characters of a script that is written without spaces."""
+    return _WORD.findall(text)
+
+
+def _joined(words: Sequence[str]) -> str:
+    """Words with spaces between them, except between two of a script without."""
+    joined = " ".join(words)
+    return re.sub(f"(?<={_UNSPACED.pattern}) (?={_UNSPACED.pattern})", "", joined)

@@ -10,13 +10,14 @@ from typing import Any
 
 from indexer.config import BuildConfig
 from indexer.corpus import Document, read_corpus
+from indexer.corpus.reading import OnError
 from indexer.corpus.sources import find_sources
 from indexer.errors import ConfigError
 from indexer.pipeline.fit import query_sample_hash
 from indexer.pipeline.progress import Progress, Silent
 from indexer.recipes import recipe_toml
 from indexer.store.files import make_folder, write_bytes
-from search.evaluation.provenance import Clock, file_hash, how_built
+from search.evaluation.provenance import Clock, check_cache, file_hash, how_built
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.settings import Sweep
 from search.evaluation.subject import Subject
@@ -24,6 +25,7 @@ from search.evaluation.tune.choice import TOLD
 from search.evaluation.tune.label_free import LabelFree, Objective, indexed_documents
 from search.evaluation.tune.labelled import Labelled
 from search.evaluation.tune.objective import Measured
+from search.evaluation.tune.pairs import LEAST_PAIRS
 from search.evaluation.tune.tuning import Tuned, tune, tuned_recipe
 
 
@@ -38,10 +40,11 @@ class TuneTask:
     split: str = "test"
     most_bytes: int = 0
     format: str = ""
+    on_error: OnError = "fail"  # or "skip": rows of the corpus that cannot be documents
 
     def __post_init__(self) -> None:
-        if self.sample < 1:
-            raise ConfigError(f"--sample is {self.sample}; expected at least 50 documents.")
+        if self.sample < LEAST_PAIRS:
+            raise ConfigError(f"--sample is {self.sample}; expected at least {LEAST_PAIRS} documents.")
         if self.most_bytes < 0:
             raise ConfigError(f"--bytes is {self.most_bytes}; expected 0 (no limit) or more.")
         if self.qrels and self.objective == "sts":
@@ -59,7 +62,7 @@ def run_tune(
     clock = Clock()
     _require_one_corpus(task, subject)
     data = _data(task, subject)
-    judge = _judge(task, subject, cache or default_cache(), progress or Silent())
+    judge = _judge(task, subject, cache or _usable(default_cache()), progress or Silent())
     tuned = tune(judge, subject, sweep, task.most_bytes)
     protocol = {"objective": task.objective, **judge.protocol, "told": TOLD, "resamples": RESAMPLES, "level": LEVEL}
     about = how_built(subject.config, subject.opened) | {"protocol": protocol}
@@ -97,16 +100,25 @@ def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isotrope" / "states"
 
 
-def _judge(task: TuneTask, subject: Subject, cache: Path, progress: Progress) -> LabelFree | Labelled:
+def _usable(cache: Path) -> Path | None:
+    """The folder nobody asked for, if it can be written; else the embeddings are simply not kept."""
+    try:
+        check_cache(cache)
+    except ConfigError:
+        return None
+    return cache
+
+
+def _judge(task: TuneTask, subject: Subject, cache: Path | None, progress: Progress) -> LabelFree | Labelled:
     if task.qrels:
-        return Labelled(subject, task.qrels, task.split, cache, progress)
+        return Labelled(subject, task.qrels, task.split, cache, progress, task.on_error)
     return LabelFree(subject, lambda: _documents(task, subject), task.objective, task.sample, cache, progress)
 
 
 def _documents(task: TuneTask, subject: Subject) -> Iterable[Document]:
     if subject.opened:
         return indexed_documents(subject.opened)
-    return read_corpus(*task.sources, config=subject.config.corpus, format=task.format)
+    return read_corpus(*task.sources, config=subject.config.corpus, format=task.format, on_error=task.on_error)
 
 
 def _data(task: TuneTask, subject: Subject) -> dict[str, str]:

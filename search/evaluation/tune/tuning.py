@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from indexer.config import BuildConfig
@@ -111,6 +112,8 @@ def tuned_recipe(setting: Setting, subject: Subject) -> BuildConfig:
     if setting.pooling != subject.own.pooling:
         encoder = dataclasses.replace(encoder, pooling=setting.pooling)
     encoder = dataclasses.replace(encoder, layers=setting.layers)
+    if subject.spec.local and not Path(encoder.model).is_dir():  # it has moved since the index was built
+        encoder = dataclasses.replace(encoder, model=subject.spec.folder)
     return dataclasses.replace(subject.config, encoder=encoder, whitening=setting.whitening)
 
 
