@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import ConfigError
-from indexer.store.files import make_folder, write_bytes
+from indexer.store.files import make_folder
 from search.evaluation.extras import require_extra
 from search.evaluation.printable import printable
+from search.evaluation.provenance import check_output, write_output
 
 FORMATS = (".png", ".svg", ".pdf")
 _DATE = {"svg": "Date", "pdf": "CreationDate"}
@@ -34,8 +35,7 @@ def check_plot(path: Path) -> None:
     """
     if path.suffix.lower() not in FORMATS:
         raise ConfigError(f'--plot "{path}": expected a file that ends in {", ".join(FORMATS)}.')
-    if path.is_dir():
-        raise ConfigError(f'--plot "{path}" is a folder; name a file.')
+    check_output(path, "--plot")
     require_plots()
     make_folder(path.parent)
 
@@ -46,7 +46,7 @@ def write_plot(path: Path, size: Size, draw: Callable[[Any], None], **saving: An
     Raises as `check_plot`.
     """
     check_plot(path)
-    write_bytes(path, rendered(size, draw, path.suffix.lower().removeprefix("."), **saving))
+    write_output(path, rendered(size, draw, path.suffix.lower().removeprefix("."), **saving), "--plot")
 
 
 def rendered(

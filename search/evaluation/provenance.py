@@ -15,7 +15,7 @@ from typing import Any
 from indexer.config import BuildConfig
 from indexer.encoders import EncoderSpec
 from indexer.errors import ConfigError, EvaluationError
-from indexer.store.files import make_folder, write_bytes
+from indexer.store.files import FileStamp, make_folder, write_bytes
 from indexer.store.manifest import canonical_hash
 from indexer.versions import library_versions
 from search.opened import OpenIndex
@@ -59,15 +59,29 @@ def how_built(config: BuildConfig, opened: OpenIndex | None = None) -> dict[str,
 
 
 def check_output(path: Path, option: str = "-o") -> None:
-    """Raises ConfigError for a file that could not be written: now, not after minutes of encoding."""
-    if path.is_dir():
+    """Raises ConfigError for a file that could not be written: now, not after minutes of encoding.
+
+    Files are put in place by renaming, which would replace a pipe or a device: only regular files are written.
+    """
+    target = _behind_links(path, option)
+    if target.is_dir():
         raise ConfigError(f"{option} {path} is a folder; name a file.")
-    _check_writable(path, path.parent, option)
+    if target.exists() and not target.is_file():
+        raise ConfigError(f"{option} {path} is no regular file but a pipe, socket or device; name a file.")
+    _check_writable(path, target.parent, option)
 
 
 def check_cache(path: Path) -> None:
     """Raises ConfigError for a folder of --cache that could not be made or written."""
     _check_writable(path, path, "--cache")
+
+
+def _behind_links(path: Path, option: str) -> Path:
+    """Where a path leads, so that a link's target is written and the link stays."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise ConfigError(f"{option} {path} cannot be followed: its links lead in a circle. Name a file.") from error
 
 
 def _check_writable(path: Path, folder: Path, option: str) -> None:
@@ -94,5 +108,15 @@ def file_hash(path: Path) -> str:
 def write_result(path: Path, result: Mapping[str, Any]) -> None:
     """A result as JSON, written whole or not at all."""
     text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False)
-    make_folder(path.parent)
-    write_bytes(path, text.encode() + b"\n")
+    write_output(path, text.encode() + b"\n")
+
+
+def write_output(path: Path, data: bytes, option: str = "-o") -> FileStamp:
+    """Write a file that a user named, whole or not at all, in its folder, made if need be; through links.
+
+    Raises ConfigError as `check_output`, and StoreError.
+    """
+    check_output(path, option)
+    target = _behind_links(path, option)
+    make_folder(target.parent)
+    return write_bytes(target, data)

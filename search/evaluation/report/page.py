@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from indexer.pipeline.progress import Progress, Silent
-from indexer.store.files import FileStamp, make_folder, write_bytes
+from indexer.store.files import FileStamp
 from indexer.store.manifest import canonical_hash
 from search.engine import SearchEngine
 from search.evaluation.plotting import require_plots
-from search.evaluation.provenance import Clock, check_output
+from search.evaluation.provenance import Clock, check_output, write_output
 from search.evaluation.recall.evaluation import evaluate_recall
 from search.evaluation.report import sections
 from search.evaluation.report.figures import Figures, measure_figures
@@ -67,8 +67,7 @@ def write_report(
         files.append(ResultFile("measured for this report", *parts))
     provenance = clock.provenance(None, {})
     page = render(engine.opened, figures, files, provenance, clock.started)
-    make_folder(path.parent)
-    return write_bytes(path, page.encode())
+    return write_output(path, page.encode())
 
 
 def render(

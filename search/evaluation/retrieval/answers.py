@@ -1,10 +1,12 @@
 """What settings find: each one's ranking for every query, by exact search or by the index that ships."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
+from indexer import ann
 from indexer.transforms import Transform
 from search.evaluation.fits import fit_setting, transform_hash
 from search.evaluation.retrieval.collection import Collection
@@ -25,6 +27,7 @@ class Answers:
     dimensions: int
     transform: str  # sha256
     note: str = ""  # what the fit could not do as asked
+    at: Mapping[int, list[Found]] = field(default_factory=dict)  # k -> what was found when asked for k hits
 
 
 def fitted_answers(
@@ -41,22 +44,33 @@ def fitted_answers(
 
 
 def index_answers(
-    opened: OpenIndex, setting: Setting, states: States, queries: Sequence[str], depth: int, places: Rows
-) -> Answers:
-    """The index itself is asked: its own transform and its own segments, ties by id as the engine puts them."""
+    opened: OpenIndex, setting: Setting, states: States, queries: Sequence[str], depth: int, places: Rows,
+    cutoffs: Sequence[int],
+) -> Answers:  # fmt: skip
+    """The index itself is asked: its own transform and its own segments, ties by id as the engine puts them.
+
+    An approximate index looks further when it is asked for more, so that its first ten of a thousand hits are not
+    the ten it gives: it is also asked for each of `cutoffs` that is less than `depth`.
+    """
     vectors = opened.transform.transform(states.of(queries, setting.key), "query")
-    found: list[Found] = []
-    for start in range(0, len(vectors), _QUERIES):
-        for scores, rows in opened.search(vectors[start : start + _QUERIES], depth):
-            best = np.lexsort((places[rows], -scores))[:depth]
-            found.append((scores[best], rows[best]))
-    file = opened.manifest.transform["file"]
-    return Answers(setting, found, opened.transform.dim, opened.manifest.files[file].sha256)
+    exact = all(ann.is_exact(entry.factory) for entry in opened.manifest.segments)
+    at = {k: _asked(opened, vectors, k, places) for k in cutoffs if k < depth and not exact}
+    digest = opened.manifest.files[opened.manifest.transform["file"]].sha256
+    return Answers(setting, _asked(opened, vectors, depth, places), opened.transform.dim, digest, at=at)
 
 
 def needs_query_mean(setting: Setting) -> bool:
     """Whether its queries are centred by a mean of their own."""
     return not setting.raw and setting.whitening.centre == "role"
+
+
+def _asked(opened: OpenIndex, vectors: npt.NDArray[np.float32], depth: int, places: Rows) -> list[Found]:
+    found: list[Found] = []
+    for start in range(0, len(vectors), _QUERIES):
+        for scores, rows in opened.search(vectors[start : start + _QUERIES], depth):
+            best = np.lexsort((places[rows], -scores))[:depth]
+            found.append((scores[best], rows[best]))
+    return found
 
 
 def _fitted(collection: Collection, setting: Setting) -> Transform:

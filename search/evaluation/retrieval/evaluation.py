@@ -1,7 +1,7 @@
 """Retrieval quality on a BEIR folder: a recipe, an index, or many settings of either, beside BM25."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from search.evaluation.retrieval.beir import JudgedQueries, counted, read_judged
 from search.evaluation.retrieval.bm25 import LABEL, PARAMETERS, rank_bm25
 from search.evaluation.retrieval.collection import BeirCorpus, Collection, IndexedCorpus, encode_counting
 from search.evaluation.retrieval.comparisons import Comparison, Measured
-from search.evaluation.retrieval.metrics import measure, measure_names
+from search.evaluation.retrieval.metrics import MAP, MRR, Array, measure, measure_names
 from search.evaluation.retrieval.ranking import Found, places_of
 from search.evaluation.retrieval.runs import require_plain_ids, run_files, run_tag, write_per_query, write_run
 from search.evaluation.settings import Setting, Sweep
@@ -140,7 +140,8 @@ class _Evaluation:
                 "transform": answers.transform,
                 "dimensions": answers.dimensions,
             }
-            yield self._judge(answers.setting.label, answers.setting, answers.found, facts, files)
+            measured = self._judge(answers.setting.label, answers.setting, answers.found, facts, files)
+            yield replace(measured, values={**measured.values, **self._cut_off(answers.at)})
             self._progress.advance(1)
         if baseline:
             yield baseline
@@ -156,7 +157,7 @@ class _Evaluation:
         self._progress.phase("ranking", len(settings))
         rest = (states, queries, self._depth, self._places)
         if self._own:
-            yield index_answers(self._own, settings[0], *rest)
+            yield index_answers(self._own, settings[0], *rest, self._task.cutoffs)
         else:
             yield from fitted_answers(self._collection, settings, *rest)
 
@@ -171,6 +172,8 @@ class _Evaluation:
             return {}
         require_plain_ids([*self._judged.queries, *self._names])
         files = run_files(self._task.run, labels, [LABEL] * self._task.bm25)
+        for path in files.values():
+            check_output(path, "--run")
         if self._task.bm25 and LABEL not in files:
             self.notes.append(f"{self._task.run} holds the run of the setting only; name a folder for that of {LABEL}")
         return files
@@ -188,11 +191,22 @@ class _Evaluation:
         queries = list(self._judged.queries)
         if label in files:
             write_run(files[label], run_tag(label), queries, self._names, found)
-        ranked = {
-            query: [self._names[row] for row in rows.tolist()] for query, (_, rows) in zip(queries, found, strict=True)
-        }
-        values = measure(self._judged.judgements, ranked, self._task.cutoffs)
+        values = measure(self._judged.judgements, self._ranked(found), self._task.cutoffs)
         return Measured(label, setting, values, {"queries": len(queries), "depth": self._depth, **facts})
+
+    def _cut_off(self, at: Mapping[int, list[Found]]) -> dict[str, Array]:
+        """nDCG and recall at each k, of lists that were asked for at that k."""
+        values: dict[str, Array] = {}
+        for k, found in at.items():
+            every = measure(self._judged.judgements, self._ranked(found), (k,))
+            values |= {name: every[name] for name in every if name not in (MAP, MRR)}
+        return values
+
+    def _ranked(self, found: Sequence[Found]) -> dict[str, list[str]]:
+        return {
+            query: [self._names[row] for row in rows.tolist()]
+            for query, (_, rows) in zip(self._judged.queries, found, strict=True)
+        }
 
 
 def _collection(
@@ -232,8 +246,8 @@ def _index_notes(subject: Subject, asked: bool) -> Iterator[str]:
     approximate = [name for name in factories or [ann.factory_of(subject.config.index.type)] if not ann.is_exact(name)]
     if approximate and asked:
         yield (
-            f"the index is approximate ({approximate[0]}) and was asked for {DEPTH:,} hits at once, for which it may "
-            "look further than for ten"
+            f"the index is approximate ({approximate[0]}): nDCG@k and R@k are of a search for k hits; MAP, MRR and run "
+            "files of a search for all hits judged, for which it may look further"
         )
     elif approximate:
         yield (
@@ -247,6 +261,8 @@ def _require_places(task: RetrievalTask) -> None:
     if task.per_query is not None:
         check_output(task.per_query, "--per-query")
     if task.run is not None:
+        if not task.run.is_dir():
+            check_output(task.run, "--run")
         make_folder(task.run.parent)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from indexer.errors import ConfigError, EvaluationError
-from indexer.store.files import make_folder, write_bytes
+from search.evaluation.provenance import write_output
 from search.evaluation.retrieval.metrics import Array
 from search.evaluation.retrieval.ranking import Found, Scores, ordered, unordered
 
@@ -48,8 +48,7 @@ def write_run(path: Path, tag: str, queries: Sequence[str], ids: Sequence[str], 
     for query, (scores, rows) in zip(queries, answers, strict=True):
         for rank, (row, score) in enumerate(zip(rows.tolist(), falling(scores).tolist(), strict=True), start=1):
             lines.append(f"{query} Q0 {ids[row]} {rank} {score:.9g} {tag}\n")
-    make_folder(path.parent)
-    write_bytes(path, "".join(lines).encode())
+    write_output(path, "".join(lines).encode(), "--run")
 
 
 def falling(scores: Scores) -> Scores:
@@ -70,5 +69,4 @@ def write_per_query(
     for number, (query, relevances) in enumerate(judgements.items()):
         relevant = sum(value > 0 for value in relevances.values())
         lines.append("\t".join([query, str(relevant), *(f"{values[number]:.6f}" for values in columns.values())]))
-    make_folder(path.parent)
-    write_bytes(path, ("\n".join(lines) + "\n").encode())
+    write_output(path, ("\n".join(lines) + "\n").encode(), "--per-query")
