@@ -82,7 +82,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path) -> None:
     judged = read_judged(folder(tmp_path, HEADER + "q1\td1\t1\nq1\td1\t1\nq2\td1\t0\n"))
     assert list(judged.queries) == ["q1"]
     assert judged.notes == (
-        "1 of 3 queries have no judgement in qrels/test.tsv and are not asked",
+        "1 of 3 queries without a judgement in qrels/test.tsv, not asked",
         "left out of every mean, having no relevant document in qrels/test.tsv: 1 query",
         "qrels/test.tsv holds 1 line repeating an earlier one",
     )

@@ -77,7 +77,7 @@ def test_build_json_holds_the_report(corpus: Path, settings: list[str], tmp_path
     report = json.loads(done.stdout)
     assert (report["documents"], report["parts_encoded"], report["up_to_date"]) == (9, 3, False)
     assert report["quality"]["self_hit"]["value"] == 1.0
-    assert "fitted on 9 documents" in done.stderr
+    assert "fitted on 9 texts" in done.stderr
 
 
 def test_query_json_is_one_line_a_query(index: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from indexer.transforms import Normalisation, Whitening, fit_whitening
 from search.evaluation import states as states_module
 from search.evaluation.extras import require_extra
 from search.evaluation.fits import check_dimensions, fit_setting, transform_hash
+from search.evaluation.plotting import check_plot, write_plot
 from search.evaluation.provenance import Clock, check_cache, check_output, file_hash, how_built, write_result
 from search.evaluation.settings import (
     Setting,
@@ -386,6 +388,37 @@ def test_places_that_cannot_be_written_are_refused(tmp_path: Path, monkeypatch: 
     for check in (check_output, check_cache):
         with pytest.raises(ConfigError, match=r"cannot be written: .*Read-only file system"):
             check(tmp_path / "new")
+
+
+def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.svg")
+    (tmp_path / "link.svg").symlink_to("pipe.svg")
+    (tmp_path / "circle.svg").symlink_to("circle.svg")
+    for name in ("pipe.svg", "link.svg"):
+        for option, refuse in (("-o", check_output), ("--plot", check_plot)):
+            with pytest.raises(ConfigError, match=rf"{option} {tmp_path}/{name} is no regular file but a pipe"):
+                refuse(tmp_path / name)
+        with pytest.raises(ConfigError, match="is no regular file"):
+            write_result(tmp_path / name, {})
+    with pytest.raises(ConfigError, match="links lead in a circle"):
+        check_output(tmp_path / "circle.svg")
+    assert stat.S_ISFIFO((tmp_path / "pipe.svg").stat().st_mode)
+
+
+def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/old.json").write_text("old")
+    for name, target in (("old.json", "folder/old.json"), ("new.json", "folder/deep/new.json")):
+        (tmp_path / name).symlink_to(target)
+        check_output(tmp_path / name)
+        write_result(tmp_path / name, {"a": 1})
+        assert (tmp_path / name).is_symlink()
+        assert json.loads((tmp_path / target).read_text()) == {"a": 1}
+    write_plot(tmp_path / "p.svg", (1.0, 1.0), lambda figure: None)
+    (tmp_path / "q.svg").symlink_to("p.svg")
+    write_plot(tmp_path / "q.svg", (2.0, 1.0), lambda figure: None)
+    assert (tmp_path / "q.svg").is_symlink()
+    assert "144pt" in (tmp_path / "p.svg").read_text()
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_rows_name_the_transforms_of_the_tasks(subject: Subject, tasks: list[Tas
 
 def test_a_whitening_that_fits_noise_is_said(subject: Subject, tasks: list[Task]) -> None:
     notes = evaluate_layers(subject, tasks, LayersPlan(strength=1.0, up_to=2))["notes"]
-    assert any(note.startswith("STSB: fitted on 120 documents for 32 dimensions") for note in notes)
+    assert any(note.startswith("STSB: fitted on 120 texts for 32 dimensions") for note in notes)
 
 
 def test_no_task_is_nothing_to_measure(subject: Subject) -> None:

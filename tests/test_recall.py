@@ -1,5 +1,6 @@
 """`isotrope evaluate recall`: what counts as found, what is taken out, which queries are drawn, and the errors."""
 
+import gzip
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -67,6 +68,30 @@ def measured(index: Path, *arguments: Any, **named: Any) -> dict[str, Any]:
     result = evaluate_recall(SearchEngine(index), *arguments, **named)
     row: dict[str, Any] = result["results"][0]
     return row | {"notes": result["notes"]}
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_queries_of_a_beir_folder_are_their_texts(ending: str, tmp_path: Path) -> None:
+    lines = b'{"_id": "a", "text": "deep sea"}\n{"_id": "b", "text": "old star"}\n'
+    path = tmp_path / f"queries.jsonl{ending}"
+    path.write_bytes(gzip.compress(lines) if ending else lines)
+    assert read_queries(path).texts == ("deep sea", "old star")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("q.jsonl", b'{"_id": "a", "title": "x"}\n', r'q\.jsonl:1: query "a": "text" is missing'),
+        ("q.jsonl", b"", "q.jsonl: holds no queries"),
+        ("q.txt.gz", gzip.compress(b"deep sea\n"), "q.txt.gz: is compressed, .* Unpack it"),
+    ],
+)
+def test_a_file_of_queries_that_would_be_misread_is_refused(
+    name: str, data: bytes, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(EvaluationError, match=message):
+        read_queries(tmp_path / name)
 
 
 @pytest.mark.parametrize("k", [1, 10])
@@ -205,16 +230,16 @@ def test_sentences_and_halves_are_what_they_say(built: Built) -> None:
     stored = StoredRows(SearchEngine(built(documents=documents)).opened)
     sentences, halves = draw_queries(stored, "sentences"), draw_queries(stored, "halves")
     assert set(sentences.texts) == {"One two three.", "Alone"}
-    assert sentences.notes == ("1 of 3 sampled documents give no query (no text beside the title)",)
+    assert sentences.notes == ("no query from 1 of 3 sampled documents (no text beside the title)",)
     assert halves.texts == ("One two three.",)
-    assert halves.notes == ("2 of 3 sampled documents give no query (fewer than two words of text)",)
+    assert halves.notes == ("no query from 2 of 3 sampled documents (fewer than two words of text)",)
 
 
 def test_documents_repeated_beyond_use_are_left_out_and_said(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("search.evaluation.recall.evaluation._MOST_DUPLICATES", 4)
     row = measured(built(), 3)
     assert row["queries"] == 175
-    assert row["notes"] == ["25 queries left out: their documents are there more than 4 times"]
+    assert row["notes"] == ["25 queries left out: from documents that are there more than 4 times"]
     monkeypatch.setattr("search.evaluation.recall.evaluation._MOST_DUPLICATES", 0)
     with pytest.raises(EvaluationError, match="none is a useful query"):
         measured(built(), 3)
@@ -304,21 +329,21 @@ def test_the_command_reports_as_json_and_says_what_was_cut(built: Built, tmp_pat
     file.write_text("whale " * 100 + "\n")
     done = isotrope("evaluate", "recall", built(), "--queries", file, "--json")
     result = json.loads(done.stdout)
-    assert result["notes"] == ["1 queries are longer than 32 tokens and were cut there"]
+    assert result["notes"] == ["1 query is longer than 32 tokens and cut there"]
     assert list(result["provenance"]["data"]) == ["queries.txt"]
     manifest = load_manifest(built())
     assert result["provenance"]["index"] == {"generation": 1, "manifest": canonical_hash(manifest.to_dict())}
     assert result["provenance"]["recipe"] == manifest.config
     shown = isotrope("evaluate", "recall", built(), "--queries", file)
     assert "by construction" in shown.stdout
-    assert "were cut there" in shown.stderr
+    assert "cut there" in shown.stderr
 
 
 def test_a_limit_of_the_models_own_is_said_as_a_number(built: Built, tmp_path: Path) -> None:
     file = tmp_path / "queries.txt"
     file.write_text("whale " * 200 + "\n")
     row = measured(built("encoder.max_length=0"), 3, file)
-    assert row["notes"] == ["1 queries are longer than 128 tokens and were cut there"]
+    assert row["notes"] == ["1 query is longer than 128 tokens and cut there"]
 
 
 def test_mistakes_on_the_command_line_are_one_clear_line(built: Built, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import os
 import random
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -302,7 +304,7 @@ def test_judged_documents_that_are_missing_stay_in_the_denominator(folder: Path,
 def test_the_judgements_of_another_collection_are_refused(folder: Path, index: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "qrels/test.tsv").write_text("q1\tCACM-1\t1\n")
-    with pytest.raises(EvaluationError, match=r"none of the 1 judged documents \(CACM-1\) .* ids do not match"):
+    with pytest.raises(EvaluationError, match=r"none of the 1 judged document \(CACM-1\) .* ids do not match"):
         evaluated(copy, index)
 
 
@@ -318,6 +320,38 @@ def test_an_approximate_index_is_measured_as_it_is_and_named(folder: Path, confi
     assert "the index is approximate (HNSW8)" in " ".join(evaluated(folder, index)["notes"])
     for result in (evaluated(folder, index, Sweep(strengths=(1.0,))), evaluated(folder, config)):
         assert "every vector was compared; the recipe's index (HNSW8)" in " ".join(result["notes"])
+
+
+def test_each_cutoff_of_an_approximate_index_is_what_search_gives(
+    folder: Path, config: BuildConfig, tmp_path: Path
+) -> None:
+    """One list of 16 is looked through for three hits, more for all: the first three of all are others."""
+    config = config.with_overrides(["index.type=IVF16,Flat", "index.recall=0.01"])
+    index = built(folder, config, tmp_path / "index")
+    judged, engine, label = read_judged(folder), SearchEngine(index), OWN
+    result = evaluated(folder, index, run=tmp_path / "deep.run", bm25=False)
+    found = values_of(row_of(result, label))
+    for k in (3, 10):
+        answers = engine.search_many(list(judged.queries.values()), k)
+        ranked = {query: [hit.id for hit in hits] for query, hits in zip(judged.queries, answers, strict=True)}
+        expected = measure(judged.judgements, ranked, (k,))
+        for name in (f"nDCG@{k}", f"R@{k}"):
+            assert found[name] == pytest.approx(expected[name].mean())
+    deep: dict[str, list[str]] = {}
+    for query, document, _ in ranking(tmp_path / "deep.run"):
+        deep.setdefault(query, []).append(document)
+    of_run = {name: values.mean() for name, values in measure(judged.judgements, deep, (3, 10)).items()}
+    assert (found["MAP"], found["MRR"]) == pytest.approx((of_run["MAP"], of_run["MRR"]))
+    assert "MAP, MRR and run files of a search for all hits judged" in " ".join(result["notes"])
+
+
+def test_rankings_replace_no_pipe(folder: Path, index: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    pipes: list[dict[str, Any]] = [{"run": tmp_path / "pipe"}, {"per_query": tmp_path / "pipe"}]
+    for task in pipes:
+        with pytest.raises(ConfigError, match="is no regular file"):
+            evaluated(folder, index, **task)
+    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
 
 
 def test_damaged_embeddings_of_an_index_are_noticed(folder: Path, index: Path, tmp_path: Path) -> None:
@@ -380,7 +414,7 @@ def test_the_table_has_a_row_a_setting_and_one_for_bm25(cli: Cli) -> None:
     assert [line.split("  ")[0] for line in lines[2:5]] == ["mean -1 raw", "mean -1 strength 0.5 role", "BM25"]
     assert "Differences over the same queries" in lines
     assert lines[-1] == "BM25: bm25s, lucene, k1 1.5, b 0.75, English stop words and stemming."
-    assert "note: 1 of 12 queries have no judgement" in done.stderr
+    assert "note: 1 of 12 queries without a judgement" in done.stderr
 
 
 def test_json_and_file_hold_the_same_result(cli: Cli, index: Path, tmp_path: Path) -> None:
@@ -435,7 +469,7 @@ def test_blank_documents_are_refused_or_left_out_and_counted(cli: Cli, folder: P
     refused, measured = replace(cli, folder=copy)(), replace(cli, folder=copy)("--on-error", "skip")
     assert (refused.returncode, measured.returncode) == (1, 0)
     assert "corpus.jsonl:61:" in refused.stderr
-    assert "note: 1 rows of corpus.jsonl left out: blank" in measured.stderr
+    assert "note: 1 row of corpus.jsonl left out: blank" in measured.stderr
     assert ", 60 documents, " in measured.stdout
 
 

@@ -306,3 +306,14 @@ def test_mistakes_are_one_line(
     assert done.returncode == 1
     assert message in done.stderr
     assert done.stderr.count("error:") == 1
+
+
+def test_a_threshold_is_not_chosen_on_the_pairs_that_are_measured(subject: Subject) -> None:
+    """The same pairs under another name or in another order are refused, a few of them are counted."""
+    rows, plan = made_up(20), RtePlan(subject.settings(rte_sweep(Sweep())))
+    for same in (rows, rows[::-1], rows + made_up(20, seed=1)):
+        with pytest.raises(ConfigError, match=r"--train copy\.tsv holds every pair of dev\.tsv.* leave --train out"):
+            evaluate_rte(subject, (pairs_of(rows), pairs_of(same, "copy.tsv")), plan)
+    some = pairs_of(rows[:1] + made_up(20, seed=1), "train.tsv")
+    notes = evaluate_rte(subject, (pairs_of(rows), some), plan)["notes"]
+    assert "measured although the threshold was chosen on it too: 1 pair" in notes

@@ -21,6 +21,8 @@ from search.evaluation.settings import Sweep
 from search.evaluation.sts.correlation import Array, cosines, projected, spearman
 from search.evaluation.sts.data import TASKS, Subset, Task, read_tasks
 from search.evaluation.sts.evaluation import StsPlan, evaluate_sts
+from search.evaluation.sts.fits import Fit, _fitted_on_task
+from search.evaluation.sts.pair_scores import fit_transforms, score_pairs
 from search.evaluation.sts.protocols import Protocol, task_estimates
 from search.evaluation.subject import Subject
 from tests.oracles import whitening_projection
@@ -280,8 +282,8 @@ def test_notes_of_tasks_and_fits_are_handed_on_once(subject: Subject) -> None:
     assert notes.count("one line was left out") == 1
     assert sum("fitted on" in note for note in notes) == 0  # 140 sentences are enough for 32 dimensions
     few = Task("STSB", (made_subset("stsb", 50, 1),))
-    assert [note[:40] for note in evaluate_sts(subject, [few], StsPlan(settings))["notes"]] == [
-        "STSB: fitted on 100 documents for 32 dim"
+    assert [note[:36] for note in evaluate_sts(subject, [few], StsPlan(settings))["notes"]] == [
+        "STSB: fitted on 100 texts for 32 dim"
     ]
 
 
@@ -290,6 +292,52 @@ def test_embeddings_that_tell_no_pair_apart_are_an_error_that_names_the_place(su
     task = Task("STS14", (STSB.subsets[0], same))
     with pytest.raises(EvaluationError, match=r'STS14, subset "B", setting "mean -1 .*": all 3 cosines are 1, so'):
         evaluate_sts(subject, [task], StsPlan([subject.own]))
+
+
+def test_a_setting_that_is_undefined_is_left_out_and_the_others_are_measured(subject: Subject) -> None:
+    """The embedding output of the first token is the same for every sentence."""
+    settings = subject.settings(Sweep(("cls",), ((0,), (1,)), ("none", 1.0)))
+    result = evaluate_sts(subject, TWO, StsPlan(settings, PROTOCOLS))
+    assert {row["setting"] for row in result["results"]} == {"cls 1 raw", "cls 1 strength 1 role"}
+    left_out = [note for note in result["notes"] if note.endswith("this setting is left out")]
+    assert len(left_out) == 2
+    assert left_out[0].startswith('STSB, subset "stsb", setting "cls 0 raw": all 70 cosines are 1, so the correlation')
+    alone = subject.settings(Sweep(strengths=("none", 1.0), layers=((1,),), poolings=("cls",)))
+    expected = evaluate_sts(subject, TWO, StsPlan(alone, PROTOCOLS))
+    assert result["results"] == expected["results"]
+    assert result["comparisons"] == expected["comparisons"]
+    with pytest.raises(EvaluationError, match="so the correlation is undefined"):
+        evaluate_sts(subject, TWO, StsPlan(settings[:2]))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "change", "noise"),
+    [
+        (12, {}, True),
+        (60, {}, False),
+        (12, {"dims": (8,)}, False),
+        (12, {"shrinkages": (0.5,)}, False),
+        (12, {"strengths": ("none", 0.5)}, False),
+    ],
+)
+def test_a_figure_of_full_whitening_that_is_noise_is_named(
+    pairs: int, change: dict[str, Any], noise: bool, subject: Subject
+) -> None:
+    words = [f"{WORDS[n // 10 % 10]} {WORDS[n % 10]}" for n in range(2 * pairs)]
+    few = Task("STSB", (Subset("stsb", np.arange(float(pairs)), tuple(words[:pairs]), tuple(words[pairs:])),))
+    settings = subject.settings(Sweep(**({"strengths": (1.0,)} | change)))
+    result = evaluate_sts(subject, [few], StsPlan(settings))
+    said = [note for note in result["notes"] if "the figure is noise" in note]
+    assert len(said) == noise
+    assert len(result["results"]) == 2 * len(settings)
+    if noise:
+        assert said[0].startswith(
+            'STSB, "mean -1 strength 1 role": the figure is noise: 24 distinct sentences span only 23 directions'
+        )
+        states = subject.states(settings).encode(words)
+        transforms = fit_transforms(few, states, settings, Fit("task", _fitted_on_task))
+        ((cosines_found,),) = score_pairs(few, states, settings, transforms)
+        assert cosines_found == pytest.approx(-1 / 23)
 
 
 def test_few_pairs_have_a_figure_but_no_interval(subject: Subject) -> None:
@@ -397,7 +445,7 @@ def test_the_command_writes_what_it_prints(folder: Path, recipe: list[str], tmp_
 def test_the_table_names_protocol_and_fit(folder: Path, recipe: list[str]) -> None:
     done = isotrope("evaluate", "sts", folder, *recipe, "--strength", "none", "--strength", "0.5")
     title, columns, raw, soft, *rest = done.stdout.splitlines()
-    assert title == "Spearman x100, protocol mean, fit task"
+    assert title == "Spearman x100, protocol mean, fit task, Avg over 2 tasks"
     assert columns.split() == ["setting", "STSB", "STS12", "Avg", "95", "%"]
     assert raw.startswith("mean -1 raw ")
     assert soft.startswith("mean -1 strength 0.5 role ")

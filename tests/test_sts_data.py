@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -48,13 +49,21 @@ def test_files_of_a_year_are_its_subsets_and_the_concatenation_is_none(tmp_path:
     (task,) = read_tasks(folder)
     assert layout([task]) == {"STS12": ["MSRpar", "surprise.OnWN"]}
     assert list(task.files) == ["sts12.MSRpar.tsv", "sts12.surprise.OnWN.tsv"]
-    assert task.notes == ()
+    assert task.notes == ("STS12 has 2 of its 5 subsets: MSRpar, surprise.OnWN",)
+
+
+def test_a_year_with_all_its_subsets_needs_no_remark(tmp_path: Path) -> None:
+    whole = {f"sts13.{name}": ROWS for name in ("FNWN", "headlines", "OnWN")}
+    assert read_tasks(write(tmp_path, **whole))[0].notes == ()
 
 
 def test_a_concatenation_of_another_size_is_said(tmp_path: Path) -> None:
     folder = write(tmp_path, **{"sts12.MSRpar": ROWS, "sts12.OnWN": ROWS, "sts12.all": ROWS})
     (task,) = read_tasks(folder)
-    assert task.notes == ("sts12.all.tsv has 2 pairs, the subsets together 4; the subsets were used",)
+    assert task.notes == (
+        "sts12.all.tsv has 2 pairs, the subsets together 4; the subsets were used",
+        "STS12 has 2 of its 5 subsets: MSRpar, OnWN",
+    )
 
 
 @pytest.mark.parametrize("stem", ["sts12.all", "STS12"])
@@ -246,14 +255,17 @@ def test_the_folder_sts_alone_is_a_source(senteval: Path) -> None:
 
 def test_pairs_without_a_score_are_left_out_and_counted(senteval: Path) -> None:
     task = read_tasks(senteval)[-1]
-    assert task.notes == ("STS.input.headlines.txt: 1 pair without a score left out, as SentEval does",)
+    assert task.notes == (
+        "STS.input.headlines.txt: 1 pair without a score left out, as SentEval does",
+        "STS16 has 1 of its 5 subsets: headlines",
+    )
     assert sorted(task.files) == ["STS16-en-test/STS.gs.headlines.txt", "STS16-en-test/STS.input.headlines.txt"]
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("STS.gs.headlines.txt", "1.5\n4\n", "2 lines for the 3 pairs"),
+        ("STS.gs.headlines.txt", "1.5\n4\n", "2 lines for 3 pairs"),
         ("STS.gs.headlines.txt", "1.5\n\nx\n", r"STS\.gs\.headlines\.txt:3: the score \"x\""),
         ("STS.gs.headlines.txt", "\n\n4\n", "only one pair in"),
         ("STS.input.headlines.txt", "a\tb\n\tc\nonly\n", r"STS\.input\.headlines\.txt:3: 1 column"),
@@ -370,6 +382,29 @@ def test_a_data_set_that_cannot_be_loaded_is_said(error: Exception, hub: Faked) 
     hub(error=error)
     with pytest.raises(EvaluationError, match="no such file or folder here, and the data set of this id cannot"):
         read_tasks("some/set")
+
+
+def test_a_hub_that_cannot_be_reached_is_said_once_with_the_way_out(
+    hub: Faked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub({})
+    said = logging.StreamHandler(sys.stderr)
+    logger = logging.getLogger("huggingface_hub")
+    monkeypatch.setattr(logger, "handlers", [said])
+
+    def unreachable(identity: str, split: str) -> None:
+        for name in ("huggingface_hub", "huggingface_hub.utils._http", "datasets.load"):
+            logging.getLogger(name).warning("Retrying in 1s")
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(sys.modules["datasets"], "load_dataset", unreachable)
+    level = logger.level
+    with pytest.raises(
+        EvaluationError, match=r"^a/b: no such file or folder here, .* no route\. Way out: name a folder"
+    ):
+        read_tasks("a/b")
+    assert capsys.readouterr().err == ""
+    assert logger.level == level
 
 
 def test_without_the_package_the_line_that_installs_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,3 +166,11 @@ def test_an_empty_corpus_cannot_be_fitted_on(subject: Subject, tmp_path: Path) -
     (tmp_path / "empty.jsonl").write_text("\n")
     with pytest.raises(EvaluationError, match="no document to fit on"):
         evaluate_sts(subject, TWO, StsPlan([subject.own], fit=f"corpus:{tmp_path / 'empty.jsonl'}"))
+
+
+def test_an_index_is_no_corpus_to_fit_on(index: Subject) -> None:
+    assert index.opened is not None
+    path = index.opened.path
+    plan = StsPlan(index.settings(Sweep(strengths=(1.0,))), fit=f"corpus:{path}")
+    with pytest.raises(ConfigError, match=rf"{path} is an index; pass --index {path} --fit index"):
+        evaluate_sts(index, [STSB], plan)

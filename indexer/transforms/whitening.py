@@ -136,8 +136,8 @@ def _note(count: int, size: int, dim: int, config: WhiteningConfig) -> str:
         notes.append(f"{config.dim} directions were asked for, the sample spans {dim}")
     if count < 4 * size and config.strength != 0:
         notes.append(
-            f"fitted on {count:,} documents for {size} dimensions; below about {4 * size:,} the fit follows "
-            "the sample's noise: use more documents, a lower strength, fewer dimensions or some shrinkage"
+            f"fitted on {count:,} texts for {size} dimensions; below about {4 * size:,} the fit follows "
+            "the sample's noise: use more texts, a lower strength, fewer dimensions or some shrinkage"
         )
     return "; ".join(notes)
 

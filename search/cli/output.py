@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from search.engine import Hit
 
 _EXCERPT = 160  # characters
+_WIDEST = 100_000  # characters of a table
 
 
 def print_json(value: Any) -> None:
@@ -35,14 +37,17 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
     """A table for people: the first column to the left, the others, which hold figures, to the right."""
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     for row in rows:
         table.add_row(*(Text(harmless(cell)) for cell in row))
     console = Console()
-    if not console.is_terminal:
-        console = Console(width=400)  # whoever reads a pipe wants every column, however wide
+    # Every column, however wide: in a pipe, and on a terminal, which breaks lines by itself, as a cut figure is none.
+    needed = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
+    console = Console(width=max(needed, console.width))
+    if title:
+        console.print(Text(harmless(title), style="bold"), soft_wrap=True)
     console.print(table, crop=False, overflow="ignore")
 
 

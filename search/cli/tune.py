@@ -34,9 +34,10 @@ _SHOWN = 8  # best settings in the table, beside the controls
 def command(sources: tuple[str, ...], output: Path | None, as_json: bool, **options: Any) -> None:
     """Pick whitening settings for a corpus, without labels or with them.
 
-    Pieces of the documents ask for the rest of them, and the setting that answers best is taken, if it can be told
-    from raw embeddings at all. Only --sample pairs are encoded, once for all layers, and kept in --cache (by default
-    a folder in ~/.cache). Raw embeddings and strength 0 are always among what is tried.
+    Pieces of the documents ask for the rest of them. Raw embeddings are taken unless the best setting is better in
+    90 % of the resamples; else a setting near the best. That chooses, and is less than "decided", for which the 95 %
+    interval of the difference must leave out 0. Only --sample pairs are encoded, once for all layers, and kept in
+    --cache (by default a folder in ~/.cache). Raw embeddings and strength 0 are always among what is tried.
 
     \b
     Examples:
@@ -98,7 +99,8 @@ def _show(result: dict[str, Any], output: Path | None) -> None:
     ranked = sorted(result["results"], key=lambda row: -row["value"])
     wide = [row for row in ranked if row["dim"] is None]
     controls = [row for row in wide if row["strength"] in ("none", 0.0) or row["taken"]]
-    shown = [row for row in wide if row in wide[:_SHOWN] or row in controls]
+    narrowed = [row for row in ranked if row["taken"] and row["dim"] is not None]
+    shown = [row for row in wide if row in wide[:_SHOWN] or row in controls] + narrowed
     click.echo(f"{protocol['questions']:,} {protocol['kind']}; {name} x 100, 95 % bootstrap interval")
     print_table(
         ["layers", "pooling", "strength", "centre", "shrinkage", name, "interval", "dims", ""],
@@ -114,7 +116,9 @@ def _show(result: dict[str, Any], output: Path | None) -> None:
     )
     gain = choice["gain"]
     click.echo(f"\ntaken: {choice['setting']}, because {choice['reason']}")
-    click.echo(f"over raw: {_signed(gain['value'])} [{_signed(gain['low'])}, {_signed(gain['high'])}]")
+    decided = "decided" if gain["decided"] else "not decided"
+    ends = f"[{_signed(gain['low'])}, {_signed(gain['high'])}]"
+    click.echo(f"over raw: {_signed(gain['value'])} {ends}, {decided}; flattered a little by having been chosen on it")
     if enough := choice["enough"]:
         click.echo(
             f"as far as the questions can tell, {enough['dim']:,} dimensions ({enough['bytes']:,} bytes) do as well"

@@ -13,5 +13,5 @@ def require_extra(module: str, extra: str) -> Any:
     except ImportError as error:
         raise MachineError(
             f"this needs the package {module.partition('.')[0]}, which cannot be loaded ({error}). "
-            f"Run: pip install 'isotrope[{extra}]'."
+            f"Run: pip install 'isotrope[{extra}]' (in a clone: pip install '.[{extra}]')."
         ) from error

@@ -1,4 +1,4 @@
-"""Names from files and folders, fit to be shown."""
+"""Names and numbers, fit to be shown."""
 
 import unicodedata
 
@@ -10,3 +10,8 @@ def printable(text: str) -> str:
     return "".join(
         ascii(character)[1:-1] if unicodedata.category(character) in _UNSHOWN else character for character in text
     )
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """A number with its noun."""
+    return f"{number:,} {one if number == 1 else many}"

@@ -64,9 +64,9 @@ def check_output(path: Path, option: str = "-o") -> None:
     Files are put in place by renaming, which would replace a pipe or a device: only regular files are written.
     """
     target = _behind_links(path, option)
-    if target.is_dir():
+    if path.is_dir():
         raise ConfigError(f"{option} {path} is a folder; name a file.")
-    if target.exists() and not target.is_file():
+    if path.exists() and not path.is_file():
         raise ConfigError(f"{option} {path} is no regular file but a pipe, socket or device; name a file.")
     _check_writable(path, target.parent, option)
 

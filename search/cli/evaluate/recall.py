@@ -11,7 +11,8 @@ from search.cli.evaluate.options import check_places, deliver, output_options
 @click.command("recall")
 @click.argument("index", type=click.Path(path_type=Path))
 @click.option("-k", type=int, default=10, show_default=True, help="Answers compared a query.")
-@click.option("--queries", type=click.Path(path_type=Path), help="File of queries, one a line, UTF-8; all are used.")
+@click.option("--queries", type=click.Path(path_type=Path), help="File of queries, one a line, UTF-8, or a BEIR "
+              "queries.jsonl; all are used.")  # fmt: skip
 @click.option(
     "--from",
     "origin",
@@ -56,6 +57,7 @@ def command(
 
 def _show(result: dict[str, Any]) -> None:
     from search.cli.output import print_facts, print_note, print_table
+    from search.evaluation.printable import counted
 
     row = result["results"][0]
     figure = f"{row['recall']:.4f}"
@@ -72,7 +74,11 @@ def _show(result: dict[str, Any]) -> None:
                 f"{row['queries']:,} from {'the' if row['origin'] == 'file' else 'documents:'} {row['origin']}",
             ),
             ("index", ", ".join([row["index_type"], *parameters])),
-            ("size", f"{row['rows']:,} vectors of {row['dim']} dimensions, {row['bytes_per_vector']:,.1f} bytes each"),
+            (
+                "size",
+                f"{counted(row['rows'], 'vector', 'vectors')} of {counted(row['dim'], 'dimension', 'dimensions')}, "
+                f"{row['bytes_per_vector']:,.1f} bytes each",
+            ),
         ]
     )
     names = {"search": "search", "with_encoding": "encoding and search"}

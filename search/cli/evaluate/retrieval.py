@@ -100,6 +100,7 @@ def _plot(result: dict[str, Any], path: Path) -> None:
 
 def _show(result: dict[str, Any], compare: bool) -> None:
     from search.cli.output import print_table
+    from search.evaluation.printable import counted
     from search.evaluation.retrieval.bm25 import describe_bm25
     from search.evaluation.retrieval.metrics import MAP, MRR, measure_names
 
@@ -112,8 +113,9 @@ def _show(result: dict[str, Any], compare: bool) -> None:
         for row in result["results"]
     ]
     title = (
-        f"{protocol['task']}, {protocol['split']}: {protocol['queries']:,} queries, {protocol['documents']:,} "
-        f"documents, {protocol['depth']:,} hits a query judged"
+        f"{protocol['task']}, {protocol['split']}: {counted(protocol['queries'], 'query', 'queries')}, "
+        f"{counted(protocol['documents'], 'document', 'documents')}, {counted(protocol['depth'], 'hit', 'hits')} a "
+        "query judged"
     )
     print_table(["setting", f"{first} [95 %]", *shown], rows, title)
     if compare:

@@ -73,13 +73,14 @@ def command(file: Path, train: Path | None, thresholds: tuple[float, ...], fit: 
 def _show(result: dict[str, Any]) -> None:
     """Two tables, a row a setting: the accuracy at thresholds that were chosen, and at those that were given."""
     from search.cli.output import print_table
+    from search.evaluation.printable import counted
     from search.evaluation.settings import written
 
     results, fit = result["results"], result["provenance"]["fit"]["name"]
     chosen = [*(["train"] if results[0]["train"] else []), "best"]
     rows = [[row["setting"], *(cell for name in chosen for cell in _cells(row[name]))] for row in results]
     where = "other pairs (train) and on these (best)" if len(chosen) > 1 else "these very pairs"
-    title = f"RTE accuracy, {results[0]['pairs']:,} pairs, fit {fit}, threshold chosen on {where}"
+    title = f"RTE accuracy, {counted(results[0]['pairs'], 'pair', 'pairs')}, fit {fit}, threshold chosen on {where}"
     print_table(["setting", *(cell for name in chosen for cell in (name, "at", "95 %"))], rows, title)
     click.echo(f"always the commoner label: {results[0]['majority']:.1f}\n")
     columns = ["setting", *(written(entry["threshold"]) for entry in results[0]["thresholds"])]

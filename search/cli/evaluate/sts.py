@@ -94,6 +94,7 @@ def _paper(
 def _show(result: dict[str, Any]) -> None:
     """A table a protocol: a row a setting, its tasks, the average and the interval of the average."""
     from search.cli.output import print_table
+    from search.evaluation.printable import counted
 
     for number, protocol in enumerate(result["provenance"]["protocol"]):
         if number:
@@ -103,7 +104,10 @@ def _show(result: dict[str, Any]) -> None:
             if row["protocol"] == protocol:
                 rows.setdefault(row["setting"], {})[row["task"]] = row
         tasks = [task for task in next(iter(rows.values())) if task != "average"]
-        title = f"Spearman x100, protocol {protocol}, fit {result['provenance']['fit']['name']}"
+        title = (
+            f"Spearman x100, protocol {protocol}, fit {result['provenance']['fit']['name']}, "
+            f"Avg over {counted(len(tasks), 'task', 'tasks')}"
+        )
         cells = [
             [setting, *(f"{found[task]['spearman']:.2f}" for task in [*tasks, "average"]), _ends(found["average"])]
             for setting, found in rows.items()

@@ -19,6 +19,7 @@ from indexer.encoders import EncodeLog
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.pipeline.progress import Progress, Silent
 from search.engine import SearchEngine
+from search.evaluation.printable import counted
 from search.evaluation.provenance import Clock, how_built
 from search.evaluation.recall.exact import duplicates_of, exact_recall
 from search.evaluation.recall.held_out import SAMPLE, HeldOut, Origin, draw_queries, read_queries
@@ -86,7 +87,8 @@ def measure_recall(engine: SearchEngine, stored: StoredRows, queries: HeldOut, k
     if exact and shares.min() < 1:
         _refuse_inexact(opened, shares, k)
     limit = opened.manifest.encoder["identity"]["max_length"]  # the recipe's may be 0, the model's own
-    cut = (f"{log.truncated:,} queries are longer than {limit} tokens and were cut there",) if log.truncated else ()
+    longer = counted(log.truncated, "query is", "queries are")
+    cut = (f"{longer} longer than {limit} tokens and cut there",) if log.truncated else ()
     return Recall(
         k,
         interval(float(shares.mean()), _resampled(shares)),
@@ -145,8 +147,8 @@ def _useful(queries: HeldOut, excluded: list[Rows]) -> tuple[HeldOut, list[Rows]
     """Without the queries whose document is repeated too often to search past."""
     keep = np.flatnonzero([len(rows) <= _MOST_DUPLICATES for rows in excluded])
     if dropped := len(excluded) - len(keep):
-        note = f"{dropped:,} queries left out: their documents are there more than {_MOST_DUPLICATES:,} times"
-        queries = queries.keep(keep, note)
+        why = f"from documents that are there more than {_MOST_DUPLICATES:,} times"
+        queries = queries.keep(keep, f"{counted(dropped, 'query', 'queries')} left out: {why}")
     if not len(keep):
         raise EvaluationError(
             f"every sampled document is there more than {_MOST_DUPLICATES:,} times, so none is a useful query. "
@@ -166,7 +168,8 @@ def _require_enough(opened: OpenIndex, queries: HeldOut, excluded: Sequence[Rows
         copies = len(excluded[worst]) - 1
         besides = f', {others:,} of them besides "{name}", which a query is drawn from, and its duplicates ({copies:,})'
     raise EvaluationError(
-        f"recall@{k} compares {k} answers, but {opened.path} holds {opened.manifest.rows:,} documents{besides}. "
+        f"recall@{k} compares {counted(k, 'answer', 'answers')}, but {opened.path} holds "
+        f"{counted(opened.manifest.rows, 'document', 'documents')}{besides}. "
         + (f"Ask for at most -k {others}." if others else "There is nothing to measure.")
     )
 

@@ -10,13 +10,17 @@ import numpy as np
 
 from indexer.corpus.document import Document
 from indexer.corpus.query_file import read_query_file
+from indexer.corpus.sources import COMPRESSIONS
 from indexer.errors import ConfigError, EvaluationError
 from indexer.sampling import query_like
+from search.evaluation.printable import counted
 from search.evaluation.provenance import file_hash
+from search.evaluation.retrieval.beir import read_texts
 from search.evaluation.stored import Rows, StoredRows
 
 Origin = Literal["titles", "sentences", "halves"]
 SAMPLE = 1000
+_JSON_LINES = (".jsonl", ".ndjson")
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,22 @@ class HeldOut:
 
 
 def read_queries(path: Path) -> HeldOut:
-    """Queries from a file, one a line, UTF-8; blank lines are left out. Raises EvaluationError."""
+    """Queries from a file, one a line, UTF-8, blank lines left out; or a BEIR queries.jsonl, compressed or not.
+
+    Raises EvaluationError.
+    """
     digest = file_hash(path)
-    found = read_query_file(path, EvaluationError)
-    texts, blank = found.texts, found.blank
-    notes = (f"{blank:,} blank {'line' if blank == 1 else 'lines'} of {path} left out",) if blank else ()
+    blank, compression = 0, path.suffix if path.suffix in COMPRESSIONS else ""
+    if path.name.removesuffix(compression).lower().endswith(_JSON_LINES):
+        texts = list(read_texts(path).values())
+        if not texts:
+            raise EvaluationError(f"{path}: holds no queries; expected one JSON object a line.")
+    elif compression:
+        raise EvaluationError(f"{path}: is compressed, which only a BEIR queries.jsonl{compression} may be. Unpack it.")
+    else:
+        found = read_query_file(path, EvaluationError)
+        texts, blank = found.texts, found.blank
+    notes = (f"{counted(blank, 'blank line', 'blank lines')} of {path} left out",) if blank else ()
     return HeldOut(tuple(texts), np.full(len(texts), -1), "file", notes, {path.name: digest})
 
 
@@ -68,11 +83,15 @@ def draw_queries(stored: StoredRows, origin: Origin | None = None, size: int = S
             break
     if not texts:
         raise EvaluationError(
-            f"{stored.opened.path}: none of its {len(stored):,} documents gives a query ({_NEED[chosen]}). "
-            "Name another kind with --from, or a file of queries with --queries."
+            f"{stored.opened.path}: none of its {counted(len(stored), 'document', 'documents')} gives a query "
+            f"({_NEED[chosen]}). Name another kind with --from, or a file of queries with --queries."
         )
     passed = seen - len(texts)
-    notes = (f"{passed:,} of {seen:,} sampled documents give no query ({_NEED[chosen]})",) if passed else ()
+    notes = (
+        (f"no query from {passed:,} of {counted(seen, 'sampled document', 'sampled documents')} ({_NEED[chosen]})",)
+        if passed
+        else ()
+    )
     return HeldOut(tuple(texts), np.array(rows, np.int64), chosen, notes)
 
 

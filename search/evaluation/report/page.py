@@ -5,6 +5,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from indexer.errors import EvaluationError
 from indexer.pipeline.progress import Progress, Silent
 from indexer.store.files import FileStamp
 from indexer.store.manifest import canonical_hash
@@ -61,19 +62,29 @@ def write_report(
     files = [read_result(file) for file in results]
     progress.phase("measuring vectors", None)
     figures = measure_figures(engine.opened)
+    remark = ""
     if with_recall:
-        measured = evaluate_recall(engine, progress=progress)
-        parts = measured["provenance"], measured["results"], (), measured["notes"]
-        files.append(ResultFile("measured for this report", *parts))
+        try:
+            measured = evaluate_recall(engine, progress=progress)
+        except EvaluationError as error:  # such as too few documents, which keeps nothing else from being reported
+            remark = f"Recall was not measured: {error}"
+        else:
+            parts = measured["provenance"], measured["results"], (), measured["notes"]
+            files.append(ResultFile("measured for this report", *parts))
     provenance = clock.provenance(None, {})
-    page = render(engine.opened, figures, files, provenance, clock.started)
+    page = render(engine.opened, figures, files, provenance, clock.started, remark)
     return write_output(path, page.encode())
 
 
 def render(
-    opened: OpenIndex, figures: Figures, files: Sequence[ResultFile], provenance: dict[str, Any], made: datetime
+    opened: OpenIndex,
+    figures: Figures,
+    files: Sequence[ResultFile],
+    provenance: dict[str, Any],
+    made: datetime,
+    remark: str = "",
 ) -> str:
-    """The page as text. The same arguments give the same bytes."""
+    """The page as text; `remark` says what could not be measured. The same arguments give the same bytes."""
     about = describe_index(opened)
     name = opened.path.resolve().name
     body = join(
@@ -85,6 +96,7 @@ def render(
             sections.documents(figures),
             sections.gates(about),
             *(_result(file, opened) for file in files),
+            *[tag("p", remark, class_="remark")] * bool(remark),
             _footer(opened, provenance),
         ]
     )

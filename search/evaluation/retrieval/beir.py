@@ -20,6 +20,7 @@ from indexer.corpus.row import Row
 from indexer.corpus.sources import COMPRESSIONS, SourceFile
 from indexer.corpus.streams import ByteStream
 from indexer.errors import EvaluationError
+from search.evaluation.printable import counted
 from search.evaluation.provenance import file_hash
 
 Judgements = dict[str, dict[str, int]]
@@ -52,13 +53,13 @@ class JudgedQueries:
             return ()
         if len(missing) == len(judged):
             raise EvaluationError(
-                f"{self.name}: none of the {len(judged):,} judged documents ({_some(missing)}) is among the "
-                f"{len(documents):,} searched ({_some(sorted(documents))}): the ids do not match. Use the corpus, or "
-                "an index of the corpus, that these judgements were made for."
+                f"{self.name}: none of the {counted(len(judged), 'judged document', 'judged documents')} "
+                f"({_some(missing)}) is among the {len(documents):,} searched ({_some(sorted(documents))}): "
+                "the ids do not match. Use the corpus, or an index of the corpus, that these judgements were made for."
             )
         return (
-            f"{len(missing):,} of {len(judged):,} judged documents are not among those searched ({_some(missing)}); "
-            "the relevant ones count as not found",
+            f"{len(missing):,} of {counted(len(judged), 'judged document', 'judged documents')} "
+            f"{_are(len(missing))} not among those searched ({_some(missing)}); the relevant ones count as not found",
         )
 
 
@@ -79,15 +80,16 @@ def read_judged(folder: str | Path, split: str = "test") -> JudgedQueries:
     """
     folder = Path(folder)
     queries_file, qrels_file = find_file(folder, "queries.jsonl"), _qrels_file(folder, split)
-    texts, judged = _texts(queries_file), _judgements(qrels_file)
+    texts, judged = read_texts(queries_file), _judgements(qrels_file)
     if not judged.judgements:
         raise EvaluationError(f"{qrels_file}: holds no judgements; expected lines of query-id, corpus-id, score.")
     _require_texts(texts, judged, queries_file, qrels_file)
     relevant = {query: found for query, found in judged.judgements.items() if max(found.values()) > 0}
     if not relevant:
         raise EvaluationError(
-            f"{qrels_file}: no document is judged relevant (a score above 0) for any of {len(judged.judgements):,} "
-            "queries, so there is nothing to find. Check the score column, or choose another --split."
+            f"{qrels_file}: no document is judged relevant (a score above 0) for any of "
+            f"{counted(len(judged.judgements), 'query', 'queries')}, so there is nothing to find. Check "
+            "the score column, or choose another --split."
         )
     qrels = qrels_file.relative_to(folder).as_posix()
     return JudgedQueries(
@@ -123,8 +125,8 @@ def _qrels_file(folder: Path, split: str) -> Path:
     raise EvaluationError(f"{qrels / split}.tsv: no such file; {way_out}.")
 
 
-def _texts(path: Path) -> dict[str, str]:
-    """Query id -> text, the title before it where there is one."""
+def read_texts(path: Path) -> dict[str, str]:
+    """Query id -> text of a queries.jsonl, the title before it where there is one. Raises EvaluationError."""
     texts: dict[str, str] = {}
     for row in _rows(path):
         identity = row.values.get("_id", row.values.get("id"))
@@ -219,24 +221,25 @@ def _require_texts(texts: dict[str, str], judged: _Judged, queries_file: Path, q
     if missing:
         line = judged.lines[missing[0], next(iter(judged.judgements[missing[0]]))]
         raise EvaluationError(
-            f"{qrels_file}:{line}: {len(missing):,} of {len(judged.judgements):,} judged queries ({_some(missing)}) "
-            f"are not in {queries_file}, which has {len(texts):,} ({_some(list(texts))}). Both files must name a "
+            f"{qrels_file}:{line}: {len(missing):,} of "
+            f"{counted(len(judged.judgements), 'judged query', 'judged queries')} ({_some(missing)}) "
+            f"{_are(len(missing))} not in "
+            f"{queries_file}, which has {len(texts):,} ({_some(list(texts))}). Both files must name a "
             "query alike: use the pair that belongs together."
         )
 
 
 def _notes(queries: int, judged: _Judged, relevant: int, qrels: str) -> Iterator[str]:
     if unjudged := queries - len(judged.judgements):
-        yield f"{unjudged:,} of {queries:,} queries have no judgement in {qrels} and are not asked"
+        yield f"{unjudged:,} of {counted(queries, 'query', 'queries')} without a judgement in {qrels}, not asked"
     if without := len(judged.judgements) - relevant:
         yield f"left out of every mean, having no relevant document in {qrels}: {counted(without, 'query', 'queries')}"
     if judged.repeated:
         yield f"{qrels} holds {counted(judged.repeated, 'line', 'lines')} repeating an earlier one"
 
 
-def counted(number: int, one: str, many: str) -> str:
-    """A number with its noun."""
-    return f"{number:,} {one if number == 1 else many}"
+def _are(number: int) -> str:
+    return "is" if number == 1 else "are"
 
 
 def _some(ids: list[str]) -> str:

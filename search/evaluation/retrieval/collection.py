@@ -24,6 +24,7 @@ from indexer.sampling import id_hash, query_like, smallest_hashes
 from indexer.store import layout, parts
 from indexer.store.verify import check_files
 from indexer.transforms import Whitening
+from search.evaluation.printable import counted
 from search.evaluation.retrieval.beir import find_file
 from search.evaluation.states import States, StateSource
 from search.evaluation.subject import Subject
@@ -85,7 +86,8 @@ class BeirCorpus:
         self._documents: list[Document] = list(corpus)
         rejected = corpus.report.rejected
         self.notes = [
-            f"{number:,} rows of {self.file.name} left out: {why}" for why, number in sorted(rejected.items())
+            f"{counted(number, 'row', 'rows')} of {self.file.name} left out: {why}"
+            for why, number in sorted(rejected.items())
         ]
         progress.advance(len(self._documents))
         if not self._documents:

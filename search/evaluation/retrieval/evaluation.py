@@ -14,10 +14,11 @@ from indexer.store.files import make_folder
 from indexer.transforms import Whitening
 from search.evaluation.extras import require_extra
 from search.evaluation.fits import check_dimensions
+from search.evaluation.printable import counted
 from search.evaluation.provenance import Clock, check_output, file_hash, how_built
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.retrieval.answers import Answers, fitted_answers, index_answers, needs_query_mean
-from search.evaluation.retrieval.beir import JudgedQueries, counted, read_judged
+from search.evaluation.retrieval.beir import JudgedQueries, read_judged
 from search.evaluation.retrieval.bm25 import LABEL, PARAMETERS, rank_bm25
 from search.evaluation.retrieval.collection import BeirCorpus, Collection, IndexedCorpus, encode_counting
 from search.evaluation.retrieval.comparisons import Comparison, Measured

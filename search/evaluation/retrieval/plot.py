@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from search.evaluation.plotting import Size, model_name, whiskers, write_plot
-from search.evaluation.printable import printable
+from search.evaluation.printable import counted, printable
 from search.evaluation.retrieval.panels import Line, Panel, Point, measure_of, panels_of, shared_ranges
 
 _RAW, _BASELINE = "#555555", "black"
@@ -150,8 +150,8 @@ def _title(result: Mapping[str, Any], letters: int) -> str:
     if protocol["searched"] == "exact":
         searched = "whitening fitted on the corpus, exact search"
     lines = (
-        f"{printable(protocol['task'])}, {protocol['split']}: {protocol['queries']:,} queries, "
-        f"{protocol['documents']:,} documents, {model_name(result)}",
+        f"{printable(protocol['task'])}, {protocol['split']}: {counted(protocol['queries'], 'query', 'queries')}, "
+        f"{counted(protocol['documents'], 'document', 'documents')}, {model_name(result)}",
         f"{searched}, {protocol['definitions']} measures, {100 * protocol['level']:g} % bootstrap intervals",
     )
     return "\n".join(textwrap.fill(line, letters) for line in lines)

@@ -38,6 +38,13 @@ def cosines(vectors: Array, first: Positions, second: Positions) -> Array:
     return found
 
 
+def all_alike(values: Array, what: str = "cosines") -> str:
+    """Why `values` (n,) have no correlation with anything; "" where they differ."""
+    if not len(values) or (values != values[0]).any():
+        return ""
+    return f"all {len(values):,} {what} are {values[0]:g}, so the correlation is undefined"
+
+
 def spearman(predicted: Array, human: Array, where: str) -> float:
     """Spearman's rank correlation, ties averaged, times 100. `where` names the pairs and the setting in errors.
 
@@ -55,8 +62,6 @@ def spearman(predicted: Array, human: Array, where: str) -> float:
         (human, "human scores", "Leave the set out, or take one with scores that differ."),
         (predicted, "cosines", "Under this setting the vectors tell no two pairs apart: leave it out, or the set."),
     ):
-        if (values == values[0]).all():
-            raise EvaluationError(
-                f"{where}: all {len(values):,} {what} are {values[0]:g}, so the correlation is undefined. {way_out}"
-            )
+        if said := all_alike(values, what):
+            raise EvaluationError(f"{where}: {said}. {way_out}")
     return 100 * float(stats.spearmanr(predicted, human).statistic)

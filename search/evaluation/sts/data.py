@@ -23,6 +23,7 @@ from search.evaluation.sts.sources import (
 )
 
 TASKS = ("STSB", "SICK", "STS12", "STS13", "STS14", "STS15", "STS16")
+_SUBSETS = {"STS12": 5, "STS13": 3, "STS14": 6, "STS15": 5, "STS16": 5}  # as published; STS13 without SMT, not free
 _HUB = "hf://"
 
 
@@ -121,6 +122,9 @@ def _tasks(source: Source) -> Iterator[Task]:
         notes = [note for task, note in source.notes if task == name or (task == "" and name == names[0])]
         if name in TASKS[2:] and [subset.name for subset in subsets] == [WHOLE]:
             notes.append(f"{name} has no subsets here: protocols mean, wmean and all are then the same (all)")
+        elif 0 < len(subsets) < _SUBSETS.get(name, 0):
+            there = ", ".join(subset.name for subset in subsets)
+            notes.append(f"{name} has {len(subsets)} of its {_SUBSETS[name]} subsets: {there}")
         yield Task(name, subsets, files, tuple(notes))
 
 

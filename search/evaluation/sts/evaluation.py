@@ -10,16 +10,18 @@ from typing import Any
 
 from indexer.errors import EvaluationError
 from indexer.pipeline.progress import Progress, Silent
+from indexer.transforms import Transform
 from search.evaluation.extras import require_extra
 from search.evaluation.fits import check_dimensions
 from search.evaluation.provenance import Clock, how_built
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.settings import Setting
 from search.evaluation.states import States
+from search.evaluation.sts.correlation import Array
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.fits import Fit, choose_fit, task_texts
-from search.evaluation.sts.pair_scores import fit_transforms, score_pairs
-from search.evaluation.sts.protocols import Protocol, task_estimates
+from search.evaluation.sts.pair_scores import fit_transforms, noise_notes, score_pairs
+from search.evaluation.sts.protocols import Protocol, task_estimates, why_undefined
 from search.evaluation.sts.results import Scored, comparisons, notes_on, result_rows
 from search.evaluation.subject import Subject
 
@@ -57,8 +59,8 @@ def evaluate_sts(
 ) -> dict[str, Any]:
     """The result file of `isotrope evaluate sts`, JSON types: "provenance", "results", "comparisons", "notes".
 
-    Correlations are Spearman's times 100 with 95 % bootstrap intervals.
-    Raises ConfigError, EvaluationError for a correlation that is not defined, and what encoding raises.
+    Correlations are Spearman's times 100 with 95 % bootstrap intervals. A setting without one is left out and noted.
+    Raises ConfigError, EvaluationError where no setting has a correlation, and what encoding raises.
     """
     clock = Clock()
     measured = measure_sts(subject, tasks, plan, cache, progress)
@@ -96,16 +98,21 @@ def measure_sts(
     source = subject.states(settings, cache, progress)
     chosen = choose_fit(plan.fit, subject, source)
     states = source.encode([text for task in tasks for text in task_texts(task)])
+    fitted = [_fitted(task, states, settings, chosen) for task in tasks]
+    kept, left_out = _defined(fitted, settings, wanted)
+    fitted, settings = [one.only(kept) for one in fitted], [settings[number] for number in kept]
+    noise = [note for one in fitted for note in noise_notes(one.task, settings, one.transforms, chosen.name)]
     progress.phase("correlations", sum(len(subset.scores) for task in tasks for subset in task.subsets))
     scored = []
-    for task in tasks:
-        scored.append(_score(task, states, settings, chosen, wanted))
+    for one in fitted:
+        estimates = task_estimates(one.task, one.cosines, [setting.label for setting in settings], wanted)
+        scored.append(Scored(one.task, one.transforms, estimates))
         progress.advance(scored[-1].pairs)
     encoders = [source.fingerprint(setting.key) for setting in settings]
     return Measured(
         [row for name in wanted for row in result_rows(scored, settings, encoders, name, chosen.name)],
         [row for name in wanted for row in comparisons(scored, settings, name, chosen.name)],
-        [*chosen.notes, *notes_on(scored, chosen.name, source.log.truncated)],
+        [*chosen.notes, *left_out, *notes_on(scored, chosen.name, source.log.truncated), *noise],
         chosen,
         len(states.positions),
         source.log.truncated,
@@ -113,8 +120,34 @@ def measure_sts(
     )
 
 
-def _score(task: Task, states: States, settings: Sequence[Setting], fit: Fit, protocols: Sequence[Protocol]) -> Scored:
+@dataclass(frozen=True)
+class _Fitted:
+    """A task under every setting: transforms, and cosines (pairs,) as `[setting][subset]`."""
+
+    task: Task
+    transforms: Sequence[Transform]
+    cosines: Sequence[Sequence[Array]]
+
+    def only(self, kept: Sequence[int]) -> "_Fitted":
+        return _Fitted(
+            self.task, [self.transforms[number] for number in kept], [self.cosines[number] for number in kept]
+        )
+
+
+def _fitted(task: Task, states: States, settings: Sequence[Setting], fit: Fit) -> _Fitted:
     transforms = fit_transforms(task, states, settings, fit)
-    scores = score_pairs(task, states, settings, transforms)
-    labels = [setting.label for setting in settings]
-    return Scored(task, transforms, task_estimates(task, scores, labels, protocols))
+    return _Fitted(task, transforms, score_pairs(task, states, settings, transforms))
+
+
+def _defined(
+    fitted: Sequence[_Fitted], settings: Sequence[Setting], protocols: Sequence[Protocol]
+) -> tuple[list[int], list[str]]:
+    """Numbers of the settings with a correlation on every task, and why others have none; all, where none has."""
+    reasons: dict[int, str] = {}
+    for number, setting in enumerate(settings):
+        for one in fitted:
+            if said := why_undefined(one.task, one.cosines[number], setting.label, protocols):
+                reasons.setdefault(number, f"{said}; this setting is left out")
+    if len(reasons) == len(settings):
+        return list(range(len(settings))), []  # the first is then refused by its task, with a way out
+    return [number for number in range(len(settings)) if number not in reasons], list(reasons.values())

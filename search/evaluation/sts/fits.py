@@ -23,11 +23,13 @@ from indexer.moments import Moments, merge
 from indexer.sampling import id_hash
 from indexer.transforms import Transform
 from search.evaluation.fits import fit_setting
+from search.evaluation.printable import counted
 from search.evaluation.provenance import file_hash
 from search.evaluation.settings import Setting
 from search.evaluation.states import States, StateSource
 from search.evaluation.sts.data import Task
 from search.evaluation.subject import Subject
+from search.opened import is_index
 
 _CORPUS = "corpus:"
 _CHUNK = 16_384  # texts encoded at once, of which only the moments are kept; a multiple of the encoder's groups
@@ -104,6 +106,8 @@ def _corpus_fit(name: str, subject: Subject, source: StateSource, settings: Sequ
     path = name.removeprefix(_CORPUS)
     if path == "-":
         raise ConfigError("--fit corpus:- : standard input cannot be hashed; write it to a file and name that.")
+    if is_index(path):
+        raise ConfigError(f"--fit {name}: {path} is an index; pass --index {path} --fit index.")
     files, ignored = find_sources([path])
     hashes = {file.label: file_hash(file.path) for file in files if file.path}
     texts = _sample(path, subject) if settings else []
@@ -111,7 +115,9 @@ def _corpus_fit(name: str, subject: Subject, source: StateSource, settings: Sequ
         raise EvaluationError(f"{path}: no document to fit on; expected a corpus with some text.")
     moments = _corpus_moments(texts, source, list(dict.fromkeys(setting.key for setting in settings)))
     fitted = {setting: fit_setting(setting, moments[setting.key]) for setting in settings}
-    notes = [f"{path}: {len(ignored):,} files or folders that are no corpus were left out"] * bool(ignored)
+    notes = [
+        f"{path}: left out, being no corpus: {counted(len(ignored), 'file or folder', 'files or folders')}"
+    ] * bool(ignored)
     return Fit(name, lambda _, __: fitted.__getitem__, {"documents": len(texts)}, hashes, tuple(notes))
 
 

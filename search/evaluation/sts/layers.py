@@ -20,6 +20,7 @@ from indexer.pipeline.progress import Progress, Silent
 from indexer.pooling import Mode
 from search.evaluation.extras import require_extra
 from search.evaluation.fits import check_dimensions, transform_hash
+from search.evaluation.printable import counted
 from search.evaluation.provenance import Clock, how_built
 from search.evaluation.resampling import Difference, difference
 from search.evaluation.settings import Setting, Strength, Sweep
@@ -27,7 +28,7 @@ from search.evaluation.states import Rows, States, StateSource
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.evaluation import BOOTSTRAP
 from search.evaluation.sts.fits import Fit, choose_fit, task_texts
-from search.evaluation.sts.pair_scores import fit_transforms, score_pairs
+from search.evaluation.sts.pair_scores import fit_transforms, noise_notes, score_pairs
 from search.evaluation.sts.protocols import Estimate, Protocol, average, task_estimates
 from search.evaluation.sts.results import AVERAGE
 from search.evaluation.subject import Subject
@@ -208,6 +209,7 @@ def _estimates(
         cosines += score_pairs(task, states, batch, transforms)
         hashes += [transform_hash(transform) for transform in transforms]
         notes += [f"{task.name}: {note}" for transform in transforms if (note := transform.settings()["note"])]
+        notes += noise_notes(task, batch, transforms, fit.name)
         progress.advance(len(batch))
     estimates = task_estimates(task, cosines, [setting.label for setting in settings], [protocol])[protocol]
     return _OfTask(task.name, estimates, hashes, notes)
@@ -264,5 +266,5 @@ def _notes(tasks: Sequence[Task], made: Sequence[str], truncated: int) -> list[s
     notes = [note for task in tasks for note in task.notes] + list(made)
     notes.append("the best of many combinations is chosen on the pairs it is measured on, which flatters it")
     if truncated:
-        notes.append(f"{truncated:,} texts were longer than encoder.max_length and cut there")
+        notes.append(f"{counted(truncated, 'text was', 'texts were')} longer than encoder.max_length and cut there")
     return list(dict.fromkeys(notes))

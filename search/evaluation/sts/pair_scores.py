@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from indexer.errors import EvaluationError
-from indexer.transforms import Normalisation, Transform
+from indexer.transforms import Normalisation, Transform, Whitening
 from search.evaluation.settings import Setting
 from search.evaluation.states import States
 from search.evaluation.sts.correlation import Array, Positions, cosines, projected
@@ -40,6 +40,26 @@ def score_pairs(
         vectors = projected(transform, states.rows[setting.key][rows])
         found.append([cosines(vectors, first, second) for first, second in pairs])
     return found
+
+
+def noise_notes(task: Task, settings: Sequence[Setting], transforms: Sequence[Transform], fit: str) -> list[str]:
+    """Settings that tell a task's sentences apart by rounding only.
+
+    n sentences span n - 1 directions; whitened fully on these very sentences they are the corners of a regular
+    simplex, and every pair has cosine -1 / (n - 1) (a sentence that occurs more often has another, whatever it says).
+    """
+    count = len(set(task_texts(task)))
+    return [
+        f'{task.name}, "{setting.label}": the figure is noise: {count:,} distinct sentences span only {count - 1:,} '
+        "directions, and full whitening makes all of them equally far apart. Way out: more sentences, less strength, "
+        "some shrinkage or fewer dimensions"
+        for setting, transform in zip(settings, transforms, strict=True)
+        if fit == "task" and isinstance(transform, Whitening) and _full(setting) and transform.dim >= count - 1
+    ]
+
+
+def _full(setting: Setting) -> bool:
+    return setting.whitening.strength == 1 and setting.whitening.shrinkage == 0
 
 
 def _require_finite(task: Task, states: States, setting: Setting) -> None:

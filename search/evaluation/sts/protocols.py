@@ -22,7 +22,7 @@ from search.evaluation.resampling import (
     resampled_ranks,
     resampled_spearman,
 )
-from search.evaluation.sts.correlation import Array, spearman
+from search.evaluation.sts.correlation import Array, all_alike, spearman
 from search.evaluation.sts.data import Task
 
 Protocol = Literal["mean", "wmean", "all"]
@@ -72,6 +72,18 @@ def task_estimates(
         scores = np.concatenate([subset.scores for subset in task.subsets])
         found["all"] = _estimates(scores, np.hstack(counts), [np.concatenate(setting) for setting in cosines], where)
     return {protocol: found[protocol] for protocol in protocols}
+
+
+def why_undefined(task: Task, cosines: Sequence[Array], label: str, protocols: Sequence[Protocol]) -> str:
+    """Where and why one setting has no correlation under these protocols; "" where it has one.
+
+    `cosines[subset]` (pairs,) are the setting's own.
+    """
+    for subset, predicted in zip(task.subsets, cosines, strict=True):
+        if (len(task.subsets) == 1 or set(protocols) & {"mean", "wmean"}) and (said := all_alike(predicted)):
+            return f'{task.name}, subset "{subset.name}", setting "{label}": {said}'
+    said = all_alike(np.concatenate(list(cosines))) if "all" in protocols else ""
+    return f'{task.name}, all subsets together, setting "{label}": {said}' if said else ""
 
 
 def _estimates(scores: Array, counts: Array, cosines: Sequence[Array], where: Sequence[str]) -> list[Estimate]:

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from indexer.transforms import Transform, Whitening
 from search.evaluation.fits import transform_hash
+from search.evaluation.printable import counted
 from search.evaluation.resampling import difference
 from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task
@@ -81,7 +82,7 @@ def notes_on(scored: Sequence[Scored], fit: str, truncated: int) -> list[str]:
         if any(estimate.interval.low is None for estimate in estimates):
             notes.append(f"{one.task.name}: no interval, because too many resamples of its pairs have no correlation")
     if truncated:
-        notes.append(f"{truncated:,} texts were longer than encoder.max_length and cut there")
+        notes.append(f"{counted(truncated, 'text was', 'texts were')} longer than encoder.max_length and cut there")
     return list(dict.fromkeys(notes))
 
 

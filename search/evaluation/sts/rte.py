@@ -17,13 +17,14 @@ from indexer.errors import ConfigError
 from indexer.pipeline.progress import Progress
 from indexer.transforms import Transform
 from search.evaluation.fits import check_dimensions, transform_hash
+from search.evaluation.printable import counted
 from search.evaluation.provenance import Clock, how_built
 from search.evaluation.resampling import LEVEL, RESAMPLES, difference, draw_counts, interval, resampled_mean
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.sts.correlation import Array
 from search.evaluation.sts.data import Subset, Task
 from search.evaluation.sts.fits import choose_fit, task_texts
-from search.evaluation.sts.pair_scores import fit_transforms, score_pairs
+from search.evaluation.sts.pair_scores import fit_transforms, noise_notes, score_pairs
 from search.evaluation.sts.rte_data import EntailmentPairs
 from search.evaluation.subject import Subject
 
@@ -107,6 +108,7 @@ def evaluate_rte(
     """
     clock = Clock()
     pairs, train = data
+    shared = _shared(pairs, train) if train else 0
     given = [one for one in data if one]
     tasks = [_as_task(one) for one in given]
     check_dimensions(plan.settings, subject.spec)
@@ -137,7 +139,11 @@ def evaluate_rte(
             for one, encoder in zip(measured, encoders, strict=True)
         ],
         "comparisons": [_comparison(measured[0], one, counts) for one in measured[1:]],
-        "notes": [*fit.notes, *_notes(measured, train is not None, source.log.truncated)],
+        "notes": [
+            *fit.notes,
+            *noise_notes(together, plan.settings, transforms, fit.name),
+            *_notes(measured, train is not None, shared, source.log.truncated),
+        ],
     }
 
 
@@ -163,6 +169,18 @@ def best_threshold(cosines: Array, entailed: Labels) -> float:
 def _as_task(pairs: EntailmentPairs) -> Task:
     subset = Subset("all", pairs.entailed.astype(np.float64), pairs.first, pairs.second)
     return Task(TASK, (subset,))
+
+
+def _shared(pairs: EntailmentPairs, train: EntailmentPairs) -> int:
+    """Pairs that are measured and are in `train` too. Raises ConfigError where all are: nothing is then held out."""
+    known = set(zip(train.first, train.second, strict=True))
+    shared = sum(pair in known for pair in zip(pairs.first, pairs.second, strict=True))
+    if shared == len(pairs.entailed):
+        raise ConfigError(
+            f"--train {train.path} holds every pair of {pairs.path}, so a threshold chosen on it flatters. Name a file "
+            "of other pairs, such as RTE's train.tsv, or leave --train out."
+        )
+    return shared
 
 
 def _measure(
@@ -209,10 +227,12 @@ def _comparison(first: _Measured, second: _Measured, counts: Array) -> dict[str,
     }
 
 
-def _notes(measured: Sequence[_Measured], trained: bool, truncated: int) -> list[str]:
+def _notes(measured: Sequence[_Measured], trained: bool, shared: int, truncated: int) -> list[str]:
     notes = [note for one in measured if (note := one.transform.settings()["note"])]
     if not trained:
         notes.append("best thresholds were chosen on the pairs they are measured on, which flatters: pass --train FILE")
+    if shared:
+        notes.append(f"measured although the threshold was chosen on it too: {counted(shared, 'pair', 'pairs')}")
     if truncated:
-        notes.append(f"{truncated:,} texts were longer than encoder.max_length and cut there")
+        notes.append(f"{counted(truncated, 'text was', 'texts were')} longer than encoder.max_length and cut there")
     return list(dict.fromkeys(notes))

@@ -5,14 +5,17 @@ Each reader gives what it found, task by task and subset by subset, in a fixed o
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from indexer.errors import EvaluationError
 from search.evaluation.extras import require_extra
+from search.evaluation.printable import counted
 from search.evaluation.sts.pair_files import (
     FIRST,
     SCORE,
@@ -121,7 +124,8 @@ def _differing(task: str, whole: Path, pairs: int) -> list[tuple[str, str]]:
     rows = count_rows(whole)
     if rows == pairs:
         return []
-    return [(task, f"{whole.name} has {rows:,} pairs, the subsets together {pairs:,}; the subsets were used")]
+    there = counted(rows, "pair", "pairs")
+    return [(task, f"{whole.name} has {there}, the subsets together {pairs:,}; the subsets were used")]
 
 
 def find_senteval(folder: Path) -> Path | None:
@@ -165,7 +169,7 @@ def _read_year(year: str, folder: Path, notes: list[tuple[str, str]]) -> Iterato
             raise EvaluationError(f"{path}: no scores for these pairs; expected them in {folder / f'STS.gs.{name}'}.")
         pairs = _read_two_files(path, golds[name])
         if pairs.unscored:
-            count = "1 pair" if pairs.unscored == 1 else f"{pairs.unscored:,} pairs"
+            count = counted(pairs.unscored, "pair", "pairs")
             notes.append((year, f"{path.name}: {count} without a score left out, as SentEval does"))
         yield Found(year, name.removesuffix(".txt"), pairs)
 
@@ -175,7 +179,8 @@ def _read_two_files(sentences: Path, gold: Path) -> Pairs:
     scores, gold_hash = read_lines(gold)
     if len(lines) != len(scores):
         raise EvaluationError(
-            f"{gold}: {len(scores):,} lines for the {len(lines):,} pairs of {sentences.name}; expected one score a "
+            f"{gold}: {counted(len(scores), 'line', 'lines')} for {counted(len(lines), 'pair', 'pairs')} of "
+            f"{sentences.name}; expected one score a "
             "pair (an empty line for a pair without one)."
         )
     folder = sentences.parent.name
@@ -222,11 +227,13 @@ def read_hub(identity: str) -> Source:
     """
     datasets = require_extra("datasets", "datasets")
     try:
-        rows = datasets.load_dataset(identity, split=_SPLIT)
+        with _quiet_hub():
+            rows = datasets.load_dataset(identity, split=_SPLIT)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise EvaluationError(
             f"{identity}: no such file or folder here, and the data set of this id cannot be loaded: "
-            f"{' '.join(str(error).split())[:300]}"
+            f"{' '.join(str(error).split())[:300]}. Way out: name a folder or a .tsv file that is there; for a data "
+            "set check its id and the network."
         ) from error
     score, first, second = (_hub_column(identity, list(rows.column_names), wanted) for wanted in (SCORE, FIRST, SECOND))
     table = zip(list(rows[score]), list(rows[first]), list(rows[second]), strict=True)
@@ -236,6 +243,20 @@ def read_hub(identity: str) -> Source:
     pairs.files[identity] = hashlib.sha256(content.encode()).hexdigest()
     name = identity.rpartition("/")[2]
     return Source(identity, [Found(known_name(name.lower().removesuffix("-sts")) or name, WHOLE, pairs)], [])
+
+
+@contextmanager
+def _quiet_hub() -> Iterator[None]:
+    """Without a line for every attempt to reach the hub: what comes of them is said once."""
+    loggers = [logging.getLogger(name) for name in ("huggingface_hub", "datasets")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _hub_column(identity: str, names: Sequence[str], wanted: Sequence[str]) -> str:

@@ -16,8 +16,7 @@ from indexer.errors import ConfigError
 from indexer.pipeline.fit import query_sample_hash
 from indexer.pipeline.progress import Progress, Silent
 from indexer.recipes import recipe_toml
-from indexer.store.files import make_folder, write_bytes
-from search.evaluation.provenance import Clock, check_cache, file_hash, how_built
+from search.evaluation.provenance import Clock, check_cache, file_hash, how_built, write_output
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.settings import Sweep
 from search.evaluation.subject import Subject
@@ -91,8 +90,7 @@ def write_recipe(path: Path, result: dict[str, Any]) -> None:
         f"{protocol['measure']} {100 * choice['value']:.2f} on {protocol['questions']:,} {protocol['kind']}; raw "
         f"embeddings {100 * choice['raw']['value']:.2f}.",
     ]
-    make_folder(path.parent)
-    write_bytes(path, recipe_toml(BuildConfig.from_dict(result["recipe"]), remarks).encode())
+    write_output(path, recipe_toml(BuildConfig.from_dict(result["recipe"]), remarks).encode())
 
 
 def default_cache() -> Path:

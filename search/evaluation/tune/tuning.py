@@ -72,8 +72,8 @@ class Tuned:
 def tune(judge: Judge, subject: Subject, sweep: Sweep, most_bytes: int = 0) -> Tuned:
     """Try the settings of a sweep (see `full_sweep`), choose one, then try it with fewer dimensions.
 
-    All dimensions are kept unless fewer are decidedly better, `sweep.dims` asks for them, or a float32 vector of
-    all would take more than `most_bytes` (0: no limit). Raises EvaluationError and ConfigError.
+    All dimensions are kept unless `sweep.dims` asks for fewer, or a float32 vector of all would take more than
+    `most_bytes` (0: no limit). Raises EvaluationError and ConfigError.
     """
     # At strength 0 nothing is scaled, so there is nothing for shrinkage to soften.
     tried = full_sweep(sweep).settings(subject.own)
@@ -92,11 +92,6 @@ def tune(judge: Judge, subject: Subject, sweep: Sweep, most_bytes: int = 0) -> T
         choice = choice.instead(
             max(asked, key=lambda one: one.score), "it scored highest with the dimensions asked for"
         )
-    elif narrower and not choice.taken.setting.raw:
-        better = max(narrower, key=lambda one: one.score)
-        gain = choice.beyond(choice.taken, better)
-        if gain.decided and gain.value > 0:
-            choice = choice.instead(better, "with fewer dimensions it scored decidedly higher")
     return Tuned(choice, measured, narrower)
 
 
