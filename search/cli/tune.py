@@ -116,9 +116,12 @@ def _show(result: dict[str, Any], output: Path | None) -> None:
     )
     gain = choice["gain"]
     click.echo(f"\ntaken: {choice['setting']}, because {choice['reason']}")
-    decided = "decided" if gain["decided"] else "not decided"
-    ends = f"[{_signed(gain['low'])}, {_signed(gain['high'])}]"
-    click.echo(f"over raw: {_signed(gain['value'])} {ends}, {decided}; flattered a little by having been chosen on it")
+    if gain["value"]:
+        decided = "decided" if gain["decided"] else "not decided"
+        ends = f"[{_signed(gain['low'])}, {_signed(gain['high'])}]"
+        click.echo(
+            f"over raw: {_signed(gain['value'])} {ends}, {decided}; flattered a little by having been chosen on it"
+        )
     if enough := choice["enough"]:
         click.echo(
             f"as far as the questions can tell, {enough['dim']:,} dimensions ({enough['bytes']:,} bytes) do as well"
