@@ -104,6 +104,18 @@ def _merge(segments: tuple[Found, ...]) -> Found:
     return scores[order], rows[order]
 
 
+def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
+    """How an index was built, from `describe_index`, in words: what `inspect` and the report both show."""
+    encoder, transform, whitening = facts["encoder"], facts["transform"], facts["config"]["whitening"]
+    return {
+        "model": facts["model"],
+        "encoder": ", ".join(f"{key} {encoder[key]}" for key in ("pooling", "layers", "max_length", "precision")),
+        "fingerprint": facts["fingerprint"],
+        "transform": f"{transform['kind']}, {encoder['dim']} -> {transform['dim']} dimensions, "
+        f"strength {whitening['strength']}, centre {whitening['centre']}",
+    }
+
+
 def describe_index(opened: OpenIndex) -> dict[str, Any]:
     """What `isotrope inspect` shows: JSON types."""
     manifest = opened.manifest

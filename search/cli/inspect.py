@@ -28,17 +28,13 @@ def command(index: Path, as_json: bool) -> None:
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     from search.cli.output import number, size
+    from search.opened import settings_in_words
 
     encoder, transform, quality = facts["encoder"], facts["transform"], facts["quality"]
-    whitening = facts["config"]["whitening"]
     return [
         ("index", f"{facts['index']} (format {facts['format']}, generation {facts['generation']}, {facts['created']})"),
         ("documents", f"{facts['documents']:,} in {facts['parts']:,} parts; {facts['rows']:,} vectors"),
-        ("model", facts["model"]),
-        ("encoder", ", ".join(f"{key} {encoder[key]}" for key in ("pooling", "layers", "max_length", "precision"))),
-        ("fingerprint", facts["fingerprint"]),
-        ("transform", f"{transform['kind']}, {encoder['dim']} -> {transform['dim']} dimensions, "
-                      f"strength {whitening['strength']}, centre {whitening['centre']}"),
+        *settings_in_words(facts).items(),
         ("queries", f"mean of {transform['query_texts']['texts']:,} texts ({transform['query_texts']['source']})"),
         ("segments", "; ".join(f"{entry['factory']}, {entry['rows']:,} rows" for entry in facts["segments"])),
         ("metadata", ", ".join(f"{name} {kind}" for name, kind in facts["metadata"].items()) or "none"),

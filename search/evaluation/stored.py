@@ -14,6 +14,7 @@ from search.opened import OpenIndex
 
 Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
+Embeddings = npt.NDArray[np.floating]
 BLOCK_ROWS = 4096
 
 
@@ -28,10 +29,10 @@ class StoredRows:
         self.opened = opened
         self.folders = [opened.path / part.name for part in opened.manifest.parts]
         self.firsts: list[int] = np.cumsum([0, *(part.rows for part in opened.manifest.parts)]).tolist()
-        names = [
-            f"{part.name}/{file}" for part in opened.manifest.parts for file in (layout.EMBEDDINGS, layout.WINDOWS)
-        ]
-        check_files(opened.path, opened.manifest, names)
+        files = (layout.EMBEDDINGS, layout.MOMENTS, layout.WINDOWS)
+        check_files(
+            opened.path, opened.manifest, [f"{part.name}/{file}" for part in opened.manifest.parts for file in files]
+        )
 
     def __len__(self) -> int:
         return self.firsts[-1]
@@ -41,20 +42,22 @@ class StoredRows:
         """A hash for each id, in row order: what samples are drawn by."""
         return np.array([id_hash(identity) for identity in self.opened.documents.all_ids()], np.uint64)
 
-    def sample(self, size: int) -> Sample:
-        """The `size` rows with the smallest id hash, or all of them."""
+    def sample(self, size: int | str) -> Sample:
+        """The `size` rows with the smallest id hash, or "all"."""
         counts = [part.rows for part in self.opened.manifest.parts]
         return draw_sample(self.folders, counts, self.id_hashes, size)
 
-    def vector_blocks(self) -> Iterator[tuple[int, Vectors]]:
-        """(first row, vectors (m, k)) for every row: the transform of the stored embeddings, block by block."""
+    def embedding_blocks(self) -> Iterator[tuple[int, Embeddings]]:
+        """(first row, raw embeddings (m, d)) for every row, block by block."""
         for folder, first in zip(self.folders, self.firsts[:-1], strict=True):
             embeddings = parts.open_embeddings(folder)
             for start in range(0, len(embeddings), BLOCK_ROWS):
-                yield (
-                    first + start,
-                    self.opened.transform.transform(embeddings[start : start + BLOCK_ROWS], "document"),
-                )
+                yield first + start, embeddings[start : start + BLOCK_ROWS]
+
+    def vector_blocks(self) -> Iterator[tuple[int, Vectors]]:
+        """(first row, vectors (m, k)) for every row: the transform of the stored embeddings, block by block."""
+        for first, embeddings in self.embedding_blocks():
+            yield first, self.opened.transform.transform(embeddings, "document")
 
     def hash_blocks(self) -> Iterator[tuple[int, parts.TextHashes]]:
         """(first row, text hashes (m, 2)) a part at a time."""

@@ -5,19 +5,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import cast
 
-import numpy as np
-
 from indexer.config import BuildConfig, RunOptions
 from indexer.encoders import EncoderSpec, resolve_spec
 from indexer.moments import Moments
 from indexer.pipeline.progress import Progress, Silent
 from indexer.pooling import Mode
-from indexer.sampling import Sample, draw_sample, id_hash
-from indexer.store import layout
-from indexer.store.verify import check_files
+from indexer.sampling import Sample
 from search.engine import index_spec
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.states import StateSource
+from search.evaluation.stored import StoredRows
 from search.opened import OpenIndex
 
 
@@ -60,24 +57,18 @@ class Subject:
         return StateSource(self.config.encoder, settings, self.options, self.spec.folder, cache, progress or Silent())
 
     @cached_property
-    def sample(self) -> Sample:
-        """The rows the index's transform was fitted on."""
+    def stored(self) -> StoredRows:
+        """What the index stores, its files hashed."""
         if self.opened is None:
             raise ValueError("a recipe has no rows")
-        manifest = self.opened.manifest
-        hashes = np.array([id_hash(identity) for identity in self.opened.documents.all_ids()], np.uint64)
-        folders = [self.opened.path / part.name for part in manifest.parts]
-        return draw_sample(folders, [part.rows for part in manifest.parts], hashes, self.config.whitening.sample)
+        return StoredRows(self.opened)
+
+    @cached_property
+    def sample(self) -> Sample:
+        """The rows the index's transform was fitted on."""
+        return self.stored.sample(self.config.whitening.sample)
 
     @cached_property
     def moments(self) -> Moments:
-        """Moments of the raw embeddings that the index's transform was fitted on.
-
-        Their files are hashed first, if they are at most 256 MB, as those that search reads are when it opens.
-        """
-        sample = self.sample
-        if self.opened is not None:
-            manifest = self.opened.manifest
-            names = [f"{part.name}/{file}" for part in manifest.parts for file in (layout.EMBEDDINGS, layout.MOMENTS)]
-            check_files(self.opened.path, manifest, names)
-        return sample.moments()
+        """Moments of the raw embeddings that the index's transform was fitted on."""
+        return self.sample.moments()

@@ -8,6 +8,7 @@ from search.evaluation.report.figures import Figures
 from search.evaluation.report.isotropy import Cloud
 from search.evaluation.report.markup import Html, table, tag
 from search.evaluation.report.numbers import count, decimal, number, share
+from search.opened import settings_in_words
 
 Facts = dict[str, Any]
 _MANY_CUT = 0.05  # of the documents: worth a mark
@@ -61,7 +62,7 @@ def overview(facts: Facts, figures: Figures) -> Html:
 
 def description(facts: Facts) -> Html:
     """What `isotrope inspect` shows."""
-    encoder, transform, whitening = facts["encoder"], facts["transform"], facts["config"]["whitening"]
+    transform = facts["transform"]
     texts = transform["query_texts"]
     segments = [
         " ".join([entry["factory"], *(f"{name} {value}" for name, value in entry["search_parameters"].items())])
@@ -73,11 +74,7 @@ def description(facts: Facts) -> Html:
         ("index", f"{facts['index']}, format {facts['format']}, generation {facts['generation']}"),
         ("created", facts["created"]),
         ("documents", f"{facts['documents']:,} in {count(facts['parts'], 'part')}; {facts['rows']:,} vectors"),
-        ("model", facts["model"]),
-        ("encoder", ", ".join(f"{key} {encoder[key]}" for key in ("pooling", "layers", "max_length", "precision"))),
-        ("fingerprint", facts["fingerprint"]),
-        ("transform", f"{transform['kind']}, {encoder['dim']} → {transform['dim']} dimensions, strength "
-                      f"{whitening['strength']}, centre {whitening['centre']}"),
+        *((name, words.replace("->", "→")) for name, words in settings_in_words(facts).items()),
         ("note", transform["note"]),
         ("query mean", f"of {count(texts['texts'], 'text')} ({texts['source']})" if texts["texts"] else "none"),
         ("segments", "; ".join(segments)),

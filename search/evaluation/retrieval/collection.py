@@ -21,8 +21,6 @@ from indexer.moments import Moments
 from indexer.pipeline.fit import QUERY_TEXTS, read_queries
 from indexer.pipeline.progress import Progress
 from indexer.sampling import id_hash, query_like, smallest_hashes
-from indexer.store import layout, parts
-from indexer.store.verify import check_files
 from indexer.transforms import Whitening
 from search.evaluation.printable import counted
 from search.evaluation.retrieval.beir import find_file
@@ -33,7 +31,6 @@ from search.opened import OpenIndex
 Embeddings = npt.NDArray[np.floating]
 Rows = npt.NDArray[np.int64]
 _BLOCK_ROWS = 4096
-_FETCHED = 1024  # documents read at once
 
 
 class Collection(Protocol):
@@ -133,7 +130,7 @@ class BeirCorpus:
 
     @cached_property
     def _hashes(self) -> npt.NDArray[np.uint64]:
-        return _hashes(self.ids)
+        return np.array([id_hash(identity) for identity in self.ids], np.uint64)
 
     @cached_property
     def _sample(self) -> Rows:
@@ -154,15 +151,11 @@ class IndexedCorpus:
         self.truncated: int = opened.manifest.quality["truncated"]
 
     def texts(self) -> list[str]:
-        columns, fetch = self._opened.config.corpus.text, self._opened.documents.fetch
-        starts = range(0, len(self.ids), _FETCHED)
-        blocks = (fetch(range(start, min(start + _FETCHED, len(self.ids)))) for start in starts)
-        return [joined_text(document, columns) for block in blocks for document in block]
+        columns = self._opened.config.corpus.text
+        return [joined_text(document, columns) for document in self._opened.documents.all_documents()]
 
     def prepare(self, query_like: bool) -> None:
-        files = (layout.EMBEDDINGS, layout.MOMENTS)
-        names = [f"{part.name}/{file}" for part in self._opened.manifest.parts for file in files]
-        check_files(self._opened.path, self._opened.manifest, names)
+        self._stored = self._subject.stored
         self._query_moments = self._mean_of_queries() if query_like else None
 
     def moments(self, key: StateKey) -> Moments:
@@ -174,10 +167,7 @@ class IndexedCorpus:
         return self._query_moments
 
     def blocks(self, key: StateKey) -> Iterator[Embeddings]:
-        for part in self._opened.manifest.parts:
-            embeddings = parts.open_embeddings(self._opened.path / part.name)
-            for start in range(0, len(embeddings), _BLOCK_ROWS):
-                yield embeddings[start : start + _BLOCK_ROWS]
+        return (embeddings for _, embeddings in self._stored.embedding_blocks())
 
     def _mean_of_queries(self) -> Moments:
         """A transform keeps its means in embedding space, so the index's own mean of queries serves any strength."""
@@ -185,7 +175,7 @@ class IndexedCorpus:
         if isinstance(transform, Whitening) and whitening.centre == "role":
             return Moments.of(transform.query_mean[None])
         sampled = len(self._subject.sample.rows)
-        texts = _query_texts(whitening, _hashes(self.ids), sampled, self._opened.documents.fetch)
+        texts = _query_texts(whitening, self._stored.id_hashes, sampled, self._opened.documents.fetch)
         return _moments_of(self._source, texts)[self._subject.own.key]
 
 
@@ -205,10 +195,6 @@ def encode_counting(source: StateSource, texts: Sequence[str], role: Role) -> tu
     states = source.encode(texts, role)
     cut = np.array(source.log.lengths[before:]) > source.spec.identity["max_length"]
     return states, int(cut[[states.positions[text] for text in texts]].sum())
-
-
-def _hashes(ids: Sequence[str]) -> npt.NDArray[np.uint64]:
-    return np.array([id_hash(identity) for identity in ids], np.uint64)
 
 
 def _query_texts(

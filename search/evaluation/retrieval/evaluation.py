@@ -231,13 +231,6 @@ def _query_file(subject: Subject) -> dict[str, str]:
 def _settings(subject: Subject, sweep: Sweep) -> list[Setting]:
     settings = subject.settings(sweep)
     check_dimensions(settings, subject.spec)
-    own = subject.own
-    if subject.opened and any(setting.key != own.key for setting in settings):
-        layers = ",".join(map(str, own.layers))
-        raise ConfigError(
-            f"{subject.opened.path}: holds embeddings of layers {layers} with {own.pooling} pooling only, so no "
-            "other can be measured on it. Leave out --layers and --pooling, or measure a recipe instead of --index."
-        )
     return settings
 
 

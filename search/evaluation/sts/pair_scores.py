@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from indexer.errors import EvaluationError
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.evaluation.settings import Setting
 from search.evaluation.states import States
@@ -17,12 +16,7 @@ from search.evaluation.sts.fits import Fit, task_texts
 
 
 def fit_transforms(task: Task, states: States, settings: Sequence[Setting], fit: Fit) -> list[Transform]:
-    """The transform of each setting for this task; "none" is unit length whatever the fit.
-
-    Raises EvaluationError where the encoder gave numbers that are not finite.
-    """
-    for setting in settings:
-        _require_finite(task, states, setting)
+    """The transform of each setting for this task; "none" is unit length whatever the fit."""
     fitted = fit.of(task, states)
     return [
         Normalisation(states.rows[setting.key].shape[1]) if setting.raw else fitted(setting) for setting in settings
@@ -60,15 +54,6 @@ def noise_notes(task: Task, settings: Sequence[Setting], transforms: Sequence[Tr
 
 def _full(setting: Setting) -> bool:
     return setting.whitening.strength == 1 and setting.whitening.shrinkage == 0
-
-
-def _require_finite(task: Task, states: States, setting: Setting) -> None:
-    wrong = np.count_nonzero(~np.isfinite(states.rows[setting.key]).all(axis=1))
-    if wrong:
-        raise EvaluationError(
-            f'{task.name}, "{setting.label}": {wrong:,} of {len(states.positions):,} embeddings hold NaN or infinity. '
-            "The model overflows or is damaged: try --set encoder.precision=float32, or another model."
-        )
 
 
 def _pairs(task: Task, states: States) -> tuple[Positions, list[tuple[Positions, Positions]]]:

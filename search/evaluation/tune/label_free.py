@@ -14,10 +14,8 @@ from search.evaluation.states import Rows
 from search.evaluation.subject import Subject
 from search.evaluation.tune.objective import Measured, Questions, measure
 from search.evaluation.tune.pairs import Pair, draw_copies, draw_pairs
-from search.opened import OpenIndex
 
 Objective = Literal["retrieval", "sts"]
-_FETCHED = 1024  # documents read at once
 
 
 @dataclass
@@ -91,10 +89,3 @@ class LabelFree:
         for document in self.documents():
             self.progress.advance(1)
             yield document
-
-
-def indexed_documents(opened: OpenIndex) -> Iterator[Document]:
-    """Every document of an index, in order, each byte checked before it is used."""
-    rows = opened.manifest.rows
-    for start in range(0, rows, _FETCHED):
-        yield from opened.documents.fetch(range(start, min(start + _FETCHED, rows)))

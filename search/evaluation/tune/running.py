@@ -21,7 +21,7 @@ from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.settings import Sweep
 from search.evaluation.subject import Subject
 from search.evaluation.tune.choice import TOLD
-from search.evaluation.tune.label_free import LabelFree, Objective, indexed_documents
+from search.evaluation.tune.label_free import LabelFree, Objective
 from search.evaluation.tune.labelled import Labelled
 from search.evaluation.tune.objective import Measured
 from search.evaluation.tune.pairs import LEAST_PAIRS
@@ -115,7 +115,7 @@ def _judge(task: TuneTask, subject: Subject, cache: Path | None, progress: Progr
 
 def _documents(task: TuneTask, subject: Subject) -> Iterable[Document]:
     if subject.opened:
-        return indexed_documents(subject.opened)
+        return subject.opened.documents.all_documents()
     return read_corpus(*task.sources, config=subject.config.corpus, format=task.format, on_error=task.on_error)
 
 
