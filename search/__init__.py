@@ -10,7 +10,6 @@ from indexer.lazy import hand_on
 if TYPE_CHECKING:
     from search.engine import Hit as Hit
     from search.engine import SearchEngine as SearchEngine
-    from search.evaluation.provenance import write_result as write_result
     from search.evaluation.recall.evaluation import evaluate_recall as evaluate_recall
     from search.evaluation.report.page import write_report as write_report
     from search.evaluation.retrieval.evaluation import RetrievalTask as RetrievalTask
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from search.evaluation.tune.running import TuneTask as TuneTask
     from search.evaluation.tune.running import run_tune as run_tune
     from search.evaluation.tune.running import write_recipe as write_recipe
+    from search.provenance import write_result as write_result
     from search.verification import Verification as Verification
     from search.verification import verify_index as verify_index
 
@@ -49,7 +49,7 @@ _HOME = {
     "verify_index": "search.verification",
     "write_recipe": "search.evaluation.tune.running",
     "write_report": "search.evaluation.report.page",
-    "write_result": "search.evaluation.provenance",
+    "write_result": "search.provenance",
 }
 __all__ = sorted(_HOME)
 __getattr__, __dir__ = hand_on(__name__, _HOME)

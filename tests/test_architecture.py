@@ -20,8 +20,9 @@ LEVELS: list[set[str]] = [
     {"indexer.transforms"},
     {"indexer.quality"},
     {"indexer.pipeline"},
-    {"search.opened"},
-    {"search.engine", "search.verification"},
+    {"search.extras", "search.opened", "search.printable"},
+    {"search.provenance", "search.stored"},
+    {"search.engine", "search.plotting", "search.verification"},
     {"search.evaluation"},
     {"search.cli"},
 ]

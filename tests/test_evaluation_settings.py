@@ -20,10 +20,7 @@ from indexer.moments import Moments
 from indexer.sampling import id_hash
 from indexer.transforms import Normalisation, Whitening, fit_whitening
 from search.evaluation import states as states_module
-from search.evaluation.extras import require_extra
 from search.evaluation.fits import check_dimensions, fit_setting, transform_hash
-from search.evaluation.plotting import check_plot, write_plot
-from search.evaluation.provenance import Clock, check_cache, check_output, file_hash, how_built, write_result
 from search.evaluation.settings import (
     Setting,
     Sweep,
@@ -35,6 +32,9 @@ from search.evaluation.settings import (
 )
 from search.evaluation.states import StateSource
 from search.evaluation.subject import Subject
+from search.extras import require_extra
+from search.plotting import check_plot, write_plot
+from search.provenance import Clock, check_cache, check_output, file_hash, how_built, write_result
 from tests.documents import DOCUMENTS
 from tests.test_cli import isotrope
 

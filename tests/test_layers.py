@@ -16,7 +16,6 @@ from indexer.encoders import load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError, MachineError
 from indexer.pooling import Mode
-from search.evaluation.plotting import check_plot
 from search.evaluation.settings import Sweep
 from search.evaluation.sts import layers as layers_module
 from search.evaluation.sts.data import Task, read_tasks
@@ -24,6 +23,7 @@ from search.evaluation.sts.evaluation import StsPlan, evaluate_sts
 from search.evaluation.sts.layers import AveragedLayers, LayersPlan, evaluate_layers
 from search.evaluation.sts.layers_plot import grid_of, plot_layers
 from search.evaluation.subject import Subject
+from search.plotting import check_plot
 from tests.test_cli import isotrope
 
 WORDS = ("whale", "song", "deep", "sea", "library", "data", "sing", "of", "the", "in")

@@ -22,7 +22,7 @@ from search import SearchEngine
 from search.evaluation.recall.evaluation import evaluate_recall
 from search.evaluation.recall.exact import duplicates_of, exact_recall
 from search.evaluation.recall.held_out import draw_queries, read_queries
-from search.evaluation.stored import StoredRows
+from search.stored import StoredRows
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.oracles import held_out_recall

@@ -20,13 +20,13 @@ from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, EvaluationError, MachineError
 from indexer.transforms import Whitening
 from search import SearchEngine
-from search.evaluation.provenance import how_built
 from search.evaluation.report.figures import Figures, measure_figures
 from search.evaluation.report.isotropy import measure_cloud
 from search.evaluation.report.markup import tag
 from search.evaluation.report.page import render, write_report
 from search.evaluation.report.results import ResultFile, read_result
 from search.opened import OpenIndex
+from search.provenance import how_built
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.oracles import iso_score, partition_ratio

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.errors import ConfigError, MachineError
-from search.evaluation.plotting import check_plot, whiskers
 from search.evaluation.retrieval.panels import Panel, Point, measure_of, panels_of, shared_ranges
 from search.evaluation.retrieval.plot import draw_panels, frame_of, plot_retrieval
+from search.plotting import check_plot, whiskers
 from tests.test_cli import isotrope
 
 Result = dict[str, Any]

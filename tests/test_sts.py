@@ -15,7 +15,7 @@ from indexer.config import RunOptions
 from indexer.encoders.model_folder import DEMO_PACKAGE
 from indexer.errors import ConfigError, EvaluationError
 from indexer.transforms import Normalisation
-from search.evaluation import extras
+from search import extras
 from search.evaluation import states as states_module
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.correlation import Array, cosines, projected, spearman

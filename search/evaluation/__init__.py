@@ -5,6 +5,4 @@ settings   the settings that are compared
 states     embeddings for all of them from one forward pass a text
 fits       their transforms
 resampling confidence intervals
-provenance what a result file says about its making
-plotting   how pictures are drawn and written
 """

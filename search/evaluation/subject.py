@@ -14,8 +14,8 @@ from indexer.sampling import Sample
 from search.engine import index_spec
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.states import StateSource
-from search.evaluation.stored import StoredRows
 from search.opened import OpenIndex
+from search.stored import StoredRows
 
 
 @dataclass(frozen=True)

@@ -56,11 +56,11 @@ def command(
     """
     from search.cli.output import print_note
     from search.cli.progress import BuildProgress
-    from search.evaluation.plotting import check_plot
     from search.evaluation.settings import parse_strength
     from search.evaluation.sts.data import read_tasks
     from search.evaluation.sts.layers import LayersPlan, evaluate_layers
     from search.evaluation.sts.layers_plot import plot_layers
+    from search.plotting import check_plot
 
     check_places(options)
     if plot:

@@ -57,7 +57,7 @@ def command(
 
 def _show(result: dict[str, Any]) -> None:
     from search.cli.output import print_facts, print_note, print_table
-    from search.evaluation.printable import counted
+    from search.printable import counted
 
     row = result["results"][0]
     figure = f"{row['recall']:.4f}"

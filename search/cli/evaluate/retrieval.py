@@ -54,9 +54,9 @@ def command(folder: Path, measured: Path | None, **options: Any) -> None:
     """
     from indexer.errors import ConfigError
     from search.cli.progress import BuildProgress
-    from search.evaluation.plotting import check_plot
     from search.evaluation.retrieval.evaluation import RetrievalTask, evaluate_retrieval
     from search.evaluation.retrieval.metrics import parse_cutoffs
+    from search.plotting import check_plot
 
     task = RetrievalTask(
         folder,
@@ -100,9 +100,9 @@ def _plot(result: dict[str, Any], path: Path) -> None:
 
 def _show(result: dict[str, Any], compare: bool) -> None:
     from search.cli.output import print_table
-    from search.evaluation.printable import counted
     from search.evaluation.retrieval.bm25 import describe_bm25
     from search.evaluation.retrieval.metrics import MAP, MRR, measure_names
+    from search.printable import counted
 
     protocol = result["provenance"]["protocol"]
     first, *_ = names = measure_names(protocol["cutoffs"])

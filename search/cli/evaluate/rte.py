@@ -73,8 +73,8 @@ def command(file: Path, train: Path | None, thresholds: tuple[float, ...], fit: 
 def _show(result: dict[str, Any]) -> None:
     """Two tables, a row a setting: the accuracy at thresholds that were chosen, and at those that were given."""
     from search.cli.output import print_table
-    from search.evaluation.printable import counted
     from search.evaluation.settings import written
+    from search.printable import counted
 
     results, fit = result["results"], result["provenance"]["fit"]["name"]
     chosen = [*(["train"] if results[0]["train"] else []), "best"]

@@ -94,7 +94,7 @@ def _paper(
 def _show(result: dict[str, Any]) -> None:
     """A table a protocol: a row a setting, its tasks, the average and the interval of the average."""
     from search.cli.output import print_table
-    from search.evaluation.printable import counted
+    from search.printable import counted
 
     for number, protocol in enumerate(result["provenance"]["protocol"]):
         if number:

@@ -19,13 +19,13 @@ from indexer.encoders import EncodeLog
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.pipeline.progress import Progress, Silent
 from search.engine import SearchEngine
-from search.evaluation.printable import counted
-from search.evaluation.provenance import Clock, how_built
 from search.evaluation.recall.exact import duplicates_of, exact_recall
 from search.evaluation.recall.held_out import SAMPLE, HeldOut, Origin, draw_queries, read_queries
 from search.evaluation.resampling import RESAMPLES, Interval, interval
-from search.evaluation.stored import Rows, StoredRows, Vectors
 from search.opened import OpenIndex
+from search.printable import counted
+from search.provenance import Clock, how_built
+from search.stored import Rows, StoredRows, Vectors
 
 DEPTH = 10
 _MOST_DUPLICATES = 1000  # a document with more is no useful query, and would be searched for that deep

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.quality import ROUNDING
-from search.evaluation.stored import Rows, StoredRows, Vectors
+from search.stored import Rows, StoredRows, Vectors
 
 Scores = npt.NDArray[np.float64]
 _QUERY_ROWS = 1024  # queries a matrix product takes at once

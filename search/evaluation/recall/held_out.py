@@ -13,10 +13,10 @@ from indexer.corpus.query_file import read_query_file
 from indexer.corpus.sources import COMPRESSIONS
 from indexer.errors import ConfigError, EvaluationError
 from indexer.sampling import query_like
-from search.evaluation.printable import counted
-from search.evaluation.provenance import file_hash
 from search.evaluation.retrieval.beir import read_texts
-from search.evaluation.stored import Rows, StoredRows
+from search.printable import counted
+from search.provenance import file_hash
+from search.stored import Rows, StoredRows
 
 Origin = Literal["titles", "sentences", "halves"]
 SAMPLE = 1000

@@ -9,8 +9,8 @@ import numpy.typing as npt
 from indexer.sampling import Sample
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.evaluation.report.isotropy import Array, Cloud, Vectors, measure_cloud
-from search.evaluation.stored import BLOCK_ROWS, Rows, StoredRows
 from search.opened import OpenIndex
+from search.stored import BLOCK_ROWS, Rows, StoredRows
 
 SAMPLE = 50_000  # rows behind the spectra and norms
 PAIRS = 20_000

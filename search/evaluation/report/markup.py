@@ -2,7 +2,7 @@
 
 from html import escape
 
-from search.evaluation.printable import printable
+from search.printable import printable
 
 VOID = {"meta"}
 

@@ -10,14 +10,14 @@ from indexer.pipeline.progress import Progress, Silent
 from indexer.store.files import FileStamp
 from indexer.store.manifest import canonical_hash
 from search.engine import SearchEngine
-from search.evaluation.plotting import require_plots
-from search.evaluation.provenance import Clock, check_output, write_output
 from search.evaluation.recall.evaluation import evaluate_recall
 from search.evaluation.report import sections
 from search.evaluation.report.figures import Figures, measure_figures
 from search.evaluation.report.markup import Html, facts, join, table, tag
 from search.evaluation.report.results import ResultFile, read_result
 from search.opened import OpenIndex, describe_index
+from search.plotting import require_plots
+from search.provenance import Clock, check_output, write_output
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8886; --soft: #8881; }

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from search.evaluation.plotting import rendered
 from search.evaluation.report.figures import Figures
 from search.evaluation.report.markup import Html, text
+from search.plotting import rendered
 
 _INK = "#010203"  # stands for the page's own text colour
 _BEFORE, _AFTER = "#e08214", "#4f8ff7"

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from search.evaluation.extras import require_extra
 from search.evaluation.retrieval.ranking import Found, Rows, Scores, rank_scores
+from search.extras import require_extra
 
 LABEL = "BM25"
 PARAMETERS: dict[str, Any] = {

@@ -22,11 +22,11 @@ from indexer.pipeline.fit import QUERY_TEXTS, read_queries
 from indexer.pipeline.progress import Progress
 from indexer.sampling import id_hash, query_like, smallest_hashes
 from indexer.transforms import Whitening
-from search.evaluation.printable import counted
 from search.evaluation.retrieval.beir import find_file
 from search.evaluation.states import States, StateSource
 from search.evaluation.subject import Subject
 from search.opened import OpenIndex
+from search.printable import counted
 
 Embeddings = npt.NDArray[np.floating]
 Rows = npt.NDArray[np.int64]

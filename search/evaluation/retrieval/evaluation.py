@@ -12,10 +12,7 @@ from indexer.pipeline.fit import query_sample_hash
 from indexer.pipeline.progress import Progress, Silent
 from indexer.store.files import make_folder
 from indexer.transforms import Whitening
-from search.evaluation.extras import require_extra
 from search.evaluation.fits import check_dimensions
-from search.evaluation.printable import counted
-from search.evaluation.provenance import Clock, check_output, file_hash, how_built
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.retrieval.answers import Answers, fitted_answers, index_answers, needs_query_mean
 from search.evaluation.retrieval.beir import JudgedQueries, read_judged
@@ -28,6 +25,9 @@ from search.evaluation.retrieval.runs import require_plain_ids, run_files, run_t
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.states import StateSource
 from search.evaluation.subject import Subject
+from search.extras import require_extra
+from search.printable import counted
+from search.provenance import Clock, check_output, file_hash, how_built
 
 DEPTH = 1000  # hits of a query that are judged, as in TREC's runs; more where a k asks for more
 

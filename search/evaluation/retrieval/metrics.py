@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import ConfigError
-from search.evaluation.extras import require_extra
+from search.extras import require_extra
 
 Array = npt.NDArray[np.float64]
 MAP, MRR = "MAP", "MRR"

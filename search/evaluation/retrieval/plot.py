@@ -7,9 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from search.evaluation.plotting import Size, model_name, whiskers, write_plot
-from search.evaluation.printable import counted, printable
 from search.evaluation.retrieval.panels import Line, Panel, Point, measure_of, panels_of, shared_ranges
+from search.plotting import Size, model_name, whiskers, write_plot
+from search.printable import counted, printable
 
 _RAW, _BASELINE = "#555555", "black"
 _WIDTHS = {1: 5.4, 2: 7.4, 3: 9.4}  # inches by panels in a row; the widest is 900 px where 96 are an inch

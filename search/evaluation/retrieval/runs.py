@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from indexer.errors import ConfigError, EvaluationError
-from search.evaluation.provenance import write_output
 from search.evaluation.retrieval.metrics import Array
 from search.evaluation.retrieval.ranking import Found, Scores, ordered, unordered
+from search.provenance import write_output
 
 _ENDING = ".run"
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from indexer.errors import EvaluationError
 from indexer.transforms import Normalisation, Transform, Whitening
-from search.evaluation.extras import require_extra
+from search.extras import require_extra
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.intp]

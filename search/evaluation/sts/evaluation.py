@@ -11,9 +11,7 @@ from typing import Any
 from indexer.errors import EvaluationError
 from indexer.pipeline.progress import Progress, Silent
 from indexer.transforms import Transform
-from search.evaluation.extras import require_extra
 from search.evaluation.fits import check_dimensions
-from search.evaluation.provenance import Clock, how_built
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.settings import Setting
 from search.evaluation.states import States
@@ -24,6 +22,8 @@ from search.evaluation.sts.pair_scores import fit_transforms, noise_notes, score
 from search.evaluation.sts.protocols import Protocol, task_estimates, why_undefined
 from search.evaluation.sts.results import Scored, comparisons, notes_on, result_rows
 from search.evaluation.subject import Subject
+from search.extras import require_extra
+from search.provenance import Clock, how_built
 
 BOOTSTRAP = {"resamples": RESAMPLES, "level": LEVEL, "resampled": "pairs, stratified by subset, tasks independently"}
 

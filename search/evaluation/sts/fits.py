@@ -23,13 +23,13 @@ from indexer.moments import Moments, merge
 from indexer.sampling import id_hash
 from indexer.transforms import Transform
 from search.evaluation.fits import fit_setting
-from search.evaluation.printable import counted
-from search.evaluation.provenance import file_hash
 from search.evaluation.settings import Setting
 from search.evaluation.states import States, StateSource
 from search.evaluation.sts.data import Task
 from search.evaluation.subject import Subject
 from search.opened import is_index
+from search.printable import counted
+from search.provenance import file_hash
 
 _CORPUS = "corpus:"
 _CHUNK = 16_384  # texts encoded at once, of which only the moments are kept; a multiple of the encoder's groups

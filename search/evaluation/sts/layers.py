@@ -18,10 +18,7 @@ from indexer.encoders.protocol import StateKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.pipeline.progress import Progress, Silent
 from indexer.pooling import Mode
-from search.evaluation.extras import require_extra
 from search.evaluation.fits import check_dimensions, transform_hash
-from search.evaluation.printable import counted
-from search.evaluation.provenance import Clock, how_built
 from search.evaluation.resampling import Difference, difference
 from search.evaluation.settings import Setting, Strength, Sweep
 from search.evaluation.states import Rows, States, StateSource
@@ -32,6 +29,9 @@ from search.evaluation.sts.pair_scores import fit_transforms, noise_notes, score
 from search.evaluation.sts.protocols import Estimate, Protocol, average, task_estimates
 from search.evaluation.sts.results import AVERAGE
 from search.evaluation.subject import Subject
+from search.extras import require_extra
+from search.printable import counted
+from search.provenance import Clock, how_built
 
 _FIT = "task"
 _FEW_BLOCKS, _UP_TO = 6, 3  # models up to so many blocks are tried in all combinations, others up to so many layers

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from search.evaluation.plotting import model_name, whiskers, write_plot
+from search.plotting import model_name, whiskers, write_plot
 
 _COLOURS = "viridis"
 _WITH_FIGURES = 16  # layers up to which the cells hold their figures

@@ -15,12 +15,12 @@ from typing import Any
 from indexer.config import BuildConfig, EncoderConfig, RunOptions, WhiteningConfig
 from indexer.errors import ConfigError, EvaluationError, ModelError
 from indexer.pipeline.progress import Progress
-from search.evaluation.provenance import Clock
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.sts.data import TASKS, Task
 from search.evaluation.sts.evaluation import BOOTSTRAP, Measured, StsPlan, measure_sts
 from search.evaluation.sts.results import AVERAGE
 from search.evaluation.subject import Subject
+from search.provenance import Clock
 
 _Figures = dict[str, float | None]
 NOT_FOUND = "not run: weights not found"

@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 
 from indexer.transforms import Transform, Whitening
 from search.evaluation.fits import transform_hash
-from search.evaluation.printable import counted
 from search.evaluation.resampling import difference
 from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.protocols import Estimate, Protocol, average
+from search.printable import counted
 
 AVERAGE = "average"
 T = TypeVar("T")

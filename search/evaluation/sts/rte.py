@@ -17,8 +17,6 @@ from indexer.errors import ConfigError
 from indexer.pipeline.progress import Progress
 from indexer.transforms import Transform
 from search.evaluation.fits import check_dimensions, transform_hash
-from search.evaluation.printable import counted
-from search.evaluation.provenance import Clock, how_built
 from search.evaluation.resampling import LEVEL, RESAMPLES, difference, draw_counts, interval, resampled_mean
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.sts.correlation import Array
@@ -27,6 +25,8 @@ from search.evaluation.sts.fits import choose_fit, task_texts
 from search.evaluation.sts.pair_scores import fit_transforms, noise_notes, score_pairs
 from search.evaluation.sts.rte_data import EntailmentPairs
 from search.evaluation.subject import Subject
+from search.printable import counted
+from search.provenance import Clock, how_built
 
 TASK = "RTE"
 THRESHOLDS = tuple(number / 10 for number in range(10))

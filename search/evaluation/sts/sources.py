@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import EvaluationError
-from search.evaluation.extras import require_extra
-from search.evaluation.printable import counted
 from search.evaluation.sts.pair_files import (
     FIRST,
     SCORE,
@@ -28,6 +26,8 @@ from search.evaluation.sts.pair_files import (
     read_lines,
     read_table,
 )
+from search.extras import require_extra
+from search.printable import counted
 
 WHOLE = "all"
 _YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")

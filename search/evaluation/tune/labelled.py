@@ -7,7 +7,6 @@ from typing import Any
 
 from indexer.corpus.reading import OnError
 from indexer.pipeline.progress import Progress, Silent
-from search.evaluation.provenance import file_hash
 from search.evaluation.retrieval.answers import fitted_answers, needs_query_mean
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.collection import BeirCorpus, Collection, IndexedCorpus, encode_counting
@@ -17,6 +16,7 @@ from search.evaluation.settings import Setting
 from search.evaluation.states import StateSource
 from search.evaluation.subject import Subject
 from search.evaluation.tune.objective import Measured
+from search.provenance import file_hash
 
 _DEPTH = 10
 _MEASURE = f"nDCG@{_DEPTH}"

@@ -16,7 +16,6 @@ from indexer.errors import ConfigError
 from indexer.pipeline.fit import query_sample_hash
 from indexer.pipeline.progress import Progress, Silent
 from indexer.recipes import recipe_toml
-from search.evaluation.provenance import Clock, check_cache, file_hash, how_built, write_output
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.settings import Sweep
 from search.evaluation.subject import Subject
@@ -26,6 +25,7 @@ from search.evaluation.tune.labelled import Labelled
 from search.evaluation.tune.objective import Measured
 from search.evaluation.tune.pairs import LEAST_PAIRS
 from search.evaluation.tune.tuning import Tuned, tune, tuned_recipe
+from search.provenance import Clock, check_cache, file_hash, how_built, write_output
 
 
 @dataclass(frozen=True)

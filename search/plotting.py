@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from indexer.errors import ConfigError
 from indexer.store.files import make_folder
-from search.evaluation.extras import require_extra
-from search.evaluation.printable import printable
-from search.evaluation.provenance import check_output, write_output
+from search.extras import require_extra
+from search.printable import printable
+from search.provenance import check_output, write_output
 
 FORMATS = (".png", ".svg", ".pdf")
 _DATE = {"svg": "Date", "pdf": "CreationDate"}
