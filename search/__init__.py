@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING
 from indexer.lazy import hand_on
 
 if TYPE_CHECKING:
+    from search.dedup.choosing.suggest import suggest_thresholds as suggest_thresholds
+    from search.dedup.deduplication import Deduplication as Deduplication
+    from search.dedup.deduplication import PairFiles as PairFiles
+    from search.dedup.deduplication import deduplicate as deduplicate
+    from search.dedup.keeping.kept import write_kept as write_kept
+    from search.dedup.proving.verifier import verify_duplicates as verify_duplicates
+    from search.dedup.settings import DedupSettings as DedupSettings
+    from search.dedup.settings import JoinOptions as JoinOptions
     from search.engine import Hit as Hit
     from search.engine import SearchEngine as SearchEngine
     from search.evaluation.recall.evaluation import evaluate_recall as evaluate_recall
@@ -30,8 +38,12 @@ if TYPE_CHECKING:
     from search.verification import verify_index as verify_index
 
 _HOME = {
+    "DedupSettings": "search.dedup.settings",
+    "Deduplication": "search.dedup.deduplication",
     "Hit": "search.engine",
+    "JoinOptions": "search.dedup.settings",
     "LayersPlan": "search.evaluation.sts.layers",
+    "PairFiles": "search.dedup.deduplication",
     "RetrievalTask": "search.evaluation.retrieval.evaluation",
     "SearchEngine": "search.engine",
     "Setting": "search.evaluation.settings",
@@ -40,13 +52,17 @@ _HOME = {
     "Sweep": "search.evaluation.settings",
     "TuneTask": "search.evaluation.tune.running",
     "Verification": "search.verification",
+    "deduplicate": "search.dedup.deduplication",
     "evaluate_layers": "search.evaluation.sts.layers",
     "evaluate_recall": "search.evaluation.recall.evaluation",
     "evaluate_retrieval": "search.evaluation.retrieval.evaluation",
     "evaluate_sts": "search.evaluation.sts.evaluation",
     "read_tasks": "search.evaluation.sts.data",
     "run_tune": "search.evaluation.tune.running",
+    "suggest_thresholds": "search.dedup.choosing.suggest",
+    "verify_duplicates": "search.dedup.proving.verifier",
     "verify_index": "search.verification",
+    "write_kept": "search.dedup.keeping.kept",
     "write_recipe": "search.evaluation.tune.running",
     "write_report": "search.evaluation.report.page",
     "write_result": "search.provenance",

@@ -7,7 +7,8 @@ import platform
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from indexer.config import BuildConfig
 from indexer.encoders import EncoderSpec
 from indexer.errors import ConfigError, EvaluationError
-from indexer.store.files import FileStamp, make_folder, write_bytes
+from indexer.store.files import DurableFile, FileStamp, make_folder, write_file
 from indexer.store.manifest import canonical_hash
 from indexer.versions import library_versions
 from search.opened import OpenIndex
@@ -112,11 +113,20 @@ def write_result(path: Path, result: Mapping[str, Any]) -> None:
 
 
 def write_output(path: Path, data: bytes, option: str = "-o") -> FileStamp:
+    """`open_output` for data already in memory."""
+    with open_output(path, option) as file:
+        file.write(data)
+    return file.stamp
+
+
+@contextmanager
+def open_output(path: Path, option: str = "-o") -> Iterator[DurableFile]:
     """Write a file that a user named, whole or not at all, in its folder, made if need be; through links.
 
-    Raises ConfigError as `check_output`, and StoreError.
+    After the block, `.stamp` holds its hashes. Raises ConfigError as `check_output`, and StoreError.
     """
     check_output(path, option)
     target = _behind_links(path, option)
     make_folder(target.parent)
-    return write_bytes(target, data)
+    with write_file(target) as file:
+        yield file

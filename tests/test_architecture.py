@@ -23,6 +23,7 @@ LEVELS: list[set[str]] = [
     {"search.extras", "search.opened", "search.printable"},
     {"search.provenance", "search.stored"},
     {"search.engine", "search.plotting", "search.verification"},
+    {"search.dedup"},
     {"search.evaluation"},
     {"search.cli"},
 ]

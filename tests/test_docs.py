@@ -61,7 +61,7 @@ def playground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_commands_of_the_readme_run(playground: Path) -> None:
     calls = examples(block("console"))
-    assert {call[0] for call in calls} == {"build", "query", "inspect", "verify", "evaluate", "tune", "report"}
+    assert {call[0] for call in calls} == {"build", "query", "inspect", "verify", "dedup", "evaluate", "tune", "report"}
     for call in calls:
         piped = (playground / ("docs.jsonl" if call[0] == "build" else "questions.txt")).read_text()
         done = isotrope(*call, stdin=piped)

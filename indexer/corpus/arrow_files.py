@@ -28,12 +28,12 @@ def read_arrow(file: SourceFile, conversions: Mapping[str, str]) -> Rows:
         with _seekable(file) as raw:
             if not raw.read(1):
                 return  # an empty file of any format holds no rows
-            schema, batches = _open(raw, file.format)
-            _check_names(file, schema)
-            yield Header(schema.names)
+            header, batches = _open(raw, file.format)
+            _check_names(file, header.schema)
+            yield header
             for batch in batches:
                 _check_layout(batch)
-                yield from _rows(batch, next_row, conversions)
+                yield from _rows(batch, next_row, header, conversions)
                 next_row += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -50,18 +50,22 @@ def _seekable(file: SourceFile) -> IO[bytes]:
     return file.path.open("rb")
 
 
-def _open(raw: IO[bytes], file_format: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def _open(raw: IO[bytes], file_format: str) -> tuple[Header, Iterator[pa.RecordBatch]]:
     raw.seek(0)
     start = raw.read(len(_FILE_MAGIC))
     raw.seek(0)
     if file_format == "parquet":
         table = pq.ParquetFile(raw, page_checksum_verification=True)
-        return table.schema_arrow, table.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
+        return _header(table.schema_arrow), table.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
     if start == _FILE_MAGIC:
         reader = pa.ipc.open_file(raw)
-        return reader.schema, _slices(reader.get_batch(i) for i in range(reader.num_record_batches))
+        return _header(reader.schema), _slices(reader.get_batch(i) for i in range(reader.num_record_batches))
     stream = pa.ipc.open_stream(raw)
-    return stream.schema, _slices(iter(stream))
+    return _header(stream.schema, stream=True), _slices(iter(stream))
+
+
+def _header(schema: pa.Schema, stream: bool = False) -> Header:
+    return Header(schema.names, schema=schema, stream=stream)
 
 
 def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -84,10 +88,16 @@ def _check_layout(batch: pa.RecordBatch) -> None:
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:
+    if _holds_null(column.type):
+        return column  # pyarrow's view of nulls inside something has the wrong length
     try:
         return column.view(_bytes(column.type))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return column  # a layout that has no such view is checked strictly, UTF-8 included
+
+
+def _holds_null(kind: pa.DataType) -> bool:
+    return pa.types.is_null(kind) or any(_holds_null(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def _bytes(kind: pa.DataType) -> pa.DataType:
@@ -113,7 +123,9 @@ def _check_names(file: SourceFile, schema: pa.Schema) -> None:
         raise CorpusError(f'{file.shown}: two columns are called "{twice[0]}". Way out: give each column its own name.')
 
 
-def _rows(batch: pa.RecordBatch, first_row: int, conversions: Mapping[str, str]) -> Iterator[Row | BadRow]:
+def _rows(
+    batch: pa.RecordBatch, first_row: int, header: Header, conversions: Mapping[str, str]
+) -> Iterator[Row | BadRow]:
     bad: dict[int, BadRow] = {}
     columns = [
         _values(name, column, conversions.get(name, ""), bad)
@@ -126,7 +138,7 @@ def _rows(batch: pa.RecordBatch, first_row: int, conversions: Mapping[str, str])
             bad[place].raw = json.dumps(values, default=str, ensure_ascii=False)
             yield bad[place]
         else:
-            yield Row(first_row + place, values)
+            yield Row(first_row + place, values, header=header, batch=batch, place=place)
 
 
 def _values(name: str, column: pa.Array, conversion: str, bad: dict[int, BadRow]) -> list[Any]:

@@ -4,7 +4,7 @@ Columns are dropped first, then converted (`--column name:type`), then given the
 """
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +61,7 @@ class RowMapper:
 
     def check_header(self, columns: Sequence[str], shown: str) -> None:
         """Raises CorpusError when rows with these columns can never be documents."""
-        layout = self._layout(tuple(columns))
+        layout = self.layout(columns)
         for role, name in (("id", self._config.id_column), ("title", self._config.title_column)):
             if name and name not in columns:
                 raise CorpusError(f"{shown}: {_missing(role, name, columns)}. Way out: {_WAY_OUT[role]}.")
@@ -74,14 +74,14 @@ class RowMapper:
 
     def has_id(self, row: Row) -> bool:
         """Whether the row has an id column."""
-        return bool(self._layout(tuple(row.values)).id)
+        return bool(self.layout(row.values).id)
 
     def document(self, row: Row, made_id: str) -> Document:
         """The row as a Document, its metadata canonical; `made_id` is the id of a row without an id column.
 
         Raises BadRow: "id", "no-id", "title", "text", "blank", "type", "nul", "surrogate", "malformed".
         """
-        layout = self._layout(tuple(row.values))
+        layout = self.layout(row.values)
         values = self._converted(row.values)
         identifier = _identifier(values[layout.id], layout.id) if layout.id else self._made(made_id, values)
         try:
@@ -136,7 +136,9 @@ class RowMapper:
             for name, value in values.items()
         }
 
-    def _layout(self, names: tuple[str, ...]) -> Layout:
+    def layout(self, columns: Iterable[str]) -> Layout:
+        """The roles of the columns of a row that has these."""
+        names = tuple(columns)
         layout = self._layouts.get(names)
         if layout is None:
             layout = self._new_layout(names)

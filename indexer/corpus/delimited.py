@@ -7,7 +7,7 @@ import csv
 from collections.abc import Iterator
 
 from indexer.corpus.lines import MAX_LINE_BYTES, NumberedLine, decoded, split_lines
-from indexer.corpus.rejection import RAW_CHARACTERS, BadRow
+from indexer.corpus.rejection import BadRow
 from indexer.corpus.row import BLANK_LINE, BlankLine, Header, Row, Rows
 from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import ByteStream
@@ -31,7 +31,7 @@ class _Record:
 
     __slots__ = ("cells", "line", "raw")
 
-    def __init__(self, line: int, cells: list[str], raw: bytes | str) -> None:
+    def __init__(self, line: int, cells: list[str], raw: bytes) -> None:
         self.line = line
         self.cells = cells
         self.raw = raw
@@ -41,20 +41,20 @@ _Records = Iterator[_Record | BadRow | BlankLine]
 
 
 def _table(file: SourceFile, records: _Records) -> Rows:
-    columns: list[str] = []
+    header: Header | None = None
     for record in records:
         if not isinstance(record, _Record):
-            if isinstance(record, BadRow) and not columns:
+            if isinstance(record, BadRow) and header is None:
                 raise CorpusError(f"{file.shown}:{record.line}: the header cannot be read: {record}")
             yield record
-        elif not columns:
-            columns = _header(file, record)
-            yield Header(columns)
+        elif header is None:
+            header = _header(file, record)
+            yield header
         else:
-            yield _row(record, columns)
+            yield _row(record, header)
 
 
-def _header(file: SourceFile, record: _Record) -> list[str]:
+def _header(file: SourceFile, record: _Record) -> Header:
     where = f"{file.shown}:{record.line}"
     twice = sorted({name for name in record.cells if record.cells.count(name) > 1})
     if "" in record.cells:
@@ -62,15 +62,15 @@ def _header(file: SourceFile, record: _Record) -> list[str]:
         raise CorpusError(f"{where}: column {place} of the header has no name. Way out: name every column.")
     if twice:
         raise CorpusError(f'{where}: the header names "{twice[0]}" twice. Way out: give each column its own name.')
-    return record.cells
+    return Header(record.cells, record.raw)
 
 
-def _row(record: _Record, columns: list[str]) -> Row | BadRow:
-    if len(record.cells) != len(columns):
-        what = f"the number of fields is {len(record.cells)}, but the header has {len(columns)}"
+def _row(record: _Record, header: Header) -> Row | BadRow:
+    if len(record.cells) != len(header.columns):
+        what = f"the number of fields is {len(record.cells)}, but the header has {len(header.columns)}"
         return BadRow("malformed", what, line=record.line, raw=record.raw)
-    values = {name: cell or None for name, cell in zip(columns, record.cells, strict=True)}
-    return Row(record.line, values, record.raw, cells=True)
+    values = {name: cell or None for name, cell in zip(header.columns, record.cells, strict=True)}
+    return Row(record.line, values, record.raw, cells=True, header=header)
 
 
 def _tsv_records(lines: Iterator[NumberedLine | BadRow]) -> _Records:
@@ -85,7 +85,7 @@ def _tsv_records(lines: Iterator[NumberedLine | BadRow]) -> _Records:
         elif not (text := text.removesuffix("\r")):
             yield BLANK_LINE
         else:
-            yield _Record(number, text.split("\t"), text)
+            yield _Record(number, text.split("\t"), line)
 
 
 def _csv_records(lines: Iterator[NumberedLine | BadRow]) -> _Records:
@@ -134,19 +134,17 @@ class _CsvLines:
 
     def __init__(self, lines: Iterator[NumberedLine | BadRow]) -> None:
         self._lines = lines
-        self._shown: list[str] = []
-        self._shown_size = 0
+        self._written: list[str] = []
         self.line = 0
         self.first_line = 0
 
     def start_record(self) -> None:
-        self._shown = []
-        self._shown_size = 0
+        self._written = []
         self.first_line = 0
 
     @property
     def raw(self) -> bytes:
-        return "".join(self._shown).encode("utf-8", "surrogateescape")
+        return "".join(self._written).encode("utf-8", "surrogateescape")
 
     def __iter__(self) -> "_CsvLines":
         return self
@@ -158,9 +156,7 @@ class _CsvLines:
         self.line, line = item
         self.first_line = self.first_line or self.line
         text = line.decode("utf-8", "surrogateescape") + "\n"
-        if self._shown_size < RAW_CHARACTERS:
-            self._shown.append(text)
-            self._shown_size += len(text)
+        self._written.append(text)
         return text
 
 

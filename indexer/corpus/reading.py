@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -24,6 +25,7 @@ from indexer.errors import ConfigError, CorpusError
 OnError = Literal["fail", "skip"]
 _LINE_BITS = 40  # of a position; the upper 24 bits are the number of the file
 _LINE_MASK = (1 << _LINE_BITS) - 1
+Found = tuple[Document, Row, SourceFile]
 
 
 @dataclass
@@ -62,13 +64,29 @@ class Corpus:
         self._stdin_spent = False
         self.report = self._new_report()
 
+    @property
+    def files(self) -> tuple[SourceFile, ...]:
+        """The files that are read, in order."""
+        return tuple(self._files)
+
     def __iter__(self) -> Iterator[Document]:
+        self._spend_stdin()
+        self.report = self._new_report()
+        rejects = RejectsFile(self._rejects) if self._rejects is not None else None
+        return _documents(_Pass(self.config, self._files, self._on_error, self.report, rejects).rows())
+
+    def rows(self) -> Generator[Found]:
+        """The documents, each with the row it was made of and the file that holds it.
+
+        For another look at what was iterated over: `report` and the file of rejected rows stay as they are.
+        """
+        self._spend_stdin()
+        return _Pass(self.config, self._files, self._on_error, self._new_report(), None).rows()
+
+    def _spend_stdin(self) -> None:
         if self._stdin_spent:
             raise CorpusError("stdin can be read only once. Way out: write it to a file and read that.")
         self._stdin_spent = any(file.path is None for file in self._files)
-        self.report = self._new_report()
-        rejects = RejectsFile(self._rejects) if self._rejects is not None else None
-        return _Pass(self.config, self._files, self._on_error, self.report, rejects).documents()
 
     def _new_report(self) -> CorpusReport:
         return CorpusReport(ignored_files=list(self._ignored_files))
@@ -102,6 +120,12 @@ def read_corpus(
     return Corpus(files, ignored, config, on_error, None if rejects is None else Path(rejects))
 
 
+def _documents(rows: Generator[Found]) -> Iterator[Document]:
+    with closing(rows):
+        for document, _, _ in rows:
+            yield document
+
+
 class _Pass:
     """The state of one iteration."""
 
@@ -123,10 +147,10 @@ class _Pass:
         self._seen = SeenIds()
         self._needs_id: bool | None = None  # whether the first row of the current file has an id
 
-    def documents(self) -> Iterator[Document]:
+    def rows(self) -> Generator[Found]:
         try:
             for number in range(len(self._files)):
-                yield from self._file_documents(number)
+                yield from self._file_rows(number)
             self._mapper.check_title_met()
             self._report.unused_columns = self._mapper.unused_columns()
         finally:
@@ -134,7 +158,7 @@ class _Pass:
             if self._rejects is not None and self._rejects.close():
                 self._report.rejects_file = str(self._rejects.path)
 
-    def _file_documents(self, number: int) -> Iterator[Document]:
+    def _file_rows(self, number: int) -> Iterator[Found]:
         file = self._files[number]
         self._needs_id = None
         items = _read(file, self._config)
@@ -143,20 +167,20 @@ class _Pass:
                 item = next(items, None)
                 if item is None:
                     return
-                document = self._take(item, number)
+                found = self._take(item, number)
             except BadRow as bad:
                 self._reject(file, bad)
                 if isinstance(bad, BrokenFile):
                     return
             else:
-                if document is not None:
-                    yield document
+                if found is not None:
+                    yield found
 
-    def _take(self, item: Row | Header | BadRow | BlankLine, number: int) -> Document | None:
-        """The item as a Document, if it is one. Raises BadRow."""
+    def _take(self, item: Row | Header | BadRow | BlankLine, number: int) -> Found | None:
+        """The item with its Document, if it makes one. Raises BadRow."""
         if isinstance(item, Row):
             try:
-                return self._document(item, number)
+                return self._document(item, number), item, self._files[number]
             except BadRow as bad:
                 bad.line = item.line
                 bad.raw = item.raw or json.dumps(item.values, default=str, ensure_ascii=False)

@@ -138,11 +138,17 @@ def _matches(pattern: str, file_format: str) -> tuple[list[SourceFile], list[str
     return files, ignored
 
 
-def _typed(path: Path, label: str, file_format: str) -> SourceFile | None:
-    """The file with its format; None where neither `file_format` nor the extension tells."""
+def format_of(path: Path) -> tuple[str, str]:
+    """The format and the compression that a file's name tells; "" for one that it does not tell."""
     compression = COMPRESSIONS.get(path.suffix.lower(), "")
     plain = path.with_suffix("") if compression else path
-    kind = file_format or FORMATS.get(plain.suffix.lower(), "")
+    return FORMATS.get(plain.suffix.lower(), ""), compression
+
+
+def _typed(path: Path, label: str, file_format: str) -> SourceFile | None:
+    """The file with its format; None where neither `file_format` nor the extension tells."""
+    told, compression = format_of(path)
+    kind = file_format or told
     if not kind:
         return None
     # names of files need not be UTF-8, but ids made from them are stored

@@ -15,6 +15,7 @@ _COMMANDS = {
     "build": ("search.cli.build", "Build an index from a corpus, or continue an interrupted build."),
     "query": ("search.cli.query", "Find the documents closest to a text."),
     "inspect": ("search.cli.inspect", "Show what an index holds and how it was built."),
+    "dedup": ("search.cli.dedup", "Find near-duplicates, and prove it."),
     "evaluate": ("search.cli.evaluate", "Measure quality: similarity, retrieval, recall."),
     "tune": ("search.cli.tune", "Pick whitening settings for a corpus, without labels or with them."),
     "report": ("search.cli.report", "One page about an index: spectrum, scores, gates, measured quality."),

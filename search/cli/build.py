@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from search.cli.corpus_options import config_of, corpus_of, corpus_options, remarks_on
+
 if TYPE_CHECKING:
-    from indexer.config import BuildConfig
     from indexer.corpus import CorpusReport
     from indexer.pipeline import BuildReport
 
@@ -15,38 +16,7 @@ if TYPE_CHECKING:
 @click.command("build")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
 @click.argument("index", type=click.Path(path_type=Path))
-@click.option(
-    "--config",
-    "recipe",
-    type=click.Path(path_type=Path),
-    help="Recipe file (TOML). Default: the settings of configs/minilm.toml, built in.",
-)
-@click.option(
-    "--set",
-    "assignments",
-    multiple=True,
-    metavar="SECTION.KEY=VALUE",
-    help="Override one setting of the recipe.",
-)
-@click.option(
-    "--format",
-    "format_",
-    default="",
-    metavar="NAME",
-    help="jsonl, csv, tsv, parquet, arrow or text; default by file name.",
-)
-@click.option("--id-column", default="", help="Column with ids. Default: _id, id or docid.")
-@click.option("--title-column", default="", help="Column with titles. Default: title.")
-@click.option("--text-column", default="", help="Column with texts. Default: text, contents or document_text.")
-@click.option(
-    "--column",
-    "columns",
-    multiple=True,
-    metavar="NAME:TYPE",
-    help="Read a metadata column as this type, such as year:int.",
-)
-@click.option("--drop-column", "drop", multiple=True, metavar="NAME", help="Leave a metadata column out.")
-@click.option("--on-error", type=click.Choice(["fail", "skip"]), default="fail", help="What to do with a bad row.")
+@corpus_options
 @click.option(
     "--rejects", type=click.Path(path_type=Path), help="File for rows left out. Default: INDEX.rejects.jsonl."
 )
@@ -63,16 +33,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress bars.")
 def command(
-    sources: tuple[str, ...],
-    index: Path,
-    recipe: Path | None,
-    assignments: tuple[str, ...],
-    format_: str,
-    on_error: str,
-    rejects: Path | None,
-    as_json: bool,
-    quiet: bool,
-    **rest: Any,
+    sources: tuple[str, ...], index: Path, rejects: Path | None, as_json: bool, quiet: bool, **options: Any
 ) -> None:
     """Build an index from a corpus, or continue an interrupted build.
 
@@ -86,35 +47,16 @@ def command(
       isotrope build "dumps/*.parquet" my-index --text-column body --set whitening.strength=0.5
       zcat notes.txt.gz | isotrope build - my-index --format text
     """
-    from indexer import RunOptions, build_index, read_corpus
+    from indexer import RunOptions, build_index
     from search.cli.progress import BuildProgress
 
-    config = _config(recipe, assignments, rest)
-    options = RunOptions(
-        device=rest["device"],
-        workers=rest["workers"],
-        threads=rest["threads"],
-        half=rest["half"],
-        overwrite=rest["overwrite"],
-    )
-    corpus = read_corpus(
-        *sources,
-        config=config.corpus,
-        format=format_,
-        on_error="skip" if on_error == "skip" else "fail",
-        rejects=(rejects or index.with_name(f"{index.name}.rejects.jsonl")) if on_error == "skip" else None,
-    )
+    config = config_of(options)
+    names = ("device", "workers", "threads", "half", "overwrite")
+    run = RunOptions(**{name: options[name] for name in names})
+    corpus = corpus_of(sources, config, options, rejects or index.with_name(f"{index.name}.rejects.jsonl"))
     with BuildProgress(quiet) as progress:
-        report = build_index(corpus, index, config, options, progress)
+        report = build_index(corpus, index, config, run, progress)
     _print(report, corpus.report, as_json)
-
-
-def _config(recipe: Path | None, assignments: tuple[str, ...], rest: dict[str, Any]) -> "BuildConfig":
-    from indexer.config import BuildConfig
-
-    config = BuildConfig.load(recipe) if recipe else BuildConfig()
-    names = {name: rest[name] for name in ("id_column", "title_column", "text_column") if rest[name]}
-    return config.with_columns(names, rest["columns"], rest["drop"]).with_overrides(assignments)
 
 
 def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
@@ -153,17 +95,4 @@ def _remarks(report: "BuildReport", read: "CorpusReport") -> list[str]:
         remarks.append(f"{report.rows_reused:,} embeddings were taken over from the generation before, by their text")
     if report.retries:
         remarks.append(f"{report.retries:,} batches ran out of memory and were halved; scores may differ by rounding")
-    if read.made_ids:
-        remarks.append(f"{read.made_ids:,} documents had no id; theirs are made of file name and line number")
-    if read.blank_lines:
-        remarks.append(f"blank lines left out: {read.blank_lines:,}")
-    if read.rejected:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(read.rejected.items()))
-        remarks.append(f"{sum(read.rejected.values()):,} rows were left out ({reasons}); see {read.rejects_file}")
-    if read.ignored_files:
-        shown = ", ".join(read.ignored_files[:5])
-        remarks.append(f"{len(read.ignored_files):,} files or folders that are no corpus were left out: {shown}")
-    if read.unused_columns:
-        names = ", ".join(f'"{name}"' for name in read.unused_columns)
-        remarks.append(f"no row has a column {names}, which the settings name")
-    return remarks
+    return remarks + remarks_on(read)

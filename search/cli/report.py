@@ -14,13 +14,18 @@ import click
     type=click.Path(path_type=Path),
     help="Result file of isotrope evaluate to show; repeatable.",
 )
+@click.option(
+    "--duplicates",
+    type=click.Path(path_type=Path),
+    help="File of isotrope dedup to show: sizes, scores, sample clusters.",
+)
 @click.option("--recall", is_flag=True, help="Measure recall@10 and latency too; this loads the encoder.")
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the index's model, if it has moved.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
 @click.option("--threads", type=int, default=0, help="CPU threads that encode; 0 takes every core.")
 @click.option("--quiet", is_flag=True, help="No progress bars.")
-def command(index: Path, output: Path, results: tuple[Path, ...], recall: bool, model: Path | None, device: str,
-            threads: int, quiet: bool) -> None:  # fmt: skip
+def command(index: Path, output: Path, results: tuple[Path, ...], duplicates: Path | None, recall: bool,
+            model: Path | None, device: str, threads: int, quiet: bool) -> None:  # fmt: skip
     """One page about an index: spectrum, scores, gates, measured quality.
 
     The page is one HTML file that needs no network. More than 50,000 rows are sampled.
@@ -37,5 +42,5 @@ def command(index: Path, output: Path, results: tuple[Path, ...], recall: bool, 
 
     engine = SearchEngine(index, model, RunOptions(device=device, threads=threads))
     with BuildProgress(quiet) as progress:
-        stamp = write_report(engine, output, results, recall, progress)
+        stamp = write_report(engine, output, results, recall, progress, duplicates)
     click.echo(f"{output}: {size(stamp.bytes)}")

@@ -36,6 +36,16 @@ def table(columns: list[str], rows: list[list[str]], kind: str = "figures") -> H
     return tag("div", tag("table", head, tag("tbody", *body), class_=kind), class_="scroll", tabindex="0")
 
 
+def section(heading: str, *body: str | None) -> Html:
+    """A heading with what stands under it; what is None is left out."""
+    return tag("section", tag("h2", heading), *(part for part in body if part is not None))
+
+
+def figure(picture: Html | None, caption: str) -> Html | None:
+    """A picture with what it shows; None without a picture."""
+    return None if picture is None else tag("figure", picture, tag("figcaption", caption))
+
+
 def facts(rows: list[tuple[str, str]]) -> Html:
     """Names and what they are; those without a value are left out."""
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in rows if value), class_="facts")

@@ -12,8 +12,9 @@ from indexer.store.manifest import canonical_hash
 from search.engine import SearchEngine
 from search.evaluation.recall.evaluation import evaluate_recall
 from search.evaluation.report import sections
+from search.evaluation.report.duplicates import Listing, duplicates, read_listing
 from search.evaluation.report.figures import Figures, measure_figures
-from search.evaluation.report.markup import Html, facts, join, table, tag
+from search.evaluation.report.markup import Html, facts, join, section, table, tag
 from search.evaluation.report.results import ResultFile, read_result
 from search.opened import OpenIndex, describe_index
 from search.plotting import require_plots
@@ -40,6 +41,10 @@ dt { font-weight: 600; font-size: .875rem; } dd { margin: 0 0 .5rem; } .facts dd
   .facts div { display: grid; grid-template-columns: 9rem 1fr; }
 }
 .remark { border-left: .25rem solid #e08214; padding-left: .6rem; }
+.cluster { border-left: .25rem solid var(--line); padding-left: .8rem; margin: 1.2rem 0; font-size: .875rem; }
+.cluster h4, .cluster p { margin: .3rem 0; } .cluster ul { list-style: none; margin: 0; padding: 0; }
+.cluster li { border-top: 1px solid var(--line); padding: .3rem 0; }
+.score { white-space: nowrap; font-variant-numeric: tabular-nums; } code { background: var(--soft); padding: 0 .2rem; }
 footer { margin-top: 2.5rem; opacity: .85; }
 """
 
@@ -50,16 +55,19 @@ def write_report(
     results: Sequence[Path] = (),
     with_recall: bool = False,
     progress: Progress | None = None,
+    duplicates_file: Path | None = None,
 ) -> FileStamp:
-    """Write the report of an open index to `path`, with result files, and recall measured now if asked for.
+    """Write the report of an open index to `path`, with result files, a file of duplicates, and recall measured now
+    if asked for.
 
     Raises ConfigError for a path that cannot be written, MachineError without matplotlib, EvaluationError for a file
-    that is no result, and what `evaluate_recall` and writing raise.
+    that is no result, what `read_duplicates` raises, and what `evaluate_recall` and writing raise.
     """
     clock, progress = Clock(), progress or Silent()
     check_output(path)
     require_plots()
     files = [read_result(file) for file in results]
+    listing = read_listing(duplicates_file) if duplicates_file else None
     progress.phase("measuring vectors", None)
     figures = measure_figures(engine.opened)
     remark = ""
@@ -72,7 +80,7 @@ def write_report(
             parts = measured["provenance"], measured["results"], (), measured["notes"]
             files.append(ResultFile("measured for this report", *parts))
     provenance = clock.provenance(None, {})
-    page = render(engine.opened, figures, files, provenance, clock.started, remark)
+    page = render(engine.opened, figures, files, provenance, clock.started, remark, listing)
     return write_output(path, page.encode())
 
 
@@ -83,6 +91,7 @@ def render(
     provenance: dict[str, Any],
     made: datetime,
     remark: str = "",
+    listing: Listing | None = None,
 ) -> str:
     """The page as text; `remark` says what could not be measured. The same arguments give the same bytes."""
     about = describe_index(opened)
@@ -95,6 +104,7 @@ def render(
             sections.isotropy(about, figures),
             sections.documents(figures),
             sections.gates(about),
+            *([duplicates(opened, listing)] if listing else []),
             *(_result(file, opened) for file in files),
             *[tag("p", remark, class_="remark")] * bool(remark),
             _footer(opened, provenance),
@@ -117,7 +127,7 @@ def _result(file: ResultFile, opened: OpenIndex) -> Html:
         body += [tag("h3", laid_out.caption)] * bool(laid_out.caption)
         body.append(table(laid_out.columns, laid_out.rows))
     body += [tag("p", note) for note in file.notes]
-    return sections.section(file.kind, *body)
+    return section(file.kind, *body)
 
 
 def _made(file: ResultFile) -> str:

@@ -15,6 +15,9 @@ _INK = "#010203"  # stands for the page's own text colour
 _BEFORE, _AFTER = "#e08214", "#4f8ff7"
 _SIZE = (4.4, 2.8)  # inches; about the width of a phone
 _BINS = 60
+_LOGARITHMIC = 100  # most over fewest in a bin
+_WIDENING = 1.3  # of one bin over the last, on a logarithmic axis
+_TICKS = [first * 10**zeros for zeros in range(10) for first in (1, 2, 5)][1:]
 _VISIBLE = 1e-12  # of the variance; below is rounding
 _STYLE = {
     "svg.fonttype": "none",
@@ -98,6 +101,80 @@ def lengths(figures: Figures) -> Html:
         axes.set_xlabel("tokens a document")
 
     return _picture("lengths", "Tokens a document", draw)
+
+
+def cluster_sizes(sizes: Values) -> Html:
+    """How many clusters there are of each size; a logarithmic axis where a few are very large, or most are small."""
+    largest = int(sizes.max())
+    wide = largest > _BINS
+    steps = int(np.ceil(np.log(largest / 2) / np.log(_WIDENING))) + 1
+    whole = np.unique(np.geomspace(2, largest + 1, steps + 1).round()) if wide else np.arange(2, max(largest, 6) + 2)
+    bins = whole - 0.5
+
+    def draw(axes: Any) -> None:
+        _counts(axes, sizes, bins, _AFTER, "")
+        if wide:
+            axes.set_xscale("log")
+            axes.set_xticks([tick for tick in _TICKS if tick <= largest and (largest < 1000 or _is_landmark(tick))])
+            axes.xaxis.set_major_formatter(lambda value, _: _short(value))
+            axes.xaxis.set_minor_formatter(lambda value, _: "")
+        else:
+            axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_xlabel("documents in a cluster")
+        axes.set_ylabel("clusters")
+        _count_axis(axes, np.histogram(sizes, bins)[0])
+
+    return _picture("cluster-sizes", "Clusters by their number of documents", draw)
+
+
+def scores(values: Values, by_text: Values, lowest: float) -> Html | None:
+    """Distribution of the scores of dropped documents, those with an equal text apart, the threshold marked; None
+    when there is no score."""
+    finite = np.isfinite(values)
+    if not finite.any():
+        return None
+    bins = _bins(values[finite])
+
+    def draw(axes: Any) -> None:
+        sides = [(values[finite & ~by_text], _BEFORE, "similar"), (values[finite & by_text], _AFTER, "equal text")]
+        for some, colour, name in sides:
+            if len(some):
+                _counts(axes, some, bins, colour, name)
+        if bins[0] - (bins[1] - bins[0]) <= lowest <= bins[-1]:
+            axes.axvline(lowest, color=_INK, linestyle="--", linewidth=1)
+        axes.set_xlabel("score of a dropped document")
+        axes.set_ylabel("documents")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
+        _count_axis(axes, np.concatenate([np.histogram(some, bins)[0] for some, _, _ in sides]))
+
+    return _picture("scores", "Scores of dropped documents with the kept ones", draw)
+
+
+def _counts(axes: Any, values: Values, bins: Values, colour: str, name: str) -> None:
+    axes.hist(values, bins, histtype="stepfilled", alpha=0.35, color=colour, label=name or None)
+    axes.hist(values, bins, histtype="step", color=colour)
+
+
+def _count_axis(axes: Any, counts: Values) -> None:
+    """Whole numbers upwards; on a logarithmic axis where the fewest would not be seen beside the most."""
+    if counts.max() > _LOGARITHMIC * counts[counts > 0].min():
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=0.5)
+        axes.yaxis.set_minor_formatter(lambda value, _: "")
+    else:
+        axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.15g}")
+
+
+def _short(value: float) -> str:
+    """A number of which seven have room side by side."""
+    if value >= 1e6:
+        return f"{value / 1e6:,g}M"
+    return f"{value / 1e3:g}k" if value >= 1e4 else f"{value:,g}"
+
+
+def _is_landmark(tick: int) -> bool:
+    return tick == 2 or str(tick).startswith("1")
 
 
 def _sides(figures: Figures) -> list[tuple[Any, str, str]]:

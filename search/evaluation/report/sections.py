@@ -6,7 +6,7 @@ from typing import Any
 from search.evaluation.report import markup, plots
 from search.evaluation.report.figures import Figures
 from search.evaluation.report.isotropy import Cloud
-from search.evaluation.report.markup import Html, table, tag
+from search.evaluation.report.markup import Html, figure, section, table, tag
 from search.evaluation.report.numbers import count, decimal, number, share
 from search.opened import settings_in_words
 
@@ -38,11 +38,6 @@ _MEASURES: list[tuple[str, Callable[[Cloud], str], str]] = [
     ("first 10 directions", lambda cloud: share(cloud.leading(10)), "share of the variance in the ten strongest"),
     ("dimensions", lambda cloud: number(cloud.dim), "numbers a vector"),
 ]  # fmt: skip
-
-
-def section(heading: str, *body: str | None) -> Html:
-    """A heading with what stands under it; what is None is left out."""
-    return tag("section", tag("h2", heading), *(part for part in body if part is not None))
 
 
 def overview(facts: Facts, figures: Figures) -> Html:
@@ -101,8 +96,8 @@ def isotropy(facts: Facts, figures: Figures) -> Html:
     return section(
         "What the transform does",
         tag("p", lead, _sampled(figures)),
-        _figure(plots.spectrum(figures), "Eigenvalues of the covariance of the unit vectors, as shares of their sum."),
-        _figure(plots.cosines(figures), caption),
+        figure(plots.spectrum(figures), "Eigenvalues of the covariance of the unit vectors, as shares of their sum."),
+        figure(plots.cosines(figures), caption),
         table(["", *(name for name, _ in sides)], rows),
         tag("details", tag("summary", "What these mean"), tag("dl", *meanings)),
         tag("p", _offset(facts, figures)),
@@ -131,9 +126,9 @@ def documents(figures: Figures) -> Html:
     return section(
         "Documents",
         tag("p", said, _sampled(figures)),
-        None if constant else _figure(plots.norms(figures), "Norms of the raw embeddings, before any transform."),
+        None if constant else figure(plots.norms(figures), "Norms of the raw embeddings, before any transform."),
         tag("p", truncated, class_="remark" if cut > _MANY_CUT * total else "plain"),
-        _figure(plots.lengths(figures), "Tokens a document before truncation, special tokens included; all documents."),
+        figure(plots.lengths(figures), "Tokens a document before truncation, special tokens included; all documents."),
     )
 
 
@@ -198,10 +193,6 @@ def _sampled(figures: Figures) -> str:
     if figures.sampled == figures.rows:
         return f" Measured on all {figures.rows:,} rows." if figures.rows > 1 else ""
     return f" Measured on {figures.sampled:,} of {figures.rows:,} rows, those with the smallest hash of their id."
-
-
-def _figure(picture: Html | None, caption: str) -> Html | None:
-    return None if picture is None else tag("figure", picture, tag("figcaption", caption))
 
 
 def _is_gate(figure: Any) -> bool:

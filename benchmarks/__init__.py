@@ -1,0 +1,1 @@
+"""Side by side with peers: each module is one command that prints one table of ratios."""

@@ -1,0 +1,168 @@
+"""Near-duplicate joins side by side: time, pair recall, and violations of the two guarantees.
+
+    python -m benchmarks.dedup INDEX... [--rows 50000 --rows 100000] [--threshold 0.95] [-o FILE]
+
+Vectors are those of the first index's transform, of all indexes named (of one encoder), each different one once, in a
+fixed random order. A tenth of them is replaced by near copies of others with cosines of 0.85 to 0.99; more rows than
+there are vectors are made up of near copies too.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks import dedup_peers as peers
+from benchmarks.interleaved import machine, run_in_turns, save
+from search.cli.output import print_table
+from search.dedup.pairs import Vectors
+from search.opened import OpenIndex
+from search.stored import StoredRows
+
+_BASE = "float32 products"
+_PLANTED = 0.1
+_MANY = 300_000  # rows: above it the quadratic peers are left out
+
+
+@click.command()
+@click.argument("indexes", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--rows", multiple=True, type=int, default=(100_000,), show_default=True, help="Vectors; repeatable.")
+@click.option("--threshold", "thresholds", multiple=True, type=float, default=(0.95, 0.9), show_default=True)
+@click.option("--rounds", type=int, default=3, show_default=True, help="Runs of each, in turns.")
+@click.option("--warm-up/--no-warm-up", default=True, help="One more run of each, which does not count.")
+@click.option("--only", multiple=True, help="Run just these, as they are called in the table; repeatable.")
+@click.option("--threads", type=int, default=2, show_default=True)
+@click.option("--device", default="cpu", show_default=True, help="Where our join runs.")
+@click.option("--semhash/--no-semhash", default=True, help="With semhash (pip install 'isotrope[bench]').")
+@click.option("-o", "--output", type=click.Path(path_type=Path))
+def main(
+    indexes: tuple[Path, ...], rows: tuple[int, ...], thresholds: tuple[float, ...], device: str, threads: int,
+    output: Path | None, **options: Any,
+) -> None:  # fmt: skip
+    """Compare joins on the vectors of some indexes."""
+    plan, results = Plan(threads=threads, device=device, **options), list[dict[str, Any]]()
+    for count in rows:
+        vectors = corpus(indexes, count)
+        for threshold in thresholds:
+            results += compare(vectors, threshold, plan)
+    about = machine(threads, ("semhash", "usearch", "faiss-cpu"))
+    if device != "cpu":
+        import torch
+
+        about["device"] = torch.cuda.get_device_name()
+    click.echo(f"{about['processor']}, {threads} threads, {about['date']}, {about['versions']}")
+    if output:
+        save(output, {"machine": about, "results": results})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is run, and how."""
+
+    rounds: int
+    warm_up: bool
+    only: tuple[str, ...]
+    semhash: bool
+    threads: int
+    device: str
+
+    def runners(self, vectors: Vectors, threshold: float) -> dict[str, Callable[[], peers.Outcome]]:
+        """All joins that are asked for; above `_MANY` rows ours only."""
+        found: dict[str, Callable[[], peers.Outcome]] = {}
+        for name, join in peers.JOINS.items():
+            ours = name.startswith("isotrope")
+            if (ours or len(vectors) <= _MANY) and (not self.only or name in self.only):
+                more = {"device": self.device} if ours else {}
+                found[name] = partial(join, vectors, threshold, self.threads, **more)
+        return found
+
+
+def compare(vectors: Vectors, threshold: float, plan: Plan) -> list[dict[str, Any]]:
+    """All joins on the same vectors; prints a table and returns its rows."""
+    truth = peers.true_pairs(vectors, threshold, plan.threads) if len(vectors) <= _MANY else None
+    timed = run_in_turns(plan.runners(vectors, threshold), plan.rounds, plan.warm_up)
+    if plan.semhash and truth is not None:  # minutes: once
+        once = partial(peers.semhash_deduplication, vectors, threshold, plan.threads)
+        timed |= run_in_turns({"semhash": once}, 1, warm_up=False)
+    base = timed[_BASE].median if _BASE in timed else None
+    found = [
+        _row(name, run.median, base, run.result, truth, vectors, threshold)
+        for name, run in timed.items()
+        if run.result is not None
+    ]
+    pairs = f"{len(truth):,} pairs" if truth is not None else "pairs not checked"
+    print_table(
+        ["", "s", "x faster", "pairs", "pair recall", "wrong pairs", "violations 1 / 2", "dropped"],
+        [[row["name"], f"{row['seconds']:.2f}", _shown(row["ratio"], ".1f"), *_counts(row)] for row in found],
+        f"{len(vectors):,} vectors of {vectors.shape[1]} dimensions, threshold {threshold:g}, {pairs}",
+    )
+    return found
+
+
+def _row(
+    name: str, seconds: float, base: float | None, outcome: peers.Outcome, truth: peers.Keys | None, vectors: Vectors,
+    threshold: float,
+) -> dict[str, Any]:  # fmt: skip
+    row: dict[str, Any] = {
+        "name": name, "rows": len(vectors), "dimensions": vectors.shape[1], "threshold": threshold, "seconds": seconds,
+        "ratio": base / seconds if base else None,
+        "pairs": len(outcome.pairs) if outcome.kept is None or len(outcome.pairs) else None,
+    }  # fmt: skip
+    if truth is not None and row["pairs"] is not None:
+        right = len(np.intersect1d(outcome.pairs, truth, assume_unique=True))
+        row |= {"recall": right / max(1, len(truth)), "wrong": len(outcome.pairs) - right}
+    if truth is not None and outcome.kept is not None:
+        row |= peers.violations(outcome, truth, vectors)
+    return row
+
+
+def _counts(row: dict[str, Any]) -> list[str]:
+    first, second = row.get("dropped without a kept duplicate"), row.get("kept pairs above the threshold")
+    broken = "" if first is None else f"{first:,} / {second:,}"
+    return [
+        _shown(row["pairs"], ","), _shown(row.get("recall"), ".5f"), _shown(row.get("wrong"), ","), broken,
+        _shown(row.get("dropped"), ","),
+    ]  # fmt: skip
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "" if value is None else f"{value:{form}}"
+
+
+def corpus(indexes: tuple[Path, ...], count: int) -> Vectors:
+    """`count` different vectors, as the module says."""
+    transform = OpenIndex.open(indexes[0]).transform
+    blocks = [
+        transform.transform(embeddings, "document")
+        for index in indexes
+        for _, embeddings in StoredRows(OpenIndex.open(index)).embedding_blocks()
+    ]
+    real = np.unique(np.concatenate(blocks), axis=0)
+    chance = np.random.default_rng(0)
+    vectors = real[chance.permutation(len(real))[:count]]
+    planted = max(count - len(vectors), round(_PLANTED * count))
+    vectors = vectors[: count - planted]
+    return np.concatenate([vectors, _near_copies(vectors, planted, chance)])
+
+
+def _near_copies(vectors: Vectors, count: int, chance: np.random.Generator) -> Vectors:
+    """Copies with noise: cosines with their originals spread evenly from 0.85 to 0.99."""
+    copies = np.empty((count, vectors.shape[1]), np.float32)
+    for start in range(0, count, 8192):
+        part = copies[start : start + 8192]
+        originals = vectors[chance.integers(0, len(vectors), len(part))].astype(np.float64)
+        noise = chance.standard_normal(part.shape)
+        noise -= (noise * originals).sum(1, keepdims=True) * originals
+        noise /= np.linalg.norm(noise, axis=1, keepdims=True)
+        cosines = chance.uniform(0.85, 0.99, (len(part), 1))
+        moved = cosines * originals + np.sqrt(1 - cosines**2) * noise
+        part[:] = moved / np.linalg.norm(moved, axis=1, keepdims=True)
+    return copies
+
+
+if __name__ == "__main__":
+    main()

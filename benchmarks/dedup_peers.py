@@ -1,0 +1,174 @@
+"""What near-duplicate joins are compared with, each as its users would write or call it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from search.dedup.deciding.collection import Collection
+from search.dedup.deciding.greedy import decide
+from search.dedup.joining.approximate import ApproximateJoin
+from search.dedup.joining.join import VectorJoin
+from search.dedup.material import self_scores
+from search.dedup.pairs import PairSource, Vectors
+from search.dedup.scores import pair_scores
+from search.dedup.settings import JoinOptions, lowest_score
+
+Keys = npt.NDArray[np.int64]  # a pair of rows in one number: the smaller row times the number of rows, plus the other
+_ROWS = 2048  # of a tile; measured to be about the fastest for float32 products here
+_PAIR_LIMIT = 10_000_000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Pairs found, sorted; and of a whole deduplication which rows were kept, and who stands for the others (-1)."""
+
+    pairs: Keys
+    kept: npt.NDArray[np.bool_] | None = None
+    stands_for: npt.NDArray[np.int64] | None = None
+
+
+def float32_products(vectors: Vectors, threshold: float, threads: int) -> Outcome:
+    """Blocked float32 products over the upper triangle, each tile searched only if its largest cell is high enough."""
+    torch.set_num_threads(threads)
+    rows = torch.from_numpy(vectors)
+    lowest, found = float(np.float32(threshold)), []
+    for start in range(0, len(rows), _ROWS):
+        left = rows[start : start + _ROWS]
+        for other in range(start, len(rows), _ROWS):
+            products = left @ rows[other : other + _ROWS].T
+            hit = (products.amax(dim=1) >= lowest).nonzero()[:, 0]
+            cells = (products[hit] >= lowest).nonzero()
+            found.append(_keys(hit[cells[:, 0]].numpy() + start, cells[:, 1].numpy() + other, len(rows)))
+    return Outcome(_sorted(found))
+
+
+def plain_float32_products(vectors: Vectors, threshold: float, threads: int) -> Outcome:
+    """The same as it is mostly written: `numpy.nonzero` of every tile."""
+    torch.set_num_threads(threads)
+    rows = torch.from_numpy(vectors)
+    found = []
+    for start in range(0, len(rows), _ROWS):
+        for other in range(start, len(rows), _ROWS):
+            products = (rows[start : start + _ROWS] @ rows[other : other + _ROWS].T).numpy()
+            left, right = np.nonzero(products >= np.float32(threshold))
+            found.append(_keys(left + start, right + other, len(rows)))
+    return Outcome(_sorted(found))
+
+
+def faiss_range_search(vectors: Vectors, threshold: float, threads: int) -> Outcome:
+    """`IndexFlatIP.range_search` of every row; each pair comes twice, and every row finds itself."""
+    import faiss
+
+    faiss.omp_set_num_threads(threads)
+    index = faiss.IndexFlatIP(vectors.shape[1])
+    index.add(vectors)
+    found = []
+    for start in range(0, len(vectors), _ROWS):
+        limits, _, rows = index.range_search(vectors[start : start + _ROWS], float(np.float32(threshold)))
+        left = np.repeat(np.arange(len(limits) - 1), np.diff(limits).astype(np.int64)) + start
+        found.append(_keys(left, rows, len(vectors)))
+    return Outcome(_sorted(found))
+
+
+def isotrope_exact(vectors: Vectors, threshold: float, threads: int, device: str = "cpu") -> Outcome:
+    """Our exact join."""
+    with TemporaryDirectory() as folder:
+        options = JoinOptions(device=device, threads=threads)
+        return _pairs_of(VectorJoin(vectors, lowest_score(threshold), Path(folder), options), len(vectors))
+
+
+def isotrope_ann(vectors: Vectors, threshold: float, threads: int, device: str = "cpu") -> Outcome:
+    """Our approximate join, its own measurement of recall included."""
+    with TemporaryDirectory() as folder:
+        options = JoinOptions(device=device, threads=threads)
+        return _pairs_of(ApproximateJoin(vectors, lowest_score(threshold), Path(folder), options), len(vectors))
+
+
+def isotrope_deduplication(vectors: Vectors, threshold: float, threads: int, device: str = "cpu") -> Outcome:
+    """Our exact join and the decision who is kept."""
+    everything = np.arange(len(vectors))
+    with TemporaryDirectory() as folder:
+        join = VectorJoin(vectors, lowest_score(threshold), Path(folder), JoinOptions(device=device, threads=threads))
+        collection = Collection(everything, everything, np.full(len(vectors), -1), everything, self_scores(vectors))
+        decision = decide(collection, join, drop_texts=False, pair_limit=_PAIR_LIMIT)
+    return Outcome(np.zeros(0, np.int64), decision.kept_by < 0, decision.kept_by)
+
+
+def semhash_deduplication(vectors: Vectors, threshold: float, threads: int) -> Outcome:
+    """`SemHash.from_embeddings(...).self_deduplicate(...)` with its defaults (usearch)."""
+    from semhash import SemHash
+
+    records = [{"text": str(row)} for row in range(len(vectors))]
+    found = SemHash.from_embeddings(vectors, records, model=_NoModel(), columns=["text"])
+    result = found.self_deduplicate(threshold)
+    kept = np.zeros(len(vectors), bool)
+    kept[[int(record["text"]) for record in result.selected]] = True
+    stands_for = np.full(len(vectors), -1)
+    for dropped in result.filtered:
+        stands_for[int(dropped.record["text"])] = int(dropped.duplicate_of["text"])
+    neighbours = found.index.query_threshold(vectors, threshold)
+    pairs = [_keys(np.full(len(rows), row), np.asarray(rows), len(vectors)) for row, (rows, _) in enumerate(neighbours)]
+    return Outcome(_sorted(pairs), kept, stands_for)
+
+
+JOINS: dict[str, Callable[..., Outcome]] = {
+    "float32 products": float32_products,
+    "float32 products, nonzero of every tile": plain_float32_products,
+    "FAISS range_search": faiss_range_search,
+    "isotrope, exact": isotrope_exact,
+    "isotrope, ann": isotrope_ann,
+    "isotrope, exact, with decision": isotrope_deduplication,
+}
+
+
+def true_pairs(vectors: Vectors, threshold: float, threads: int) -> Keys:
+    """All pairs whose one score (float64, rounded) reaches the threshold, from float32 products and nothing of ours."""
+    lower = Outcome(float32_products(vectors, threshold - 1e-4, threads).pairs).pairs
+    left, right = np.divmod(lower, len(vectors))
+    exact = np.concatenate([
+        pair_scores(vectors[left[part]], vectors[right[part]])
+        for part in np.array_split(np.arange(len(lower)), max(1, len(lower) // 100_000))
+    ])  # fmt: skip
+    return lower[exact >= lowest_score(threshold)]
+
+
+def violations(outcome: Outcome, truth: Keys, vectors: Vectors) -> dict[str, int]:
+    """Rows dropped without a kept row that scores enough, and pairs of kept rows that score enough."""
+    assert outcome.kept is not None
+    left, right = np.divmod(truth, len(vectors))
+    kept = outcome.kept
+    backed = np.zeros(len(vectors), bool)
+    backed[right[kept[left]]] = True
+    backed[left[kept[right]]] = True
+    return {
+        "dropped without a kept duplicate": int(np.count_nonzero(~kept & ~backed)),
+        "kept pairs above the threshold": int(np.count_nonzero(kept[left] & kept[right])),
+        "dropped": int(np.count_nonzero(~kept)),
+    }
+
+
+def _pairs_of(source: PairSource, rows: int) -> Outcome:
+    return Outcome(_sorted([_keys(pairs.left, pairs.right, rows) for pairs in source.within(np.arange(rows))]))
+
+
+def _keys(left: npt.NDArray[Any], right: npt.NDArray[Any], rows: int) -> Keys:
+    low, high = np.minimum(left, right).astype(np.int64), np.maximum(left, right).astype(np.int64)
+    keys: Keys = (low * rows + high)[low != high]
+    return keys
+
+
+def _sorted(found: list[Keys]) -> Keys:
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+
+
+class _NoModel:
+    """The vectors are there already: nothing may be encoded."""
+
+    def encode(self, texts: list[str]) -> None:
+        raise AssertionError("nothing is to be encoded")

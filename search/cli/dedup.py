@@ -1,0 +1,229 @@
+"""`isotrope dedup`."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from search.cli.corpus_options import CORPUS_NAMES, config_of, corpus_of, corpus_options, remarks_on
+
+if TYPE_CHECKING:
+    from indexer.corpus import Corpus
+    from indexer.pipeline.progress import Progress
+    from search.dedup.deduplication import PairFiles
+    from search.dedup.settings import DedupSettings, JoinOptions
+
+_DECIDING = ("prefer", "text_duplicates", "method", "only_against")
+_WRITING = ("output", "kept", "save_pairs", "from_pairs")
+_FOREIGN = {  # mode -> options that have no meaning with it
+    "threshold": ("labelled",),
+    "suggest": (*_DECIDING, *_WRITING, "against"),
+    "verify": (*_DECIDING, *_WRITING, "floor", "labelled", "index"),
+}
+_PATH = click.Path(path_type=Path)
+
+
+@click.command("dedup")
+@click.argument("sources", nargs=-1, required=True, metavar="INDEX|CORPUS...")
+@click.option("--threshold", type=float, help="Documents that score at least this are duplicates; above -1, up to 1.")
+@click.option("--suggest", is_flag=True, help="Show what each threshold would mean here, with examples to read.")
+@click.option("--verify", type=_PATH, metavar="FILE", help="Prove a file of duplicates, by a way of its own.")
+@click.option("-o", "--output", type=_PATH, metavar="FILE", help="Write one row a dropped document (Parquet).")
+@click.option("--kept", type=_PATH, metavar="FILE", help="Write the surviving corpus, with all its columns.")
+@click.option("--prefer", default="first", show_default=True, metavar="WAY", help="Which of two duplicates stays: "
+              "first, last, longest, or column:NAME (the smallest; column:NAME:desc the largest).")  # fmt: skip
+@click.option(
+    "--text-duplicates",
+    type=click.Choice(["keep", "drop"]),
+    default="keep",
+    show_default=True,
+    help="What becomes of documents of equal text (Unicode and white space normalised) that score below the threshold.",
+)
+@click.option("--method", type=click.Choice(["exact", "ann"]), default="exact", show_default=True, help="ann compares "
+              "neighbouring cells only, for tens of millions; the share of pairs it finds is measured.")  # fmt: skip
+@click.option("--against", type=_PATH, metavar="INDEX", help="Drop what is in this other index of the same encoder "
+              "too.")  # fmt: skip
+@click.option("--only-against", is_flag=True, help="Compare with --against alone, not with each other.")
+@click.option("--save-pairs", type=_PATH, metavar="FILE", help="Keep all pairs, to try other thresholds at once.")
+@click.option("--floor", type=float, help="Lowest score of the pairs that --save-pairs keeps (default: the "
+              "threshold) or --suggest looks at (default: where pairs begin to be of interest).")  # fmt: skip
+@click.option("--from-pairs", type=_PATH, metavar="FILE", help="Take the pairs of --save-pairs instead of joining.")
+@click.option("--pairs", "labelled", type=_PATH, metavar="FILE", help="With --suggest: pairs of ids labelled 1 or 0 "
+              "(TSV), for precision and recall.")  # fmt: skip
+@corpus_options
+@click.option("--index", "index", type=_PATH, metavar="DIR", help="Keep the index of a CORPUS here. Default: a "
+              "temporary folder.")  # fmt: skip
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N (or mps, for encoding).")
+@click.option("--threads", type=int, default=0, help="CPU threads; 0 takes every core.")
+@click.option("--memory", default="1G", show_default=True, help="Working memory, such as 512M or 8G.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@click.option("--quiet", is_flag=True, help="No progress bars.")
+@click.pass_context
+def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **options: Any) -> None:
+    """Find near-duplicates, and prove it.
+
+    In corpus order (or that of --prefer) a document is kept unless a kept one scores at least the threshold against
+    it. So every dropped document has a kept representative that scores as much, the highest-scoring of all that are
+    kept; and no two kept documents score as much. A CORPUS is encoded first; an INDEX is there already.
+
+    \b
+    Examples:
+      isotrope dedup my-index --suggest
+      isotrope dedup my-index --threshold 0.95 -o duplicates.parquet --kept kept.jsonl
+      isotrope dedup my-index --verify duplicates.parquet
+      isotrope dedup docs.jsonl --threshold 0.95 --kept kept.jsonl
+    """
+    from search.cli.progress import BuildProgress
+
+    mode = _mode(ctx, options)
+    run = _run_options(options)
+    if mode == "threshold":
+        _check_before(options)
+    with BuildProgress(quiet) as progress, _index_of(ctx, sources, options, progress) as (place, corpus):
+        if mode == "verify":
+            passed = _verify(place, options, run, progress)
+        elif mode == "suggest":
+            passed = _suggest(place, options, run, progress)
+        else:
+            passed = _deduplicate(place, corpus, options, run, progress)
+    if not passed:
+        sys.exit(1)
+
+
+def _mode(ctx: click.Context, options: dict[str, Any]) -> str:
+    """What was asked for; options that have no meaning with it are refused."""
+    asked = [name for name in _FOREIGN if options[name] not in (None, False)]
+    if len(asked) != 1:
+        found = "none was given" if not asked else f"{' and '.join(f'--{name}' for name in asked)} were given"
+        raise click.UsageError(f"one of --threshold T, --suggest and --verify FILE is needed; {found}.", ctx)
+    if given := _given(ctx, _FOREIGN[asked[0]]):
+        raise click.UsageError(f"{given[0]} has no meaning with --{asked[0]}.", ctx)
+    return asked[0]
+
+
+def _given(ctx: click.Context, names: Iterable[str]) -> list[str]:
+    """Those of some options that stand on the command line, as they are written there."""
+    flags = {parameter.name: parameter.opts[0] for parameter in ctx.command.params}
+    return [flags[name] for name in names if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+
+
+def _run_options(options: dict[str, Any]) -> "JoinOptions":
+    from search.dedup.settings import JoinOptions, parse_memory
+
+    return JoinOptions(options["device"], options["threads"], parse_memory(options["memory"]))
+
+
+def _check_before(options: dict[str, Any]) -> None:
+    """Mistakes are said now, not after minutes of encoding."""
+    from indexer.errors import ConfigError
+    from search.dedup.keeping.kept import check_kept
+    from search.opened import OpenIndex
+    from search.provenance import check_output
+
+    settings = _settings(options)
+    _pair_files(options).check(settings)
+    if settings.only_against and not options["against"]:
+        raise ConfigError("--only-against compares with another index alone; name it with --against INDEX.")
+    other = OpenIndex.open(options["against"]) if options["against"] else None
+    names = {"output": "-o", "kept": "--kept", "save_pairs": "--save-pairs"}
+    taken: dict[Path, str] = {}
+    for name, option in names.items():
+        if options[name]:
+            check_output(options[name], option)
+            place = options[name].resolve()
+            if place in taken:
+                raise ConfigError(f"{taken[place]} and {option} name the same file, {options[name]}; name two.")
+            taken[place] = option
+    if options["kept"]:
+        check_kept(options["kept"], other)
+
+
+@contextmanager
+def _index_of(
+    ctx: click.Context, sources: tuple[str, ...], options: dict[str, Any], progress: "Progress"
+) -> Iterator[tuple[Path, "Corpus | None"]]:
+    """The index to work on; a corpus is built first, into --index or a folder that goes afterwards."""
+    from indexer import RunOptions, build_index
+    from indexer.errors import ConfigError
+    from search.cli.output import print_note
+    from search.dedup.keeping.kept import check_kept
+    from search.opened import is_index
+
+    indexes = [source for source in sources if is_index(source)]
+    if indexes or options["verify"]:
+        if len(sources) > 1:
+            raise ConfigError(
+                f"{(indexes or sources)[0]}: an index is deduplicated alone. Leave out the other sources."
+            )
+        if given := _given(ctx, (*CORPUS_NAMES, "index")):
+            raise ConfigError(f"{given[0]} is for a corpus, but {sources[0]} is an index. Leave it out.")
+        yield Path(sources[0]), None
+        return
+    config = config_of(options)
+    corpus = corpus_of(sources, config, options, None)
+    if options["kept"]:
+        check_kept(options["kept"], corpus=corpus)
+    with TemporaryDirectory(prefix="isotrope-dedup-") as folder:
+        place = options["index"] or Path(folder) / "index"
+        report = build_index(corpus, place, config, RunOptions(options["device"], threads=options["threads"]), progress)
+        for line in [*report.notes, *remarks_on(corpus.report)]:
+            print_note(line)
+        yield place, corpus
+
+
+def _deduplicate(
+    place: Path, corpus: "Corpus | None", options: dict[str, Any], run: "JoinOptions", progress: "Progress"
+) -> bool:
+    from search.cli.dedup_output import show_summary
+    from search.dedup.deduplication import deduplicate
+    from search.dedup.keeping.kept import check_kept, write_kept
+    from search.opened import OpenIndex
+
+    if options["kept"]:
+        check_kept(options["kept"], OpenIndex.open(place), corpus)
+    result = deduplicate(place, _settings(options), options["against"], _pair_files(options), run, progress)
+    written = {}
+    if options["output"]:
+        written[str(options["output"])] = result.write(options["output"]).bytes
+    if options["kept"]:
+        progress.phase("writing what is kept", None)
+        written[str(options["kept"])] = write_kept(options["kept"], result.opened, result.kept, corpus).bytes
+    if options["save_pairs"]:
+        written[str(options["save_pairs"])] = options["save_pairs"].stat().st_size
+    show_summary(result.facts, written, options["as_json"])
+    return True
+
+
+def _settings(options: dict[str, Any]) -> "DedupSettings":
+    from search.dedup.settings import DedupSettings
+
+    names = ("threshold", "prefer", "method", "text_duplicates", "only_against")
+    return DedupSettings(**{name: options[name] for name in names})
+
+
+def _pair_files(options: dict[str, Any]) -> "PairFiles":
+    from search.dedup.deduplication import PairFiles
+
+    return PairFiles(options["from_pairs"], options["save_pairs"], options["floor"])
+
+
+def _verify(place: Path, options: dict[str, Any], run: "JoinOptions", progress: "Progress") -> bool:
+    from search.cli.dedup_output import show_proof
+    from search.dedup.proving.verifier import verify_duplicates
+
+    proof = verify_duplicates(options["verify"], place, progress, options["against"], run)
+    show_proof(proof, options["verify"], options["as_json"])
+    return proof.passed
+
+
+def _suggest(place: Path, options: dict[str, Any], run: "JoinOptions", progress: "Progress") -> bool:
+    from search.cli.dedup_output import show_suggestion
+    from search.dedup.choosing.suggest import suggest_thresholds
+
+    show_suggestion(suggest_thresholds(place, options["labelled"], run, progress, options["floor"]), options["as_json"])
+    return True

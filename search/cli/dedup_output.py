@@ -1,0 +1,162 @@
+"""What `isotrope dedup` prints."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from search.cli.output import harmless, print_facts, print_json, print_table, size
+
+if TYPE_CHECKING:
+    from search.dedup.choosing.labelled import LabelledResult, Ratio
+    from search.dedup.choosing.suggestion import Candidate, Example, Suggestion
+    from search.dedup.proving.proof import DedupProof
+
+_SIZES = ((2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 50), (51, 100), (101, 1000))
+_REASONS = {
+    "similar": "by score",
+    "text": "of equal text",
+    "against": "like one of the other index",
+    "against-text": "of equal text as one of the other index",
+}
+
+
+def show_summary(facts: dict[str, Any], written: Mapping[str, int], as_json: bool) -> None:
+    """Counts, settings, cluster sizes, and the files that were written (name -> bytes)."""
+    if as_json:
+        print_json(facts | {"written": dict(written)})
+        return
+    reasons = ", ".join(f"{count:,} {_REASONS[name]}" for name, count in facts["reasons"].items())
+    print_facts(
+        [
+            ("documents", f"{facts['documents']:,}"),
+            ("kept", f"{facts['kept']:,}"),
+            ("dropped", f"{facts['dropped']:,}" + (f": {reasons}" if reasons else "")),
+            ("clusters", f"{facts['clusters']:,}" + (f" ({sizes_in_words(facts)})" if facts["clusters"] else "")),
+            ("duplicates", _rule(facts)),
+            ("pairs", _method(facts["method"])),
+            *(("written", f"{name}, {size(count)}") for name, count in written.items()),
+        ]
+    )
+    if not written:
+        click.echo("Nothing was written; -o FILE lists the dropped documents, --kept FILE holds the others.", err=True)
+
+
+def sizes_in_words(facts: Mapping[str, Any]) -> str:
+    """How many clusters have which size."""
+    counted = {int(size): count for size, count in facts["cluster_sizes"].items()}
+    found = []
+    for low, high in (*_SIZES, (1001, max(counted))):
+        count = sum(many for documents, many in counted.items() if low <= documents <= high)
+        if count:
+            found.append(f"{count:,} of {low if low == high else f'{low} to {high}'}")
+    return ", ".join(found)
+
+
+def show_proof(proof: "DedupProof", path: Path, as_json: bool) -> None:
+    """What was proved, or what is wrong."""
+    if as_json:
+        print_json(proof.to_dict())
+        return
+    for line in proof.problems:
+        click.echo(line)
+    if proof.passed:
+        click.echo(
+            f"{path}: proved. {proof.dropped:,} of {proof.documents:,} documents are dropped, each with the best kept "
+            f"one named, and no two kept ones are duplicates; {proof.compared:,} pairs compared, {proof.exact:,} of "
+            "them exactly."
+        )
+    else:
+        total = sum(proof.violations.values())
+        click.echo(f"{path}: NOT proved: {total:,} violations.")
+
+
+def _rule(facts: Mapping[str, Any]) -> str:
+    threshold = facts["threshold"]
+    meant = f"score {json.dumps(threshold)} or more"
+    if facts["lowest"] < threshold and threshold >= 1 - 1e-6:
+        meant = f"identical up to rounding (score {facts['lowest']:.7g} or more)"
+    if facts["text_duplicates"] == "drop":
+        meant += ", or have equal text"
+    where = f"; {facts['against']['index']} comes first" if facts["against"] else ""
+    alone = " and alone" if facts["only_against"] else ""
+    return f"{meant}; preferred: {facts['prefer']}{where}{alone}"
+
+
+def _method(method: Mapping[str, Any]) -> str:
+    if method["name"] == "exact":
+        return "all found (exact)"
+    found, sampled = method["found_pairs"], method["sampled_pairs"]
+    share = f"{found / sampled:.2%}" if sampled else "none to measure"
+    return (
+        f"approximate: found {share} of the {sampled:,} that {method['sampled_rows']:,} sampled documents have "
+        f"({method['probes']} of {method['cells']:,} cells visited)"
+    )
+
+
+def show_suggestion(found: "Suggestion", as_json: bool) -> None:
+    """Candidates, what the background says in words, labelled pairs if there are any, and pairs to read."""
+    if as_json:
+        print_json(found.to_dict())
+        return
+    print_table(
+        ["threshold", "pairs", "by chance", "95 % interval", "dropped"],
+        [_candidate(candidate) for candidate in found.candidates],
+        f"{found.documents:,} documents; pairs at or above each threshold, and how many of them chance would give",
+    )
+    for sentence in found.sentences:
+        click.echo(sentence)
+    if found.labelled:
+        _show_labelled(found.labelled)
+    for candidate in found.candidates:
+        click.secho(f"\nAround {candidate.threshold:g}", bold=True)
+        for pair in reversed(candidate.above):
+            _show_pair("above", pair)
+        for pair in candidate.below:
+            _show_pair("below", pair)
+
+
+def _candidate(candidate: "Candidate") -> list[str]:
+    chance = candidate.chance
+    dropped = f"{'' if candidate.dropped_exactly else 'up to '}{candidate.dropped:,}"
+    interval = "" if chance is None or chance.low is None else f"{_few(chance.low)} to {_few(chance.high)}"
+    expected = _few(chance.expected) if chance else "unknown"
+    return [f"{candidate.threshold:g}", f"{candidate.pairs:,}", expected, interval, dropped]
+
+
+def _few(pairs: float | None) -> str:
+    """A number of pairs that may be far below one."""
+    if pairs is None:
+        return "unknown"
+    return f"{pairs:,.0f}" if pairs >= 10 else f"{pairs:.2g}" if pairs >= 0.01 else "< 0.01"
+
+
+def _show_labelled(labelled: "LabelledResult") -> None:
+    click.echo()
+    print_table(
+        ["threshold", "precision", "95 % interval", "recall", "95 % interval", "F1", "95 % interval"],
+        [
+            [
+                f"{level.threshold:g}" + (" (best F1)" if level.threshold == labelled.best else ""),
+                *_ratio(level.precision),
+                *_ratio(level.recall),
+                *_ratio(level.f1),
+            ]
+            for level in labelled.levels
+        ],
+        f"{labelled.pairs:,} labelled pairs, {labelled.duplicates:,} of them duplicates",
+    )
+    click.echo("Pairs that were picked by their score are no sample of all pairs, and precision is then too.")
+
+
+def _ratio(ratio: "Ratio") -> list[str]:
+    if ratio.value is None or ratio.low is None or ratio.high is None:
+        return ["undefined", ""]
+    return [f"{ratio.value:.3f}", f"{ratio.low:.3f} to {ratio.high:.3f}"]
+
+
+def _show_pair(where: str, pair: "Example") -> None:
+    for side, lead in ((pair.first, f"{where} {pair.score:.4f}"), (pair.second, "")):
+        click.echo(f"  {lead:<14}{harmless(side.id)}: {harmless(side.text)}")

@@ -1,0 +1,232 @@
+"""One pass over all pairs from a floor up: how many there are at each score, and a few of each, without holding them.
+
+Pairs are those of rows (one vector a document). Rows with the very same vector are pairs too, and each pair of
+different vectors stands for as many pairs as there are rows with either: all are counted and none of them listed, so
+one text copied a million times is no trouble.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from search.dedup.deciding.collection import Collection
+from search.dedup.deciding.distinct import Distinct
+from search.dedup.deciding.greedy import decide
+from search.dedup.pairs import Pairs, PairSource, Rows, Scores, Vectors
+from search.dedup.scores import pair_scores
+from search.dedup.settings import lowest_score
+
+STEPS = 1000  # a step of thresholds is one of so many parts of 1
+PAIRS_HELD = 1 << 22  # pairs of different vectors that are kept to decide who would be dropped
+_KEPT = 8  # pairs next to each step that are kept, on either side
+_BUFFER = 1 << 17  # pairs worked on together
+_ROWS = 1 << 14  # rows read together
+
+
+@dataclass(frozen=True)
+class Near:
+    """Pairs of rows in order: the nearest to a threshold first, of equals the first rows."""
+
+    left: Rows
+    right: Rows
+    scores: Scores
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was found; thresholds asked about are steps, at least the floor."""
+
+    distinct: Distinct
+    edges: Scores  # (bins,) the lowest score of each bin: the floor, then one a step
+    counts: tuple[int, ...]  # pairs in each bin
+    lowest: tuple[Near, ...]  # the lowest pairs of each bin, ascending
+    highest: tuple[Near, ...]  # the highest pairs of each bin, descending
+    earlier: Scores  # (distinct,) best score with a vector that occurs earlier; -inf: none from the floor up
+    held: Pairs | None  # all pairs of different vectors; None if they were too many
+
+    def pairs(self, threshold: float) -> int:
+        """Pairs of rows at or above the threshold."""
+        return sum(self.counts[self._bin(threshold) :])
+
+    def above(self, threshold: float) -> Iterator[tuple[int, int, float]]:
+        """(row, later row, score) of pairs at or above the threshold, the nearest first; there may be more."""
+        return _run(self.lowest[self._bin(threshold) :])
+
+    def below(self, threshold: float) -> Iterator[tuple[int, int, float]]:
+        """(row, later row, score) of pairs below the threshold, the nearest first; there may be more."""
+        return _run(self.highest[: self._bin(threshold)][::-1])
+
+    def unlike(self, threshold: float) -> Rows:
+        """Rows of which no two score the threshold or more: those without such an earlier row."""
+        return self.distinct.first[self.earlier < lowest_score(threshold)]
+
+    def dropped(self, threshold: float) -> tuple[int, bool]:
+        """Documents that would be dropped if the first is preferred; and True, or False where it may be fewer.
+
+        Without the pairs it is all that have a duplicate before them; some of those duplicates may be dropped too.
+        """
+        if self.held is None:
+            return len(self.distinct.number_of) - len(self.unlike(threshold)), False
+        chosen = self.held.scores >= lowest_score(threshold)
+        source = HeldPairs(Pairs(self.held.left[chosen], self.held.right[chosen], self.held.scores[chosen]))
+        decision = decide(_collection(self.distinct), source, drop_texts=False, pair_limit=PAIRS_HELD)
+        return int(np.count_nonzero(decision.kept_by >= 0)), True
+
+    def _bin(self, threshold: float) -> int:
+        return int(np.searchsorted(self.edges, lowest_score(threshold)))
+
+
+class HeldPairs:
+    """A `PairSource` over pairs in memory."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        self._pairs = pairs
+
+    def within(self, members: Rows) -> Iterator[Pairs]:
+        """See `PairSource`."""
+        inside = self._mask(members)
+        yield self._chosen(inside[self._pairs.left] & inside[self._pairs.right])
+
+    def between(self, left: Rows, right: Rows) -> Iterator[Pairs]:
+        """See `PairSource`."""
+        one, other, pairs = self._mask(left), self._mask(right), self._pairs
+        yield self._chosen((one[pairs.left] & other[pairs.right]) | (other[pairs.left] & one[pairs.right]))
+
+    def _mask(self, members: Rows) -> npt.NDArray[np.bool_]:
+        ends = (self._pairs.left, self._pairs.right, members)
+        mask = np.zeros(max(int(end.max(initial=-1)) for end in ends) + 1, bool)
+        mask[members] = True
+        return mask
+
+    def _chosen(self, which: npt.NDArray[np.bool_]) -> Pairs:
+        return Pairs(self._pairs.left[which], self._pairs.right[which], self._pairs.scores[which])
+
+
+def survey_pairs(
+    vectors: Vectors, distinct: Distinct, source: PairSource, floor: float, pairs_held: int = PAIRS_HELD
+) -> Survey:
+    """Ask `source` once for all pairs; it has those of distinct vectors that score at least `floor`.
+
+    `vectors` (rows, k) are those of all rows.
+    """
+    counting = _Counting(distinct, floor, pairs_held)
+    counting.add_identical(vectors)
+    members = np.arange(len(distinct.first))
+    for pairs in _buffered(source.within(members) if len(members) > 1 else ()):
+        counting.add(pairs)
+    return counting.survey()
+
+
+class _Counting:
+    """What is known after some of the pairs."""
+
+    def __init__(self, distinct: Distinct, floor: float, pairs_held: int) -> None:
+        self.distinct, self.room = distinct, pairs_held
+        steps = np.arange(int(floor * STEPS) + 1, STEPS + 1) / STEPS
+        edges = {float(lowest_score(floor)), *(float(lowest_score(step)) for step in steps.tolist())}
+        self.edges: Scores = np.array(sorted(edges), np.float32)
+        self.counts = np.zeros(len(self.edges), np.int64)
+        self.copies = np.bincount(distinct.number_of, minlength=len(distinct.first))
+        self.earlier: Scores = np.full(len(distinct.first), -np.inf, np.float32)
+        self.lowest, self.highest = _Nearest(1), _Nearest(-1)
+        self.held: list[Pairs] = []
+
+    def add_identical(self, vectors: Vectors) -> None:
+        """Pairs of rows with the same vector."""
+        repeated = np.flatnonzero(self.copies > 1)
+        order = np.argsort(self.distinct.number_of, kind="stable")
+        second = order[np.cumsum(self.copies)[repeated] - self.copies[repeated] + 1]
+        first = self.distinct.first[repeated]
+        for start in range(0, len(first), _ROWS):
+            part = slice(start, start + _ROWS)
+            rows = vectors[first[part]]
+            copies = self.copies[repeated[part]]
+            self._note(first[part], second[part], pair_scores(rows, rows), copies * (copies - 1) // 2)
+
+    def add(self, pairs: Pairs) -> None:
+        """Pairs of distinct numbers."""
+        low, high = np.minimum(pairs.left, pairs.right), np.maximum(pairs.left, pairs.right)
+        np.maximum.at(self.earlier, high, pairs.scores)
+        weights = self.copies[low] * self.copies[high]
+        self._note(self.distinct.first[low], self.distinct.first[high], pairs.scores, weights)
+        self.room -= len(pairs)
+        self.held = [*self.held, pairs] if self.room >= 0 else []
+
+    def survey(self) -> Survey:
+        return Survey(
+            self.distinct,
+            self.edges,
+            tuple(self.counts.tolist()),
+            self.lowest.by_bin(len(self.edges)),
+            self.highest.by_bin(len(self.edges)),
+            self.earlier,
+            _joined(self.held) if self.room >= 0 else None,
+        )
+
+    def _note(self, left: Rows, right: Rows, scores: Scores, weights: Rows) -> None:
+        bins = np.searchsorted(self.edges, scores, side="right") - 1
+        np.add.at(self.counts, bins, weights)  # whole numbers, which bincount would make floats of
+        for nearest in (self.lowest, self.highest):
+            nearest.add(bins, left, right, scores)
+
+
+class _Nearest:
+    """The few lowest (sign 1) or highest (sign -1) pairs of each bin."""
+
+    def __init__(self, sign: int) -> None:
+        self.sign = sign
+        self.bins = np.zeros(0, np.int64)
+        self.near = Near(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+
+    def add(self, bins: Rows, left: Rows, right: Rows, scores: Scores) -> None:
+        bins, near = np.concatenate([self.bins, bins]), self.near
+        left, right = np.concatenate([near.left, left]), np.concatenate([near.right, right])
+        scores = np.concatenate([near.scores, scores])
+        order = np.lexsort((right, left, self.sign * scores, bins))
+        bins = bins[order]
+        first = np.arange(len(bins)) - np.searchsorted(bins, bins) < _KEPT
+        order = order[first]
+        self.bins, self.near = bins[first], Near(left[order], right[order], scores[order])
+
+    def by_bin(self, count: int) -> tuple[Near, ...]:
+        cuts = np.searchsorted(self.bins, np.arange(1, count))
+        columns = (np.split(column, cuts) for column in (self.near.left, self.near.right, self.near.scores))
+        return tuple(Near(*parts) for parts in zip(*columns, strict=True))
+
+
+def _collection(distinct: Distinct) -> Collection:
+    rows = np.arange(len(distinct.number_of))
+    ones = np.ones(len(distinct.first), np.float32)
+    return Collection(rows, distinct.number_of, np.full(len(rows), -1), rows, ones)
+
+
+def _run(bins: tuple[Near, ...]) -> Iterator[tuple[int, int, float]]:
+    """Pairs of one bin after the other; ends with the first bin of which not all are kept."""
+    for near in bins:
+        yield from zip(near.left.tolist(), near.right.tolist(), near.scores.tolist(), strict=True)
+        if len(near) == _KEPT:
+            return
+
+
+def _buffered(batches: Iterable[Pairs]) -> Iterator[Pairs]:
+    """The same pairs in fewer batches."""
+    waiting: list[Pairs] = []
+    count = 0
+    for batch in batches:
+        waiting.append(batch)
+        count += len(batch)
+        if count >= _BUFFER:
+            yield _joined(waiting)
+            waiting, count = [], 0
+    yield _joined(waiting)
+
+
+def _joined(batches: list[Pairs]) -> Pairs:
+    if not batches:
+        return Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+    return Pairs(*(np.concatenate([getattr(batch, name) for batch in batches]) for name in ("left", "right", "scores")))

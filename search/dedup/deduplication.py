@@ -1,0 +1,216 @@
+"""Deduplication of an index: pairs, decision, and what is written of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexer.errors import ConfigError
+from indexer.pipeline.progress import Progress
+from indexer.store.files import FileStamp
+from search.dedup.deciding.collection import Collection
+from search.dedup.deciding.greedy import Decision, decide
+from search.dedup.deciding.order import priority
+from search.dedup.files.duplicates_file import SCHEMA, Duplicates, write_duplicates
+from search.dedup.files.origin import origin_of, origin_of_other
+from search.dedup.files.pair_file import StoredPairs, pair_facts
+from search.dedup.files.pair_writer import PairWriter
+from search.dedup.joining.approximate import ApproximateJoin
+from search.dedup.joining.join import VectorJoin
+from search.dedup.material import Material, open_material
+from search.dedup.pairs import Rows
+from search.dedup.settings import DedupSettings, JoinOptions, check_threshold, lowest_score
+from search.opened import OpenIndex
+from search.provenance import check_output
+
+_PAIR_BYTES = 112  # of a pair that is held while it is decided: a quarter of the memory for them
+
+
+@dataclass(frozen=True)
+class PairFiles:
+    """Pairs kept on disk: to `write` those that score at least `floor`, or to `read` them instead of joining."""
+
+    read: Path | None = None
+    write: Path | None = None
+    floor: float | None = None
+
+    def check(self, settings: DedupSettings) -> None:
+        """Raises ConfigError for files that make no sense together, or with the settings."""
+        if self.read and self.write:
+            raise ConfigError("pairs are read from one file and written to another; do one of the two.")
+        if self.floor is not None and not self.write:
+            raise ConfigError("a floor is for pairs that are saved; name the file too (--save-pairs FILE).")
+        if self.floor is not None:
+            check_threshold(self.floor, "floor")
+            if self.floor > settings.threshold:
+                raise ConfigError(f"floor is {self.floor:g}, above the threshold {settings.threshold:g}.")
+        if self.write:
+            check_output(self.write, "--save-pairs")
+
+
+@dataclass(frozen=True)
+class Deduplication:
+    """What was found: the index, the file's contents (facts and one row a dropped document), and the kept rows.
+
+    `kept` are document numbers of the index, ascending.
+    """
+
+    opened: OpenIndex
+    duplicates: Duplicates
+    kept: Rows
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Counts, settings and origin, JSON types; the keys of `duplicates_file.FACTS`."""
+        return dict(self.duplicates.facts)
+
+    @property
+    def table(self) -> pa.Table:
+        """id, kept_id, score, reason, cluster of each dropped document."""
+        return self.duplicates.table
+
+    def write(self, path: str | Path) -> FileStamp:
+        """Write the file of duplicates, whole or not at all."""
+        return write_duplicates(Path(path), self.duplicates)
+
+
+def deduplicate(
+    index: str | Path,
+    settings: DedupSettings | float,
+    against: str | Path | None = None,
+    pairs: PairFiles = PairFiles(),
+    options: JoinOptions = JoinOptions(),  # noqa: B008 - frozen
+    progress: Progress | None = None,
+) -> Deduplication:
+    """Decide which documents of an index stay; `settings` may be just the threshold.
+
+    In priority order a document is kept unless a kept one scores at least the threshold against it. So (1) every
+    dropped document has a kept representative that scores as much: of all that are kept, also later ones, the one
+    with the highest score, the first in priority among equals; (2) no two kept documents score as much. `against`
+    names another index of the same encoder: its documents come first and are all kept, so a document that is like one
+    of them is dropped. With method "ann" pairs may be missed, and (2) with them; the share that is found is measured.
+
+    Raises NotAnIndexError, CorruptIndexError, StoreError (also for a full disk), ConfigError, and MismatchError for
+    indexes of different encoders or pairs of another index.
+    """
+    wanted = settings if isinstance(settings, DedupSettings) else DedupSettings(settings)
+    pairs.check(wanted)
+    if wanted.only_against and not against:
+        raise ConfigError("documents are to be compared with another index alone, but none is named (--against).")
+    with open_material(index, against, progress) as material:
+        order = priority(material.opened, wanted.prefer)
+        source, method = _source(material, wanted, pairs, options)
+        collection = _collection(material, source, order)
+        limit = max(1, options.memory // _PAIR_BYTES)
+        drop_texts = wanted.text_duplicates == "drop"
+        decision = decide(collection, source, drop_texts, limit, among=not wanted.only_against)
+        return _result(material, wanted, method, collection, _filled(decision, material))
+
+
+def _source(
+    material: Material, settings: DedupSettings, pairs: PairFiles, options: JoinOptions
+) -> tuple[VectorJoin | StoredPairs, dict[str, Any]]:
+    """Where pairs come from, and how they were found."""
+    if pairs.read:
+        stored = StoredPairs(pairs.read, settings.threshold, options.memory // 4)
+        stored.check(material.opened, material.other)
+        return stored, stored.facts["method"]
+    floor = settings.threshold if pairs.floor is None else pairs.floor
+    join, method = _join(material, floor, settings, options)
+    if not pairs.write:
+        return join, method
+    save_pairs(material, join, method, floor, pairs.write)
+    return StoredPairs(pairs.write, settings.threshold, options.memory // 4), method
+
+
+def _join(
+    material: Material, floor: float, settings: DedupSettings, options: JoinOptions
+) -> tuple[VectorJoin, dict[str, Any]]:
+    arguments = (material.distinct_vectors, lowest_score(floor), material.folder, options, material.progress)
+    if settings.method == "ann":
+        approximate = ApproximateJoin(*arguments)
+        return approximate, {"name": "ann", **approximate.figures}
+    return VectorJoin(*arguments), {"name": "exact"}
+
+
+def save_pairs(material: Material, join: VectorJoin, method: dict[str, Any], floor: float, path: Path) -> FileStamp:
+    """Write all pairs that score at least `floor`, and which rows hold the same vector."""
+    distinct = material.distinct
+    writer = PairWriter(material.folder, material.rows)
+    for found in join.within(np.arange(len(distinct.first))):
+        writer.add(distinct.first[found.left], distinct.first[found.right], found.scores)
+    copies = np.setdiff1d(np.arange(material.rows), distinct.first, assume_unique=True)
+    number = distinct.number_of[copies]
+    writer.add(distinct.first[number], copies, material.self_scores[number], identical=True)
+    origin, other = origin_of(material.opened), origin_of_other(material.other)
+    return writer.save(path, pair_facts(floor, method, origin, other))
+
+
+def _collection(material: Material, source: VectorJoin | StoredPairs, order: Rows) -> Collection:
+    stored = source if isinstance(source, StoredPairs) else material
+    others = np.arange(material.others)
+    return Collection(
+        document_of=material.document_of,
+        vector_of=stored.distinct.number_of,
+        text_of=material.text_of,
+        rank=np.concatenate([others, order + material.others]),
+        self_scores=stored.self_scores,
+        others=material.others,
+    )
+
+
+def _filled(decision: Decision, material: Material) -> Decision:
+    """With the scores of those documents that were dropped for their text alone."""
+    unscored = np.flatnonzero((decision.kept_by >= 0) & np.isnan(decision.scores))
+    if not len(unscored):
+        return decision
+    scores = decision.scores.copy()
+    scores[unscored] = material.score(unscored, decision.kept_by[unscored])
+    return Decision(decision.kept_by, scores)
+
+
+def _result(
+    material: Material, settings: DedupSettings, method: dict[str, Any], collection: Collection, decision: Decision
+) -> Deduplication:
+    kept_by, others = decision.kept_by, material.others
+    dropped = np.flatnonzero(kept_by >= 0)
+    representatives = kept_by[dropped]
+    # Clusters go by where the kept document lies in the corpus; those of the other index come last.
+    place = np.where(representatives < others, representatives + len(kept_by), representatives)
+    _, clusters, sizes = np.unique(place, return_inverse=True, return_counts=True)
+    arranged = np.lexsort((dropped, clusters))
+    reasons = _reasons(collection, dropped, representatives)
+    ids = pa.array([name for index in (material.other, material.opened) if index for name in index.documents.all_ids()])
+    table = pa.table(
+        [ids.take(pa.array(dropped)), ids.take(pa.array(representatives)), pa.array(decision.scores[dropped]),
+         pa.array(reasons, pa.string()), pa.array(clusters, pa.int64())], names=SCHEMA.names
+    ).cast(SCHEMA).take(pa.array(arranged))  # fmt: skip
+    counted, times = np.unique(sizes + 1, return_counts=True)
+    facts = {
+        "format": 1,
+        "threshold": settings.threshold,
+        "lowest": float(settings.lowest),
+        "prefer": settings.prefer,
+        "method": method,
+        "text_duplicates": settings.text_duplicates,
+        "only_against": settings.only_against,
+        **origin_of(material.opened),
+        "against": origin_of_other(material.other),
+        "documents": len(kept_by) - others,
+        "kept": len(kept_by) - others - len(dropped),
+        "dropped": len(dropped),
+        "reasons": {name: int(np.count_nonzero(reasons == name)) for name in np.unique(reasons).tolist()},
+        "clusters": len(sizes),
+        "cluster_sizes": {str(size): int(many) for size, many in zip(counted, times, strict=True)},
+    }
+    return Deduplication(material.opened, Duplicates(facts, table), np.flatnonzero(kept_by[others:] < 0))
+
+
+def _reasons(collection: Collection, dropped: Rows, representatives: Rows) -> npt.NDArray[np.str_]:
+    texts = collection.text_of
+    same = (texts[dropped] == texts[representatives]) & (texts[dropped] >= 0)
+    foreign = representatives < collection.others
+    return np.where(foreign, np.where(same, "against-text", "against"), np.where(same, "text", "similar"))

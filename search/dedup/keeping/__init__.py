@@ -1,0 +1,1 @@
+"""The surviving corpus, in its input format with all columns."""

@@ -1,0 +1,144 @@
+"""The surviving corpus as a file: `isotrope dedup --kept FILE`.
+
+Rows are written as they were where the corpus is at hand and FILE is of its format: lines byte for byte (JSON Lines,
+CSV, TSV, plain text), rows with all their columns and types (Parquet, Arrow). Otherwise, and where files of the
+corpus have different columns, the index's own documents are written (see `kept_documents`).
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.corpus.columns import RowMapper
+from indexer.corpus.document import Document
+from indexer.corpus.reading import Corpus
+from indexer.corpus.row import Row
+from indexer.corpus.schema import parse
+from indexer.corpus.sources import COMPRESSIONS, FORMATS, format_of
+from indexer.errors import ConfigError, CorpusError
+from indexer.store.files import FileStamp
+from search.dedup.keeping.kept_documents import Columns, check_types, choose_columns, write_documents
+from search.dedup.keeping.kept_rows import MixedColumns, write_batches, write_lines
+from search.dedup.keeping.packed import PackedFile, packed
+from search.opened import OpenIndex
+from search.provenance import check_output, open_output
+
+Rows = npt.NDArray[np.int64]
+_FETCHED = 1024  # documents at once
+_OPTION = "--kept"
+
+
+def check_kept(path: Path, opened: OpenIndex | None = None, corpus: Corpus | None = None) -> None:
+    """Raises ConfigError for a file that `write_kept` would refuse: now, not after hours. Tells most with both given.
+
+    Those are a file that cannot be written, of no known format, of one that cannot hold the metadata, one of the
+    corpus itself, and one inside the index; and a corpus that cannot be read again.
+    """
+    check_output(path, _OPTION)
+    file_format = _format(path)
+    target = path.resolve()
+    for file in corpus.files if corpus else ():
+        if file.path is None:
+            raise ConfigError(f"{_OPTION} reads the corpus again, which stdin does not allow; write it to a file.")
+        if _is_same(file.path, target):
+            raise ConfigError(f"{_OPTION} {path} is part of the corpus; name another file.")
+    if opened and opened.path.resolve() in target.parents:
+        raise ConfigError(f"{_OPTION} {path} lies inside the index {opened.path}; name a file outside.")
+    if _is_of(corpus, file_format):
+        return
+    if file_format == "text":
+        raise ConfigError(
+            f"{_OPTION} {path}: plain text holds no ids, titles and metadata, so it can be written only for a corpus "
+            "of plain text that is named itself. Name a .jsonl or .parquet file."
+        )
+    if opened:
+        check_types(path, file_format, parse(opened.manifest.schema))
+
+
+def write_kept(path: Path, opened: OpenIndex, kept: Rows, corpus: Corpus | None = None) -> FileStamp:
+    """Write the documents numbered `kept` (m,), ascending, whole or not at all; `corpus` is what was indexed.
+
+    Raises what `check_kept` raises, CorpusError for a corpus that is not the indexed one any more, StoreError.
+    """
+    check_kept(path, opened, corpus)
+    file_format = _format(path)
+    if corpus is not None and _is_of(corpus, file_format):
+        try:
+            return _write(path, lambda sink: _as_they_were(sink, opened, kept, corpus, file_format))
+        except MixedColumns:
+            check_types(path, file_format, parse(opened.manifest.schema))
+    columns = _columns(opened, corpus)
+    return _write(path, lambda sink: write_documents(sink, _documents(opened, kept), file_format, columns))
+
+
+def _is_same(file: Path, target: Path) -> bool:
+    try:
+        return file.samefile(target)
+    except OSError:
+        return False  # one of them is not there
+
+
+def _format(path: Path) -> str:
+    file_format, _ = format_of(path)
+    if not file_format:
+        known = f"{' '.join(FORMATS)} (each also with {' '.join(COMPRESSIONS)})"
+        raise ConfigError(f"{_OPTION} {path}: unknown type of file; expected one of {known}.")
+    return file_format
+
+
+def _is_of(corpus: Corpus | None, file_format: str) -> bool:
+    """Whether every file of the corpus is of the format."""
+    return corpus is not None and all(file.format == file_format for file in corpus.files)
+
+
+def _write(path: Path, fill: Callable[[PackedFile], None]) -> FileStamp:
+    _, compression = format_of(path)
+    with open_output(path, _OPTION) as file, packed(file, compression) as sink:
+        fill(sink)
+    return file.stamp
+
+
+def _as_they_were(sink: PackedFile, opened: OpenIndex, kept: Rows, corpus: Corpus, file_format: str) -> None:
+    rows = _marked_rows(opened, kept, corpus)
+    if file_format in ("parquet", "arrow"):
+        write_batches(sink, rows, file_format, len(corpus.files))
+    else:
+        write_lines(sink, rows)
+
+
+def _marked_rows(opened: OpenIndex, kept: Rows, corpus: Corpus) -> Iterator[tuple[Row, bool]]:
+    """Every row of the corpus that is a document, and whether it is kept."""
+    survives = np.zeros(opened.manifest.documents, bool)
+    survives[kept] = True
+    ids = opened.documents.all_ids()
+    with closing(corpus.rows()) as rows:
+        for number, (document, row, file) in enumerate(rows):
+            if document.id != (known := next(ids, None)):
+                raise _changed(f'{file.shown}:{row.line}: the id is "{document.id}"', known)
+            yield row, bool(survives[number])
+    if (known := next(ids, None)) is not None:
+        raise _changed("the corpus ends", known)
+
+
+def _changed(found: str, known: str | None) -> CorpusError:
+    expected = "the indexed corpus had ended" if known is None else f'the indexed corpus has "{known}" here'
+    return CorpusError(f"{found}, but {expected}: it was changed meanwhile. Run the command again.")
+
+
+def _columns(opened: OpenIndex, corpus: Corpus | None) -> Columns:
+    config, schema = opened.config.corpus, parse(opened.manifest.schema)
+    if corpus is None:
+        return choose_columns(schema, config, None)
+    with closing(corpus.rows()) as rows:
+        first = next(rows, None)
+    if first is None:
+        raise _changed("the corpus holds no documents", next(opened.documents.all_ids(), None))
+    return choose_columns(schema, corpus.config, RowMapper(corpus.config).layout(first[1].values))
+
+
+def _documents(opened: OpenIndex, kept: Rows) -> Iterator[Document]:
+    for start in range(0, len(kept), _FETCHED):
+        yield from opened.documents.fetch(kept[start : start + _FETCHED].tolist())

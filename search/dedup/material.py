@@ -1,0 +1,141 @@
+"""What a deduplication works on: the vectors of one or two indexes on disk, and which of them are the same."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from indexer.corpus.document import joined_text
+from indexer.errors import MismatchError
+from indexer.pipeline.progress import Progress, Silent
+from search.dedup.deciding.distinct import Distinct, find_distinct
+from search.dedup.deciding.texts import number_texts
+from search.dedup.pairs import Rows, Scores, Vectors
+from search.dedup.scores import pair_scores, tile_scores
+from search.dedup.scratch import write_vectors
+from search.opened import OpenIndex
+from search.stored import BLOCK_ROWS, StoredRows
+
+
+@dataclass(frozen=True)
+class Material:
+    """The documents of an index, after those of the other index if there is one, and their vectors.
+
+    Vectors are written to `folder` when they are first asked for.
+    """
+
+    opened: OpenIndex
+    other: OpenIndex | None
+    folder: Path
+    progress: Progress
+
+    @property
+    def others(self) -> int:
+        """Documents of the other index; they are numbered first."""
+        return self.other.manifest.documents if self.other else 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of both."""
+        return self.opened.manifest.rows + (self.other.manifest.rows if self.other else 0)
+
+    @cached_property
+    def vectors(self) -> Vectors:
+        """All vectors, (rows, k), memory-mapped; the other index's by this index's transform."""
+        self.progress.phase("reading vectors", self.rows)
+        return write_vectors(self._blocks(), self.rows, self.opened.transform.dim, self.folder / "vectors.npy")
+
+    @cached_property
+    def distinct(self) -> Distinct:
+        """Which vectors are the same, byte for byte."""
+        return find_distinct(self.vectors)
+
+    @cached_property
+    def distinct_vectors(self) -> Vectors:
+        """Each vector once, (distinct, k), memory-mapped."""
+        first = self.distinct.first
+        if len(first) == len(self.vectors):
+            return self.vectors
+        blocks = (
+            (start, self.vectors[first[start : start + BLOCK_ROWS]]) for start in range(0, len(first), BLOCK_ROWS)
+        )
+        return write_vectors(blocks, len(first), self.vectors.shape[1], self.folder / "distinct.npy")
+
+    @cached_property
+    def self_scores(self) -> Scores:
+        """Score of each distinct vector with itself, (distinct,)."""
+        return self_scores(self.distinct_vectors)
+
+    @cached_property
+    def document_of(self) -> Rows:
+        """The document of each row; one row a document until documents have several windows."""
+        return np.arange(self.rows)
+
+    @cached_property
+    def text_of(self) -> Rows:
+        """A number for each document's normalised text, (documents,); -1 where it is blank."""
+        self.progress.phase("comparing texts", self.rows)
+        return number_texts(chain.from_iterable(self._texts(index) for index in self._indexes))
+
+    def score(self, documents: Rows, others: Rows) -> Scores:
+        """Scores of documents paired one by one: of their best pair of windows."""
+        starts = np.searchsorted(self.document_of, np.arange(self.document_of[-1] + 2))
+
+        def windows(document: int) -> Vectors:
+            return self.vectors[starts[document] : starts[document + 1]]
+
+        found = (tile_scores(windows(one), windows(two)).max() for one, two in zip(documents, others, strict=True))
+        return np.fromiter(found, np.float32, len(documents))
+
+    @property
+    def _indexes(self) -> list[OpenIndex]:
+        return [index for index in (self.other, self.opened) if index]
+
+    def _blocks(self) -> Iterator[tuple[int, Vectors]]:
+        start = 0
+        for index in self._indexes:
+            stored = StoredRows(index)
+            for first, embeddings in stored.embedding_blocks():
+                yield start + first, self.opened.transform.transform(embeddings, "document")
+                self.progress.advance(len(embeddings))
+            start += len(stored)
+
+    def _texts(self, index: OpenIndex) -> Iterator[str]:
+        for document in index.documents.all_documents():
+            self.progress.advance(1)
+            yield joined_text(document, index.config.corpus.text)
+
+
+@contextmanager
+def open_material(
+    index: str | Path, against: str | Path | None = None, progress: Progress | None = None
+) -> Iterator[Material]:
+    """Open one or two indexes, with a temporary folder that goes when the block ends.
+
+    Raises what `OpenIndex.open` raises, and MismatchError when two indexes have different encoders.
+    """
+    opened = OpenIndex.open(index)
+    other = OpenIndex.open(against) if against else None
+    if other and other.manifest.fingerprint != opened.manifest.fingerprint:
+        raise MismatchError(
+            f"{other.path} was made by another encoder than {opened.path} (fingerprint "
+            f"{other.manifest.fingerprint[:12]}... instead of {opened.manifest.fingerprint[:12]}...), so their vectors "
+            f"cannot be compared. Build one of them again with the other's [encoder] settings; "
+            "whitening and index type may differ."
+        )
+    with TemporaryDirectory(prefix="isotrope-dedup-") as folder:
+        yield Material(opened, other, Path(folder), progress or Silent())
+
+
+def self_scores(vectors: Vectors) -> Scores:
+    """Score of each vector with itself, (n,)."""
+    found = np.empty(len(vectors), np.float32)
+    for start in range(0, len(vectors), BLOCK_ROWS):
+        block = vectors[start : start + BLOCK_ROWS]
+        found[start : start + BLOCK_ROWS] = pair_scores(block, block)
+    return found

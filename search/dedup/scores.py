@@ -1,0 +1,52 @@
+"""The one score: the dot product of two float32 vectors, exact, rounded to float64 and that to float32.
+
+Products of two float32 numbers are exact in float64, so only the order of the sum matters, and it differs between
+libraries, block sizes and machines. So the sum is taken in any order, with a bound on its error; where that bound
+reaches over a rounding boundary of float32 (about 4 in a million pairs) it is summed again by `math.fsum`, which is
+exact. Whoever computes a score therefore gets the same bits.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from search.dedup.pairs import Scores, Vectors
+
+_CHUNK_BYTES = 1 << 24
+
+
+def pair_scores(left: Vectors, right: Vectors) -> Scores:
+    """Scores of rows paired one by one, (n, d) and (n, d) float32 -> (n,) float32."""
+    found = np.empty(len(left), np.float32)
+    step = max(1, _CHUNK_BYTES // (8 * max(1, left.shape[1])))
+    for start in range(0, len(left), step):
+        ones, others = left[start : start + step], right[start : start + step]
+        sums = np.einsum("nd,nd->n", ones.astype(np.float64), others.astype(np.float64))
+        scores, doubtful = _rounded(sums, left.shape[1])
+        for row in doubtful.tolist():
+            scores[row] = _exact(ones[row], others[row])
+        found[start : start + step] = scores
+    return found
+
+
+def tile_scores(left: Vectors, right: Vectors) -> Scores:
+    """Scores of every row of `left` with every row of `right`, (n, d) and (m, d) float32 -> (n, m) float32."""
+    scores, doubtful = _rounded(left.astype(np.float64) @ right.astype(np.float64).T, left.shape[1])
+    for place in doubtful.tolist():
+        row, column = divmod(place, scores.shape[1])
+        scores[row, column] = _exact(left[row], right[column])
+    return scores
+
+
+def _rounded(sums: npt.NDArray[np.float64], dim: int) -> tuple[Scores, npt.NDArray[np.int64]]:
+    """Sums of `dim` products as scores, and the flat places of those that may be rounded the wrong way."""
+    # A sum of d products in any order is off by less than d * 2**-52 times the sum of their absolute values, which is
+    # at most the product of the norms: 1 for unit vectors, and less than 2 for all that is accepted as such.
+    slack = 2 * dim * 2.0**-52
+    scores = sums.astype(np.float32)
+    return scores, np.flatnonzero((sums - slack).astype(np.float32) != (sums + slack).astype(np.float32))
+
+
+def _exact(left: Vectors, right: Vectors) -> np.float32:
+    return np.float32(math.fsum((left.astype(np.float64) * right.astype(np.float64)).tolist()))

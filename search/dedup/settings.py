@@ -1,0 +1,75 @@
+"""What is asked of a deduplication (it decides the result) and how it runs (it does not)."""
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from indexer.errors import ConfigError
+
+Method = Literal["exact", "ann"]
+TextDuplicates = Literal["keep", "drop"]
+IDENTICAL = 1 - 1e-6  # from here on a threshold means "identical up to rounding"
+
+
+@dataclass(frozen=True)
+class DedupSettings:
+    """WHAT is a duplicate and which one stays.
+
+    `threshold` in (-1, 1]; `prefer` is first, last, longest or column:NAME[:desc]; with `text_duplicates` "drop"
+    documents of equal normalised text count as duplicates whatever they score; `method` "ann" may miss pairs.
+    With `only_against` documents are compared with the other index alone, not with each other.
+    """
+
+    threshold: float
+    prefer: str = "first"
+    method: Method = "exact"
+    text_duplicates: TextDuplicates = "keep"
+    only_against: bool = False
+
+    def __post_init__(self) -> None:
+        check_threshold(self.threshold)
+
+    @property
+    def lowest(self) -> np.float32:
+        """The lowest score, rounded to float32 as scores are, that makes two documents duplicates."""
+        return lowest_score(self.threshold)
+
+
+@dataclass(frozen=True)
+class JoinOptions:
+    """HOW pairs are found. None of it changes the result."""
+
+    device: str = "auto"  # auto, cpu, cuda, cuda:N
+    threads: int = 0  # CPU threads; 0: as many as there are cores
+    memory: int = 1 << 30  # bytes of working memory, about
+
+    def __post_init__(self) -> None:
+        if self.threads < 0:
+            raise ConfigError(f"threads is {self.threads}; expected 0 (all cores) or more.")
+        if self.memory < 1 << 26:
+            raise ConfigError(f"memory is {self.memory:,} bytes; expected at least 64 MiB ({1 << 26:,}).")
+
+
+def check_threshold(threshold: float, name: str = "threshold") -> None:
+    """Raises ConfigError for a threshold that no score of unit vectors could mean."""
+    if not (math.isfinite(threshold) and -1 < threshold <= 1):
+        raise ConfigError(
+            f"{name} is {threshold}; expected a number above -1 and at most 1: scores are inner products of unit "
+            "vectors. Near-duplicates usually score 0.85 to 0.97; isotrope dedup INDEX --suggest shows where."
+        )
+
+
+def lowest_score(threshold: float) -> np.float32:
+    """The threshold rounded to float32 as scores are; at most `IDENTICAL`: a vector with itself may score below 1."""
+    return np.float32(min(threshold, IDENTICAL))
+
+
+def parse_memory(written: str) -> int:
+    """Bytes of an amount such as 512M, 8G or 1000000000. Raises ConfigError."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(?:i?[bB])?", written.strip())
+    if not found:
+        raise ConfigError(f'memory is "{written}"; expected an amount such as 512M or 8G.')
+    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))

@@ -1,0 +1,264 @@
+"""The section of a report about near-duplicates: how many, in clusters of which size, and some of them to read."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexer.corpus.document import Document
+from indexer.store.manifest import canonical_hash
+from search.dedup.files.duplicates_file import read_duplicates
+from search.dedup.settings import IDENTICAL
+from search.evaluation.report import plots
+from search.evaluation.report.markup import Html, facts, figure, join, section, table, tag
+from search.evaluation.report.numbers import count, number, share
+from search.opened import OpenIndex
+
+Rows = npt.NDArray[np.int64]
+LARGEST, SPREAD, MEMBERS = 5, 5, 5  # clusters shown whatever they are, clusters drawn by size, documents of each
+_TEXT_SHOWN, _NAME_SHOWN = 160, 80  # characters
+_CLASSES = (2, 3, 4, 5, 10, 100, 1000, 10_000, 100_000, 1_000_000)  # where classes of cluster sizes begin
+_REASONS = {
+    "similar": "similar",
+    "text": "equal text",
+    "against": "similar, in the other index",
+    "against-text": "equal text, in the other index",
+}
+_PREFERENCES = {
+    "first": "the first in the corpus",
+    "last": "the last in the corpus",
+    "longest": "the longest text",
+}
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A file of duplicates. Its rows are sorted by cluster; `starts` and `sizes` (documents, the kept one included)
+    are of each cluster."""
+
+    name: str
+    facts: Mapping[str, Any]
+    table: pa.Table
+    starts: Rows
+    sizes: Rows
+
+    @property
+    def scores(self) -> npt.NDArray[np.float32]:
+        """Of the dropped documents, with the one kept in their place."""
+        scores: npt.NDArray[np.float32] = self.table.column("score").to_numpy()
+        return scores
+
+    @property
+    def by_text(self) -> npt.NDArray[np.bool_]:
+        """Which documents were dropped for a text equal to that of the kept one."""
+        reasons = self.table.column("reason").to_numpy(zero_copy_only=False)
+        found: npt.NDArray[np.bool_] = np.isin(reasons.astype(str), ["text", "against-text"])
+        return found
+
+    def members(self, cluster: int) -> list[dict[str, Any]]:
+        """The dropped documents of a cluster, the lowest score first."""
+        rows = self.table.slice(self.starts[cluster], self.sizes[cluster] - 1)
+        order = np.argsort(rows.column("score").to_numpy(), kind="stable")
+        found: list[dict[str, Any]] = rows.take(pa.array(order[:MEMBERS])).to_pylist()
+        return found
+
+
+def read_listing(path: Path) -> Listing:
+    """Read a file of duplicates. Raises what `read_duplicates` raises."""
+    found = read_duplicates(path)
+    clusters = found.table.column("cluster").to_numpy()
+    order = np.argsort(clusters, kind="stable")
+    _, starts, dropped = np.unique(clusters[order], return_index=True, return_counts=True)
+    return Listing(path.name, found.facts, found.table.take(pa.array(order)), starts, dropped + 1)
+
+
+def sample_clusters(sizes: Rows) -> Rows:
+    """The clusters to show: the `LARGEST`, then `SPREAD` at even distances in the others, which are sorted by size."""
+    order = np.argsort(-sizes, kind="stable")
+    largest, rest = order[:LARGEST], order[LARGEST:]
+    places = np.linspace(0, len(rest) - 1, min(SPREAD, len(rest))).round().astype(np.int64)
+    return np.concatenate([largest, rest[places]])
+
+
+def duplicates(opened: OpenIndex, listing: Listing) -> Html:
+    """What was dropped and why, sizes and scores, and sample clusters with the index's texts."""
+    remarks = [tag("p", remark, class_="remark") for remark in _remarks(opened, listing)]
+    if not len(listing.sizes):
+        return section("Duplicates", _cards(listing), *remarks, tag("p", "No document was dropped."), _facts(listing))
+    return section(
+        "Duplicates",
+        _cards(listing),
+        *remarks,
+        tag("p", _lead(listing)),
+        _facts(listing),
+        _reasons(listing),
+        figure(plots.cluster_sizes(listing.sizes), "Clusters by size: a kept document with those dropped for it."),
+        _sizes(listing.sizes),
+        figure(plots.scores(listing.scores, listing.by_text, listing.facts["lowest"]), _SCORES),
+        *_samples(opened, listing),
+    )
+
+
+_SCORES = "Scores of the dropped documents, each with the one that was kept in its place; dashed: the threshold."
+
+
+def _cards(listing: Listing) -> Html:
+    stated = listing.facts
+    documents, dropped = stated["documents"], len(listing.table)
+    largest = number(int(listing.sizes.max())) if len(listing.sizes) else "none"
+    cards = [
+        ("documents", number(documents)),
+        (f"kept, {share(stated['kept'] / max(1, documents))}", number(stated["kept"])),
+        (f"dropped, {share(dropped / max(1, documents))}", number(dropped)),
+        ("clusters", number(len(listing.sizes))),
+        ("largest cluster", largest),
+        ("threshold", f"{stated['threshold']:g}"),
+    ]
+    return tag("ul", *(tag("li", tag("b", value), tag("span", name)) for name, value in cards), class_="cards")
+
+
+def _lead(listing: Listing) -> str:
+    texts = ", or has the same text" if listing.facts["text_duplicates"] == "drop" else ""
+    return (
+        f"Every dropped document scores at least {listing.facts['threshold']:g} with a kept one{texts}. Of several "
+        "the highest-scoring stands for it. A cluster is a kept document with all that it stands for."
+    )
+
+
+def _facts(listing: Listing) -> Html:
+    stated = listing.facts
+    other = stated["against"]
+    compared = "each other" if other is None else f"each other and {_other(other)}"
+    rows = [
+        ("file", listing.name),
+        ("threshold", "identical up to rounding" if stated["threshold"] >= IDENTICAL else ""),
+        ("pairs", _method(stated["method"])),
+        ("kept of several", _PREFERENCES.get(stated["prefer"], stated["prefer"])),
+        ("equal texts", "dropped whatever they score" if stated["text_duplicates"] == "drop" else "dropped if they "
+         "score the threshold"),
+        ("compared with", _other(other) if stated["only_against"] and other is not None else compared),
+    ]  # fmt: skip
+    return facts(rows)
+
+
+def _method(method: Mapping[str, Any]) -> str:
+    if method.get("name") == "exact":
+        return "all found, exactly"
+    figures = [f"{key.replace('_', ' ')} {number(value)}" for key, value in method.items() if key != "name"]
+    return ", ".join(["searched for approximately" if method.get("name") == "ann" else "", *figures])
+
+
+def _other(other: Mapping[str, Any]) -> str:
+    return f"{number(other.get('documents'))} documents of another index ({other.get('index', 'unnamed')})"
+
+
+def _reasons(listing: Listing) -> Html:
+    counted = {entry["values"]: entry["counts"] for entry in listing.table.column("reason").value_counts().to_pylist()}
+    known = [reason for reason in _REASONS if reason in counted]
+    rows = [
+        [_REASONS.get(reason, reason), number(counted[reason]), share(counted[reason] / len(listing.table))]
+        for reason in [*known, *sorted(counted.keys() - _REASONS)]
+    ]
+    return table(["reason", "dropped", "share"], rows)
+
+
+def _sizes(sizes: Rows) -> Html:
+    """How many clusters there are of each class of sizes, as numbers."""
+    rows = []
+    for low, high in zip(_CLASSES, [*_CLASSES[1:], np.inf], strict=True):
+        within = sizes[(sizes >= low) & (sizes < high)]
+        name = f"{low:,}" if high == low + 1 else f"{low:,} or more" if high == np.inf else f"{low:,} to {high - 1:,}"
+        if len(within):
+            rows.append([name, number(len(within)), number(int((within - 1).sum()))])
+    return table(["documents", "clusters", "dropped"], rows)
+
+
+def _samples(opened: OpenIndex, listing: Listing) -> Iterable[Html]:
+    shown = sample_clusters(listing.sizes).tolist()
+    members = [listing.members(cluster) for cluster in shown]
+    known = _look_up(opened, {identity for rows in members for row in rows for identity in _own_ids(row)})
+    few = len(shown) == len(listing.sizes)
+    which = (
+        "All clusters, the largest first."
+        if few
+        else f"The {LARGEST} largest clusters, then {len(shown) - LARGEST} at even distances in the list of the others "
+        "by size."
+    )
+    yield tag("h3", "Sample clusters")
+    yield tag("p", f"{which} Of each the documents with the lowest scores, which are the ones to doubt.")
+    for cluster, rows in zip(shown, members, strict=True):
+        yield _cluster(int(listing.sizes[cluster]), rows, known)
+
+
+def _cluster(size: int, rows: Sequence[Mapping[str, Any]], known: Mapping[str, Document]) -> Html:
+    first = rows[0]
+    foreign = str(first["reason"]).startswith("against")
+    kept = _document(first["kept_id"], None if foreign else known.get(first["kept_id"]))
+    dropped = [tag("li", tag("b", _score(row), class_="score"), " ", _document(row["id"], known.get(row["id"])))
+               for row in rows]  # fmt: skip
+    more = size - 1 - len(rows)
+    return tag(
+        "div",
+        tag("h4", count(size, "document")),
+        tag("p", tag("b", "kept, in the other index" if foreign else "kept", class_="score"), " ", kept),
+        tag("ul", *dropped),
+        *[tag("p", f"and {more:,} more")] * bool(more),
+        class_="cluster",
+    )
+
+
+def _score(row: Mapping[str, Any]) -> str:
+    return f"{row['score']:.4f} {_REASONS.get(row['reason'], row['reason']).partition(',')[0]}"
+
+
+def _document(identity: str, document: Document | None) -> Html:
+    name = tag("code", _cut(identity, _NAME_SHOWN))
+    if document is None:
+        return name
+    title = _cut(document.title or "", _NAME_SHOWN)
+    return join([name, " ", *[tag("i", title), " "] * bool(title), _cut(document.text, _TEXT_SHOWN)])
+
+
+def _cut(text: str, length: int) -> str:
+    """The beginning of a text, white space folded, cut between words where there are any."""
+    words = " ".join(text[: 8 * length].split())
+    if len(words) <= length and len(text) <= 8 * length:
+        return words
+    return f"{words[:length].rpartition(' ')[0] or words[:length]} …"
+
+
+def _own_ids(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return (row["id"],) if str(row["reason"]).startswith("against") else (row["id"], row["kept_id"])
+
+
+def _look_up(opened: OpenIndex, ids: set[str]) -> dict[str, Document]:
+    rows = [row for row, identity in enumerate(opened.documents.all_ids()) if identity in ids]
+    return {document.id: document for document in opened.documents.fetch(rows)}
+
+
+def _remarks(opened: OpenIndex, listing: Listing) -> list[str]:
+    """What keeps the file from being about this index, or whole."""
+    manifest, remarks = opened.manifest, []
+    if listing.facts["fingerprint"] != manifest.fingerprint:
+        other = f"{listing.facts['fingerprint'][:12]}… instead of {manifest.fingerprint[:12]}…"
+        remarks.append(f"{listing.name} was made with another encoder than the index's: {other}.")
+    if listing.facts["index"].get("manifest") != canonical_hash(manifest.to_dict()):
+        remarks.append(
+            f"{listing.name} was made from another index, or from another generation of this one. Texts below are of "
+            "this index's documents with the same ids, where there are any."
+        )
+    if listing.facts["method"].get("name") == "ann":
+        remarks.append(_approximate(listing.facts["method"]))
+    return remarks
+
+
+def _approximate(method: Mapping[str, Any]) -> str:
+    said = "Pairs were searched for approximately, so some duplicates may be among the kept documents"
+    found, known = method.get("found_pairs"), method.get("sampled_pairs")
+    if not isinstance(found, int) or not isinstance(known, int) or known < 1:
+        return f"{said}."
+    return f"{said}: of {count(known, 'pair')} of a sample {found:,} ({share(found / known)}) were found."

@@ -1,0 +1,163 @@
+"""Slow, obvious re-implementations that the near-duplicate search is compared with."""
+
+import math
+import unicodedata
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from search.dedup.deciding.collection import Collection
+from search.dedup.deciding.greedy import Decision
+from search.dedup.deciding.order import priority
+from search.dedup.files.duplicates_file import SCHEMA, Duplicates
+from search.dedup.files.origin import origin_of, origin_of_other
+from search.dedup.pairs import Pairs, Rows, Scores, Vectors
+from search.dedup.scores import tile_scores
+from search.dedup.settings import DedupSettings
+from search.opened import OpenIndex
+from search.stored import StoredRows
+
+
+class BrutePairs:
+    """A PairSource that scores everything with everything, and refuses what no caller may ask.
+
+    `within_calls` and `between_calls` are what was asked; `taken` counts the pairs handed out by the latest call.
+    """
+
+    def __init__(self, vectors: Vectors, lowest: np.float32 | float, batch: int = 3) -> None:
+        self.scores, self.lowest, self.batch = tile_scores(vectors, vectors), np.float32(lowest), batch
+        self.within_calls: list[Rows] = []
+        self.between_calls: list[tuple[Rows, Rows]] = []
+        self.taken = 0
+
+    def within(self, members: Rows) -> Iterator[Pairs]:
+        assert len(members) > 1
+        assert (np.diff(members) > 0).all()
+        self.within_calls.append(members)
+        yield from self._batches(np.triu(self.scores[np.ix_(members, members)] >= self.lowest, 1), members, members)
+
+    def between(self, left: Rows, right: Rows) -> Iterator[Pairs]:
+        assert len(left)
+        assert len(right)
+        assert (np.diff(left) > 0).all()
+        assert (np.diff(right) > 0).all()
+        assert not set(left.tolist()) & set(right.tolist())
+        self.between_calls.append((left, right))
+        yield from self._batches(self.scores[np.ix_(left, right)] >= self.lowest, left, right)
+
+    def _batches(self, found: np.ndarray, left: Rows, right: Rows) -> Iterator[Pairs]:
+        rows, columns = np.nonzero(found)
+        self.taken = 0
+        for start in range(0, len(rows), self.batch):
+            one, other = left[rows[start : start + self.batch]], right[columns[start : start + self.batch]]
+            self.taken += len(one)
+            yield Pairs(one, other, self.scores[one, other])
+
+
+def document_scores(collection: Collection, vectors: Vectors) -> Scores:
+    """Score of every document with every other: that of their best pair of windows; -inf without windows."""
+    scores = tile_scores(vectors, vectors)
+    found = np.full((len(collection), len(collection)), -np.inf, np.float32)
+    windows = list(zip(collection.document_of.tolist(), collection.vector_of.tolist(), strict=True))
+    for one, left in windows:
+        for other, right in windows:
+            found[one, other] = max(found[one, other], scores[left, right])
+    return found
+
+
+def decide_slowly(
+    collection: Collection, vectors: Vectors, lowest: np.float32 | float, drop_texts: bool, among: bool = True
+) -> Decision:
+    """The greedy rule as it is stated, over all pairs of documents."""
+    scores = document_scores(collection, vectors)
+    text, rank = collection.text_of.tolist(), collection.rank.tolist()
+
+    def same_text(one: int, other: int) -> bool:
+        return drop_texts and text[one] == text[other] != -1
+
+    kept: list[int] = []
+    for document in sorted(range(len(rank)), key=rank.__getitem__):
+        rivals = kept if among else kept[: collection.others]
+        duplicate = any(scores[document, one] >= np.float32(lowest) or same_text(document, one) for one in rivals)
+        if document < collection.others or not duplicate:
+            kept.append(document)
+    kept_by, named = np.full(len(rank), -1), np.full(len(rank), np.nan, np.float32)
+    for document in sorted(set(range(len(rank))) - set(kept)):
+        rivals = kept if among else kept[: collection.others]
+        similar = [one for one in rivals if scores[document, one] >= np.float32(lowest)]
+        if similar:
+            kept_by[document] = min(similar, key=lambda one: (-float(scores[document, one]), rank[one]))
+            named[document] = scores[document, kept_by[document]]
+        else:
+            kept_by[document] = min((one for one in rivals if same_text(document, one)), key=rank.__getitem__)
+    return Decision(kept_by, named)
+
+
+def missing_last(values: list[float | None], descending: bool) -> list[int]:
+    """Numbers of the values in order: those that are there by value, ties as given, then the others."""
+    present = [(value, number) for number, value in enumerate(values) if value is not None and not math.isnan(value)]
+    there = sorted(present, key=lambda item: (-item[0] if descending else item[0], item[1]))
+    return [number for _, number in there] + sorted(set(range(len(values))) - {number for _, number in present})
+
+
+def duplicates_slowly(index: Path, settings: DedupSettings, other: Path | None = None) -> Duplicates:
+    """The file of duplicates of a small index, by the rule as it is stated, one row after the other."""
+    opened = [OpenIndex.open(path) for path in (other, index) if path is not None]
+    held = [document for one in opened for document in one.documents.all_documents()]
+    others = opened[0].manifest.documents if other else 0
+    vectors = np.concatenate(
+        [
+            opened[-1].transform.transform(block, "document")
+            for one in opened
+            for _, block in StoredRows(one).embedding_blocks()
+        ]
+    )
+    texts = [" ".join(unicodedata.normalize("NFKC", document.text).split()) for document in held]
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    rank = np.concatenate([np.arange(others), others + priority(opened[-1], settings.prefer)])
+    rows, text_of = np.arange(len(held)), np.array([numbers[text] if text else -1 for text in texts])
+    collection = Collection(rows, rows, text_of, rank, np.ones(len(held), np.float32), others)
+    decision = decide_slowly(
+        collection, vectors, settings.lowest, settings.text_duplicates == "drop", not settings.only_against
+    )
+    found = []
+    for document in np.flatnonzero(decision.kept_by >= 0).tolist():
+        kept = int(decision.kept_by[document])
+        score = tile_scores(vectors[document : document + 1], vectors[kept : kept + 1])[0, 0]
+        reasons = ("against", "against-text") if kept < others else ("similar", "text")
+        reason = reasons[texts[document] == texts[kept] != ""]
+        found.append({"document": document, "kept": kept, "score": score, "reason": reason})
+    standing = sorted({row["kept"] for row in found}, key=lambda kept: (kept < others, kept))
+    found.sort(key=lambda row: (standing.index(row["kept"]), row["document"]))
+    table = pa.table(
+        {
+            "id": [held[row["document"]].id for row in found],
+            "kept_id": [held[row["kept"]].id for row in found],
+            "score": [row["score"] for row in found],
+            "reason": [row["reason"] for row in found],
+            "cluster": [standing.index(row["kept"]) for row in found],
+        },
+        schema=SCHEMA,
+    )
+    sizes = [1 + sum(row["kept"] == kept for row in found) for kept in standing]
+    stated = table.column("reason").to_pylist()
+    facts = {
+        "format": 1,
+        "threshold": settings.threshold,
+        "lowest": float(settings.lowest),
+        "prefer": settings.prefer,
+        "method": {"name": settings.method},
+        "text_duplicates": settings.text_duplicates,
+        "only_against": settings.only_against,
+        **origin_of(opened[-1]),
+        "against": origin_of_other(opened[0] if other else None),
+        "documents": len(held) - others,
+        "kept": len(held) - others - len(found),
+        "dropped": len(found),
+        "reasons": {reason: stated.count(reason) for reason in sorted(set(stated))},
+        "clusters": len(standing),
+        "cluster_sizes": {str(size): sizes.count(size) for size in sorted(set(sizes))},
+    }
+    return Duplicates(facts, table)

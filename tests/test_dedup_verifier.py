@@ -1,0 +1,589 @@
+"""`isotrope dedup --verify`: a right result is proved, and whatever is changed in it is found."""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexer import BuildConfig, Document, build_index
+from indexer.config import EncoderConfig, StoreConfig
+from indexer.errors import ConfigError, MismatchError
+from indexer.pipeline.progress import Silent
+from search.dedup.deciding.collection import Collection
+from search.dedup.deciding.greedy import Decision
+from search.dedup.files.duplicates_file import Duplicates, read_duplicates, write_duplicates
+from search.dedup.pairs import Rows, Scores, Vectors
+from search.dedup.proving import brute_force
+from search.dedup.proving.brute_force import Evidence, float32_error, named_scores
+from search.dedup.proving.judgement import Case
+from search.dedup.proving.proof import DedupProof, Findings
+from search.dedup.proving.stated import Stated
+from search.dedup.proving.verifier import verify_duplicates
+from search.dedup.scores import tile_scores
+from search.dedup.settings import DedupSettings, JoinOptions
+from search.opened import OpenIndex
+from search.stored import StoredRows
+from tests.dedup_oracles import decide_slowly, duplicates_slowly
+
+WORDS = ["whale", "bridge", "bread", "star", "river", "clock", "bee", "glass", "map", "sand", "deep", "old", "steel"]
+
+
+def corpus() -> list[Document]:
+    """39 documents: 30 at random, and the last are copies of some, or nearly, or in other characters."""
+    draw = np.random.default_rng(1)
+    texts = [" ".join(draw.choice(WORDS, 8)) for _ in range(30)]
+    other = texts[8].replace(" ", " \N{LATIN SMALL LIGATURE FI} ", 1)  # another token than "fi", but the same text
+    texts += [
+        texts[3],
+        texts[3],
+        f"{texts[5]}  ",
+        texts[7].replace(" ", "\u2003"),
+        other,
+        other.replace("\ufb01", "fi"),
+    ]
+    texts += [f"{texts[9]} old", f"{texts[10]} map", texts[11].replace("a", "\uff41")]  # full width
+    return [Document(f"d{n}", text, metadata={"v": n * 7 % 11}) for n, text in enumerate(texts)]
+
+
+def other_corpus() -> list[Document]:
+    """Some of the same texts under some of the same ids, one of them twice."""
+    texts = [document.text for document in corpus()]
+    chosen = [texts[0], texts[0], f"{texts[2]} sand", texts[5], texts[35]]
+    return [Document(f"d{n}", text) for n, text in enumerate(chosen)]
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With two indexes of one encoder, `index` and `other`, made once."""
+    root = tmp_path_factory.mktemp("verify")
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32)
+    config = BuildConfig(encoder=encoder, store=StoreConfig(part_documents=16))
+    build_index(corpus(), root / "index", config)
+    build_index(other_corpus(), root / "other", config)
+    return root
+
+
+@pytest.fixture
+def right(folder: Path) -> Duplicates:
+    """A right result, with every reason that one index has, and clusters of two and of more."""
+    found = duplicates_slowly(folder / "index", DedupSettings(0.6, text_duplicates="drop"))
+    assert set(found.facts["reasons"]) == {"similar", "text"}
+    assert len(found.facts["cluster_sizes"]) > 1
+    return found
+
+
+@pytest.fixture
+def right_against(folder: Path) -> Duplicates:
+    """A right result against the other index, with every reason."""
+    found = duplicates_slowly(folder / "index", DedupSettings(0.6), folder / "other")
+    assert set(found.facts["reasons"]) == {"similar", "text", "against", "against-text"}
+    return found
+
+
+def proof_of(found: Duplicates, folder: Path, **named: Any) -> DedupProof:
+    path = folder / "duplicates.parquet"
+    write_duplicates(path, found)
+    return verify_duplicates(path, folder / "index", **named)
+
+
+def with_column(found: Duplicates, name: str, change: Callable[[list[Any]], list[Any]]) -> Duplicates:
+    """One column changed, the facts left as they are."""
+    table = found.table
+    place = table.column_names.index(name)
+    values = pa.array(change(table.column(name).to_pylist()), table.schema.field(name).type)
+    return Duplicates(found.facts, table.set_column(place, name, values))
+
+
+def at(row: int, value: Any) -> Callable[[list[Any]], list[Any]]:
+    """Put a value, or what a function makes of the one there, in one row."""
+    return lambda values: [*values[:row], value(values[row]) if callable(value) else value, *values[row + 1 :]]
+
+
+def recounted(found: Duplicates, kept_by: dict[str, str]) -> Duplicates:
+    """A result that says who stands for whom, and all else as if that were right: only comparing can refute it.
+
+    Scores and reasons must be in the table already, under the same ids.
+    """
+    known = {row["id"]: row for row in found.table.to_pylist()}
+    order = [document.id for document in corpus()]
+    clusters = {name: n for n, name in enumerate(sorted(set(kept_by.values()), key=order.index))}
+    rows = [
+        {"score": np.nan, "reason": "similar"} | known.get(name, {})
+        | {"id": name, "kept_id": kept, "cluster": clusters[kept]}
+        for name, kept in kept_by.items()
+    ]  # fmt: skip
+    rows.sort(key=lambda row: (row["cluster"], order.index(row["id"])))
+    reasons = [row["reason"] for row in rows]
+    sizes = [list(kept_by.values()).count(kept) + 1 for kept in clusters]
+    facts = {
+        "dropped": len(rows),
+        "kept": len(order) - len(rows),
+        "clusters": len(clusters),
+        "reasons": {name: reasons.count(name) for name in reasons},
+        "cluster_sizes": {str(size): sizes.count(size) for size in sizes},
+    }
+    return Duplicates({**found.facts, **facts}, pa.Table.from_pylist(rows, found.table.schema))
+
+
+def kept_by(found: Duplicates) -> dict[str, str]:
+    return dict(zip(found.table.column("id").to_pylist(), found.table.column("kept_id").to_pylist(), strict=True))
+
+
+# --- right results
+
+
+@pytest.mark.parametrize("threshold", [-0.9, 0.3, 0.6, 0.8, 1.0])
+@pytest.mark.parametrize("prefer", ["first", "longest", "column:v:desc"])
+@pytest.mark.parametrize("texts", ["keep", "drop"])
+@pytest.mark.parametrize("mode", ["alone", "against", "only"])
+def test_a_right_result_is_proved(threshold: float, prefer: str, texts: Any, mode: str, folder: Path) -> None:
+    settings = DedupSettings(threshold, prefer, text_duplicates=texts, only_against=mode == "only")
+    other = None if mode == "alone" else folder / "other"
+    found = duplicates_slowly(folder / "index", settings, other)
+    proof = proof_of(found, folder)
+    assert proof.problems == []
+    assert proof.passed
+    assert (proof.documents, proof.dropped) == (39, found.table.num_rows)
+    assert proof.compared > 0
+
+
+@pytest.mark.parametrize("texts", ["keep", "drop"])
+@pytest.mark.parametrize("mode", ["alone", "against", "only"])
+def test_what_the_search_finds_is_the_one_right_result(texts: Any, mode: str, folder: Path) -> None:
+    deduplicate = pytest.importorskip("search.dedup.deduplication").deduplicate
+    settings = DedupSettings(0.6, "longest", text_duplicates=texts, only_against=mode == "only")
+    other = None if mode == "alone" else folder / "other"
+    found = deduplicate(folder / "index", settings, against=other).duplicates
+    expected = duplicates_slowly(folder / "index", settings, other)
+    assert found.table.equals(expected.table)
+    assert dict(found.facts) == dict(expected.facts)
+
+
+def test_blocks_and_memory_change_nothing_but_what_is_looked_at_together(
+    right_against: Duplicates, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = proof_of(right_against, folder)
+    monkeypatch.setattr(brute_force, "_BLOCK", 3)
+    monkeypatch.setattr(brute_force, "_CELLS", 4)
+    monkeypatch.setattr(brute_force, "_GATHERED", 2)
+    found = proof_of(right_against, folder, options=JoinOptions(threads=1, memory=1 << 26))
+    assert found.passed
+    assert found.compared <= expected.compared  # tiles follow the diagonal more closely
+
+
+def test_nothing_is_left_in_the_temporary_folder(
+    right: Duplicates, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert proof_of(right, folder).passed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_other_index_may_have_moved(right_against: Duplicates, folder: Path, tmp_path: Path) -> None:
+    (folder / "other").rename(tmp_path / "moved")
+    try:
+        assert proof_of(right_against, folder, against=tmp_path / "moved").passed
+    finally:
+        (tmp_path / "moved").rename(folder / "other")
+
+
+# --- changed rows and facts
+
+
+@pytest.mark.parametrize("towards", [-np.inf, np.inf])
+def test_every_score_is_checked_to_the_last_bit(towards: float, right: Duplicates, folder: Path) -> None:
+    for row in range(right.table.num_rows):
+        changed = with_column(
+            right, "score", at(row, lambda score: np.nextafter(np.float32(score), np.float32(towards)))
+        )
+        proof = proof_of(changed, folder)
+        assert proof.violations == {"score": 1}
+        assert f'"{right.table.column("id")[row]}" -> ' in proof.problems[0]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0])
+def test_a_score_that_is_none_is_found(value: float, right: Duplicates, folder: Path) -> None:
+    assert proof_of(with_column(right, "score", at(1, value)), folder).violations == {"score": 1}
+
+
+@pytest.mark.parametrize("result", ["right", "right_against"])
+def test_every_row_needs_the_kept_document_it_names(result: str, folder: Path, request: pytest.FixtureRequest) -> None:
+    """Whichever other id is put in its place: of a kept document, a dropped one, itself, or nobody."""
+    found: Duplicates = request.getfixturevalue(result)
+    names = [*(document.id for document in corpus()[::4]), "nobody", ""]
+    for row in range(0, found.table.num_rows, 2):
+        for name in [*names, found.table.column("id")[row].as_py()]:
+            changed = with_column(found, "kept_id", at(row, name))
+            assert proof_of(changed, folder).passed == changed.table.equals(found.table)
+
+
+@pytest.mark.parametrize("name", ["nobody", "", "d3"])
+def test_every_id_must_be_that_of_the_dropped_document(name: str, right: Duplicates, folder: Path) -> None:
+    for row in range(right.table.num_rows):
+        assert not proof_of(with_column(right, "id", at(row, name)), folder).passed
+
+
+def test_ids_that_name_nobody_or_somebody_twice_are_told(right: Duplicates, folder: Path) -> None:
+    unknown = proof_of(with_column(right, "id", at(0, "nobody")), folder)
+    assert unknown.problems == [f'unknown id: row 0: "nobody" -> "{right.table.column("kept_id")[0]}": '
+                                "the index has no such dropped document"]  # fmt: skip
+    twice = proof_of(with_column(right, "id", lambda values: [*values[:-1], values[0]]), folder)
+    assert twice.violations["dropped twice"] == 1
+    itself = proof_of(with_column(right, "kept_id", at(0, right.table.column("id")[0].as_py())), folder)
+    assert itself.violations["not kept"] == 1
+
+
+@pytest.mark.parametrize("reason", ["similar", "text", "against", "against-text", "because", ""])
+@pytest.mark.parametrize("result", ["right", "right_against"])
+def test_every_reason_is_checked(reason: str, result: str, folder: Path, request: pytest.FixtureRequest) -> None:
+    found: Duplicates = request.getfixturevalue(result)
+    for row in range(found.table.num_rows):
+        changed = with_column(found, "reason", at(row, reason))
+        assert proof_of(changed, folder).passed == changed.table.equals(found.table)
+
+
+def test_a_wrong_reason_is_found_also_if_it_is_counted(right: Duplicates, folder: Path) -> None:
+    row = right.table.column("reason").to_pylist().index("similar")
+    changed = recounted(with_column(right, "reason", at(row, "text")), kept_by(right))
+    assert proof_of(changed, folder).violations == {"reason": 1}
+
+
+def test_every_cluster_number_and_the_order_of_rows_are_checked(right: Duplicates, folder: Path) -> None:
+    for row in range(right.table.num_rows):
+        assert proof_of(with_column(right, "cluster", at(row, lambda n: n + 1)), folder).violations == {"cluster": 1}
+    assert proof_of(with_column(right, "cluster", lambda values: [n + 1 for n in values]), folder).violations == {
+        "cluster": right.table.num_rows
+    }
+    backwards = Duplicates(right.facts, right.table.take(pa.array(range(right.table.num_rows)[::-1])))
+    assert proof_of(backwards, folder).violations == {"order": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("threshold", 0.61),
+        ("lowest", 0.5),
+        ("documents", 38),
+        ("kept", 1),
+        ("dropped", 1),
+        ("reasons", {}),
+        ("reasons", {"similar": 1}),
+        ("clusters", 2),
+        ("cluster_sizes", {"2": 1}),
+        ("cluster_sizes", {}),
+    ],
+)
+def test_every_count_among_the_facts_is_checked(name: str, value: Any, right: Duplicates, folder: Path) -> None:
+    proof = proof_of(Duplicates({**right.facts, name: value}, right.table), folder)
+    assert proof.violations["facts"] == 1
+    assert proof.problems[0].startswith('facts: "')
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"threshold": 0.2}, "kept pairs"),
+        ({"threshold": 0.999}, "no duplicate"),
+        ({"prefer": "last"}, "dropped wrongly"),
+        ({"text_duplicates": "keep"}, "no duplicate"),
+        ({"only_against": True}, "own document"),
+    ],
+)
+def test_a_result_of_other_settings_is_found(
+    change: dict[str, Any], kind: str, right: Duplicates, folder: Path
+) -> None:
+    lowest = {"lowest": float(DedupSettings(change.get("threshold", 0.6)).lowest)}
+    proof = proof_of(Duplicates({**right.facts, **change, **lowest}, right.table), folder)
+    assert proof.violations[kind] > 0
+    assert "facts" not in proof.violations
+
+
+def test_equal_texts_alone_are_no_reason_unless_they_are_to_be_dropped(folder: Path) -> None:
+    found = duplicates_slowly(folder / "index", DedupSettings(0.8, text_duplicates="drop"))
+    proof = proof_of(Duplicates({**found.facts, "text_duplicates": "keep"}, found.table), folder)
+    assert proof.violations["no duplicate"] > 0
+
+
+def test_a_result_that_keeps_equal_texts_is_no_result_of_dropping_them(folder: Path) -> None:
+    found = duplicates_slowly(folder / "index", DedupSettings(0.8))
+    proof = proof_of(Duplicates({**found.facts, "text_duplicates": "drop"}, found.table), folder)
+    assert proof.violations["kept texts"] > 0
+    assert any("has the text of a kept one before it" in line for line in proof.problems)
+
+
+# --- who is kept, all counts made right
+
+
+def test_every_dropped_document_must_be_dropped(right: Duplicates, folder: Path) -> None:
+    for name in kept_by(right):
+        proof = proof_of(recounted(right, {one: kept for one, kept in kept_by(right).items() if one != name}), folder)
+        assert set(proof.violations) & {"kept pairs", "kept texts"}
+        assert any(f'"{name}"' in line for line in proof.problems)
+
+
+def test_every_kept_document_must_be_kept(right: Duplicates, folder: Path) -> None:
+    told = kept_by(right)
+    kept = [document.id for document in corpus() if document.id not in told]
+    for name in kept:
+        instead = next(one for one in kept if one != name)
+        moved = {one: instead if who == name else who for one, who in told.items()}
+        proof = proof_of(recounted(right, moved | {name: instead}), folder)
+        assert proof.violations["dropped wrongly"] >= 1
+        assert any(line.startswith("dropped wrongly: ") for line in proof.problems)
+
+
+def test_a_kept_document_that_scores_lower_may_not_stand_for_another(right: Duplicates, folder: Path) -> None:
+    """Its score and reason stated as they are: enough, but another kept one scores more."""
+    found = duplicates_slowly(folder / "index", DedupSettings(-0.2))
+    scores = scored(folder)
+    told = kept_by(found)
+    kept = {document.id for document in corpus()} - set(told)
+    swaps = 0
+    for row, (name, best) in enumerate(told.items()):
+        for rival in sorted(kept - {best}):
+            if scores[name, rival] >= found.facts["lowest"]:
+                changed = with_column(found, "score", at(row, scores[name, rival]))
+                changed = recounted(with_column(changed, "reason", at(row, "similar")), told | {name: rival})
+                proof = proof_of(changed, folder)
+                assert set(proof.violations) == {"representative"}
+                assert proof.problems[0].startswith(f'representative: "{name}", "')
+                assert proof.problems[0].endswith(f'a better one to stand for it than "{rival}"')
+                swaps += 1
+    assert swaps > 3
+
+
+def scored(folder: Path) -> dict[tuple[str, str], float]:
+    """Scores of all pairs of documents."""
+    vectors = np.concatenate([block for _, block in StoredRows(OpenIndex.open(folder / "index")).vector_blocks()])
+    scores = tile_scores(vectors, vectors)
+    names = [document.id for document in corpus()]
+    return {(one, two): float(scores[n, m]) for n, one in enumerate(names) for m, two in enumerate(names)}
+
+
+def test_an_empty_result_is_held_against_every_pair(right: Duplicates, folder: Path) -> None:
+    proof = proof_of(recounted(right, {}), folder)
+    assert set(proof.violations) == {"kept pairs", "kept texts"}
+    assert proof.violations["kept pairs"] > 3
+    assert [line for line in proof.problems if "in all" in line]  # not all are told
+
+
+def test_pairs_that_an_approximate_search_missed_are_violations(folder: Path) -> None:
+    found = duplicates_slowly(folder / "index", DedupSettings(0.6))
+    told = kept_by(found)
+    told.pop(next(iter(told)))
+    facts = {**found.facts, "method": {"name": "ann", "recall": 0.9}}
+    proof = proof_of(recounted(Duplicates(facts, found.table), told), folder)
+    assert not proof.passed
+    assert set(proof.violations) == {"missed pairs"}
+    assert proof.method == "ann"
+
+
+# --- files that are not of this index
+
+
+def test_a_result_of_another_index_is_refused(right: Duplicates, right_against: Duplicates, folder: Path) -> None:
+    path = folder / "duplicates.parquet"
+    write_duplicates(path, right)
+    with pytest.raises(MismatchError, match=r"made from vectors of another transform: .*other has"):
+        verify_duplicates(path, folder / "other")
+    with pytest.raises(MismatchError, match=r"made from another index, or another generation of it: generation 2"):
+        proof_of(Duplicates({**right.facts, "index": {"generation": 2, "manifest": "0"}}, right.table), folder)
+    write_duplicates(path, right)
+    with pytest.raises(MismatchError, match=r"made against no other index; asked for is .*other"):
+        verify_duplicates(path, folder / "index", against=folder / "other")
+    write_duplicates(path, right_against)
+    with pytest.raises(MismatchError, match=r"Name the same other index as then"):
+        verify_duplicates(path, folder / "index", against=folder / "index")
+
+
+@pytest.mark.parametrize("name", ["fingerprint", "transform"])
+def test_a_result_of_another_encoder_or_transform_is_refused(name: str, right: Duplicates, folder: Path) -> None:
+    with pytest.raises(MismatchError, match=r"made from .* Name the index it was made from"):
+        proof_of(Duplicates({**right.facts, name: "0" * 64}, right.table), folder)
+
+
+def test_a_proof_is_made_on_the_cpu(right: Duplicates, folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"device is cuda; the proof is made on the CPU"):
+        proof_of(right, folder, options=JoinOptions(device="cuda"))
+    assert read_duplicates(folder / "duplicates.parquet").table.equals(right.table)
+
+
+# --- the law: one result only, whatever the vectors, windows and texts
+
+
+Draw = np.random.Generator
+
+
+def documents(draw: Draw, settings: DedupSettings, windowed: bool) -> tuple[Evidence, Collection, Vectors]:
+    """A few documents, of one window or of none to three, on a grid where scores tie and often lie at the threshold."""
+    count = int(draw.integers(1, 12))
+    others = int(draw.integers(0, count)) if settings.only_against or draw.integers(2) else 0
+    each = draw.integers(1, 4, count) if windowed else np.ones(count, np.int64)
+    document_of = np.repeat(np.arange(count), each)
+    vectors = draw.choice(np.array([-0.5, 0.5], np.float32), (len(document_of), 4))
+    rank = np.concatenate([np.arange(others), others + draw.permutation(count - others)])
+    _, text_of = np.unique(draw.integers(-1, 6, count), return_inverse=True)
+    apart, vector_of = np.unique(vectors, axis=0, return_inverse=True)
+    windows = int(np.count_nonzero(document_of < others))
+    evidence = Evidence(
+        vectors[windows:], vectors[:windows], document_of, rank, np.full(count, -1), settings.lowest,
+        settings.only_against,
+    )  # fmt: skip
+    scores = np.einsum("nd,nd->n", apart, apart)
+    collection = Collection(document_of, vector_of.reshape(-1), text_of - draw.integers(2), rank, scores, others)
+    return evidence, collection, apart
+
+
+def judged(evidence: Evidence, collection: Collection, kept_by: Rows, settings: DedupSettings) -> Findings:
+    """What is found wrong with these kept documents, scores and reasons being stated as they are."""
+    evidence = Evidence(**vars(evidence) | {"kept_by": kept_by})
+    dropped = np.flatnonzero(kept_by >= 0)
+    texts, found = collection.text_of, Findings()
+    same = (texts[dropped] >= 0) & (texts[dropped] == texts[kept_by[dropped]])
+    foreign = kept_by[dropped] < collection.others
+    reasons = np.where(foreign, np.where(same, "against-text", "against"), np.where(same, "text", "similar"))
+    ids = pa.chunked_array([[f"d{number}" for number in range(len(kept_by))]])
+    scores: Scores = named_scores(evidence)[dropped]
+    stated = Stated(ids, collection.others, dropped, kept_by[dropped], scores, reasons.astype(object), dropped * 0)
+    Case(stated, evidence, texts, settings, found).judge(JoinOptions(threads=1), Silent())
+    found.lines()
+    return found
+
+
+def settings_of(data: st.DataObject) -> DedupSettings:
+    threshold = data.draw(st.sampled_from([-0.5, 0.0, 0.5, 1.0]))
+    texts: Any = data.draw(st.sampled_from(["keep", "drop"]))
+    return DedupSettings(threshold, text_duplicates=texts, only_against=data.draw(st.booleans()))
+
+
+def drawn(data: st.DataObject) -> tuple[Draw, DedupSettings, Evidence, Collection, Decision]:
+    settings, draw = settings_of(data), np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    evidence, collection, apart = documents(draw, settings, data.draw(st.booleans()))
+    drop_texts = settings.text_duplicates == "drop"
+    right = decide_slowly(collection, apart, settings.lowest, drop_texts, not settings.only_against)
+    return draw, settings, evidence, collection, right
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brute_force, "_BLOCK", 4)
+    monkeypatch.setattr(brute_force, "_CELLS", 6)
+    monkeypatch.setattr(brute_force, "_GATHERED", 3)
+
+
+@given(data=st.data())
+@pytest.mark.usefixtures("small_blocks")
+def test_what_the_rule_decides_is_always_proved(data: st.DataObject) -> None:
+    _, settings, evidence, collection, right = drawn(data)
+    found = judged(evidence, collection, right.kept_by, settings)
+    assert found.lines() == []
+
+
+@given(data=st.data())
+@pytest.mark.usefixtures("small_blocks")
+def test_no_other_choice_is_ever_proved(data: st.DataObject) -> None:
+    """Any other set of kept documents, or any other kept one to stand for a dropped one."""
+    draw, settings, evidence, collection, right = drawn(data)
+    for _ in range(4):
+        changed = another_choice(right.kept_by.copy(), collection.others, draw)
+        if changed is not None and (changed != right.kept_by).any():
+            assert judged(evidence, collection, changed, settings)
+
+
+def another_choice(kept_by: Rows, others: int, draw: Draw) -> Rows | None:
+    """Keep or drop a few documents otherwise, and let any kept one stand for any dropped one whose own is gone."""
+    for document in draw.integers(others, len(kept_by), draw.integers(1, 3)).tolist():
+        kept_by[document] = -1 if draw.integers(2) else 0  # 0: to be named
+    kept = np.flatnonzero(kept_by < 0)
+    if not len(kept):
+        return None
+    lost = (kept_by >= 0) & ~np.isin(kept_by, kept)
+    if draw.integers(2):
+        lost |= (kept_by >= 0) & (draw.integers(0, 4, len(kept_by)) == 0)
+    kept_by[lost] = draw.choice(kept, np.count_nonzero(lost))
+    return kept_by
+
+
+def planted(*rows: list[float]) -> Vectors:
+    return np.array(rows, np.float32)
+
+
+def test_of_two_kept_documents_that_score_the_same_the_first_in_priority_stands() -> None:
+    """a and b score 0 with each other, c scores sqrt(1/2) with both to the last bit."""
+    half = float(np.sqrt(0.5))
+    own, none = planted([1, 0], [0, 1], [half, half]), np.zeros((0, 2), np.float32)
+    settings = DedupSettings(0.7)
+    for rank, first in (([0, 1, 2], 0), ([1, 0, 2], 1)):
+        evidence = Evidence(own, none, np.arange(3), np.array(rank), np.full(3, -1), settings.lowest)
+        collection = Collection(np.arange(3), np.arange(3), np.full(3, -1), np.array(rank), np.ones(3, np.float32))
+        assert not judged(evidence, collection, np.array([-1, -1, first]), settings)
+        assert judged(evidence, collection, np.array([-1, -1, 1 - first]), settings).counts == {"representative": 1}
+
+
+def test_a_score_of_the_threshold_exactly_is_enough_and_one_bit_less_is_not() -> None:
+    draw = np.random.default_rng(5)
+    pair = draw.normal(size=(2, 48))
+    own: Vectors = (pair / np.linalg.norm(pair, axis=1, keepdims=True)).astype(np.float32)
+    score = float(tile_scores(own[:1], own[1:])[0, 0])
+    none = own[:0]
+    collection = Collection(np.arange(2), np.arange(2), np.full(2, -1), np.arange(2), np.ones(2, np.float32))
+    for threshold, dropped in ((score, True), (float(np.nextafter(np.float32(score), np.float32(2))), False)):
+        settings = DedupSettings(threshold)
+        evidence = Evidence(own, none, np.arange(2), np.arange(2), np.full(2, -1), settings.lowest)
+        one_kept, both_kept = np.array([-1, 0]), np.array([-1, -1])
+        assert bool(judged(evidence, collection, one_kept, settings)) != dropped
+        assert bool(judged(evidence, collection, both_kept, settings)) == dropped
+
+
+def test_a_dropped_document_whose_best_comes_later_needs_one_that_comes_before() -> None:
+    """a ~ b ~ c in a chain, b dropped for a but closest to c: right; without a's score it would be to be kept."""
+    angles = np.array([0.0, 0.5, 0.9])
+    own: Vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    collection = Collection(np.arange(3), np.arange(3), np.full(3, -1), np.arange(3), np.ones(3, np.float32))
+
+    def counts(threshold: float, *kept_by: int) -> dict[str, int]:
+        settings = DedupSettings(threshold)
+        evidence = Evidence(own, own[:0], np.arange(3), np.arange(3), np.full(3, -1), settings.lowest)
+        return judged(evidence, collection, np.array(kept_by), settings).counts
+
+    assert counts(0.8, -1, 2, -1) == {}
+    assert counts(0.8, -1, 0, -1) == {"representative": 1}
+    assert counts(0.9, -1, 2, -1) == {"dropped wrongly": 1}
+    assert counts(0.9, -1, -1, 1) == {}
+
+
+def test_whoever_scores_the_threshold_stands_before_whoever_has_the_same_text() -> None:
+    """b has the text of a, with which it scores 0; c comes last and scores the threshold with b exactly."""
+    own = planted([1, 0, 0, 0], [0, 1, 0, 0], [-0.5, 0.5, 0.5, 0.5])
+    settings = DedupSettings(0.5, text_duplicates="drop")
+    evidence = Evidence(own, own[:0], np.arange(3), np.arange(3), np.full(3, -1), settings.lowest)
+    collection = Collection(np.arange(3), np.arange(3), np.array([0, 0, -1]), np.arange(3), np.ones(3, np.float32))
+    assert not judged(evidence, collection, np.array([-1, 2, -1]), settings)
+    assert judged(evidence, collection, np.array([-1, 0, -1]), settings).counts == {"representative": 1}
+
+
+def test_of_several_with_nothing_but_the_same_text_the_first_stands() -> None:
+    """Two documents of the other index have the text of the dropped one; all score 0 with each other."""
+    vectors = planted([1, 0, 0], [0, 1, 0], [0, 0, 1])
+    settings = DedupSettings(0.5, text_duplicates="drop")
+    evidence = Evidence(vectors[2:], vectors[:2], np.arange(3), np.arange(3), np.full(3, -1), settings.lowest)
+    collection = Collection(np.arange(3), np.arange(3), np.zeros(3, np.int64), np.arange(3), np.ones(3, np.float32), 2)
+    assert not judged(evidence, collection, np.array([-1, -1, 0]), settings)
+    assert judged(evidence, collection, np.array([-1, -1, 1]), settings).counts == {"representative": 1}
+    assert judged(evidence, collection, np.array([-1, -1, -1]), settings).counts == {"kept texts": 1}
+
+
+@given(seed=st.integers(0, 2**32), dim=st.sampled_from([1, 2, 16, 381, 1024]))
+def test_float32_products_are_within_the_bound(seed: int, dim: int) -> None:
+    draw = np.random.default_rng(seed)
+    rows: npt.NDArray[np.float64] = draw.normal(size=(20, dim)) ** draw.integers(1, 6)
+    vectors: Vectors = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    gap = np.abs((vectors @ vectors.T).astype(np.float64) - tile_scores(vectors, vectors))
+    assert gap.max() <= float32_error(dim)
