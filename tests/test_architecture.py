@@ -110,6 +110,20 @@ def _is_dataclass_replace(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id == "dataclasses"
 
 
+def test_no_thread_of_arrow_reads_a_file_of_ours() -> None:
+    """One that still does when the interpreter ends aborts the process."""
+    found = []
+    for path, tree in modules():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                reads = node.func.attr == "ParquetFile" or (
+                    node.func.attr == "read_table" and ast.unparse(node.func.value) == "pq"
+                )
+                if reads and "pre_buffer=False" not in ast.unparse(node):
+                    found.append(f"{path}:{node.lineno}")
+    assert found == []
+
+
 @pytest.mark.parametrize("statement", ["import indexer", "import search", "import search.cli", "import indexer.config"])
 def test_cheap_imports_stay_cheap(statement: str) -> None:
     assert loaded_by(statement) & HEAVY == set()

@@ -40,7 +40,7 @@ def test_a_summary_is_printed_and_files_are_written(index: Path, tmp_path: Path)
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "72" in done.stdout
-    assert "of equal text" in done.stdout
+    assert "with equal text" in done.stdout
     assert "all found (exact)" in done.stdout
     rows = pq.read_table(tmp_path / "d.parquet").to_pylist()
     assert {row["id"] for row in rows} >= {f"copy-{number}" for number in (1, 2, 3)}

@@ -195,7 +195,7 @@ def test_against_another_index_its_documents_come_first(built: Built, tmp_path: 
     train = built(documents=TRAIN)
     found = deduplicate(built(), 0.9, against=train)
     found.write(tmp_path / "duplicates.parquet")
-    assert verify_duplicates(tmp_path / "duplicates.parquet", built()).problems == []
+    assert verify_duplicates(tmp_path / "duplicates.parquet", built(), against=train).problems == []
     rows = rows_of(found)
     foreign = [row for row in rows.values() if "train" in row["kept_id"]]
     assert {row["kept_id"] for row in foreign} & {document.id for document in TRAIN}

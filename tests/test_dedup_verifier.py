@@ -90,6 +90,8 @@ def right_against(folder: Path) -> Duplicates:
 def proof_of(found: Duplicates, folder: Path, **named: Any) -> DedupProof:
     path = folder / "duplicates.parquet"
     write_duplicates(path, found)
+    if found.facts["against"]:
+        named.setdefault("against", folder / "other")
     return verify_duplicates(path, folder / "index", **named)
 
 
@@ -283,7 +285,7 @@ def test_every_cluster_number_and_the_order_of_rows_are_checked(right: Duplicate
 def test_every_count_among_the_facts_is_checked(name: str, value: Any, right: Duplicates, folder: Path) -> None:
     proof = proof_of(Duplicates({**right.facts, name: value}, right.table), folder)
     assert proof.violations["facts"] == 1
-    assert proof.problems[0].startswith('facts: "')
+    assert any(line.startswith('facts: "') for line in proof.problems)
 
 
 @pytest.mark.parametrize(

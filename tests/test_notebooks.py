@@ -11,6 +11,7 @@ from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 QUICKSTART, WHITENING = "quickstart.ipynb", "whitening_and_layers.ipynb"
+DEDUPLICATION = "deduplication.ipynb"
 PUBLIC = {"indexer", "indexer.corpus", "search"}
 PRINTED = {
     QUICKSTART: ("csv.", "threading.Thread.join", "random.Random.choice", "up to date: True", "Whales"),
@@ -27,8 +28,24 @@ PRINTED = {
         "layers as well:",
         "Spearman of the two scores over its settings",
     ),
+    DEDUPLICATION: (
+        "95 % interval",
+        "around 0.95",
+        "documents kept: ",
+        "dropped without",
+        "cross a border",
+        "its ends score 0.",
+        "passed: True",
+        "other score: passed: False\n   score: ",
+        "another dropped: passed: False",
+        "both are kept",
+        "from the stored pairs: ",
+        "prefer longest: ",
+        "every fifth: ",
+        "the rows as they were: True",
+    ),
 }
-PLOTS = {QUICKSTART: 0, WHITENING: 8}
+PLOTS = {QUICKSTART: 0, WHITENING: 8, DEDUPLICATION: 4}
 
 
 @pytest.mark.parametrize("name", PRINTED)
@@ -77,6 +94,23 @@ def test_whitening_and_layers_runs_on_a_slice_of_the_real_sets(shared: Path, mon
     _assert_two_ways_agree(printed)
 
 
+def test_deduplication_runs_where_the_real_sets_are_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISOTROPE_DATA", str(tmp_path))
+    printed = _run(DEDUPLICATION)
+    assert "data: stand-in" in printed
+    assert "410 documents" in printed
+    _assert_guarantees(printed)
+
+
+def test_deduplication_runs_on_a_slice_of_the_real_set(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISOTROPE_DATA", str(shared / "data"))
+    monkeypatch.setenv("ISOTROPE_SLICE", "40")
+    printed = _run(DEDUPLICATION)
+    assert "data: Debian's package descriptions" in printed
+    assert "400 documents" in printed
+    _assert_guarantees(printed)
+
+
 def test_every_notebook_is_tested() -> None:
     assert sorted(path.name for path in NOTEBOOKS.glob("*.ipynb")) == sorted(PRINTED)
 
@@ -104,3 +138,16 @@ def _assert_two_ways_agree(printed: str) -> None:
     assert len(pairs) == 2
     for here, there in pairs:
         assert float(here) == pytest.approx(float(there), abs=0.011)
+
+
+def _assert_guarantees(printed: str) -> None:
+    """Of the rules that the notebook compares only ours keeps both promises, and what is kept can be read back."""
+    violations = dict(
+        re.findall(r"^(connected components|this rule) +[0-9,]+ +([0-9]+ +[0-9]+)$", printed, re.MULTILINE)
+    )
+    assert violations["this rule"].split() == ["0", "0"]
+    assert violations["connected components"].split()[0] != "0"
+    kept, read_back = (re.search(what + " ([0-9,]+)", printed) for what in ("documents kept:", "read back:"))
+    assert kept
+    assert read_back
+    assert kept[1] == read_back[1]

@@ -55,7 +55,7 @@ def _open(raw: IO[bytes], file_format: str) -> tuple[Header, Iterator[pa.RecordB
     start = raw.read(len(_FILE_MAGIC))
     raw.seek(0)
     if file_format == "parquet":
-        table = pq.ParquetFile(raw, page_checksum_verification=True)
+        table = pq.ParquetFile(raw, page_checksum_verification=True, pre_buffer=False)
         return _header(table.schema_arrow), table.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
     if start == _FILE_MAGIC:
         reader = pa.ipc.open_file(raw)

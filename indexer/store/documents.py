@@ -51,7 +51,7 @@ def read_documents(folder: Path) -> Iterator[Document]:
     # Opened by us: pyarrow refuses names that are not UTF-8.
     with (
         open(folder / layout.DOCUMENTS, "rb") as source,
-        pq.ParquetFile(source, page_checksum_verification=True) as file,
+        pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as file,
     ):
         for batch in file.iter_batches(batch_size=ROW_GROUP, use_threads=False):
             yield from (_document(row, None) for row in batch.to_pylist())
@@ -115,7 +115,7 @@ class DocumentReader:
             name = f"{self._manifest.parts[part].name}/{layout.DOCUMENTS}"
             path = self._index / name
             source = pa.PythonFile(CheckedFile(path, self._manifest.files[name]), mode="r")
-            file = pq.ParquetFile(source, page_checksum_verification=True)
+            file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
             if file.metadata.num_rows != self._manifest.parts[part].documents:
                 raise CorruptIndexError(
                     f"{path}: {file.metadata.num_rows:,} rows, the manifest says "

@@ -140,7 +140,7 @@ def load_moments(folder: Path) -> Moments:
 
 def _windows_column(folder: Path, name: str) -> pa.ChunkedArray:
     with open(folder / layout.WINDOWS, "rb") as file:
-        return pq.read_table(file, columns=[name], use_threads=False).column(0)
+        return pq.read_table(file, columns=[name], use_threads=False, pre_buffer=False).column(0)
 
 
 def _typed_text(value: object) -> list[str]:

@@ -44,7 +44,10 @@ def main() -> None:
     except IsotropeError as error:
         sys.exit(_failure(str(error)))
     except (KeyboardInterrupt, click.Abort):
-        click.echo("\nInterrupted. What was finished is kept; run the same command again to continue.", err=True)
+        click.echo(
+            "\nInterrupted. Nothing half-written is left as if it were whole; a build goes on when it is run again.",
+            err=True,
+        )
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away; there is nobody left to tell

@@ -1,5 +1,7 @@
 """`isotrope dedup`."""
 
+import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 _DECIDING = ("prefer", "text_duplicates", "method", "only_against")
 _WRITING = ("output", "kept", "save_pairs", "from_pairs")
+_WRITTEN = {"output": "-o", "kept": "--kept", "save_pairs": "--save-pairs"}
 _FOREIGN = {  # mode -> options that have no meaning with it
     "threshold": ("labelled",),
     "suggest": (*_DECIDING, *_WRITING, "against"),
@@ -80,10 +83,11 @@ def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **opti
     """
     from search.cli.progress import BuildProgress
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that temporary folders go also when it is stopped
     mode = _mode(ctx, options)
     run = _run_options(options)
     if mode == "threshold":
-        _check_before(options)
+        _check_before(ctx, sources, options)
     with BuildProgress(quiet) as progress, _index_of(ctx, sources, options, progress) as (place, corpus):
         if mode == "verify":
             passed = _verify(place, options, run, progress)
@@ -97,7 +101,7 @@ def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **opti
 
 def _mode(ctx: click.Context, options: dict[str, Any]) -> str:
     """What was asked for; options that have no meaning with it are refused."""
-    asked = [name for name in _FOREIGN if options[name] not in (None, False)]
+    asked = [name for name in _FOREIGN if options[name] is not None and options[name] is not False]
     if len(asked) != 1:
         found = "none was given" if not asked else f"{' and '.join(f'--{name}' for name in asked)} were given"
         raise click.UsageError(f"one of --threshold T, --suggest and --verify FILE is needed; {found}.", ctx)
@@ -118,27 +122,29 @@ def _run_options(options: dict[str, Any]) -> "JoinOptions":
     return JoinOptions(options["device"], options["threads"], parse_memory(options["memory"]))
 
 
-def _check_before(options: dict[str, Any]) -> None:
+def _check_before(ctx: click.Context, sources: tuple[str, ...], options: dict[str, Any]) -> None:
     """Mistakes are said now, not after minutes of encoding."""
     from indexer.errors import ConfigError
+    from search.dedup.files.places import check_places
     from search.dedup.keeping.kept import check_kept
     from search.opened import OpenIndex
-    from search.provenance import check_output
 
     settings = _settings(options)
+    for other_option, name in (("from_pairs", "method"), ("only_against", "prefer")):
+        if options[other_option] and (given := _given(ctx, [name])):
+            raise ConfigError(f"{given[0]} has no effect with --{other_option.replace('_', '-')}. Leave it out.")
     _pair_files(options).check(settings)
+    if (folder := os.environ.get("TMPDIR")) and not os.access(folder, os.W_OK):
+        raise ConfigError(f"TMPDIR is {folder}, which cannot be written; vectors lie there while this runs.")
     if settings.only_against and not options["against"]:
         raise ConfigError("--only-against compares with another index alone; name it with --against INDEX.")
     other = OpenIndex.open(options["against"]) if options["against"] else None
-    names = {"output": "-o", "kept": "--kept", "save_pairs": "--save-pairs"}
-    taken: dict[Path, str] = {}
-    for name, option in names.items():
-        if options[name]:
-            check_output(options[name], option)
-            place = options[name].resolve()
-            if place in taken:
-                raise ConfigError(f"{taken[place]} and {option} name the same file, {options[name]}; name two.")
-            taken[place] = option
+    check_places(
+        {option: options[name] for name, option in _WRITTEN.items() if options[name]},
+        indexes=[Path(source) for source in sources]
+        + [options[name] for name in ("against", "index") if options[name]],
+        read=[options[name] for name in ("from_pairs", "recipe") if options[name]],
+    )
     if options["kept"]:
         check_kept(options["kept"], other)
 
@@ -174,6 +180,8 @@ def _index_of(
         for line in [*report.notes, *remarks_on(corpus.report)]:
             print_note(line)
         yield place, corpus
+    if options["output"] and not options["index"]:
+        print_note("the index of this corpus is gone, and only it can prove what was written; keep it with --index DIR")
 
 
 def _deduplicate(

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 _SIZES = ((2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 50), (51, 100), (101, 1000))
 _REASONS = {
-    "similar": "by score",
-    "text": "of equal text",
-    "against": "like one of the other index",
-    "against-text": "of equal text as one of the other index",
+    "similar": "similar",
+    "text": "with equal text",
+    "against": "similar to one of the other index",
+    "against-text": "with the text of one of the other index",
 }
 
 
@@ -74,9 +74,11 @@ def show_proof(proof: "DedupProof", path: Path, as_json: bool) -> None:
 
 
 def _rule(facts: Mapping[str, Any]) -> str:
+    from search.dedup.settings import IDENTICAL
+
     threshold = facts["threshold"]
     meant = f"score {json.dumps(threshold)} or more"
-    if facts["lowest"] < threshold and threshold >= 1 - 1e-6:
+    if threshold > facts["lowest"] and threshold >= IDENTICAL:
         meant = f"identical up to rounding (score {facts['lowest']:.7g} or more)"
     if facts["text_duplicates"] == "drop":
         meant += ", or have equal text"

@@ -18,13 +18,13 @@ from search.dedup.files.duplicates_file import SCHEMA, Duplicates, write_duplica
 from search.dedup.files.origin import origin_of, origin_of_other
 from search.dedup.files.pair_file import StoredPairs, pair_facts
 from search.dedup.files.pair_writer import PairWriter
+from search.dedup.files.places import check_places
 from search.dedup.joining.approximate import ApproximateJoin
 from search.dedup.joining.join import VectorJoin
 from search.dedup.material import Material, open_material
 from search.dedup.pairs import Rows
 from search.dedup.settings import DedupSettings, JoinOptions, check_threshold, lowest_score
 from search.opened import OpenIndex
-from search.provenance import check_output
 
 _PAIR_BYTES = 112  # of a pair that is held while it is decided: a quarter of the memory for them
 
@@ -47,8 +47,6 @@ class PairFiles:
             check_threshold(self.floor, "floor")
             if self.floor > settings.threshold:
                 raise ConfigError(f"floor is {self.floor:g}, above the threshold {settings.threshold:g}.")
-        if self.write:
-            check_output(self.write, "--save-pairs")
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,8 @@ class Deduplication:
         return self.duplicates.table
 
     def write(self, path: str | Path) -> FileStamp:
-        """Write the file of duplicates, whole or not at all."""
+        """Write the file of duplicates, whole or not at all. Raises ConfigError for a place inside the index."""
+        check_places({"-o": Path(path)}, [self.opened.path])
         return write_duplicates(Path(path), self.duplicates)
 
 
@@ -98,6 +97,8 @@ def deduplicate(
     """
     wanted = settings if isinstance(settings, DedupSettings) else DedupSettings(settings)
     pairs.check(wanted)
+    if pairs.write:
+        check_places({"--save-pairs": pairs.write}, [Path(place) for place in (index, against) if place])
     if wanted.only_against and not against:
         raise ConfigError("documents are to be compared with another index alone, but none is named (--against).")
     with open_material(index, against, progress) as material:

@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from indexer.corpus.document import joined_text
-from indexer.errors import MismatchError
 from indexer.pipeline.progress import Progress, Silent
 from search.dedup.deciding.distinct import Distinct, find_distinct
 from search.dedup.deciding.texts import number_texts
+from search.dedup.files.origin import require_same_encoder
 from search.dedup.pairs import Rows, Scores, Vectors
 from search.dedup.scores import pair_scores, tile_scores
 from search.dedup.scratch import write_vectors
@@ -121,13 +121,8 @@ def open_material(
     """
     opened = OpenIndex.open(index)
     other = OpenIndex.open(against) if against else None
-    if other and other.manifest.fingerprint != opened.manifest.fingerprint:
-        raise MismatchError(
-            f"{other.path} was made by another encoder than {opened.path} (fingerprint "
-            f"{other.manifest.fingerprint[:12]}... instead of {opened.manifest.fingerprint[:12]}...), so their vectors "
-            f"cannot be compared. Build one of them again with the other's [encoder] settings; "
-            "whitening and index type may differ."
-        )
+    if other:
+        require_same_encoder(opened, other)
     with TemporaryDirectory(prefix="isotrope-dedup-") as folder:
         yield Material(opened, other, Path(folder), progress or Silent())
 

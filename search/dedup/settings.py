@@ -72,4 +72,7 @@ def parse_memory(written: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(?:i?[bB])?", written.strip())
     if not found:
         raise ConfigError(f'memory is "{written}"; expected an amount such as 512M or 8G.')
-    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
+    try:
+        return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
+    except OverflowError:
+        raise ConfigError(f"memory is {written[:20]}...; that is more than any machine has.") from None

@@ -14,11 +14,11 @@ from typing import Any, get_args
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from indexer.errors import CorruptIndexError, EvaluationError
+from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.store.documents import parquet_options
 from indexer.store.files import FileStamp
 from search.dedup.files.parquet_files import Kinds, open_parquet, with_facts
-from search.dedup.settings import Method, TextDuplicates
+from search.dedup.settings import Method, TextDuplicates, check_threshold
 from search.provenance import open_output
 
 REASONS = ("similar", "text", "against", "against-text")
@@ -74,6 +74,7 @@ def read_duplicates(path: Path) -> Duplicates:
     for a damaged one.
     """
     with open_parquet(path, SCHEMA, FACTS, MADE_BY) as (file, facts):
+        _check_values(path, facts)
         _check_words(path, facts)
         table = file.read(use_threads=False)
         table.validate(full=True)  # text that is not UTF-8 is met here and not at some later row
@@ -94,3 +95,15 @@ def _check_words(path: Path, facts: Mapping[str, Any]) -> None:
                 f'{path}: "{name}" in its metadata is "{word}"; expected {" or ".join(get_args(known))}. '
                 f"Write the file again: {MADE_BY}"
             )
+
+
+def _check_values(path: Path, facts: Mapping[str, Any]) -> None:
+    """What later code computes with; kinds are checked already."""
+    against = facts["against"]
+    try:
+        check_threshold(float(facts["threshold"]))
+        sound = against is None or isinstance(against.get("index"), str)
+    except (ConfigError, OverflowError):
+        sound = False
+    if not sound:
+        raise EvaluationError(f"{path}: its metadata holds values that no run writes. Write it again: {MADE_BY}")

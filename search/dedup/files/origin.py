@@ -21,7 +21,7 @@ def origin_of_other(opened: OpenIndex | None) -> dict[str, Any] | None:
     """What a result says of the index that its own was compared with, if any: "against"."""
     if opened is None:
         return None
-    return {"index": str(opened.path), **_index(opened), "documents": opened.manifest.documents}
+    return {"index": opened.path.resolve().name, **_index(opened), "documents": opened.manifest.documents}
 
 
 def check_origin(facts: Mapping[str, Any], opened: OpenIndex, where: object) -> None:
@@ -49,6 +49,17 @@ def check_other(facts: Mapping[str, Any], other: OpenIndex | None, where: object
             f"{where}: made against {_in_words(told_of)}; asked for is "
             f"{f'{other.path}: {_in_words(found_of)}' if other else 'none'}. "
             "Name the same other index as then, with --against, or find the duplicates anew."
+        )
+
+
+def require_same_encoder(opened: OpenIndex, other: OpenIndex) -> None:
+    """Raises MismatchError when two indexes have different encoders: scores between them would mean nothing."""
+    if other.manifest.fingerprint != opened.manifest.fingerprint:
+        raise MismatchError(
+            f"{other.path} was made by another encoder than {opened.path} (fingerprint "
+            f"{other.manifest.fingerprint[:12]}... instead of {opened.manifest.fingerprint[:12]}...), so their vectors "
+            "cannot be compared. Build one of them again with the other's [encoder] settings; whitening and index "
+            "type may differ."
         )
 
 

@@ -45,11 +45,11 @@ def open_parquet(
 
 def _parquet(raw: Any, path: Path, made_by: str) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(raw, page_checksum_verification=True)
+        return pq.ParquetFile(raw, page_checksum_verification=True, pre_buffer=False)
     except (pa.ArrowException, OSError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        what = f"{path}: not a Parquet file, or cut short: {error}"
+        what = f"{path}: not a Parquet file, or cut short: {str(error).rstrip('.')}"
         raise EvaluationError(f"{what}. One comes from: {made_by}") from error
 
 

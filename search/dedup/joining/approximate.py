@@ -81,7 +81,7 @@ class ApproximateJoin(VectorJoin):
         self, own: Rows, others: Rows, visitors: Rows, other_visitors: Rows
     ) -> Callable[[], Iterator[Tile]]:
         def tiles() -> Iterator[Tile]:
-            yield from self.coded.compare(own, np.concatenate([others, other_visitors]), self.threshold)
+            yield from self.coded.compare(own, np.sort(np.concatenate([others, other_visitors])), self.threshold)
             for tile in self.coded.compare(others, visitors, self.threshold):
                 found = self._kept(tile, lambda other, visitor: np.zeros(len(other), bool))
                 yield Tile(found.right, found.left, found.columns, found.rows)
@@ -99,20 +99,19 @@ class ApproximateJoin(VectorJoin):
         return Tile(tile.left, tile.right, tile.rows[keep], tile.columns[keep])
 
     def _measure(self, target: float) -> dict[str, Any]:
-        """Compare a sample of rows with all, exactly; how many cells to visit, and the recall that gives."""
+        """Two samples of rows compared with all: one says how many cells to visit, the other how well that does."""
         rows = np.arange(len(self.vectors))
         sample = np.unique(np.linspace(0, max(0, len(rows) - 1), min(len(rows), _SAMPLED)).astype(np.int64))
-        ranks = np.concatenate([np.zeros(0, np.int64), *map(self._ranks, self._exact_pairs(sample, rows))])
-        found = np.cumsum(np.bincount(ranks, minlength=MOST_PROBES + 1))[:MOST_PROBES]
-        enough = np.flatnonzero(found >= target * len(ranks))
+        choosing, telling = (np.cumsum(self._ranks(half, rows)) for half in (sample[0::2], sample[1::2]))
+        enough = np.flatnonzero(choosing[:MOST_PROBES] >= target * choosing[-1])
         most = self.cells.probes.shape[1]
         probes = min(most, max(_FEWEST_PROBES, int(enough[0]) + 1)) if len(enough) else most
         return {
             "cells": self.cells.count,
             "probes": probes,
-            "sampled_rows": len(sample),
-            "sampled_pairs": len(ranks),
-            "found_pairs": int(found[probes - 1]),
+            "sampled_rows": len(sample[1::2]),
+            "sampled_pairs": int(telling[-1]),
+            "found_pairs": int(telling[probes - 1]),
         }
 
     def _exact_pairs(self, sample: Rows, rows: Rows) -> Iterator[Pairs]:
@@ -121,11 +120,14 @@ class ApproximateJoin(VectorJoin):
         yield from super().within(sample)
         yield from super().between(sample, others)
 
-    def _ranks(self, pairs: Pairs) -> Rows:
-        """How many cells must be visited, less one, to find each pair."""
-        own = self.cells.own
-        one = self.cells.rank(pairs.left, own[pairs.right])
-        return np.minimum(one, self.cells.rank(pairs.right, own[pairs.left]))
+    def _ranks(self, sample: Rows, rows: Rows) -> Rows:
+        """How many pairs of the sampled rows take a visit to 1, 2, ... cells, and last how many are not found."""
+        counts, own = np.zeros(MOST_PROBES + 1, np.int64), self.cells.own
+        for pairs in self._exact_pairs(sample, rows):
+            one = self.cells.rank(pairs.left, own[pairs.right])
+            found = np.minimum(one, self.cells.rank(pairs.right, own[pairs.left]))
+            counts += np.bincount(found, minlength=len(counts))
+        return counts
 
 
 class _Lists:

@@ -50,14 +50,19 @@ class Basis:
         """
         return float((self.directions.shape[0] + 2) * UNIT_ROUNDOFF * self.size**0.5)
 
+    @property
+    def longest_rest(self) -> float:
+        """The largest that `split` may give for the length of the rest of a vector of unit length."""
+        # |x|^2 may be above 1 by `scratch.UNIT`, and the length inside off by `error` from what was computed.
+        return float((1 + 1e-6 + 2 * self.error + self.error**2) ** 0.5)
+
     def split(self, vectors: Vectors) -> tuple[Vectors, npt.NDArray[np.float64]]:
         """Coordinates (n, m) of vectors (n, d), and an upper bound on the length of the rest of each (n,)."""
         inside = vectors @ self.directions
         if self.whole:
             return inside, np.zeros(len(vectors))
         lengths = np.einsum("nm,nm->n", inside, inside, dtype=np.float64)
-        # |x|^2 may be above 1 by `scratch.UNIT`, and the length inside below what was computed by `error`.
-        return inside, np.sqrt(np.maximum(0.0, 1 + 1e-6 + 2 * self.error - lengths))
+        return inside, np.sqrt(np.maximum(0.0, self.longest_rest**2 - lengths))
 
 
 def fit_basis(vectors: Vectors, threshold: float) -> Basis:

@@ -92,7 +92,8 @@ class Int8Kernel:
 
     @property
     def width(self) -> int:
-        needed = self.basis.size + (0 if self.basis.whole else int(np.ceil((1.001 / (_LEVELS * self.scale)) ** 2)))
+        places = (1.001 * self.basis.longest_rest / (_LEVELS * self.scale)) ** 2
+        needed = self.basis.size + (0 if self.basis.whole else int(np.ceil(places)))
         return -(-needed // _MULTIPLE) * _MULTIPLE
 
     def encode(self, vectors: Vectors) -> tuple[torch.Tensor, Floats]:
@@ -130,7 +131,7 @@ class FloatKernel:
 
     @property
     def tile(self) -> tuple[int, int]:
-        return (8192, 16384) if self.device.type == "cuda" else (512, 2048)
+        return (4096, 8192) if self.device.type == "cuda" else (512, 2048)
 
     def encode(self, vectors: Vectors) -> tuple[torch.Tensor, Floats]:
         inside, rest = self.basis.split(vectors)
@@ -144,7 +145,7 @@ class FloatKernel:
 
     def limit(self, score: float, margin: float) -> float:
         # Additions in float32, each of them rounded or, on some accelerators, cut: 2 u; and for bfloat16 the result's
-        # own rounding, 2**-8 of it. A code's length is below 1.02, so a product and its partial sums are below 1.05.
+        # own rounding, 2**-8 of it. Such a code is shorter than 1.02: products and partial sums stay below 1.05.
         rounding = 2 * (self.width + 2) * UNIT_ROUNDOFF + (2.0**-8 if self.dtype == torch.bfloat16 else 0.0)
         return score - margin - 1.05 * rounding - 2.0**-22
 

@@ -4,19 +4,17 @@ Codes rule out nearly all pairs (`codes`, `tiles`); what is left gets its score 
 """
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from indexer.moments import one_blas_thread
 from indexer.pipeline.progress import Progress, Silent
 from search.dedup.joining.basis import fit_basis
 from search.dedup.joining.codes import Kernel, choose_kernel, full_sums
 from search.dedup.joining.tiles import Coded, Tile
+from search.dedup.joining.workers import Workers
 from search.dedup.pairs import Pairs, Rows, Vectors
 from search.dedup.scores import pair_scores, tile_scores
 from search.dedup.settings import JoinOptions
@@ -65,24 +63,12 @@ class VectorJoin:
         return self.pairs_of((len(block), self._between(block, right)) for block in blocks)
 
     def pairs_of(self, tasks: Iterator[Task]) -> Iterator[Pairs]:
-        """Do the tasks on all threads; their pairs in the order of the tasks."""
-        threads = self.options.threads or os.cpu_count() or 1
-        pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-        waiting: deque[tuple[int, Future[list[Pairs]]]] = deque()
-        with full_sums(), one_blas_thread(), pool:
-            try:
-                for rows, tiles in tasks:
-                    waiting.append((rows, pool.submit(self._scored, tiles)))
-                    if len(waiting) > 2 * threads:
-                        yield from self._done(*waiting.popleft())
-                while waiting:
-                    yield from self._done(*waiting.popleft())
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)  # also when the caller has seen enough
-
-    def _done(self, rows: int, future: "Future[list[Pairs]]") -> Iterator[Pairs]:
-        yield from future.result()
-        self.progress.advance(rows)
+        """Do the tasks on all threads; their pairs in any order, a tile's at a time."""
+        with full_sums(), one_blas_thread(), Workers(self.options.threads or os.cpu_count() or 1) as workers:
+            for rows, pairs in workers.run((rows, self._scored(tiles)) for rows, tiles in tasks):
+                self.progress.advance(rows)
+                if pairs is not None:
+                    yield pairs
 
     def _within(self, members: Rows, first: int, last: int) -> Callable[[], Iterator[Tile]]:
         return lambda: self.coded.compare_within(members, first, last, self.threshold)
@@ -90,8 +76,8 @@ class VectorJoin:
     def _between(self, left: Rows, right: Rows) -> Callable[[], Iterator[Tile]]:
         return lambda: self.coded.compare(left, right, self.threshold)
 
-    def _scored(self, tiles: Callable[[], Iterator[Tile]]) -> list[Pairs]:
-        return [pairs for tile in tiles() if len(pairs := self._exact(tile))]
+    def _scored(self, tiles: Callable[[], Iterator[Tile]]) -> Callable[[], Iterator[Pairs]]:
+        return lambda: (pairs for tile in tiles() if len(pairs := self._exact(tile)))
 
     def _exact(self, tile: Tile) -> Pairs:
         left, right = tile.left[tile.rows], tile.right[tile.columns]

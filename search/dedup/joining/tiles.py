@@ -47,7 +47,7 @@ class Coded:
         return cls(kernel, _near(codes, kernel.device), errors)
 
     def compare(self, left: Rows, right: Rows, score: float) -> Iterator[Tile]:
-        """Tiles of rows `left` against rows `right` in which some pair may score at least `score`."""
+        """Tiles of rows `left` against rows `right`, both ascending, in which some pair may score at least `score`."""
         height, width = self.kernel.tile
         for start in range(0, len(left), height):
             block = left[start : start + height]

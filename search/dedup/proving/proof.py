@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+_CONSEQUENCES = ("cluster", "order", "facts")  # kinds that mostly follow from others, which are told first
 _SHOWN = 3  # problems of each kind that are written out; all are counted
 
 
@@ -54,7 +55,7 @@ class Findings:
     def lines(self) -> list[str]:
         """One line a violation that is shown, and one for all others of its kind."""
         found = []
-        for kind, count in self.counts.items():
+        for kind, count in sorted(self.counts.items(), key=lambda item: item[0] in _CONSEQUENCES):
             found += [f"{kind}: {line}" for line in self._told[kind]]
             if count > len(self._told[kind]):
                 found.append(f"{kind}: {count - len(self._told[kind]):,} more, {count:,} in all")

@@ -26,11 +26,11 @@ from pathlib import Path
 import numpy as np
 
 from indexer.corpus.document import joined_text
-from indexer.errors import ConfigError, MismatchError
+from indexer.errors import ConfigError
 from indexer.pipeline.progress import Progress, Silent
 from search.dedup.deciding.order import priority
 from search.dedup.files.duplicates_file import read_duplicates
-from search.dedup.files.origin import check_origin, check_other
+from search.dedup.files.origin import check_origin, check_other, require_same_encoder
 from search.dedup.pairs import Rows, Vectors
 from search.dedup.proving.brute_force import Evidence
 from search.dedup.proving.judgement import Case
@@ -51,7 +51,7 @@ def verify_duplicates(
 ) -> DedupProof:
     """Check a file of duplicates as the module says, on the CPU; what is wrong is listed, not raised.
 
-    `against` is where the other index lies, if not where it lay. A result of an approximate search is held to the same
+    `against` is the other index, if there was one. A result of an approximate search is held to the same
     guarantees: pairs that it missed are violations. Raises MismatchError when the file was made from another index or
     generation, and what `read_duplicates`, opening an index and `scratch_vectors` raise.
     """
@@ -60,15 +60,10 @@ def verify_duplicates(
     duplicates, opened, progress = read_duplicates(path), _opened(index), progress or Silent()
     facts = duplicates.facts
     check_origin(facts, opened, path)
-    if against is None and facts["against"] is not None:
-        against = Path(facts["against"]["index"])
     other = None if against is None else _opened(against)
     check_other(facts, other, path)
-    if other is not None and other.manifest.fingerprint != opened.manifest.fingerprint:
-        raise MismatchError(
-            f"{path}: {other.path} was built with another encoder than {opened.path}, so scores between the two mean "
-            "nothing. Build one of them again with the other's recipe."
-        )
+    if other is not None:
+        require_same_encoder(opened, other)
     settings = DedupSettings(
         facts["threshold"], facts["prefer"], facts["method"]["name"], facts["text_duplicates"], facts["only_against"]
     )
