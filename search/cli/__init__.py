@@ -45,7 +45,7 @@ def main() -> None:
         sys.exit(_failure(str(error)))
     except (KeyboardInterrupt, click.Abort):
         click.echo(
-            "\nInterrupted. Nothing half-written is left as if it were whole; run the same command again to continue a build.",
+            "\nInterrupted. Nothing half-written is left as if whole; run the same command again to continue a build.",
             err=True,
         )
         sys.exit(130)
