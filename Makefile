@@ -52,7 +52,7 @@ $(VENV)/.torch: constraints.txt | $(BIN)/python
 	@touch $@
 
 $(VENV)/.demo: pyproject.toml $(VENV)/.torch
-	$(INSTALL) --editable ".[cpu,demo]"
+	$(INSTALL) --editable ".[cpu,demo,fast]"
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.torch

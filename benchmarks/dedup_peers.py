@@ -105,7 +105,8 @@ def semhash_deduplication(vectors: Vectors, threshold: float, threads: int) -> O
     from semhash import SemHash
 
     records = [{"text": str(row)} for row in range(len(vectors))]
-    found = SemHash.from_embeddings(vectors, records, model=_NoModel(), columns=["text"])
+    no_model: Any = _NoModel()
+    found = SemHash.from_embeddings(vectors, records, model=no_model, columns=["text"])
     result = found.self_deduplicate(threshold)
     kept = np.zeros(len(vectors), bool)
     kept[[int(record["text"]) for record in result.selected]] = True

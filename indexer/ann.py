@@ -105,9 +105,14 @@ def train_index(index: Any, sample: Vectors) -> None:
 
 def add_vectors(index: Any, vectors: Vectors) -> None:
     """Append vectors (n, k). FAISS would drop rows that are not finite without a word, so they are refused."""
+    index.add(require_finite(vectors))
+
+
+def require_finite(vectors: Vectors) -> Vectors:
+    """The vectors (n, k) as an index stores them. Raises ConfigError for NaN and infinity."""
     if not np.isfinite(vectors).all():
         raise ConfigError("vectors that are not finite (NaN or infinity) cannot be added to an index.")
-    index.add(np.ascontiguousarray(vectors, dtype=np.float32))
+    return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
 def search_index(index: Any, queries: Vectors, k: int) -> list[Found]:
@@ -183,7 +188,8 @@ def widen_search(index: Any) -> bool:
 
 def _innermost(index: Any) -> Any:
     """The index inside the wrappers that a factory string puts around it."""
-    faiss = require_faiss()
+    import faiss  # there is an index, so `require_faiss` has passed; looking for wheels takes a millisecond
+
     inner = faiss.downcast_index(index)
     while isinstance(inner, faiss.IndexPreTransform | faiss.IndexRefine):
         inner = faiss.downcast_index(inner.index if isinstance(inner, faiss.IndexPreTransform) else inner.base_index)

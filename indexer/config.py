@@ -17,7 +17,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from indexer.errors import ConfigError
 
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16", "int8"]
+Backend = Literal["auto", "torch", "openvino", "numpy"]
 _MOST_IN_A_PART = 1_000_000  # a part is in memory as a whole
 Pooling = Literal["auto", "cls", "mean", "max"]
 
@@ -64,7 +65,7 @@ class EncoderConfig:
     pooling: Pooling = "mean"
     layers: tuple[int, ...] = (-1,)
     max_length: int = 256  # tokens; 0: the model's own limit
-    precision: Precision = "float32"
+    precision: Precision = "bfloat16"  # a class of results, see the README; int8 is calibrated on the corpus
     batch_tokens: int = 0  # tokens in a batch, padding included; 0: the backend's default
     query_prefix: str = ""
     document_prefix: str = ""
@@ -204,12 +205,17 @@ class RunOptions:
     """HOW a build or a query runs. None of it changes the result beyond rounding, and none of it is stored."""
 
     device: str = "auto"  # auto, cpu, cuda, cuda:N, mps
+    backend: Backend = "auto"  # auto: the fastest installed one that computes the recipe's precision
+    texts: Literal["many", "few"] = "many"  # few: for one question or two, the backend that starts quickest
     workers: int = 1  # encoding processes
     threads: int = 0  # CPU threads in all; 0: as many as there are cores
     half: Literal["auto", "bfloat16", "float16"] = "auto"  # how precision class bfloat16 is computed on CUDA
+    compile: bool = False  # run torch's compiler over the model first; pays for long runs on a GPU
     overwrite: bool = False  # publish the next generation over a complete index of another recipe or corpus
 
     def __post_init__(self) -> None:
+        if self.backend not in get_args(Backend):
+            raise ConfigError(f'backend is "{self.backend}"; expected {_describe(Backend)}.')
         if self.workers < 1:
             raise ConfigError(f"workers is {self.workers}; expected at least 1.")
         if self.threads < 0:

@@ -6,7 +6,7 @@ mean is large against the spread.
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -35,8 +35,9 @@ class Moments:
     @classmethod
     def of(cls, rows: Rows) -> "Moments":
         """Moments of rows (n, d), in blocks of `BLOCK_ROWS`; a memory-mapped array is read block by block."""
-        blocks = [_of_block(rows[start : start + BLOCK_ROWS]) for start in range(0, len(rows), BLOCK_ROWS)]
-        return merge(blocks) if blocks else cls.zero(rows.shape[1])
+        if not len(rows):
+            return cls.zero(rows.shape[1])
+        return merge(_of_block(rows[start : start + BLOCK_ROWS]) for start in range(0, len(rows), BLOCK_ROWS))
 
     def __add__(self, other: "Moments") -> "Moments":
         count = self.count + other.count
@@ -71,13 +72,23 @@ def one_blas_thread() -> AbstractContextManager[object]:
     return limit
 
 
-def merge(moments: Sequence[Moments]) -> Moments:
-    """Sum in one fixed binary tree over the order given, so that the bits do not depend on who finished first."""
-    level = list(moments)
-    while len(level) > 1:
-        pairs = zip(level[::2], level[1::2], strict=False)
-        level = [a + b for a, b in pairs] + (level[-1:] if len(level) % 2 else [])
-    return level[0]
+def merge(moments: Iterable[Moments]) -> Moments:
+    """Sum in one fixed binary tree over the order given, so that the bits do not depend on who finished first.
+
+    Neighbours are added, then neighbours among the sums, and so on; what has no neighbour moves up as it is. Only a
+    logarithm of their number is held at a time. There must be at least one.
+    """
+    open_sums: list[Moments] = []  # of ever fewer items, each number of them a power of two
+    for count, item in enumerate(moments, start=1):
+        open_sums.append(item)
+        while count % 2 == 0:
+            last = open_sums.pop()
+            open_sums[-1] = open_sums[-1] + last
+            count //= 2
+    while len(open_sums) > 1:
+        last = open_sums.pop()
+        open_sums[-1] = open_sums[-1] + last
+    return open_sums[0]
 
 
 @cache

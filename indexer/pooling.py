@@ -22,8 +22,10 @@ def average_layers(layers: "Sequence[Tensor]") -> "Tensor":
     return total / len(layers) if len(layers) > 1 else total
 
 
-def pool(states: "Tensor", mask: "Tensor", mode: Mode) -> "Tensor":
+def pool(states: "Tensor", mask: "Tensor | None", mode: Mode) -> "Tensor":
     """Pool (rows, tokens, d) over the tokens where `mask` (rows, tokens) is not 0, into (rows, d) float32.
+
+    Without a mask every token counts.
 
     `cls` is the first token, `mean` the average, `max` the largest value of each dimension. Every row must
     have at least one token, and padding must be on the right. What the model left in padded places never
@@ -32,6 +34,8 @@ def pool(states: "Tensor", mask: "Tensor", mode: Mode) -> "Tensor":
     states = states.float()
     if mode == "cls":
         return states[:, 0]
+    if mask is None:
+        return states.amax(dim=1) if mode == "max" else states.sum(dim=1) / states.shape[1]
     padding = (mask == 0).unsqueeze(-1)
     if mode == "max":
         return states.masked_fill(padding, float("-inf")).amax(dim=1)

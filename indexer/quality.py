@@ -3,7 +3,7 @@
 A gate that fails raises QualityError and nothing is published; the figures of a good build go in the manifest.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,19 +66,22 @@ def require_usable(not_finite: int, zero: int) -> None:
 
 
 def covariance_deviation(
-    whitening: Whitening, config: WhiteningConfig, sample: Iterable[npt.NDArray[np.floating]]
+    whitening: Whitening,
+    config: WhiteningConfig,
+    sample: Iterable[npt.NDArray[np.floating]],
+    in_turn: Callable[..., Iterable[Moments]] = map,
 ) -> float:
     """How far the projected sample is from the covariance it should have, relative to it.
 
     At strength 1 without shrinkage that is the identity, and the figure is the largest |C - I|. In general
     direction i should have the variance E_i = spectrum_i * shrunk_i^-strength, and the figure is the largest
     |C_ij - E_ij| / sqrt(E_i E_j). The sample passes through the transform a second time and the expected values
-    come from the spectrum and the settings, so this judges what was stored, not the algebra.
+    come from the spectrum and the settings, so this judges what was stored, not the algebra. `in_turn` is `map`, or
+    one that has several threads.
     """
     measured = Moments.zero(whitening.dim)
-    for rows in sample:
-        if len(rows):
-            measured = measured + Moments.of(whitening.project(rows, "document"))
+    for moments in in_turn(lambda rows: Moments.of(whitening.project(rows, "document")), sample):
+        measured = measured + moments
     spectrum = whitening.spectrum
     shrunk = (1 - config.shrinkage) * spectrum + config.shrinkage * spectrum.mean()
     strength = 0.0 if config.strength == "none" else config.strength
@@ -109,7 +112,7 @@ def held_out_deviation(fitted: Moments, held_out: Moments, dim: int) -> dict[str
 class ExactTop:
     """The best rows of some queries over all vectors, by brute force, as the vectors stream by."""
 
-    def __init__(self, queries: Vectors, rows: Sequence[int]) -> None:
+    def __init__(self, queries: Vectors, rows: Sequence[int] | Rows) -> None:
         """`queries` (n, k) are vectors of the index itself; `rows` are their own rows, which do not count."""
         self.queries, self.own = queries, np.asarray(rows)
         self._scores = np.zeros((len(queries), 0), np.float32)
@@ -142,8 +145,14 @@ def self_hits(found: Sequence[Found], vectors: Vectors, rows: Sequence[int] | Ro
 
     Two documents with the same text may differ by rounding, so scores are equal up to `ROUNDING`.
     """
-    own = np.einsum("nk,nk->n", vectors, vectors, dtype=np.float64)
     return sum(
-        len(best) > 0 and (row in best or scores[0] >= score - ROUNDING)
-        for (scores, best), row, score in zip(found, rows, own, strict=True)
+        len(best) > 0 and (row in best or bool(equal_scores(scores[:1], vector[None])[0]))
+        for (scores, best), row, vector in zip(found, rows, vectors, strict=True)
     )
+
+
+def equal_scores(scores: npt.NDArray[np.floating], vectors: Vectors) -> npt.NDArray[np.bool_]:
+    """Which scores (n,) are as high as that of each vector (n, k) with itself, up to `ROUNDING`."""
+    own = np.einsum("nk,nk->n", vectors, vectors, dtype=np.float64)
+    equal: npt.NDArray[np.bool_] = scores >= own - ROUNDING
+    return equal

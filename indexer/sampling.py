@@ -39,14 +39,14 @@ class Sample:
 
     def embeddings(self, part: int) -> npt.NDArray[np.floating]:
         """Embeddings of the sampled rows of a part, (n, d)."""
-        taken: npt.NDArray[np.floating] = parts.open_embeddings(self.folders[part])[self.rows_of(part)]
-        return taken
+        embeddings, rows = parts.open_embeddings(self.folders[part]), self.rows_of(part)
+        return embeddings if len(rows) == len(embeddings) else embeddings[rows]
 
     def moments(self) -> Moments:
         """Moments of the sample, merged in one fixed tree over the parts."""
         if self.everything:
-            return merge([parts.load_moments(folder) for folder in self.folders])
-        return merge([Moments.of(self.embeddings(part)) for part in range(len(self.folders))])
+            return merge(parts.load_moments(folder) for folder in self.folders)
+        return merge(Moments.of(self.embeddings(part)) for part in range(len(self.folders)))
 
 
 def id_hash(identity: str) -> int:

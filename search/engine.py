@@ -1,7 +1,8 @@
 """The query side: the same route from text to vector as the index was built by, then FAISS, then the documents."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,17 @@ import numpy.typing as npt
 from indexer import ann
 from indexer.config import RunOptions
 from indexer.corpus.document import Document
-from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role, load_encoder, resolve_spec
-from indexer.encoders.identity import mismatch
-from indexer.errors import ConfigError, MismatchError, ModelError
+from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role, resolve_spec
+from indexer.encoders.backends import open_encoder
+from indexer.encoders.identity import mismatch, with_state
+from indexer.encoders.model_files import file_sha256
+from indexer.encoders.model_folder import cached_snapshot
+from indexer.errors import ConfigError, IsotropeError, MismatchError, ModelError
+from indexer.store import layout
 from search.opened import OpenIndex
 
 Vectors = npt.NDArray[np.float32]
+_FAISS_THREADS = 1  # one query on a flat index is faster with one than with many
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +46,27 @@ class SearchEngine:
     `model` points to the model's folder when it has moved; it is used only if its hashes are those of the
     index. Nothing else about the encoder or the transform can be chosen here: both come from the index.
     Raises NotAnIndexError, CorruptIndexError, StoreError, and on first use of the encoder ModelError or
-    MismatchError. Not thread-safe.
+    MismatchError. With `ahead` the index is loaded now and the encoder meanwhile, in a thread of its own: the first
+    answer comes sooner. Not thread-safe.
     """
 
-    def __init__(self, index: str | Path, model: str | Path | None = None, options: RunOptions | None = None) -> None:
-        self._opened = OpenIndex.open(index)
+    def __init__(
+        self,
+        index: str | Path,
+        model: str | Path | None = None,
+        options: RunOptions | None = None,
+        ahead: bool = False,
+    ) -> None:
         self._model, self._options = model, options or RunOptions()
+        self._loading: Future[Encoder] | None = None
+        if not ahead:
+            self._opened = OpenIndex.open(index)
+            return
+        self._opened = OpenIndex.unchecked(index)
+        loader = ThreadPoolExecutor(1, thread_name_prefix="load-encoder")
+        self._loading = loader.submit(self._load_encoder)  # half of it is hashing, which needs no GIL
+        loader.shutdown(wait=False)
+        self._opened.load()
 
     def __len__(self) -> int:
         """Number of documents."""
@@ -96,14 +117,16 @@ class SearchEngine:
     @cached_property
     def encoder(self) -> Encoder:
         """The encoder, loaded on first use and only if it is the one the index was built with."""
-        spec = index_spec(self._opened, self._model)
-        ann.set_threads(1)  # one query on a flat index is faster with one thread than with many
-        return load_encoder(self._opened.config.encoder, self._options, spec.folder)
+        ann.set_threads(_FAISS_THREADS)  # FAISS keeps the number for the thread that sets it
+        return self._loading.result() if self._loading else self._load_encoder()
+
+    def _load_encoder(self) -> Encoder:
+        return open_encoder(index_spec(self._opened, self._model), self._options)
 
     def _ranked(self, scores: npt.NDArray[np.float32], rows: npt.NDArray[np.int64], k: int) -> list[tuple[int, float]]:
         """(row, score) of the best k, ties by id. `rows` come best first, with all that tie with the k-th."""
         pairs = list(zip(rows.tolist(), scores.tolist(), strict=True))
-        if len(np.unique(scores)) < len(scores):  # ids are only looked up where they decide
+        if len({score for _, score in pairs}) < len(pairs):  # ids are only looked up where they decide
             names = dict(zip(rows.tolist(), self._opened.documents.ids(rows.tolist()), strict=True))
             pairs.sort(key=lambda pair: (-pair[1], names[pair[0]]))
         return pairs[:k]
@@ -112,7 +135,9 @@ class SearchEngine:
 def index_spec(opened: OpenIndex, model: str | Path | None = None) -> EncoderSpec:
     """The encoder of an index, found and hashed. Raises ModelError, and MismatchError if it is another one now."""
     folder = model or _known_folder(opened.path, opened.manifest.encoder["folder"])
-    spec = resolve_spec(opened.config.encoder, folder)
+    if not folder and (spec := _spec_at_hand(opened)) is not None:
+        return spec
+    spec = _resolved(opened, folder)
     _require_same(opened, spec)
     return spec
 
@@ -126,6 +151,28 @@ def _known_folder(index: Path, folder: str) -> str | None:
     if folder and not Path(folder).is_dir():
         raise ModelError(f"{index}: its model lay at {folder}, which is gone. Point --model to where it is now.")
     return folder or None
+
+
+def _spec_at_hand(opened: OpenIndex) -> EncoderSpec | None:
+    """The encoder in the Hugging Face cache, if its hashes say that it is the index's; without the hub's library."""
+    snapshot = cached_snapshot(opened.config.encoder.model)
+    if snapshot is None:
+        return None
+    try:
+        spec = _resolved(opened, snapshot)
+    except IsotropeError:  # not whole: the ordinary way says what is wrong
+        return None
+    return replace(spec, local=False) if spec.fingerprint == opened.manifest.fingerprint else None
+
+
+def _resolved(opened: OpenIndex, folder: str | Path | None) -> EncoderSpec:
+    """The encoder in `folder` by the rules of the index, with the fitted state that lies in the index, hashed anew."""
+    identity = opened.manifest.encoder["identity"]
+    spec = resolve_spec(opened.config.encoder, folder, identity["rules"])
+    if "state" not in identity:
+        return spec
+    state = opened.path / layout.state_folder(spec.fingerprint)
+    return with_state(spec, state, {name: file_sha256(state / name) for name in identity["state"]})
 
 
 def _require_same(opened: OpenIndex, spec: EncoderSpec) -> None:

@@ -3,22 +3,24 @@
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
 from indexer.config import BuildConfig
-from indexer.corpus.schema import parse
 from indexer.errors import CorruptIndexError
 from indexer.store import layout
 from indexer.store.checked import CheckedFile, read_checked
-from indexer.store.documents import DocumentReader
 from indexer.store.manifest import Manifest, SegmentEntry, load_manifest
-from indexer.store.verify import check_files, check_sizes
+from indexer.store.verify import are_hashed_at_once, check_files, check_sizes
 from indexer.transforms import Transform, parse_transform
+
+if TYPE_CHECKING:
+    from indexer.store.documents import DocumentReader
 
 Vectors = npt.NDArray[np.float32]
 Found = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
@@ -38,11 +40,22 @@ class OpenIndex:
         Compares all sizes, and hashes what search reads if that is at most 256 MB; larger files are compared
         MiB by MiB as they are read. Raises NotAnIndexError, CorruptIndexError or StoreError.
         """
-        index = Path(path)
-        manifest = load_manifest(index)
-        check_sizes(index, manifest)
-        check_files(index, manifest, _needed(manifest))
-        return cls(index, manifest)
+        opened = cls.unchecked(path)
+        check_sizes(opened.path, opened.manifest)
+        check_files(opened.path, opened.manifest, _needed(opened.manifest))
+        return opened
+
+    @classmethod
+    def unchecked(cls, path: str | Path) -> "OpenIndex":
+        """The newest generation before its files are looked at; `load` does that. Raises as `open`, of the manifest."""
+        return cls(Path(path), load_manifest(Path(path)))
+
+    def load(self) -> None:
+        """Check all that `open` checks and read into memory what search needs, each byte hashed once."""
+        check_sizes(self.path, self.manifest)
+        if self._hashed_at_once:  # the files of vectors and transform are hashed as they are read
+            check_files(self.path, self.manifest, _documents(self.manifest))
+        _ = self.segments, self.documents
 
     @cached_property
     def config(self) -> BuildConfig:
@@ -56,8 +69,11 @@ class OpenIndex:
         return parse_transform(read_checked(self.path / name, self.manifest.files[name]), str(self.path / name))
 
     @cached_property
-    def documents(self) -> DocumentReader:
+    def documents(self) -> "DocumentReader":
         """Documents by row number."""
+        from indexer.corpus.schema import parse  # here, as it takes time: the encoder is loaded meanwhile
+        from indexer.store.documents import DocumentReader
+
         return DocumentReader(self.path, self.manifest, parse(self.manifest.schema))
 
     @cached_property
@@ -73,10 +89,17 @@ class OpenIndex:
         ]
         return [_merge(segments) for segments in zip(*found, strict=True)]
 
+    @cached_property
+    def _hashed_at_once(self) -> bool:
+        return are_hashed_at_once(self.manifest, _needed(self.manifest))
+
     def _load(self, entry: SegmentEntry) -> Any:
-        path = self.path / entry.file
-        with CheckedFile(path, self.manifest.files[entry.file]) as file:
-            index = ann.load_index(file, str(path))
+        path, stamp = self.path / entry.file, self.manifest.files[entry.file]
+        if self._hashed_at_once:  # sha256 is twice as fast as a digest for each MiB
+            index = ann.load_index(BytesIO(read_checked(path, stamp)), str(path))
+        else:
+            with CheckedFile(path, stamp) as file:
+                index = ann.load_index(file, str(path))
         if index.ntotal != entry.rows or index.d != self.transform.dim:
             raise CorruptIndexError(
                 f"{path}: {index.ntotal:,} vectors of {index.d} dimensions, the manifest says {entry.rows:,} of "
@@ -93,8 +116,13 @@ def is_index(path: str | Path) -> bool:
 
 def _needed(manifest: Manifest) -> list[str]:
     """Files that search reads."""
-    documents = [f"{part.name}/{layout.DOCUMENTS}" for part in manifest.parts]
-    return [manifest.transform["file"], *(entry.file for entry in manifest.segments), *documents]
+    state = [name for name in manifest.files if name.startswith(f"{layout.ENCODER}/")]
+    segments = [entry.file for entry in manifest.segments]
+    return [manifest.transform["file"], *segments, *state, *_documents(manifest)]
+
+
+def _documents(manifest: Manifest) -> list[str]:
+    return [f"{part.name}/{layout.DOCUMENTS}" for part in manifest.parts]
 
 
 def _merge(segments: tuple[Found, ...]) -> Found:

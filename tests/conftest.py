@@ -1,11 +1,15 @@
 """Fixtures that several test modules share, and the rule about tests that need ../shared."""
 
 import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 # Tiny models gain nothing from threads, and two test processes with two threads each wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests of the other backends name them; a conversion for each tiny model of the suite would take minutes.
+os.environ.setdefault("ISOTROPE_BACKEND", "torch")
+os.environ.setdefault("ISOTROPE_CACHE", os.path.join(tempfile.gettempdir(), "isotrope-test-cache"))
 
 import pytest
 from hypothesis import settings
@@ -44,7 +48,7 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 @pytest.fixture
 def tiny_config(tiny_model: Callable[[str], Path]) -> BuildConfig:
     """A recipe with a tiny BERT and parts of four documents, so that small corpora have several."""
-    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32)
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
     return BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4))
 
 

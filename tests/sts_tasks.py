@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from indexer.config import EncoderConfig, RunOptions
-from indexer.encoders import load_encoder
+from indexer.config import RunOptions
+from indexer.encoders import EncoderSpec
+from indexer.encoders.backends import open_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from search.evaluation import states as states_module
 from search.evaluation.sts.correlation import Array
@@ -90,19 +91,20 @@ def count_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The texts of each forward pass of encoders loaded from now on."""
     passed: list[int] = []
 
-    def counting(config: EncoderConfig, options: RunOptions, folder: str) -> Any:
-        encoder = load_encoder(config, options, folder)
+    def counting(spec: EncoderSpec, options: RunOptions) -> Any:
+        encoder = open_encoder(spec, options)
         assert isinstance(encoder, TransformerEncoder)
-        forward = encoder._model.forward
+        model = encoder.runner.model.model
+        forward = model.forward
 
         def count(*arguments: Any, **named: Any) -> Any:
             passed.append(len(named["input_ids"]))
             return forward(*arguments, **named)
 
-        monkeypatch.setattr(encoder._model, "forward", count)
+        monkeypatch.setattr(model, "forward", count)
         return encoder
 
-    monkeypatch.setattr(states_module, "load_encoder", counting)
+    monkeypatch.setattr(states_module, "open_encoder", counting)
     return passed
 
 

@@ -17,7 +17,7 @@ LEVELS: list[set[str]] = [
     {"indexer.corpus", "indexer.pooling", "indexer.moments", "indexer.recipes"},
     {"indexer.store"},
     {"indexer.encoders", "indexer.ann", "indexer.executors", "indexer.sampling"},
-    {"indexer.transforms"},
+    {"indexer.transforms", "indexer.flat_file"},
     {"indexer.quality"},
     {"indexer.pipeline"},
     {"search.extras", "search.opened", "search.printable"},

@@ -37,7 +37,7 @@ CONFIGS = st.builds(
         pooling=st.sampled_from(["auto", "cls", "mean", "max"]),
         layers=st.lists(st.integers(-30, 30), min_size=1).map(tuple),
         max_length=st.integers(0, 10**6),
-        precision=st.sampled_from(["float32", "bfloat16"]),
+        precision=st.sampled_from(["float32", "bfloat16", "int8"]),
         query_prefix=st.text(),
     ),
     whitening=st.builds(
@@ -127,7 +127,7 @@ def test_unknown_sections_and_settings_are_refused_with_the_nearest_known_one(
         ("encoder", "model", ["a"], '["a"]; expected text.'),
         ("encoder", "pooling", "median", '"median"; expected "auto" or "cls" or "mean" or "max".'),
         ("encoder", "pooling", 1, '1; expected "auto" or "cls" or "mean" or "max".'),
-        ("encoder", "precision", "int8", '"int8"; expected "float32" or "bfloat16".'),
+        ("encoder", "precision", "int4", '"int4"; expected "float32" or "bfloat16" or "int8".'),
         ("encoder", "kind", "static", '"static"; expected "transformer".'),
         ("corpus", "text", "title", '"title"; expected a list of text.'),
         ("corpus", "text", ["title", 1], '["title", 1]; expected a list of text.'),

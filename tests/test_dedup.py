@@ -59,7 +59,7 @@ TRAIN = corpus(40, 0, "train") + corpus(50, 1, "more-of-train")
 def built(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Built:
     """An index with some settings, made once a module."""
     made: dict[tuple[str, ...], Path] = {}
-    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32)
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
     config = BuildConfig(encoder=encoder, store=StoreConfig(part_documents=64))
 
     def build(*settings: str, documents: list[Document] | None = None) -> Path:

@@ -29,7 +29,7 @@ def folder(tiny_model: Callable[[str], Path], tmp_path: Path) -> Path:
 
 
 def auto(model: Path | str, **settings: Any) -> EncoderConfig:
-    return EncoderConfig(model=str(model), pooling="auto", **settings)
+    return EncoderConfig(model=str(model), pooling="auto", **{"precision": "float32", **settings})
 
 
 def unit(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:

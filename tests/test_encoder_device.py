@@ -1,11 +1,15 @@
 """Devices and number types: asked-for means got, and `auto` takes the best there is."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from indexer.config import EncoderConfig, RunOptions
+from indexer.encoders import device as device_module
 from indexer.encoders import load_encoder
-from indexer.encoders.device import choose_device, is_out_of_memory, number_type
+from indexer.encoders.device import choose_device, cpu_has_bfloat16, number_type
+from indexer.encoders.memory import is_out_of_memory
 from indexer.errors import ConfigError, MachineError
 
 CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda"), torch.device("mps")
@@ -76,8 +80,25 @@ def test_the_class_bfloat16_on_cuda(monkeypatch: pytest.MonkeyPatch, half: str, 
     assert number_type("bfloat16", half, CUDA) == want
 
 
-def test_the_class_bfloat16_on_the_cpu_and_on_mps() -> None:
-    assert number_type("bfloat16", "auto", CPU) == number_type("bfloat16", "bfloat16", CPU) == torch.bfloat16
+@pytest.mark.parametrize(("has", "want"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_the_class_bfloat16_on_the_cpu(has: bool, want: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_module, "cpu_has_bfloat16", lambda: has)
+    assert number_type("bfloat16", "auto", CPU) == want
+    assert number_type("bfloat16", "bfloat16", CPU) == torch.bfloat16  # asked for by name
+
+
+@pytest.mark.parametrize(
+    ("flags", "has"), [("fpu avx512_bf16 sse", True), ("fpu amx_bf16", True), ("fpu avx2", False), ("asimd bf16", True)]
+)
+def test_bfloat16_is_read_off_the_processors_flags(
+    flags: str, has: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor: 0\nflags: {flags}\n\nprocessor: 1\n", encoding="utf-8")
+    monkeypatch.setattr(device_module, "Path", lambda _: tmp_path / "cpuinfo")
+    assert cpu_has_bfloat16() == has
+
+
+def test_the_class_bfloat16_on_mps() -> None:
     assert number_type("bfloat16", "auto", MPS) == number_type("bfloat16", "float16", MPS) == torch.float16
 
 

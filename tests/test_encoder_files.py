@@ -103,8 +103,9 @@ def test_what_the_hub_answers_is_told(monkeypatch: pytest.MonkeyPatch, kind: str
 
 
 def test_a_cached_snapshot_is_used_and_a_half_filled_one_is_fetched(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, offline: None, tmp_path: Path
 ) -> None:
+    (tmp_path / "cache/models--some--model").mkdir(parents=True)
     asked: list[bool] = []
 
     def snapshot(*_: Any, local_files_only: bool = False, **__: Any) -> str:

@@ -21,7 +21,10 @@ POOLINGS: list[Mode] = ["mean", "cls", "max"]
 
 
 def load(folder: Path, **settings: Any) -> TransformerEncoder:
-    encoder = load_encoder(EncoderConfig(model=str(folder), **{"max_length": 64, **settings}), RunOptions(threads=1))
+    encoder = load_encoder(
+        EncoderConfig(model=str(folder), **{"max_length": 64, "precision": "float32", **settings}),
+        RunOptions(threads=1),
+    )
     assert isinstance(encoder, TransformerEncoder)
     return encoder
 
@@ -40,7 +43,7 @@ def test_all_states_cost_one_forward_pass_a_text(
     tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder, passed = load(tiny_model("bert"), layers=(0, 1, -1), batch_tokens=24), []
-    model = encoder._model
+    model = encoder.runner.model.model
     forward = model.forward
 
     def counting(*args: Any, **kwargs: Any) -> Any:
@@ -58,14 +61,14 @@ def test_a_batch_halved_for_memory_keeps_the_order_of_states_and_texts(
 ) -> None:
     encoder, log = load(tiny_model("bert"), layers=(1, -1)), EncodeLog()
     expected = encoder.states(TEXTS, [(1,), (-1,)], ["mean"])
-    whole = encoder._forward
+    whole = encoder.runner._rows
 
-    def small(tokens: Any, batch: list[int], keys: Any) -> Any:
+    def small(batch: Any, transfers: Any) -> Any:
         if len(batch) > 2:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes.")
-        return whole(tokens, batch, keys)
+        return whole(batch, transfers)
 
-    monkeypatch.setattr(encoder, "_forward", small)
+    monkeypatch.setattr(encoder.runner, "_rows", small)
     found = encoder.states(TEXTS, [(1,), (-1,)], ["mean"], "document", log)
     assert log.retries > 0
     for key, rows in expected.items():

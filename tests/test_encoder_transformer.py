@@ -17,7 +17,8 @@ from safetensors.torch import load_file, save_file
 
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import EncodeLog, load_encoder
-from indexer.encoders.batches import plan_batches
+from indexer.encoders.batches import BatchPlan
+from indexer.encoders.tokens import RustTokenizer
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
 
@@ -26,7 +27,10 @@ TEXTS = [" ".join(WORDS[(i * j) % 8] for j in range(1 + i % 11)) for i in range(
 
 
 def load(folder: Path, **settings: Any) -> TransformerEncoder:
-    encoder = load_encoder(EncoderConfig(model=str(folder), **{"max_length": 64, **settings}), RunOptions(threads=1))
+    encoder = load_encoder(
+        EncoderConfig(model=str(folder), **{"max_length": 64, "precision": "float32", **settings}),
+        RunOptions(threads=1),
+    )
     assert isinstance(encoder, TransformerEncoder)
     return encoder
 
@@ -37,18 +41,32 @@ def bert(tiny_model: Callable[[str], Path]) -> Path:
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, 300), max_size=60), st.integers(1, 500))
-def test_a_plan_holds_every_text_once_within_the_budget(lengths: list[int], budget: int) -> None:
-    batches = plan_batches(lengths, budget)
+@given(st.lists(st.integers(0, 300), max_size=60), st.integers(1, 500), st.booleans(), st.sampled_from([1, 8]))
+def test_a_plan_holds_every_text_once_within_the_budget(
+    lengths: list[int], budget: int, exact: bool, multiple: int
+) -> None:
+    plan = BatchPlan(budget, exact, multiple)
+    batches = [batch.tolist() for batch in plan(lengths)]
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
     for batch in batches:
-        assert len(batch) == 1 or len(batch) * max(lengths[i] for i in batch) <= budget
-    longest = [lengths[i] for batch in batches for i in batch]
-    assert longest == sorted(longest, reverse=True)
+        assert len(batch) == 1 or len(batch) * plan.padded(max(lengths[i] for i in batch)) <= budget
+    firsts = [lengths[batch[0]] for batch in batches]
+    assert firsts == sorted(firsts, reverse=True)
+
+
+@given(st.lists(st.integers(1, 12), max_size=200), st.integers(1, 60))
+def test_an_exact_plan_pads_only_what_does_not_fill_a_batch(lengths: list[int], budget: int) -> None:
+    """Of the n texts of one length, n modulo the rows of a batch may share one with other lengths, not more."""
+    batches = [[lengths[i] for i in batch] for batch in BatchPlan(budget, exact=True)(lengths)]
+    for length in set(lengths):
+        rows = max(1, budget // length)
+        alone = sum(len(batch) for batch in batches if set(batch) == {length})
+        assert lengths.count(length) - alone <= lengths.count(length) % rows
 
 
 def test_texts_of_equal_length_keep_their_order() -> None:
-    assert plan_batches([2, 5, 2, 5, 2], 10) == [[1, 3], [0, 2, 4]]
+    for exact in (False, True):
+        assert [batch.tolist() for batch in BatchPlan(10, exact)([2, 5, 2, 5, 2])] == [[1, 3], [0, 2, 4]]
 
 
 def test_rows_come_back_in_the_order_of_the_texts(bert: Path) -> None:
@@ -67,7 +85,7 @@ def test_groups_change_rounding_only(bert: Path, monkeypatch: pytest.MonkeyPatch
     encoder, log = load(bert), EncodeLog()
     whole = encoder.encode(TEXTS, "document", log)
     grouped_log = EncodeLog()
-    monkeypatch.setitem(encoder.spec.identity, "group_texts", 7)
+    monkeypatch.setattr(encoder, "_group", 7)
     np.testing.assert_allclose(encoder.encode(TEXTS, "document", grouped_log), whole, atol=1e-5)
     assert grouped_log.lengths == log.lengths
 
@@ -104,7 +122,7 @@ def test_the_same_texts_give_the_same_bits_for_any_number_of_threads(precision: 
         config = EncoderConfig(model=model, max_length=64, precision=precision, batch_tokens=32)  # type: ignore[arg-type]
         encoders = [load_encoder(config, RunOptions(device="cpu", threads=threads)) for threads in (1, 2, 3)]
         rows = [encoder.encode(TEXTS, "document").tobytes() for encoder in encoders]
-        assert [encoder.lanes for encoder in encoders] == [1, 2, 3]
+        assert [encoder.runner.lanes for encoder in encoders if isinstance(encoder, TransformerEncoder)] == [1, 2, 3]
         assert rows[0] == rows[1] == rows[2]
 
 
@@ -124,14 +142,15 @@ ERRORS = [torch.OutOfMemoryError("CUDA out of memory."), *(RuntimeError(message)
 
 
 def fail_above(encoder: TransformerEncoder, rows: int, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    forward = encoder._model.forward
+    model = encoder.runner.model.model
+    forward = model.forward
 
     def limited(input_ids: torch.Tensor, **inputs: Any) -> Any:
         if len(input_ids) > rows:
             raise error
         return forward(input_ids=input_ids, **inputs)
 
-    monkeypatch.setattr(encoder._model, "forward", limited)
+    monkeypatch.setattr(model, "forward", limited)
 
 
 @pytest.mark.parametrize("error", ERRORS)
@@ -163,7 +182,7 @@ def test_other_errors_of_torch_are_not_retried(bert: Path, monkeypatch: pytest.M
 
 
 def test_bfloat16_is_close_to_float32_on_the_real_model() -> None:
-    full = load_encoder(EncoderConfig(), RunOptions(threads=1)).encode(SENTENCES, "document")
+    full = load_encoder(EncoderConfig(precision="float32"), RunOptions(threads=1)).encode(SENTENCES, "document")
     half = load_encoder(EncoderConfig(precision="bfloat16"), RunOptions(threads=1)).encode(SENTENCES, "document")
     assert half.dtype == np.float32
     cosines = (unit(full) * unit(half)).sum(axis=1)
@@ -187,7 +206,7 @@ def test_the_precision_class_decides_the_numbers_whatever_the_weights_were_store
     (stored / "config.json").write_text(json.dumps({**settings, "dtype": "float16"}), encoding="utf-8")
     for precision, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
         encoder = load(stored, precision=precision)
-        assert {parameter.dtype for parameter in encoder._model.parameters()} == {encoder.dtype} == {dtype}
+        assert {parameter.dtype for parameter in encoder.runner.model.parameters()} == {encoder.runner.dtype} == {dtype}
         assert encoder.encode(TEXTS, "document").dtype == np.float32
 
 
@@ -199,13 +218,15 @@ def test_a_text_that_is_not_unicode_is_named(bert: Path) -> None:
 def test_non_finite_results_are_returned_as_they_are(bert: Path) -> None:
     encoder = load(bert)
     with torch.no_grad():
-        encoder._model.get_parameter("embeddings.LayerNorm.bias")[0] = float("nan")
+        encoder.runner.model.model.get_parameter("embeddings.LayerNorm.bias")[0] = float("nan")
     assert np.isnan(encoder.encode(["whale"], "document")).any()
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(bert: Path) -> None:
     encoder = load(bert)
-    encoder._tokenize._tokenizer.add_tokens(["zebra"])
+    run = encoder.tokenizer.run
+    assert isinstance(run, RustTokenizer)
+    run.tokenizer.add_tokens(["zebra"])
     with pytest.raises(ModelError, match=r"gives token 207, but the model has embeddings for 207"):
         encoder.encode(["zebra"], "document")
 

@@ -1,6 +1,7 @@
 """The query side: the answers equal brute force, one by one or in a batch, and edge cases are defined."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,8 @@ QUERIES = ["how do whales sing", "bread", "what are bridges made of", "a map of 
 
 @pytest.fixture
 def engine(tiny_config: BuildConfig, tmp_path: Path) -> SearchEngine:
-    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    encoder = replace(tiny_config.encoder, precision="float32")  # so that rounding does not hide mistakes
+    build_index(DOCUMENTS, tmp_path / "index", replace(tiny_config, encoder=encoder))
     return SearchEngine(tmp_path / "index")
 
 
@@ -106,7 +108,7 @@ def test_an_open_engine_keeps_answering_from_its_generation(tiny_config: BuildCo
 def test_opening_needs_no_recipe_and_no_encoder(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     from search import engine as module
 
-    monkeypatch.setattr(module, "load_encoder", None)
+    monkeypatch.setattr(module, "open_encoder", None)
     opened = SearchEngine(engine.opened.path)
     assert opened.opened.manifest.documents == len(DOCUMENTS)
     assert opened.opened.documents.fetch([3])[0].id == "d3"

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, build_index
-from indexer.config import EncoderConfig, RunOptions, WhiteningConfig
-from indexer.encoders import load_encoder
+from indexer.config import RunOptions, WhiteningConfig
+from indexer.encoders import EncoderSpec, load_encoder
+from indexer.encoders.backends import open_encoder
 from indexer.errors import ConfigError, CorpusError, EvaluationError, MachineError, NotAnIndexError
 from indexer.moments import Moments
 from indexer.sampling import id_hash
@@ -43,15 +44,15 @@ TEXTS = ["the whale", "a song of the deep sea", "data", "the whale"]
 
 
 @pytest.fixture
-def loads(monkeypatch: pytest.MonkeyPatch) -> list[EncoderConfig]:
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[EncoderSpec]:
     """The encoders that were loaded."""
-    loaded: list[EncoderConfig] = []
+    loaded: list[EncoderSpec] = []
 
-    def counting(config: EncoderConfig, options: RunOptions, folder: str) -> Any:
-        loaded.append(config)
-        return load_encoder(config, options, folder)
+    def counting(spec: EncoderSpec, options: RunOptions) -> Any:
+        loaded.append(spec)
+        return open_encoder(spec, options)
 
-    monkeypatch.setattr(states_module, "load_encoder", counting)
+    monkeypatch.setattr(states_module, "open_encoder", counting)
     return loaded
 
 
@@ -174,7 +175,7 @@ def test_states_are_what_an_encoder_of_each_setting_gives(tiny_config: BuildConf
         np.testing.assert_allclose(states.of(TEXTS, (layers, pooling)), expected, atol=1e-5)
 
 
-def test_a_text_that_repeats_is_encoded_once(tiny_config: BuildConfig, loads: list[EncoderConfig]) -> None:
+def test_a_text_that_repeats_is_encoded_once(tiny_config: BuildConfig, loads: list[EncoderSpec]) -> None:
     source = Subject.of_recipe(tiny_config).states([OWN])
     assert loads == []
     states = source.encode(TEXTS)
@@ -194,7 +195,7 @@ def test_a_fingerprint_is_that_of_an_index_of_the_setting(tiny_config: BuildConf
 
 
 def test_the_cache_gives_the_same_rows_and_counts_without_an_encoder(
-    tiny_config: BuildConfig, tmp_path: Path, loads: list[EncoderConfig]
+    tiny_config: BuildConfig, tmp_path: Path, loads: list[EncoderSpec]
 ) -> None:
     config = tiny_config.with_overrides(["encoder.max_length=5"])  # "a song of the deep sea" is cut
     subject = Subject.of_recipe(config)
@@ -211,7 +212,7 @@ def test_the_cache_gives_the_same_rows_and_counts_without_an_encoder(
 
 @pytest.mark.parametrize("change", ["texts", "role", "settings", "encoder"])
 def test_the_cache_answers_for_nothing_else(
-    change: str, tiny_config: BuildConfig, tmp_path: Path, loads: list[EncoderConfig]
+    change: str, tiny_config: BuildConfig, tmp_path: Path, loads: list[EncoderSpec]
 ) -> None:
     Subject.of_recipe(tiny_config).states([OWN], tmp_path).encode(TEXTS)
     texts = [*TEXTS[:2], "other"] if change == "texts" else TEXTS
@@ -224,7 +225,7 @@ def test_the_cache_answers_for_nothing_else(
 
 @pytest.mark.parametrize("damage", ["flipped", "short", "empty"])
 def test_a_damaged_cache_is_made_again(
-    damage: str, tiny_config: BuildConfig, tmp_path: Path, loads: list[EncoderConfig]
+    damage: str, tiny_config: BuildConfig, tmp_path: Path, loads: list[EncoderSpec]
 ) -> None:
     subject = Subject.of_recipe(tiny_config)
     made = subject.states([OWN], tmp_path).encode(TEXTS)
@@ -257,7 +258,7 @@ def test_text_that_is_not_unicode_is_refused(cached: bool, tiny_config: BuildCon
 
 
 def test_a_layer_the_model_does_not_have_is_refused_before_anything_is_loaded(
-    tiny_config: BuildConfig, loads: list[EncoderConfig]
+    tiny_config: BuildConfig, loads: list[EncoderSpec]
 ) -> None:
     with pytest.raises(ConfigError, match=r"encoder\.layers has 7"):
         Subject.of_recipe(tiny_config).states(Sweep(layers=((7,),)).settings(OWN))

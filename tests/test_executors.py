@@ -1,4 +1,4 @@
-"""Running parts in this process or in several: the same results, and no worker left behind."""
+"""Running streams of parts in this process or in several: the same results, and no worker left behind."""
 
 import os
 import signal
@@ -6,8 +6,9 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import psutil
@@ -15,26 +16,45 @@ import pytest
 
 from indexer.errors import CorpusError, MachineError, ModelError
 from indexer.executors import run_parts
+from indexer.executors.processes import IN_FLIGHT
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 120  # seconds; only a hang takes as long
 
-Work = Callable[[int], int]
+Work = Callable[[Iterator[int]], Iterator[int]]
 
 
 def doubling(worker: int) -> Work:
-    return lambda task: 2 * task
+    return lambda tasks: (2 * task for task in tasks)
 
 
 def noting(folder: Path, worker: int) -> Work:
     """Leaves a file each time it is called, and doubles."""
     (folder / f"{worker}-{os.getpid()}-{uuid.uuid4().hex}").touch()
-    return lambda task: 2 * task
+    return doubling(worker)
 
 
 def failing(worker: int) -> Work:
-    def work(task: int) -> int:
-        raise CorpusError(f"corpus.jsonl:{task}: not JSON")
+    def work(tasks: Iterator[int]) -> Iterator[int]:
+        for task in tasks:
+            raise CorpusError(f"corpus.jsonl:{task}: not JSON")
+        yield 0
+
+    return work
+
+
+class UnsendableError(Exception):
+    """Unpickling calls it with one argument."""
+
+    def __init__(self, what: str, where: str) -> None:
+        super().__init__(f"{what} in {where}")
+
+
+def failing_unsendably(worker: int) -> Work:
+    def work(tasks: Iterator[int]) -> Iterator[int]:
+        for _ in tasks:
+            raise UnsendableError("a hair", "the soup")
+        yield 0
 
     return work
 
@@ -44,9 +64,10 @@ def unprepared(worker: int) -> Work:
 
 
 def dying(worker: int) -> Work:
-    def work(task: int) -> int:
-        os.kill(os.getpid(), signal.SIGKILL)
-        return task
+    def work(tasks: Iterator[int]) -> Iterator[int]:
+        for task in tasks:
+            os.kill(os.getpid(), signal.SIGKILL)
+            yield task
 
     return work
 
@@ -54,14 +75,47 @@ def dying(worker: int) -> Work:
 def hanging(folder: Path, worker: int) -> Work:
     """Notes its process and never ends; task 0 alone comes back."""
 
-    def work(task: int) -> int:
-        if task == 0:
-            return 0
-        (folder / str(os.getpid())).touch()
-        signal.pause()
-        return task
+    def work(tasks: Iterator[int]) -> Iterator[int]:
+        for task in tasks:
+            if task == 0:
+                yield 0
+                continue
+            (folder / str(os.getpid())).touch()
+            while True:
+                time.sleep(PATIENCE)
 
     return work
+
+
+def reading_ahead(worker: int) -> Work:
+    """Gives the result of a task only once it has the two after it, as a pipeline of three stages does."""
+
+    def work(tasks: Iterator[int]) -> Iterator[int]:
+        held: list[int] = []
+        for task in tasks:
+            held.append(task)
+            if len(held) == 3:
+                yield 2 * held.pop(0)
+        yield from (2 * task for task in held)
+
+    return work
+
+
+def counting(worker: int) -> Work:
+    """Takes all that is there before it gives anything; says for each task how many it had then."""
+
+    def work(tasks: Iterator[int]) -> Iterator[int]:
+        first = list(islice(tasks, IN_FLIGHT))
+        time.sleep(0.3)
+        yield from (len(first) for _ in first)
+        yield from (1 for _ in tasks)
+
+    return work
+
+
+def large(worker: int) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
+    """Gives back more than a pipe holds before it takes the next task."""
+    return lambda tasks: (2 * task for task in tasks)
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -117,6 +171,31 @@ def test_an_exception_of_the_work_comes_through_as_it_is(workers: int) -> None:
         list(run_parts(failing, [7, 7, 7], workers))
 
 
+def test_an_exception_that_cannot_be_sent_comes_through_in_words() -> None:
+    with pytest.raises(RuntimeError, match="UnsendableError: a hair in the soup") as error:
+        list(run_parts(failing_unsendably, [1, 2], 2))
+    assert "in work" in str(error.value.__cause__)  # where it was raised
+
+
+def test_a_worker_may_hold_three_tasks_at_once() -> None:
+    for workers in (1, 2):
+        assert sorted(run_parts(reading_ahead, range(20), workers)) == list(range(0, 40, 2))
+
+
+def test_results_of_one_worker_come_in_order() -> None:
+    assert list(run_parts(doubling, range(50), 1)) == list(range(0, 100, 2))
+
+
+def test_tasks_are_spread_over_the_workers_and_never_more_than_three_are_given_ahead() -> None:
+    assert sorted(run_parts(counting, range(4), 2)) == [2, 2, 2, 2]
+    assert max(run_parts(counting, range(40), 2)) == IN_FLIGHT
+
+
+def test_tasks_and_results_larger_than_a_pipe_hold_nobody_up() -> None:
+    tasks = [bytes(4 << 20)] * 8
+    assert [len(result) for result in run_parts(large, tasks, 2)] == [8 << 20] * 8
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_exception_while_getting_ready_comes_through_as_it_is(workers: int) -> None:
     with pytest.raises(ModelError, match=r"^no such model$"):
@@ -133,6 +212,30 @@ def test_workers_end_when_the_results_are_no_longer_wanted(tmp_path: Path) -> No
     assert next(results) == 0
     wait_until(lambda: len(noted(tmp_path)) == 2)
     results.close()  # type: ignore[attr-defined]
+    assert all(has_ended(process) for process in noted(tmp_path))
+
+
+INTERRUPTED = """
+import sys
+from functools import partial
+from pathlib import Path
+from indexer.executors import run_parts
+from tests.test_executors import hanging
+try:
+    list(run_parts(partial(hanging, Path(sys.argv[1])), [1, 2], 2))
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def test_an_interrupt_of_the_whole_group_is_the_parents_alone(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE) as parent:
+        wait_until(lambda: len(noted(tmp_path)) == 2)
+        os.killpg(parent.pid, signal.SIGINT)
+        assert parent.stderr is not None
+        assert parent.stderr.read() == b""  # no worker says anything
+        assert parent.wait() == 130
     assert all(has_ended(process) for process in noted(tmp_path))
 
 

@@ -5,7 +5,7 @@ at no instant may a reader see anything but nothing or a whole index.
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import pytest
 
 from indexer import Document, RunOptions, build_index
 from indexer.config import BuildConfig
-from indexer.encoders import EncodeLog, Encoder, Role, load_encoder
+from indexer.encoders import EncodeLog, Encoder, load_encoder
+from indexer.encoders.tokens import Tokens
 from indexer.errors import NotAnIndexError, StoreError
 from indexer.pipeline import encode
 from indexer.store import files
@@ -34,16 +35,17 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._encoder, name)
 
-    def encode(self, texts: Sequence[str], role: Role, log: EncodeLog | None = None) -> Any:
-        self.texts += len(texts) if role == "document" else 0
-        return self._encoder.encode(texts, role, log)
+    def embed(self, tokens: Tokens, log: EncodeLog | None = None) -> Any:
+        """The way of documents; query-like texts go through `encode`."""
+        self.texts += len(tokens)
+        return self._encoder.embed(tokens, log)
 
 
 @pytest.fixture
 def counting(tiny_config: BuildConfig, monkeypatch: pytest.MonkeyPatch) -> Counting:
     """The tiny encoder, loaded once for all builds of a test."""
     encoder = Counting(load_encoder(tiny_config.encoder))
-    monkeypatch.setattr(encode, "load_encoder", lambda *_, **__: encoder)
+    monkeypatch.setattr(encode, "open_encoder", lambda *_, **__: encoder)
     monkeypatch.setattr(files, "os", FaultyOs())  # never fails, and syncs nothing
     return encoder
 
@@ -187,14 +189,14 @@ def test_embeddings_that_cannot_be_vectors_fail_the_gate_and_nothing_is_publishe
 ) -> None:
     from indexer.errors import QualityError
 
-    real: Callable[..., Any] = counting.encode
+    real: Callable[..., Any] = counting.embed
 
-    def poisoned(texts: Sequence[str], role: Role, log: EncodeLog | None = None) -> Any:
-        rows = real(texts, role, log)
+    def poisoned(tokens: Tokens, log: EncodeLog | None = None) -> Any:
+        rows = real(tokens, log)
         rows[0] = poison
         return rows
 
-    monkeypatch.setattr(counting, "encode", poisoned)
+    monkeypatch.setattr(counting, "embed", poisoned)
     with pytest.raises(QualityError, match="1 are all zero" if poison == 0 else "1 embeddings hold NaN"):
         build_index(DOCUMENTS, tmp_path / "index", tiny_config)
     with pytest.raises(NotAnIndexError):

@@ -297,7 +297,7 @@ def test_a_bad_row_stops_the_build_before_anything_is_encoded(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the encoder was loaded")
 
-    monkeypatch.setattr(encode, "load_encoder", refuse)
+    monkeypatch.setattr(encode, "open_encoder", refuse)
     lines = [json.dumps({"id": str(n), "text": "word"}) for n in range(20)]
     (tmp_path / "docs.jsonl").write_text("\n".join([*lines, "{broken"]))
     with pytest.raises(CorpusError, match=r"docs.jsonl:21"):

@@ -59,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def config(tiny_model: Callable[[str], Path]) -> BuildConfig:
-    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=40)
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=40, precision="float32")
     return BuildConfig(encoder=encoder, store=StoreConfig(part_documents=16))
 
 

@@ -18,6 +18,7 @@ from indexer.corpus.document import Document
 from indexer.corpus.schema import canonical, describe, merge_schemas, parse
 from indexer.errors import CorruptIndexError
 from indexer.store import checked, files, layout
+from indexer.store import documents as stored
 from indexer.store.documents import ROW_GROUP, DocumentReader, read_documents, write_documents
 from indexer.store.files import make_folder
 from indexer.store.manifest import Manifest, PartEntry
@@ -189,6 +190,19 @@ def test_row_groups_are_small_and_rows_are_found_in_any_order(tmp_path: Path) ->
     assert reader.ids(rows) == [expected[row].id for row in rows]
     assert list(reader.all_ids()) == [document.id for document in expected]
     assert list(read_documents(tmp_path / layout.part_name(0))) == expected[:520]
+
+
+@pytest.mark.parametrize("room", [0, 40_000, 1 << 30])
+def test_row_groups_held_in_memory_change_no_answer(room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "HELD_BYTES", room)
+    parts, expected = [numbered(600)[:520], numbered(600)[520:]], numbered(600)
+    reader = open_index(tmp_path, write_index(tmp_path, parts))
+    for rows in ([0, 599], [1, 300, 598], [519, 0], list(range(600))):
+        assert reader.fetch(rows) == [expected[row] for row in rows]
+        assert reader._held == sum(table.nbytes for table in reader._groups.values())
+        assert reader._held <= room or len(reader._groups) == 1
+    reader.close()
+    assert reader.fetch([0]) == expected[:1]
 
 
 def test_equal_documents_are_equal_bytes(tmp_path: Path) -> None:

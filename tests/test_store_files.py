@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.errors import CorruptIndexError, LockedError, StoreError
-from indexer.store import checked, files, layout
+from indexer.store import checked, files, layout, parts
 from indexer.store.checked import CheckedFile, check_size, read_checked
 from indexer.store.files import (
     FileStamp,
@@ -393,3 +394,28 @@ def test_the_lock_is_freed_at_the_end_and_after_an_error(tmp_path: Path) -> None
 def test_a_folder_that_is_not_there_cannot_be_locked(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="absent/lock: cannot be opened for writing"), writer_lock(tmp_path / "absent"):
         pass
+
+
+def test_a_write_after_the_end_is_refused_and_reaches_no_other_file(tmp_path: Path) -> None:
+    """A library that failed may write once more when it is collected; the descriptor may be another file's by then."""
+    with write_file(tmp_path / "one") as late:
+        late.write(b"one")
+    with write_file(tmp_path / "two") as file:
+        with pytest.raises(ValueError, match="closed"):
+            late.write(b"stray")
+        file.write(b"two")
+    assert (tmp_path / "two").read_bytes() == b"two"
+
+
+def test_embeddings_are_read_as_numpy_reads_them(tmp_path: Path) -> None:
+    for name, kind in (("full", np.float32), ("half", np.float16)):
+        (tmp_path / name).mkdir()
+        rows: Any = np.arange(15).reshape(5, 3).astype(kind)
+        parts.write_embeddings(tmp_path / name, rows)
+        opened = parts.open_embeddings(tmp_path / name)
+        assert opened.dtype == kind
+        np.testing.assert_array_equal(opened, np.load(tmp_path / name / "embeddings.npy"))
+        np.testing.assert_array_equal(opened, rows)
+    np.save(tmp_path / "full/embeddings.npy", np.zeros((2, 2), np.int64))
+    with pytest.raises(CorruptIndexError, match="not an array of embeddings"):
+        parts.open_embeddings(tmp_path / "full")

@@ -360,7 +360,7 @@ def test_nothing_to_measure_is_an_error(missing: str, subject: Subject) -> None:
 def test_too_many_dimensions_are_refused_before_anything_is_encoded(
     subject: Subject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(states_module, "load_encoder")
+    monkeypatch.delattr(states_module, "open_encoder")
     with pytest.raises(ConfigError, match=r"whitening\.dim is 33"):
         evaluate_sts(subject, TWO, StsPlan(subject.settings(Sweep(dims=(33,)))))
 
@@ -487,7 +487,8 @@ def test_minilm_meets_the_reference(shared: Path, tmp_path: Path) -> None:
     """Every AVG cell within 0.01; and within 0.0005 with the division by tokens + 0.01 of the paper's code."""
     pytest.importorskip(DEMO_PACKAGE)
     reference = json.loads((shared / "reference/sts_minilm.json").read_text())["results"]
-    subject = Subject.of_recipe(BuildConfig(), RunOptions(threads=2))
+    config = BuildConfig().with_overrides(["encoder.precision=float32"])
+    subject = Subject.of_recipe(config, RunOptions(threads=2))
     settings = subject.settings(Sweep(layers=((1,), (-1,), (1, -1)), strengths=("none", 1.0)))
     tasks = read_tasks(shared / "data/sts")
     assert [task.name for task in tasks] == list(TASKS)

@@ -111,7 +111,8 @@ def test_the_table_has_our_figures_below_the_published_ones(folder: Path, named_
 
 
 def test_our_rows_are_those_of_an_ordinary_run(folder: Path, named_as_published: Path) -> None:
-    subject = Subject.of_recipe(BuildConfig(encoder=EncoderConfig(model=str(named_as_published), max_length=64)))
+    encoder = EncoderConfig(model=str(named_as_published), max_length=64, precision="float32")
+    subject = Subject.of_recipe(BuildConfig(encoder=encoder))
     ordinary = evaluate_sts(subject, read_tasks(folder), StsPlan(SETTINGS, fit="task"))
     model = ["--set", f"encoder.model={named_as_published}", "--set", "encoder.max_length=64"]
     done = isotrope("evaluate", "sts", folder, "--table", "paper", *model, "--json")
@@ -178,11 +179,17 @@ def test_the_table_for_people(folder: Path, named_as_published: Path) -> None:
         ["--protocol", "all"],
         ["--fit", "corpus:x"],
         ["--strength", "1"],
-        ["--set", "encoder.precision=bfloat16"],
     ],
 )
 def test_another_table_than_the_papers_is_refused(options: list[str], folder: Path, recipe: list[str]) -> None:
     assert "--table paper is made with" in said(folder, "--table", "paper", *recipe, *options)
+
+
+def test_a_recipe_is_measured_in_float32_whatever_it_names(folder: Path, named_as_published: Path) -> None:
+    model = ["--set", f"encoder.model={named_as_published}", "--set", "encoder.max_length=64"]
+    done = isotrope("evaluate", "sts", folder, "--table", "paper", *model, "--json")
+    encoders = json.loads(done.stdout)["provenance"]["encoders"]
+    assert {identity["precision"] for identity in encoders.values()} == {"float32"}
 
 
 def test_tasks_that_the_paper_does_not_have_are_left_out_and_said(folder: Path, named_as_published: Path) -> None:

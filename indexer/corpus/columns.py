@@ -11,7 +11,7 @@ from typing import Any
 from indexer.config import CorpusConfig
 from indexer.corpus.characters import check_string, check_value
 from indexer.corpus.conversions import check_types, convert
-from indexer.corpus.document import Document, joined_text
+from indexer.corpus.document import Document, is_blank
 from indexer.corpus.rejection import BadRow
 from indexer.corpus.row import Row
 from indexer.corpus.schema import canonical
@@ -103,7 +103,7 @@ class RowMapper:
             if name in metadata:
                 raise _clash(name, layout)
         document = Document(identifier, text, title, canonical(metadata))
-        if not joined_text(document, self._config.text):
+        if is_blank(document, self._config.text):
             joined = " and ".join(f'"{name}"' for name in self._config.text)
             raise BadRow("blank", f"nothing but blanks in {joined}", "fill the row, or take it out")
         return document

@@ -27,20 +27,28 @@ def joined_text(document: Document, columns: Iterable[str]) -> str:
     `title` and `text` are the document's own; any other name is a metadata column, which must hold a string.
     A space is what BEIR and sentence-transformers join title and text with.
     """
-    return " ".join(part for part in (_column(document, name) for name in columns) if part)
+    return join_columns([_column(document, name) for name in columns])
 
 
-def _column(document: Document, name: str) -> str:
+def is_blank(document: Document, columns: Iterable[str]) -> bool:
+    """Whether `joined_text` is empty."""
+    return all(not value or value.isspace() for value in [_column(document, name) for name in columns])
+
+
+def join_columns(values: Iterable[str | None]) -> str:
+    """What `joined_text` makes of the columns' values; None is blank."""
+    return " ".join([text for value in values if value and (text := value.strip())])
+
+
+def _column(document: Document, name: str) -> str | None:
     if name == "text":
-        return document.text.strip()
+        return document.text
     if name == "title":
-        return (document.title or "").strip()
+        return document.title
     value = document.metadata.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
+    if value is not None and not isinstance(value, str):
         raise ConfigError(
             f'corpus.text names column "{name}", which holds {type(value).__name__} in document "{document.id}"; '
             f"only text can be encoded. Take it out of corpus.text, or read it as text with --column {name}:string."
         )
-    return value.strip()
+    return value

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from indexer.config import CorpusConfig
 from indexer.corpus.characters import check_string, check_value
-from indexer.corpus.document import Document, joined_text
+from indexer.corpus.document import Document, is_blank
 from indexer.corpus.rejection import BadRow
 from indexer.corpus.schema import MetadataTypes, canonical
 from indexer.corpus.seen_ids import SeenIds
@@ -46,5 +46,5 @@ def _check(document: Document, config: CorpusConfig) -> None:
             raise BadRow(name, f'its metadata has a column "{name}", which is the document\'s own', "rename the column")
         check_string(name, name)
         check_value(value, name)
-    if not joined_text(document, config.text):
+    if is_blank(document, config.text):
         raise BadRow("blank", f"nothing to encode: {', '.join(config.text)} are blank")

@@ -67,7 +67,8 @@ def part_schema(rows: Iterable[Mapping[str, Any]]) -> pa.Schema:
     """The schema of one part's metadata: its columns in the order first met. Raises BadRow ("type")."""
     types = MetadataTypes()
     for number, row in enumerate(rows):
-        types.observe(row, f"row {number} of the part")
+        if row:
+            types.observe(row, f"row {number} of the part")
     return types.schema()
 
 

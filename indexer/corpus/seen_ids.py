@@ -9,6 +9,7 @@ are merged their memory is held twice.
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 
 import numpy as np
@@ -78,6 +79,7 @@ class SeenIds:
         self._runs.append(run)
 
 
+@lru_cache(maxsize=1)  # `add` follows `find`
 def _hash(identifier: str) -> bytes:
     return blake2b(identifier.encode("utf-8"), digest_size=_HASH_BYTES).digest()
 

@@ -1,4 +1,4 @@
-"""Encoders: text to embedding. `protocol` says what every encoder offers, `transformer` is the torch one.
+"""Encoders: text to embedding. `protocol` says what every encoder offers, `backends` chooses who runs it.
 
 Names are handed on lazily, so that importing this package loads neither numpy nor torch.
 """
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 from indexer.lazy import hand_on
 
 if TYPE_CHECKING:
+    from indexer.encoders.backends import load_encoder as load_encoder
     from indexer.encoders.identity import mismatch as mismatch
     from indexer.encoders.identity import resolve_spec as resolve_spec
     from indexer.encoders.protocol import EncodeLog as EncodeLog
     from indexer.encoders.protocol import Encoder as Encoder
     from indexer.encoders.protocol import EncoderSpec as EncoderSpec
     from indexer.encoders.protocol import Role as Role
-    from indexer.encoders.transformer import load_encoder as load_encoder
 
 _HOME = {
     "EncodeLog": "indexer.encoders.protocol",
     "Encoder": "indexer.encoders.protocol",
     "EncoderSpec": "indexer.encoders.protocol",
     "Role": "indexer.encoders.protocol",
-    "load_encoder": "indexer.encoders.transformer",
+    "load_encoder": "indexer.encoders.backends",
     "mismatch": "indexer.encoders.identity",
     "resolve_spec": "indexer.encoders.identity",
 }

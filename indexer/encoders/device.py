@@ -1,17 +1,12 @@
 """Which device runs the model, and in which number type a class of results is computed there."""
 
 import re
+from pathlib import Path
 
 import torch
 
 from indexer.config import Precision
 from indexer.errors import ConfigError, MachineError
-
-_OUT_OF_MEMORY = (
-    "can't allocate memory",
-    "not enough memory",
-    "out of memory",
-)  # words of torch's allocators
 
 
 def choose_device(asked: str) -> torch.device:
@@ -34,8 +29,8 @@ def choose_device(asked: str) -> torch.device:
 def number_type(precision: Precision, half: str, device: torch.device) -> torch.dtype:
     """The type of weights and activations for a precision class on a device; pooling is float32 in any case.
 
-    The class bfloat16 is computed in bfloat16 on a CPU, on CUDA in bfloat16 where the GPU has it, else in
-    float16 (`half` forces either), and on MPS in float16.
+    The class bfloat16 is computed in bfloat16 on a CPU that has it, else in float32; on CUDA in bfloat16 where the
+    GPU has it, else in float16 (`half` forces either); and on MPS in float16.
     """
     if precision == "float32":
         if half != "auto":
@@ -44,7 +39,7 @@ def number_type(precision: Precision, half: str, device: torch.device) -> torch.
     if device.type == "cpu":
         if half == "float16":
             raise ConfigError('half is "float16", which a CPU does not compute in; expected "auto" or "bfloat16".')
-        return torch.bfloat16
+        return torch.bfloat16 if half == "bfloat16" or cpu_has_bfloat16() else torch.float32
     if device.type == "mps":
         if half == "bfloat16":
             raise ConfigError('half is "bfloat16", which is not used on MPS; expected "auto" or "float16".')
@@ -55,12 +50,13 @@ def number_type(precision: Precision, half: str, device: torch.device) -> torch.
     return torch.bfloat16 if supported and half != "float16" else torch.float16
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of torch means that memory, of the GPU or of the machine, ran out."""
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    message = str(error).lower()
-    return isinstance(error, RuntimeError) and any(words in message for words in _OUT_OF_MEMORY)
+def cpu_has_bfloat16() -> bool:
+    """Whether the processor multiplies bfloat16 in hardware; without, torch emulates it, far slower than float32."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0].split()
+    except OSError:
+        return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
+    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
 
 
 def release_memory(device: torch.device) -> None:

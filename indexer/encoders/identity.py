@@ -6,12 +6,14 @@ The identity is a dict of JSON types:
     weights, tokenizer, config         file name -> sha256
     pooling, layers, max_length, query_prefix, document_prefix, lowercase
     precision                          the class of results; how it is computed is the machine's business
-    batch_tokens, group_texts          the batch plan, which decides rounding
+    batch_tokens                       the batch plan, which decides rounding; 0: the backend's own
+    state                              file name -> sha256 of the fitted state, where there is one (int8)
 
 With `pooling = "auto"` the settings of a sentence-transformers folder stand in it as resolved, so the same
 settings written out in the recipe are the same encoder. Names and paths are not part of it.
 """
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -24,16 +26,16 @@ from indexer.encoders.model_folder import locate
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.sentence_transformers_folder import FolderSettings, read_folder_settings
 
-RULES = 1  # bump when the same files and settings would give other embeddings
-BATCH_TOKENS = 1024  # suits the caches of a CPU core: 512 is as fast, 2048 some 10 % slower
-GROUP_TEXTS = 2048  # texts tokenised and sorted together
-_FILE_GROUPS = ("weights", "tokenizer", "config")
+RULES = 2  # bump when the same files and settings would give other embeddings
+_FIRST_PLAN = {"batch_tokens": 1024, "group_texts": 2048}  # what rules 1 wrote for the default
+_FILE_GROUPS = ("weights", "tokenizer", "config", "state")
 
 
-def resolve_spec(config: EncoderConfig, folder: str | Path | None = None) -> EncoderSpec:
+def resolve_spec(config: EncoderConfig, folder: str | Path | None = None, rules: int = 0) -> EncoderSpec:
     """Find the model's files, hash them and resolve every "auto" and 0; loads no numerical library.
 
-    `folder`, when given, is where the model's files lie now, if they have moved.
+    `folder`, when given, is where the model's files lie now, if they have moved. `rules` are those an existing index
+    was built by; 0 for the present ones.
 
     `pooling = "auto"` takes pooling, prompts and lower-casing from a sentence-transformers folder. Its
     maximum length is taken when `max_length` is 0 or left at its default; its prompts where the recipe's
@@ -47,17 +49,30 @@ def resolve_spec(config: EncoderConfig, folder: str | Path | None = None) -> Enc
     settings = _auto_settings(config, files) if config.pooling == "auto" else _plain_settings(config, files)
     identity: dict[str, Any] = {
         "kind": config.kind,
-        "rules": RULES,
+        "rules": rules or RULES,
         "weights": hash_files(files.root, files.weights),
         "tokenizer": hash_files(files.root, files.tokenizer),
         "config": hash_files(files.root, ("config.json",)),
         "layers": resolve_layers(config.layers, layer_count(files)),
         **settings,
         "precision": config.precision,
-        "batch_tokens": config.batch_tokens or BATCH_TOKENS,
-        "group_texts": GROUP_TEXTS,
+        **_batch_plan(config, rules or RULES),
     }
     return EncoderSpec(config.model, str(located.folder), identity, fingerprint(identity), located.local)
+
+
+def with_state(spec: EncoderSpec, folder: str | Path, files: dict[str, str]) -> EncoderSpec:
+    """The encoder with a fitted state: `files` (name -> sha256) in `folder`."""
+    identity = spec.identity | {"state": files}
+    return dataclasses.replace(
+        spec, identity=identity, fingerprint=fingerprint(identity), state=str(folder), without_state=spec.unfitted
+    )
+
+
+def _batch_plan(config: EncoderConfig, rules: int) -> dict[str, int]:
+    if rules > 1:
+        return {"batch_tokens": config.batch_tokens}
+    return _FIRST_PLAN | ({"batch_tokens": config.batch_tokens} if config.batch_tokens else {})
 
 
 def fingerprint(identity: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -75,12 +76,18 @@ def hash_files(root: Path, names: tuple[str, ...]) -> dict[str, str]:
 
 
 def file_sha256(path: Path) -> str:
-    """Hexadecimal sha256 of a file's bytes."""
+    """Hexadecimal sha256 of a file's bytes; a file that was not touched since is hashed once a process."""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        state = path.stat()
+        return _sha256(path, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}.") from error
+
+
+@lru_cache(maxsize=256)
+def _sha256(path: Path, *_: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_pinned(folder: Path, pinned: Mapping[str, str]) -> None:

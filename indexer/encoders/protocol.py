@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from indexer.encoders.tokens import Tokens
     from indexer.pooling import Mode
 
 Role = Literal["document", "query"]
@@ -21,7 +22,7 @@ class EncoderSpec:
 
     `fingerprint` is the sha256 of the canonical JSON of `identity`, which holds the file hashes and the resolved
     settings. `model` (the name as written in the recipe) and `folder` (where the files lie here) are informative:
-    the same files elsewhere are the same encoder. `local` tells a folder the user named from a hub id.
+    the same files elsewhere are the same encoder, as is `state`. `local` tells a folder the user named from a hub id.
     """
 
     model: str
@@ -29,6 +30,18 @@ class EncoderSpec:
     identity: dict[str, Any]
     fingerprint: str
     local: bool = False
+    state: str | None = None  # folder of the fitted state, where the encoder has one
+    without_state: str = ""  # the fingerprint it had before it was fitted; empty when nothing was
+
+    @property
+    def needs_state(self) -> bool:
+        """Whether the encoder must be fitted to a corpus before it can encode: int8 ranges are."""
+        return self.identity["precision"] == "int8" and "state" not in self.identity
+
+    @property
+    def unfitted(self) -> str:
+        """The fingerprint without the fitted state: known before a corpus is read."""
+        return self.without_state or self.fingerprint
 
 
 @dataclass
@@ -52,11 +65,24 @@ class Encoder(Protocol):
         """Embedding size d."""
         ...
 
+    @property
+    def backend(self) -> str:
+        """What runs it, and in what numbers, such as "torch, bfloat16 on cuda:0"."""
+        ...
+
     def encode(self, texts: Sequence[str], role: Role, log: EncodeLog | None = None) -> "npt.NDArray[np.float32]":
         """Pooled embeddings, float32 (n, d), row i for texts[i]. The role selects the prefix.
 
         `log`, when given, is extended: lengths in the order of `texts`.
         """
+        ...
+
+    def tokenize(self, texts: Sequence[str], role: Role) -> "Tokens":
+        """The first half of `encode`, which may run in another thread while the encoder works on other tokens."""
+        ...
+
+    def embed(self, tokens: "Tokens", log: EncodeLog | None = None) -> "npt.NDArray[np.float32]":
+        """The second half: the same bits as `encode` gives for the texts."""
         ...
 
     def states(

@@ -1,133 +1,130 @@
-"""Text to token ids: Hugging Face tokenizers, read from a local folder, truncated by us.
+"""Token ids: flat arrays of many texts, and the tokenizer that makes them with neither torch nor transformers.
 
 A tokenizer's own truncation hides how long a text was, and tokenizer.json files carry truncation and padding
-of their own (all-MiniLM-L6-v2: 128 tokens). Both are switched off; `Tokens.ids` are cut afterwards, keeping
-the closing special tokens, which gives what `AutoTokenizer(text, truncation=True, max_length=m)` gives.
+of their own (all-MiniLM-L6-v2: 128 tokens). Both are switched off (see `tokenizer_loading`); ids are cut afterwards,
+keeping the closing special tokens, which gives what `AutoTokenizer(text, truncation=True, max_length=m)` gives.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any, Literal
 
-from indexer.encoders.loading import load_errors_as_model_errors, quiet_transformers
-from indexer.encoders.model_files import PYTHON_TOKENIZED, read_json
-from indexer.errors import ConfigError, CorpusError, ModelError
+import numpy as np
+import numpy.typing as npt
 
-_PROBE = "a"
+from indexer.errors import ConfigError, CorpusError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+Ints = npt.NDArray[np.int32]
+Encoded = tuple[list[list[int]], list[list[int]] | None]
+"""Token ids of each text, and its token types where they are not all 0."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Token ids of some texts, cut at the maximum length."""
+    """Token ids of some texts, cut at the maximum length, end to end in one array."""
 
-    ids: list[list[int]]
-    types: list[list[int]] | None  # token_type_ids, where the tokenizer has them
-    lengths: list[int]  # before the cut, special tokens included
-    truncated: int  # texts that were cut
+    ids: Ints  # (total,)
+    types: Ints | None  # token_type_ids (total,); None: all 0, or the tokenizer has none
+    starts: npt.NDArray[np.int64]  # (n + 1,): text i is ids[starts[i]:starts[i + 1]]
+    lengths: Ints  # (n,): before the cut, special tokens included
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def cut_lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each text after the cut, (n,)."""
+        return np.diff(self.starts)
+
+    def part(self, start: int, stop: int) -> "Tokens":
+        """Texts `start` to `stop`, as views."""
+        first, last = self.starts[start], self.starts[stop]
+        types = self.types[first:last] if self.types is not None else None
+        starts = self.starts[start : stop + 1] - first
+        return Tokens(self.ids[first:last], types, starts, self.lengths[start:stop])
+
+
+@dataclass(frozen=True)
+class TokenizerFacts:
+    """What must be known of a tokenizer beside its own file. JSON types."""
+
+    head: int  # special tokens that open a text
+    tail: int  # special tokens that close it
+    from_left: bool  # truncation cuts the beginning
+    padding: int  # id
+    stand_in: int  # id for a text without any token
+    types: Literal["none", "zero", "given"]  # token_type_ids: unknown to the tokenizer, always 0, or its own
 
 
 class TextTokenizer:
-    """A loaded tokenizer. Fast ones run in Rust (`encode_batch_fast`), Python ones by the normal call."""
+    """Texts to `Tokens`. `run` gives the ids of a list of texts, uncut."""
 
-    def __init__(self, folder: Path, max_length: int, lowercase: bool) -> None:
-        self._tokenizer = _load(folder)
-        self._max_length = max_length
-        self._fast = bool(self._tokenizer.is_fast)
-        if self._fast:
-            backend = self._tokenizer.backend_tokenizer
-            backend.no_truncation()
-            backend.no_padding()
-        elif (folder / "tokenizer.json").is_file() and not _reads_vocabulary(folder):
-            raise ModelError(
-                f"{folder}: tokenizer.json is there, but {type(self._tokenizer).__name__} reads other files; "
-                "remove tokenizer.json."
-            )
-        if lowercase:
-            self._lowercase(folder)
-        probe = self._tokenizer(_PROBE, verbose=False)
-        self.has_types = "token_type_ids" in probe
-        self._head, self._tail = _special_tokens(self._tokenizer, probe["input_ids"])
-        if max_length <= self._head + self._tail:
+    def __init__(self, run: Callable[[list[str]], Encoded], facts: TokenizerFacts, max_length: int) -> None:
+        self.facts, self.run, self._max_length = facts, run, max_length
+        if max_length <= facts.head + facts.tail:
             raise ConfigError(
-                f"encoder.max_length is {max_length}, but {self._head + self._tail} tokens are special ones; "
-                f"expected at least {self._head + self._tail + 1}."
+                f"encoder.max_length is {max_length}, but {facts.head + facts.tail} tokens are special ones; "
+                f"expected at least {facts.head + facts.tail + 1}."
             )
-        self._from_left = getattr(self._tokenizer, "truncation_side", "right") == "left"
-        self.padding = _first_id(self._tokenizer, ("pad", "eos", "sep", "unk"))
-        self._stand_in = _first_id(self._tokenizer, ("eos", "sep", "cls", "unk", "pad"))
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
         """Token ids for each text. A text without any token gets one (end of text, or what stands for it).
 
         Raises CorpusError for a text that is not valid Unicode (a lone surrogate).
         """
-        ids, types = self._encode(list(texts))
-        lengths = [len(row) for row in ids]
-        ids = [self._cut(row) if row else [self._stand_in] for row in ids]
-        if types is not None:
-            types = [self._cut(row) if row else [0] for row in types]
-        return Tokens(ids, types, lengths, sum(length > self._max_length for length in lengths))
-
-    def _encode(self, texts: list[str]) -> tuple[list[list[int]], list[list[int]] | None]:
-        if self._fast:
-            try:
-                encodings = self._tokenizer.backend_tokenizer.encode_batch_fast(texts)
-            except TypeError as error:
-                raise CorpusError(_not_unicode(texts)) from error
-            types = [encoding.type_ids for encoding in encodings] if self.has_types else None
-            return [encoding.ids for encoding in encodings], types
-        encoded = self._tokenizer(texts, verbose=False)
-        return encoded["input_ids"], encoded["token_type_ids"] if self.has_types else None
+        ids, types = self.run(list(texts))
+        lengths = np.fromiter(map(len, ids), np.int32, len(ids))
+        ids = [self._cut(row) if row else [self.facts.stand_in] for row in ids]
+        starts = np.fromiter(accumulate(map(len, ids), initial=0), np.int64, len(ids) + 1)
+        flat_types = _flat([self._cut(row) if row else [0] for row in types], starts[-1]) if types else None
+        return Tokens(_flat(ids, starts[-1]), flat_types, starts, lengths)
 
     def _cut(self, row: list[int]) -> list[int]:
         """The first tokens (the last, where the tokenizer truncates on the left) between the special ones."""
         if len(row) <= self._max_length:
             return row
-        if self._from_left:
-            return row[: self._head] + row[len(row) - self._max_length + self._head :]
-        return row[: self._max_length - self._tail] + row[len(row) - self._tail :]
-
-    def _lowercase(self, folder: Path) -> None:
-        """Lower-case before the tokenizer's own normaliser, as sentence-transformers' do_lower_case does."""
-        from tokenizers.normalizers import Lowercase
-        from tokenizers.normalizers import Sequence as Chain
-
-        if not self._fast:
-            raise ModelError(f"{folder}: asks for do_lower_case, which a Python tokenizer does not take here.")
-        backend = self._tokenizer.backend_tokenizer
-        own = [] if backend.normalizer is None else [backend.normalizer]
-        backend.normalizer = Chain([Lowercase(), *own])
+        head, tail = self.facts.head, self.facts.tail
+        if self.facts.from_left:
+            return row[:head] + row[len(row) - self._max_length + head :]
+        return row[: self._max_length - tail] + row[len(row) - tail :]
 
 
-def _load(folder: Path) -> Any:
-    from transformers import AutoTokenizer
+@dataclass(frozen=True)
+class RustTokenizer:
+    """The `run` of a tokenizer of the `tokenizers` library."""
 
-    with load_errors_as_model_errors(folder, "the tokenizer"), quiet_transformers():
-        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    tokenizer: "Tokenizer"
+    types: bool  # whether it has types that are not always 0
+
+    def __call__(self, texts: list[str]) -> Encoded:
+        try:
+            encodings: list[Any] = self.tokenizer.encode_batch_fast(texts)
+        except TypeError as error:
+            raise CorpusError(_not_unicode(texts)) from error
+        return [row.ids for row in encodings], [row.type_ids for row in encodings] if self.types else None
 
 
-def _reads_vocabulary(folder: Path) -> bool:
-    """Whether the vocabulary files are part of the encoder's identity, so that a Python tokenizer may read them."""
-    return read_json(folder / "config.json").get("model_type") in PYTHON_TOKENIZED
+def parse_tokenizer(text: str, max_length: int) -> TextTokenizer:
+    """What `tokenizer_loading.dump_tokenizer` kept; loads neither torch nor transformers."""
+    from tokenizers import Tokenizer
+
+    kept = json.loads(text)
+    facts = TokenizerFacts(**kept["facts"])
+    return TextTokenizer(
+        RustTokenizer(Tokenizer.from_str(kept["tokenizer"]), facts.types == "given"), facts, max_length
+    )
 
 
-def _special_tokens(tokenizer: Any, encoded: list[int]) -> tuple[int, int]:
-    """How many special tokens open and close every text, given the ids of a probe text."""
-    bare = tokenizer(_PROBE, add_special_tokens=False, verbose=False)["input_ids"]
-    for head in range(len(encoded) - len(bare) + 1):
-        if encoded[head : head + len(bare)] == bare:
-            return head, len(encoded) - len(bare) - head
-    raise ModelError(f"{type(tokenizer).__name__}: its special tokens change the text's own; this is not supported.")
+def _flat(rows: list[list[int]], total: int) -> Ints:
+    return np.fromiter(chain.from_iterable(rows), np.int32, total)
 
 
 def _not_unicode(texts: list[str]) -> str:
     broken = next((text for text in texts if any("\ud800" <= character <= "\udfff" for character in text)), "")
     shown = ascii(broken[:60])
     return f"the text {shown} is not valid Unicode (it holds a lone surrogate); decode it with the right encoding."
-
-
-def _first_id(tokenizer: Any, names: Sequence[str]) -> int:
-    """Id of the first of the named special tokens that the tokenizer has; else 0."""
-    found = (getattr(tokenizer, f"{name}_token_id", None) for name in names)
-    return next((int(token) for token in found if token is not None), 0)

@@ -1,229 +1,112 @@
 """The torch backend: any Hugging Face text encoder, float32 or half precision, on a CPU, CUDA or MPS.
 
-Texts are tokenised in groups, each group cut into batches of like length (`batches`), and the rows put back
-into the order asked for. One thread tokenises the next group while the model works on this one. On a CPU each
-thread takes whole batches, so no thread ever waits for another inside an operation, and the bits of a batch
-do not depend on how many there are: a matrix product cut over threads adds up in another order.
+On a CPU each thread takes whole batches, so no thread ever waits for another inside an operation, and the bits of a
+batch do not depend on how many there are: a matrix product cut over threads adds up in another order. On a GPU the
+next batch is on its way while one is computed, and rows come back behind it (`transfers`).
 """
 
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
-from indexer.config import EncoderConfig, RunOptions
-from indexer.encoders.batches import plan_batches
-from indexer.encoders.device import choose_device, is_out_of_memory, number_type, release_memory
-from indexer.encoders.identity import resolve_spec
-from indexer.encoders.limits import layer_count, resolve_layers
+from indexer.config import RunOptions
+from indexer.encoders.batched import BatchedEncoder, Pooled, Rows
+from indexer.encoders.batches import Batch, BatchPlan
+from indexer.encoders.device import choose_device, number_type
+from indexer.encoders.lanes import in_lanes
+from indexer.encoders.limits import layer_count
 from indexer.encoders.loading import load_model
+from indexer.encoders.memory import halving, is_out_of_memory
 from indexer.encoders.model_files import find_model_files
-from indexer.encoders.protocol import EncodeLog, EncoderSpec, Role, StateKey
-from indexer.encoders.tokens import TextTokenizer, Tokens
-from indexer.errors import ConfigError, MachineError, ModelError
-from indexer.pooling import Mode, average_layers, pool
+from indexer.encoders.pooled_model import PooledModel
+from indexer.encoders.protocol import EncoderSpec, StateKey
+from indexer.encoders.tokenizer_loading import load_tokenizer
+from indexer.encoders.transfers import Transfers
+from indexer.errors import ConfigError, MachineError
 
-_DEFAULTS = RunOptions()
-
-
-def load_encoder(
-    config: EncoderConfig, options: RunOptions = _DEFAULTS, folder: str | Path | None = None
-) -> "TransformerEncoder":
-    """Load the encoder a recipe names, onto the device asked for; see `resolve_spec` for `folder` and the
-    settings.
-
-    Raises ModelError, ConfigError, and MachineError when the device is missing or too small.
-    """
-    return TransformerEncoder(resolve_spec(config, folder), options)
+CPU_TOKENS = 1024  # suits the caches of a CPU core
+GPU_TOKENS = 32_768  # below, starting the operations takes longer than computing them
+_GPU_MULTIPLE = 8  # lengths that tensor cores like
 
 
-@dataclass(frozen=True)
-class _Encoded:
-    """Pooled rows (states, batch, d) of one batch, and how often it had to be halved."""
+class TransformerEncoder(BatchedEncoder):
+    """An `Encoder` (see `protocol`) run by torch."""
 
-    rows: torch.Tensor
-    retries: int
-
-
-class TransformerEncoder:
-    """An `Encoder` (see `protocol`). `device` and `dtype` say where and in what numbers it runs."""
+    runner: "TorchRunner"
 
     def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
         settings, files = spec.identity, find_model_files(Path(spec.folder))
-        self.spec, self._blocks = spec, layer_count(files)
-        self.device = choose_device(options.device)
-        self.dtype = number_type(settings["precision"], options.half, self.device)
-        self.lanes = (options.threads or torch.get_num_threads()) if self.device.type == "cpu" else 1
-        if self.device.type == "cpu":
+        if settings["precision"] == "int8":
+            raise ConfigError('encoder.precision is "int8", which the backend openvino computes; torch does not.')
+        if choose_device(options.device).type == "cpu":
             # One thread tokenises far faster than a CPU encodes; more would fight the model for cores, and
             # warn after a fork.
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        self._tokenize = TextTokenizer(files.root, settings["max_length"], settings["lowercase"])
-        self._loaded = load_model(files.root, settings["layers"], self.dtype)
-        self._model = self._moved(self._loaded.model)
+        tokenizer = load_tokenizer(files.root, settings["max_length"], settings["lowercase"])
+        super().__init__(spec, tokenizer, TorchRunner(spec, options, files.root), layer_count(files))
+
+
+class TorchRunner:
+    """A `Runner` (see `batched`). `device` and `dtype` say where and in what numbers it runs."""
+
+    def __init__(self, spec: EncoderSpec, options: RunOptions, root: Path) -> None:
+        settings = spec.identity
+        self.device = choose_device(options.device)
+        self.lanes = (options.threads or torch.get_num_threads()) if self.device.type == "cpu" else 1
+        self._load(spec, root, number_type(settings["precision"], options.half, self.device))
+        if self.dtype != torch.float32 and not self._computes():
+            self._load(spec, root, torch.float32)
+        self._forward = torch.compile(self.model, dynamic=True) if options.compile else self.model
+
+    @property
+    def backend(self) -> str:
+        """What runs it, and in what numbers."""
+        return f"torch, {str(self.dtype).removeprefix('torch.')} on {self.device}"
 
     @property
     def dim(self) -> int:
         """Embedding size d."""
         return self._loaded.dim
 
-    def encode(self, texts: Sequence[str], role: Role, log: EncodeLog | None = None) -> npt.NDArray[np.float32]:
-        """Pooled embeddings, float32 (n, d), row i for texts[i]; not normalised, and non-finite where the
-        model is.
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the embedding table."""
+        return self._loaded.vocabulary
 
-        Raises MachineError when a single text does not fit into memory.
-        """
-        own: StateKey = (tuple(self.spec.identity["layers"]), self.spec.identity["pooling"])
-        rows: npt.NDArray[np.float32] = self._states(texts, [own], role, log)[0]
-        return rows
+    def plan(self, budget: int) -> BatchPlan:
+        """Exact lengths on a CPU, large padded batches elsewhere."""
+        if self.device.type == "cpu":
+            return BatchPlan(budget or CPU_TOKENS, exact=True)
+        return BatchPlan(budget or GPU_TOKENS, exact=False, multiple=_GPU_MULTIPLE)
 
-    def states(
-        self,
-        texts: Sequence[str],
-        layers: Sequence[tuple[int, ...]],
-        poolings: Sequence[Mode],
-        role: Role = "document",
-        log: EncodeLog | None = None,
-    ) -> dict[StateKey, npt.NDArray[np.float32]]:
-        """Several embeddings of each text from one forward pass: (layers, pooling) -> float32 (n, d).
+    def run(self, batches: Iterable[Batch], keys: Sequence[StateKey]) -> Iterator[Pooled]:
+        """Pooled rows of each batch, in order."""
+        self.model.keys = keys
+        transfers = Transfers(self.device)
 
-        Raises ConfigError for layers the encoder was not loaded with, and MachineError as `encode` does.
-        """
-        keys: list[StateKey] = [(average, pooling) for average in layers for pooling in poolings]
-        rows = self._states(texts, [(self._resolved(average), pooling) for average, pooling in keys], role, log)
-        return dict(zip(keys, rows, strict=True))
+        def encode(batch: Batch) -> Pooled:
+            return halving(lambda part: self._rows(part, transfers), batch, str(self.device), transfers.release)
 
-    def _resolved(self, average: tuple[int, ...]) -> tuple[int, ...]:
-        resolved, loaded = resolve_layers(average, self._blocks), self.spec.identity["layers"]
-        if not resolved or not set(resolved) <= set(loaded):
-            raise ConfigError(
-                f"states of layers {list(average)} were asked for, but the encoder was loaded for {loaded}; load it "
-                "with encoder.layers naming every layer that is wanted."
-            )
-        return tuple(resolved)
-
-    def _states(
-        self, texts: Sequence[str], keys: Sequence[StateKey], role: Role, log: EncodeLog | None
-    ) -> npt.NDArray[np.float32]:
-        """Rows (states, n, d) for resolved keys, in one forward pass a text."""
-        log = log if log is not None else EncodeLog()
-        rows = np.empty((len(keys), len(texts), self.dim), dtype=np.float32)
-        start = 0
-        for tokens in self._groups(texts, role):
-            log.lengths.extend(tokens.lengths)
-            log.truncated += tokens.truncated
-            stop = start + len(tokens.ids)
-            rows[:, start:stop] = self._encode_group(tokens, keys, log)
-            start = stop
-        return rows
-
-    def _groups(self, texts: Sequence[str], role: Role) -> Iterator[Tokens]:
-        """Tokens of each group of texts, the next one tokenised while this one is in use."""
-        prefix, size = self.spec.identity[f"{role}_prefix"], self.spec.identity["group_texts"]
-        groups = [range(start, min(start + size, len(texts))) for start in range(0, len(texts), size)]
-
-        def tokenize(group: range) -> Tokens:
-            return self._tokenize([prefix + texts[i] for i in group])
-
-        if len(groups) < 2:
-            yield from map(tokenize, groups)
-            return
-        with ThreadPoolExecutor(1, thread_name_prefix="tokenize") as pool_of_one:
-            ahead = pool_of_one.submit(tokenize, groups[0])
-            for group in groups[1:]:
-                tokens = ahead.result()
-                ahead = pool_of_one.submit(tokenize, group)
-                yield tokens
-            yield ahead.result()
-
-    def _encode_group(self, tokens: Tokens, keys: Sequence[StateKey], log: EncodeLog) -> npt.NDArray[np.float32]:
-        batches = plan_batches([len(ids) for ids in tokens.ids], self.spec.identity["batch_tokens"])
-        pooled = []
-        for batch, encoded in zip(batches, self._encode_batches(tokens, batches, keys), strict=True):
-            pooled.append(encoded.rows)
-            log.retries += encoded.retries
-            if log.on_batch is not None:
-                log.on_batch(len(batch), sum(len(tokens.ids[i]) for i in batch))
-        rows = np.empty((len(keys), len(tokens.ids), self.dim), dtype=np.float32)
-        # One copy from the device a group: fetching each batch would make the device wait for the CPU.
-        rows[:, [i for batch in batches for i in batch]] = torch.cat(pooled, dim=1).cpu().numpy()
-        return rows
-
-    def _encode_batches(
-        self, tokens: Tokens, batches: list[list[int]], keys: Sequence[StateKey]
-    ) -> Iterator["_Encoded"]:
-        """The batches in order, several at a time on a CPU."""
         if self.device.type != "cpu":
-            yield from (self._encode_batch(tokens, batch, keys) for batch in batches)
+            yield from transfers.settled(map(encode, batches))
             return
-        with _one_thread_an_operation(), ThreadPoolExecutor(self.lanes, thread_name_prefix="encode") as pool_of_lanes:
-            try:
-                yield from pool_of_lanes.map(lambda batch: self._encode_batch(tokens, batch, keys), batches)
-            except BaseException:
-                pool_of_lanes.shutdown(wait=False, cancel_futures=True)  # do not finish what nobody waits for
-                raise
+        with _one_thread_an_operation():
+            yield from in_lanes(encode, batches, self.lanes)
 
-    def _encode_batch(self, tokens: Tokens, batch: list[int], keys: Sequence[StateKey]) -> "_Encoded":
-        """One batch; in halves when it does not fit into memory."""
-        try:
-            return _Encoded(self._forward(tokens, batch, keys), 0)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-        # Outside the handler, so that the failed attempt's tensors are gone.
-        release_memory(self.device)
-        if len(batch) == 1:
-            raise MachineError(
-                f"a text of {len(tokens.ids[batch[0]])} tokens does not fit into memory on {self.device}: "
-                "lower encoder.max_length, set encoder.precision to bfloat16, or take another --device."
-            )
-        half = (len(batch) + 1) // 2
-        first, second = (self._encode_batch(tokens, part, keys) for part in (batch[:half], batch[half:]))
-        return _Encoded(torch.cat([first.rows, second.rows], dim=1), 1 + first.retries + second.retries)
-
-    def _forward(self, tokens: Tokens, batch: list[int], keys: Sequence[StateKey]) -> torch.Tensor:
-        """Token ids to pooled rows (states, batch, d) float32, on the device."""
-        inputs = self._inputs(tokens, batch)
+    def _rows(self, batch: Batch, transfers: Transfers) -> Rows:
+        """Pooled rows (states, batch, d) float32; on CUDA they are still on their way."""
+        inputs = {"input_ids": batch.ids}
+        if batch.types is not None and self._loaded.takes_types:
+            inputs["token_type_ids"] = batch.types
+        mask = batch.mask
+        if mask is not None:
+            inputs["attention_mask"] = mask
         with torch.inference_mode(), self._exact_convolutions():
-            states = self._layers(self._model(**inputs, output_hidden_states=bool(self._loaded.picked)))
-            mask = inputs["attention_mask"]
-            return torch.stack(
-                [pool(average_layers([states[layer] for layer in average]), mask, pooling) for average, pooling in keys]
-            )
-
-    def _layers(self, output: object) -> dict[int, torch.Tensor]:
-        """Token states (batch, tokens, d) of every layer the encoder was loaded for, by layer."""
-        layers = self.spec.identity["layers"]
-        if not self._loaded.picked:
-            return {layers[0]: output.last_hidden_state}  # type: ignore[attr-defined]
-        states = output.hidden_states  # type: ignore[attr-defined]
-        if len(states) != self._loaded.states:
-            raise ModelError(
-                f"{self.spec.folder}: the model gives {len(states)} hidden states instead of "
-                f"{self._loaded.states}; use encoder.layers = [-1] with it."
-            )
-        return {layer: states[layer] for layer in layers}
-
-    def _inputs(self, tokens: Tokens, batch: list[int]) -> dict[str, torch.Tensor]:
-        inputs = {
-            "input_ids": _padded([tokens.ids[i] for i in batch], self._tokenize.padding),
-            "attention_mask": _padded([[1] * len(tokens.ids[i]) for i in batch], 0),
-        }
-        if tokens.types is not None and self._loaded.takes_types:
-            inputs["token_type_ids"] = _padded([tokens.types[i] for i in batch], 0)
-        largest = int(inputs["input_ids"].max())
-        if largest >= self._loaded.vocabulary:
-            raise ModelError(
-                f"{self.spec.folder}: the tokenizer gives token {largest}, but the model has embeddings for "
-                f"{self._loaded.vocabulary}; the tokenizer does not belong to the model."
-            )
-        return {name: tensor.to(self.device) for name, tensor in inputs.items()}
+            moved = {name: transfers.to_device(array) for name, array in inputs.items()}
+            return transfers.to_host(self._forward(**moved))
 
     def _exact_convolutions(self) -> AbstractContextManager[None]:
         """CUDA rounds convolutions to TF32 unless told not to; SqueezeBERT and DeBERTa-v2 use them."""
@@ -231,9 +114,26 @@ class TransformerEncoder:
             return nullcontext()
         return torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
 
-    def _moved(self, model: torch.nn.Module) -> torch.nn.Module:
+    def _load(self, spec: EncoderSpec, root: Path, dtype: torch.dtype) -> None:
+        layers = spec.identity["layers"]
+        self.dtype, self._loaded = dtype, load_model(root, layers, dtype)
+        self.model = PooledModel(self._loaded, layers, (), spec.folder)
+        self._move()
+
+    def _computes(self) -> bool:
+        """Whether the model runs in its number type: DeBERTa's code mixes types. float32 belongs to every class."""
         try:
-            return model.to(self.device)
+            with torch.inference_mode():
+                self._loaded.model(input_ids=torch.ones((2, 3), dtype=torch.int64, device=self.device))
+        except RuntimeError as error:
+            if "dtype" not in str(error) and "scalar type" not in str(error):
+                raise
+            return False
+        return True
+
+    def _move(self) -> None:
+        try:
+            self.model.to(self.device)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -248,11 +148,3 @@ def _one_thread_an_operation() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _padded(rows: list[list[int]], padding: int) -> torch.Tensor:
-    """Rows of unequal length as one int64 tensor, padded on the right."""
-    filled = np.full((len(rows), max(map(len, rows))), padding, dtype=np.int64)
-    for target, row in zip(filled, rows, strict=True):
-        target[: len(row)] = row
-    return torch.from_numpy(filled)

@@ -1,5 +1,6 @@
 """`build_index`: ingest -> encode -> fit -> index -> publish, each step leaving only whole files behind."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,21 +14,25 @@ from indexer.corpus.document import Document
 from indexer.corpus.given import checked_documents
 from indexer.corpus.schema import describe, merge_schemas, parse
 from indexer.encoders import resolve_spec
-from indexer.errors import ConfigError, CorruptIndexError, StoreError
+from indexer.errors import ConfigError, CorruptIndexError, QualityError, StoreError
 from indexer.pipeline.changes import require_same_recipe
+from indexer.pipeline.context import BuildContext
 from indexer.pipeline.encode import EncodedPart, EncoderSource, encode_parts
 from indexer.pipeline.fit import Fitted, fit, query_sample_hash
-from indexer.pipeline.index import Filled, fill_index, judge, write_segment
-from indexer.pipeline.ingest import BuildContext, Ingested, ingest
+from indexer.pipeline.fitted_encoder import fit_encoder, require_fittable, state_files, with_kept_state
+from indexer.pipeline.index import Filled, fill_index, judge
+from indexer.pipeline.ingest import Ingested, ingest
 from indexer.pipeline.progress import Progress, Silent
 from indexer.pipeline.sweep import sweep_after, sweep_before
 from indexer.store import layout, parts
-from indexer.store.files import FileStamp, make_folder, stamp_file, write_bytes
+from indexer.store.files import FileStamp, make_folder, remove_file, stamp_file, write_bytes
 from indexer.store.lock import writer_lock
 from indexer.store.manifest import Manifest, PartEntry, SegmentEntry, generations, load_manifest, publish
 from indexer.store.verify import check_sizes, damaged_files
 from indexer.transforms import dump_transform
 from indexer.versions import library_versions
+
+_MOST_THREADS = 4  # that transform and judge parts: each holds one
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class BuildReport:
     tokens: int = 0
     truncated: int = 0  # documents cut at the encoder's max_length
     retries: int = 0  # batches halved after running out of memory
+    backend: str = ""  # what ran the encoder, such as "openvino, bf16"; empty when nothing was encoded
     notes: tuple[str, ...] = ()
     quality: dict[str, Any] = field(default_factory=dict)
 
@@ -74,10 +80,12 @@ def build_index(
     ann.require_factory(ann.factory_of(config.index.type), config.whitening.dim)
     query_sample_hash(config.whitening)
     spec = resolve_spec(config.encoder)
+    require_fittable(spec)
     _require_index_folder(index)
     make_folder(index)
     with writer_lock(index):
         published = _published(index, options.overwrite)
+        spec = with_kept_state(index, spec)
         build = BuildContext(index, config, spec, published, options.overwrite)
         if published and not options.overwrite:
             check_sizes(index, published)
@@ -94,7 +102,7 @@ def build_index(
                 published.rows,
                 published.transform["dim"],
             )
-        report = _produce(build, ingested, options, progress)
+        report = _produce(fit_encoder(build, ingested, progress), ingested, options, progress)
         left = sweep_after(index)
         return replace(report, notes=(*report.notes, left)) if left else report
 
@@ -103,30 +111,39 @@ def _produce(build: BuildContext, ingested: Ingested, options: RunOptions, progr
     source = EncoderSource(build.config, options, build.spec)
     encoded = encode_parts(ingested.slots, build, source, options, progress)
     records = [slot.record or encoded[slot.name].record for slot in ingested.slots]
+    threads = min(options.threads or os.cpu_count() or 1, _MOST_THREADS)
     fitted = fit(build.index, ingested, source, progress)
-    filled = fill_index(fitted, records, build.config, progress)
-    quality = judge(filled, fitted, records, build.config, progress)
-    manifest = _manifest(build, ingested, records, fitted, filled, quality)
+    generation = (generations(build.index) or [0])[-1] + 1
+    segment = build.index / layout.segment_name(generation, 0)
+    make_folder(segment.parent)
+    filled = fill_index(fitted, records, build.config, segment, threads, progress)
+    try:
+        quality = judge(filled, fitted, records, build.config, threads, progress)
+    except QualityError:
+        remove_file(segment)
+        raise
+    manifest = _manifest(build, generation, ingested, records, fitted, filled, quality)
     publish(build.index, manifest)
     return _report(build, manifest, encoded, fitted)
 
 
 def _manifest(
     build: BuildContext,
+    generation: int,
     ingested: Ingested,
     records: list[parts.PartRecord],
     fitted: Fitted,
     filled: Filled,
     quality: dict[str, Any],
 ) -> Manifest:
-    """Write the transform and the segment, and put together the manifest that names every file."""
-    generation = (generations(build.index) or [0])[-1] + 1
+    """Write the transform, and put together the manifest that names every file."""
     transform, segment = layout.transform_name(generation), layout.segment_name(generation, 0)
-    for name in (transform, segment):
-        make_folder((build.index / name).parent)
+    make_folder((build.index / transform).parent)
     files = _part_files(build.index, ingested, records)
     files[transform] = write_bytes(build.index / transform, dump_transform(fitted.transform))
-    files[segment] = write_segment(build.index / segment, filled.index)
+    files[segment] = filled.stamp
+    if build.spec.state:
+        files |= state_files(build.index, build.spec)
     rows = sum(record.rows for record in records)
     return Manifest(
         generation=generation,
@@ -180,6 +197,7 @@ def _report(build: BuildContext, manifest: Manifest, encoded: dict[str, EncodedP
         tokens=manifest.quality["tokens"],
         truncated=manifest.quality["truncated"],
         retries=sum(part.retries for part in encoded.values()),
+        backend="; ".join(sorted({part.backend for part in encoded.values() if part.backend})),
         notes=tuple(note for note in (manifest.transform["note"],) if note),
         quality=manifest.quality,
     )

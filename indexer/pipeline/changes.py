@@ -8,8 +8,8 @@ from indexer.ann import factory_of
 from indexer.encoders import EncoderSpec
 from indexer.encoders.identity import mismatch
 from indexer.errors import ExistsError
+from indexer.pipeline.context import BuildContext
 from indexer.pipeline.fit import query_sample_hash
-from indexer.pipeline.ingest import BuildContext
 from indexer.store.manifest import Manifest
 
 

@@ -1,25 +1,36 @@
-"""The second step: embeddings for every part that has none. Each part is one task, on any worker."""
+"""The second step: embeddings for every part that has none. Each part is one task, on any worker.
+
+A worker reads and tokenises one part ahead of the one its encoder is busy with, and writes one behind: three parts
+in memory, however large the corpus.
+"""
 
 import dataclasses
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from indexer.config import BuildConfig, RunOptions
-from indexer.encoders import EncodeLog, Encoder, EncoderSpec, load_encoder, mismatch
+from indexer.encoders import EncodeLog, Encoder, EncoderSpec, mismatch, resolve_spec
+from indexer.encoders.backends import open_encoder, prepare_backend
 from indexer.errors import MismatchError
 from indexer.executors import run_parts
 from indexer.moments import Moments
-from indexer.pipeline.ingest import BuildContext, PartSlot
+from indexer.pipeline.context import BuildContext
+from indexer.pipeline.ingest import PartSlot
 from indexer.pipeline.progress import Progress
-from indexer.pipeline.reuse import KnownRows, TextReuse, part_texts
+from indexer.pipeline.reuse import KnownRows, Numbers
+from indexer.pipeline.stages import in_stages
 from indexer.quality import require_usable
 from indexer.store import layout, parts
+from indexer.store.documents import read_texts
+
+if TYPE_CHECKING:
+    from indexer.encoders.tokens import Tokens
 
 
 @dataclass(frozen=True)
@@ -30,19 +41,19 @@ class EncodedPart:
     record: parts.PartRecord
     reused: int  # rows whose embedding an earlier generation already had
     retries: int  # batches halved after running out of memory
+    backend: str = ""  # what encoded it; empty when every embedding was known
 
 
 @dataclass(frozen=True)
 class EncodeTask:
-    """One part to encode, except the rows whose embeddings are `known` from another part."""
+    """One part to encode, except the rows whose embeddings are known from another part."""
 
     index: Path
     slot: PartSlot
-    known: KnownRows | None = None
 
     @property
-    def known_rows(self) -> int:
-        return len(self.known) if self.known else 0
+    def folder(self) -> Path:
+        return self.index / self.slot.name
 
 
 class EncoderSource:
@@ -55,14 +66,18 @@ class EncoderSource:
     def get(self) -> Encoder:
         """The encoder. Raises MismatchError if its files have changed since the build began."""
         if self._encoder is None:
-            encoder = load_encoder(self.config.encoder, self._options, folder=self.spec.folder)
-            if encoder.spec.fingerprint != self.spec.fingerprint:
+            now = resolve_spec(self.config.encoder, self.spec.folder)
+            if now.fingerprint != self.spec.unfitted:
                 raise MismatchError(
                     f"{self.spec.folder}: the model changed while the build was running: "
-                    f"{mismatch(self.spec.identity, encoder.spec)}. Put it back, or start again with the new one."
+                    f"{mismatch(self.spec.identity, now)}. Put it back, or start again with the new one."
                 )
-            self._encoder = encoder
+            self._encoder = open_encoder(self.spec, self._options)
         return self._encoder
+
+    def prepare(self) -> None:
+        """Make what workers would otherwise all make at the same time."""
+        prepare_backend(self.spec, self._options)
 
     def for_worker(self, worker: int) -> "EncoderSource":
         """The source for one of several processes: its share of the threads, and its own GPU."""
@@ -79,16 +94,16 @@ class EncoderSource:
 
 
 @dataclass(frozen=True)
-class PreparePart:
+class PrepareParts:
     """Makes a worker's function from its number; picklable."""
 
     source: EncoderSource
     alone: bool  # all in this process, which then has every thread
     on_batch: Callable[[int, int], None] | None = None
 
-    def __call__(self, worker: int) -> Callable[[EncodeTask], EncodedPart]:
+    def __call__(self, worker: int) -> Callable[[Iterator[EncodeTask]], Iterator[EncodedPart]]:
         source = self.source if self.alone else self.source.for_worker(worker)
-        return lambda task: _encode_part(task, source, self.on_batch)
+        return _Stages(source, self.on_batch).run
 
 
 def encode_parts(
@@ -98,17 +113,14 @@ def encode_parts(
     for slot in slots:
         if slot.record:
             require_usable(slot.record.not_finite, slot.record.zero)
-    reuse = TextReuse.of(build) if any(slot.record is None for slot in slots) else None
-    tasks = [
-        EncodeTask(build.index, slot, reuse.find(build.index / slot.name) if reuse else None)
-        for slot in slots
-        if slot.record is None
-    ]
+    tasks = [EncodeTask(build.index, slot) for slot in slots if slot.record is None]
     if not tasks:
         return {}
-    progress.phase("encoding", sum(task.slot.documents - task.known_rows for task in tasks))
+    progress.phase("encoding", sum(task.slot.missing for task in tasks))
     alone = min(options.workers, len(tasks)) <= 1
-    prepare = PreparePart(source, alone, progress.advance if alone else None)
+    if not alone:
+        source.prepare()
+    prepare = PrepareParts(source, alone, progress.advance if alone else None)
     encoded = {}
     for part in run_parts(prepare, tasks, options.workers):
         require_usable(part.record.not_finite, part.record.zero)  # now, and not after hours of encoding the rest
@@ -118,55 +130,111 @@ def encode_parts(
     return encoded
 
 
-def _encode_part(task: EncodeTask, source: EncoderSource, on_batch: Callable[[int, int], None] | None) -> EncodedPart:
-    folder, slot, config = task.index / task.slot.name, task.slot, source.config
-    texts = part_texts(folder, config)
-    log = EncodeLog(on_batch=on_batch)
-    embeddings, lengths = _embed(texts, task, source, log)
-    stored = embeddings.astype(config.store.embeddings)
-    files = {
-        layout.DOCUMENTS: slot.stamp,
-        layout.WINDOWS: parts.write_windows(folder, parts.text_hashes(texts), lengths),
-        layout.EMBEDDINGS: parts.write_embeddings(folder, stored),
-        layout.MOMENTS: parts.write_moments(folder, Moments.of(stored)),
-    }
-    record = parts.PartRecord(
-        documents=slot.documents,
-        rows=len(texts),
-        dim=stored.shape[1],
-        document_key=slot.document_key,
-        embedding_key=slot.embedding_key,
-        fingerprint=source.spec.fingerprint,
-        tokens=int(lengths.sum()),
-        truncated=int(np.count_nonzero(lengths > source.spec.identity["max_length"])),
-        not_finite=int(np.count_nonzero(~np.isfinite(stored).all(axis=1))),
-        zero=int(np.count_nonzero(~stored.any(axis=1))),
-        schema=slot.schema,
-        files=files,
-    )
-    parts.write_record(folder, record)
-    return EncodedPart(slot.name, record, task.known_rows, log.retries)
+@dataclass(frozen=True)
+class _ReadPart:
+    """A part as the encoder needs it."""
+
+    task: EncodeTask
+    hashes: parts.TextHashes  # (n, 2)
+    missing: npt.NDArray[np.int64]  # rows to encode
+    tokens: "Tokens | None"  # of those; None when there are none
 
 
-def _embed(
-    texts: list[str], task: EncodeTask, source: EncoderSource, log: EncodeLog
-) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.int32]]:
-    """Embeddings (n, d) and token counts (n,) of all rows: the known ones copied, the others encoded."""
-    known = task.known if task.known_rows else None
-    missing = np.setdiff1d(np.arange(len(texts)), known.rows) if known else np.arange(len(texts))
-    fresh = source.get().encode([texts[row] for row in missing], "document", log) if len(missing) else None
-    like = fresh if fresh is not None else parts.open_embeddings(task.index / next(_taken_from(known))[0])
-    embeddings = np.empty((len(texts), like.shape[1]), like.dtype)
-    lengths = np.empty(len(texts), np.int32)
-    if fresh is not None:
-        embeddings[missing], lengths[missing] = fresh, log.lengths
+@dataclass(frozen=True)
+class _EmbeddedPart:
+    """A part as it is written."""
+
+    part: _ReadPart
+    fresh: npt.NDArray[np.float32] | None  # embeddings of the missing rows
+    retries: int
+
+
+@dataclass(frozen=True)
+class _Stages:
+    """Reads, encodes and writes a stream of parts."""
+
+    source: EncoderSource
+    on_batch: Callable[[int, int], None] | None
+
+    def run(self, tasks: Iterator[EncodeTask]) -> Iterator[EncodedPart]:
+        return in_stages(self._ready(tasks), self.read, self.embed, self.write)
+
+    def _ready(self, tasks: Iterator[EncodeTask]) -> Iterator[EncodeTask]:
+        """The tasks, the encoder loaded before the first that needs it: here, where an interrupt is heard at once."""
+        for task in tasks:
+            if task.slot.missing:
+                self.source.get()
+            yield task
+
+    def read(self, task: EncodeTask) -> _ReadPart:
+        texts = read_texts(task.folder, self.source.config.corpus.text)
+        hashes, known = parts.text_hashes(texts), task.slot.known
+        missing = np.arange(len(texts))
+        if known:
+            missing = np.setdiff1d(missing, known.rows)
+            texts = [texts[row] for row in missing]
+        tokens = self.source.get().tokenize(texts, "document") if len(missing) else None
+        return _ReadPart(task, hashes, missing, tokens)
+
+    def embed(self, part: _ReadPart, check: Callable[[], None]) -> _EmbeddedPart:
+        if part.tokens is None:
+            return _EmbeddedPart(part, None, 0)
+
+        def on_batch(texts: int, tokens: int) -> None:
+            check()
+            if self.on_batch is not None:
+                self.on_batch(texts, tokens)
+
+        log = EncodeLog(on_batch=on_batch)
+        return _EmbeddedPart(part, self.source.get().embed(part.tokens, log), log.retries)
+
+    def write(self, embedded: _EmbeddedPart) -> EncodedPart:
+        part, task, slot = embedded.part, embedded.part.task, embedded.part.task.slot
+        embeddings, lengths = _all_rows(embedded)
+        stored = embeddings.astype(self.source.config.store.embeddings, copy=False)
+        files = {
+            layout.DOCUMENTS: slot.stamp,
+            layout.WINDOWS: parts.write_windows(task.folder, part.hashes, lengths),
+            layout.EMBEDDINGS: parts.write_embeddings(task.folder, stored),
+            layout.MOMENTS: parts.write_moments(task.folder, Moments.of(stored)),
+        }
+        record = parts.PartRecord(
+            documents=slot.documents,
+            rows=len(part.hashes),
+            dim=stored.shape[1],
+            document_key=slot.document_key,
+            embedding_key=slot.embedding_key,
+            fingerprint=self.source.spec.fingerprint,
+            tokens=int(lengths.sum()),
+            truncated=int(np.count_nonzero(lengths > self.source.spec.identity["max_length"])),
+            not_finite=int(np.count_nonzero(~np.isfinite(stored).all(axis=1))),
+            zero=int(np.count_nonzero(~stored.any(axis=1))),
+            schema=slot.schema,
+            files=files,
+        )
+        parts.write_record(task.folder, record)
+        backend = self.source.get().backend if embedded.fresh is not None else ""
+        return EncodedPart(slot.name, record, slot.documents - slot.missing, embedded.retries, backend)
+
+
+def _all_rows(embedded: _EmbeddedPart) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.int32]]:
+    """Embeddings (n, d) and token counts (n,) of all rows: the fresh ones, and the known ones copied."""
+    part, fresh, known = embedded.part, embedded.fresh, embedded.part.task.slot.known
+    if fresh is not None and part.tokens is not None and not known:
+        return fresh, part.tokens.lengths
+    index = part.task.index
+    like = fresh if fresh is not None else parts.open_embeddings(index / next(_taken_from(known))[0])
+    embeddings = np.empty((len(part.hashes), like.shape[1]), like.dtype)
+    lengths = np.empty(len(part.hashes), np.int32)
+    if fresh is not None and part.tokens is not None:
+        embeddings[part.missing], lengths[part.missing] = fresh, part.tokens.lengths
     for folder, here, there in _taken_from(known):
-        embeddings[here] = parts.open_embeddings(task.index / folder)[there]
-        lengths[here] = parts.read_lengths(task.index / folder)[there]
+        embeddings[here] = parts.open_embeddings(index / folder)[there]
+        lengths[here] = parts.read_lengths(index / folder)[there]
     return embeddings, lengths
 
 
-def _taken_from(known: KnownRows | None) -> Iterator[tuple[str, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+def _taken_from(known: KnownRows | None) -> Iterator[tuple[str, Numbers, Numbers]]:
     return known.by_part() if known else iter(())
 
 

@@ -4,7 +4,7 @@ The sample is the same for any order of the corpus and any number of workers; se
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from indexer.pipeline.encode import EncoderSource
 from indexer.pipeline.ingest import Ingested
 from indexer.pipeline.progress import Progress
 from indexer.sampling import Sample, draw_sample, query_like
-from indexer.store.documents import read_documents
+from indexer.store.documents import read_some
 from indexer.transforms import Transform, Whitening, fit_whitening
 
 QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already steady
@@ -73,7 +73,7 @@ def _query_texts(
         digest = query_sample_hash(config.whitening)
         return texts, {"source": "file", "texts": len(texts), "sha256": digest}
     chosen = sample_of(index, ingested, min(QUERY_TEXTS, len(sample.rows)))
-    texts = [query_like(document) for document in _documents(sample.folders, chosen)]
+    texts = [query_like(document) for document in chosen_documents(sample.folders, chosen)]
     texts = [text for text in texts if text]
     if not texts:
         raise ConfigError(
@@ -83,13 +83,12 @@ def _query_texts(
     return texts, {"source": "corpus", "texts": len(texts)}
 
 
-def _documents(folders: Sequence[Path], chosen: Sample) -> list[Document]:
-    found = []
+def chosen_documents(folders: Sequence[Path], chosen: Sample) -> Iterator[Document]:
+    """The chosen documents, in row order."""
     for part, folder in enumerate(folders):
-        wanted = set(chosen.rows_of(part).tolist())
-        if wanted:
-            found += [document for row, document in enumerate(read_documents(folder)) if row in wanted]
-    return found
+        rows = chosen.rows_of(part).tolist()
+        if rows:
+            yield from read_some(folder, rows)
 
 
 def read_queries(path: Path) -> list[str]:

@@ -13,18 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.config import BuildConfig
 from indexer.corpus import Corpus
 from indexer.corpus.document import Document, joined_text
 from indexer.corpus.schema import describe
-from indexer.encoders import EncoderSpec
 from indexer.errors import CorpusError, ExistsError
+from indexer.pipeline.context import BuildContext
 from indexer.pipeline.progress import Progress
+from indexer.pipeline.reuse import KnownRows, TextReuse
 from indexer.sampling import id_hash
 from indexer.store import layout, parts
 from indexer.store.documents import write_documents
 from indexer.store.files import FileStamp, make_folder
-from indexer.store.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -38,6 +37,12 @@ class PartSlot:
     schema: dict[str, Any]
     stamp: FileStamp  # of documents.parquet
     record: parts.PartRecord | None
+    known: KnownRows | None = None  # rows whose embeddings an earlier generation has
+
+    @property
+    def missing(self) -> int:
+        """Rows that are left to encode."""
+        return 0 if self.record else self.documents - (len(self.known) if self.known else 0)
 
 
 @dataclass(frozen=True)
@@ -52,29 +57,14 @@ class Ingested:
         return len(self.id_hashes)
 
 
-@dataclass(frozen=True)
-class BuildContext:
-    """Where a build stands: its index, recipe, encoder and what was published before."""
-
-    index: Path
-    config: BuildConfig
-    spec: EncoderSpec
-    published: Manifest | None
-    overwrite: bool
-
-    @property
-    def fingerprint(self) -> str:
-        return self.spec.fingerprint
-
-
 def ingest(corpus: Iterable[Document], build: BuildContext, progress: Progress) -> Ingested:
     """Read the whole corpus. Raises CorpusError for an empty one, ExistsError for one that is not the published one."""
     progress.phase("reading", None)
-    complete, free = _complete_parts(build), _free_names(build.index)
+    place = _Placing(build)
     slots: list[PartSlot] = []
     hashes: list[npt.NDArray[np.uint64]] = []
     for documents in _cut(corpus, build.config.store.part_documents):
-        slots.append(_place(documents, build, complete, free, len(slots)))
+        slots.append(place(documents, len(slots)))
         hashes.append(np.array([id_hash(document.id) for document in documents], np.uint64))
         progress.advance(len(documents))
     if not slots:
@@ -123,30 +113,32 @@ def _complete_parts(build: BuildContext) -> dict[str, _Complete]:
     return found
 
 
-def _place(
-    documents: Sequence[Document],
-    build: BuildContext,
-    complete: dict[str, _Complete],
-    free: Iterator[str],
-    position: int,
-) -> PartSlot:
-    """Find the part on disk, or write its documents under the lowest free number."""
-    texts = [joined_text(document, build.config.corpus.text) for document in documents]
-    embeddings = parts.embedding_key(build.fingerprint, parts.text_hashes(texts))
-    rules = asdict(build.config.corpus) | {"embeddings": build.config.store.embeddings}
-    key = parts.document_key(embeddings, documents, rules)
-    there = complete.get(key)
-    if build.published and not build.overwrite:
-        _require_published(documents, build, there, position)
-    if there and _still_whole(build, there):
-        record = there.record
-        stamp = record.files[layout.DOCUMENTS]
-        return PartSlot(there.name, record.documents, key, embeddings, record.schema, stamp, record)
-    name = next(free)
-    folder = build.index / name
-    make_folder(folder)
-    stamp, schema = write_documents(folder, documents)
-    return PartSlot(name, len(documents), key, embeddings, describe(schema), stamp, None)
+class _Placing:
+    """Finds each part on disk, or writes its documents under the lowest free number."""
+
+    def __init__(self, build: BuildContext) -> None:
+        self._build = build
+        self._complete, self._free = _complete_parts(build), _free_names(build.index)
+        self._reuse = TextReuse(build)
+        self._rules = asdict(build.config.corpus) | {"embeddings": build.config.store.embeddings}
+
+    def __call__(self, documents: Sequence[Document], position: int) -> PartSlot:
+        build, columns = self._build, self._build.config.corpus.text
+        hashes = parts.text_hashes(joined_text(document, columns) for document in documents)
+        embeddings = parts.embedding_key(build.unfitted, hashes)
+        key = parts.document_key(embeddings, documents, self._rules)
+        there = self._complete.get(key)
+        if build.published and not build.overwrite:
+            _require_published(documents, build, there, position)
+        if there and _still_whole(build, there):
+            record = there.record
+            stamp = record.files[layout.DOCUMENTS]
+            return PartSlot(there.name, record.documents, key, embeddings, record.schema, stamp, record)
+        name = next(self._free)
+        make_folder(build.index / name)
+        stamp, schema = write_documents(build.index / name, documents)
+        known = self._reuse.find(hashes)
+        return PartSlot(name, len(documents), key, embeddings, describe(schema), stamp, None, known)
 
 
 def _require_published(

@@ -39,6 +39,9 @@ def sweep_after(index: Path) -> str:
         for name in _ours(index):
             if name not in named:
                 remove_file(index / name)
+        for name in _states(index):
+            if f"{name}/{layout.STATE}" not in named:
+                remove_folder(index / name)
     except StoreError as error:
         return f"leftovers of earlier builds stay: {error}"
     return ""
@@ -52,6 +55,12 @@ def _ours(index: Path) -> list[str]:
         for path in sorted((index / folder).glob("*"))
         if pattern.fullmatch(path.name)
     ]
+
+
+def _states(index: Path) -> list[str]:
+    """Folders of fitted encoder state, by their names."""
+    folders = sorted((index / layout.ENCODER).glob("*"))
+    return [f"{layout.ENCODER}/{path.name}" for path in folders if layout.STATE_NAME.fullmatch(path.name)]
 
 
 def _remove_temporary(folder: Path) -> None:

@@ -9,7 +9,7 @@ parts/00000/part.json          written last: this part is complete
 transforms/0007.safetensors    the fitted transform of generation 7
 segments/0007-00.faiss         vectors of a run of rows
 deleted/0007.npy               rows no longer live
-encoder/                       fitted encoder state
+encoder/1f2e.../               fitted encoder state (int8), named by the encoder's fingerprint without it
 lock                           held by the one writer
 """
 
@@ -21,20 +21,23 @@ LOCK = "lock"
 MANIFESTS = "manifests"
 PARTS = "parts"
 TRANSFORMS = "transforms"
+ENCODER = "encoder"
 SEGMENTS = "segments"
 
-TOP_LEVEL = {LOCK, MANIFESTS, PARTS, TRANSFORMS, SEGMENTS, "deleted", "encoder"}
+TOP_LEVEL = {LOCK, MANIFESTS, PARTS, TRANSFORMS, SEGMENTS, ENCODER, "deleted"}
 
 DOCUMENTS = "documents.parquet"
 WINDOWS = "windows.parquet"
 EMBEDDINGS = "embeddings.npy"
 MOMENTS = "moments.npz"
 PART = "part.json"
+STATE = "state.json"  # written last: the encoder's fitted state is complete
 
 TEMPORARY = ".tmp"  # suffix of files being written; never named by a manifest
 MANIFEST_NAME = re.compile(r"(\d{8})\.json")
 PART_NAME = re.compile(r"\d{5,}")
 TRANSFORM_NAME = re.compile(r"\d{4,}\.safetensors")
+STATE_NAME = re.compile(r"[0-9a-f]{16}")
 SEGMENT_NAME = re.compile(r"\d{4,}-\d{2,}\.faiss")
 
 
@@ -52,6 +55,11 @@ def transform_name(generation: int) -> str:
 
 def segment_name(generation: int, number: int) -> str:
     return f"{SEGMENTS}/{generation:04d}-{number:02d}.faiss"
+
+
+def state_folder(fingerprint: str) -> str:
+    """Where the fitted state of an encoder lies, given its fingerprint without the state."""
+    return f"{ENCODER}/{fingerprint[:16]}"
 
 
 def part_numbers(index: Path) -> list[int]:

@@ -2,9 +2,11 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indexer.corpus.document import Document
+from indexer.errors import CorruptIndexError
 from indexer.moments import Moments
 from indexer.store import layout
 from indexer.store.documents import parquet_options
@@ -26,6 +29,15 @@ TextHashes = npt.NDArray[np.uint64]
 _WINDOWS_SCHEMA = pa.schema(
     [pa.field("text_hash", pa.binary(16), nullable=False), pa.field("tokens", pa.int32(), nullable=False)]
 )
+
+# The start of embeddings.npy. numpy's own reader parses it with `ast`, which in several threads at once fails now and
+# then in Python before 3.11.9 and 3.12.4 ("AST constructor recursion depth mismatch").
+_HEADER = re.compile(
+    rb"\x93NUMPY\x01\x00..\{'descr': '(?P<type><f[24])', 'fortran_order': False, "
+    rb"'shape': \((?P<rows>\d+), (?P<columns>\d+)\), \} *\n",
+    re.DOTALL,
+)
+_HEADER_BYTES = 256
 
 
 @dataclass(frozen=True)
@@ -63,11 +75,8 @@ def embedding_key(fingerprint: str, hashes: TextHashes) -> str:
 
 def document_key(embeddings: str, documents: Sequence[Document], rules: dict[str, Any]) -> str:
     """What a part as a whole depends on: its embeddings, ids, titles, texts, metadata and the column rules."""
-    digest = hashlib.sha256(embeddings.encode() + canonical_json(rules))
-    for document in documents:
-        row = [document.id, document.title, document.text, document.metadata]
-        digest.update(json.dumps(row, sort_keys=True, separators=(",", ":"), default=_typed_text).encode())
-    return digest.hexdigest()
+    rows = "".join(map(_row_json, documents))
+    return hashlib.sha256(embeddings.encode() + canonical_json(rules) + rows.encode()).hexdigest()
 
 
 def write_windows(folder: Path, hashes: TextHashes, lengths: npt.NDArray[np.int32]) -> FileStamp:
@@ -129,9 +138,15 @@ def read_lengths(folder: Path) -> npt.NDArray[np.int32]:
 
 
 def open_embeddings(folder: Path) -> npt.NDArray[np.floating]:
-    """Embeddings (n, d), memory-mapped."""
-    array: npt.NDArray[np.floating] = np.load(folder / layout.EMBEDDINGS, mmap_mode="r", allow_pickle=False)
-    return array
+    """Embeddings (n, d), memory-mapped. Raises CorruptIndexError if the file is not as `write_embeddings` makes it."""
+    path = folder / layout.EMBEDDINGS
+    with open(path, "rb") as file:
+        start = file.read(_HEADER_BYTES)
+    header = _HEADER.match(start)
+    if header is None:
+        raise CorruptIndexError(f"{path}: not an array of embeddings as they are stored. Build the index again.")
+    shape = int(header["rows"]), int(header["columns"])
+    return np.memmap(path, header["type"].decode(), "r", offset=header.end(), shape=shape)
 
 
 def load_moments(folder: Path) -> Moments:
@@ -143,9 +158,20 @@ def _windows_column(folder: Path, name: str) -> pa.ChunkedArray:
         return pq.read_table(file, columns=[name], use_threads=False, pre_buffer=False).column(0)
 
 
+def _row_json(document: Document) -> str:
+    """The document as a JSON list; put together by hand, since `json.dumps` with options is several times slower."""
+    title = "null" if document.title is None else encode_basestring_ascii(document.title)
+    metadata = _METADATA.encode(document.metadata) if document.metadata else "{}"
+    identity, text = encode_basestring_ascii(document.id), encode_basestring_ascii(document.text)
+    return f"[{identity},{title},{text},{metadata}]"
+
+
 def _typed_text(value: object) -> list[str]:
     if isinstance(value, bytes):
         return ["bytes", value.hex()]
     if isinstance(value, datetime | date | time):
         return [type(value).__name__, value.isoformat()]
     return [type(value).__name__, str(value)]
+
+
+_METADATA = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_typed_text)

@@ -1,11 +1,13 @@
 """Comparing every file of an index with its manifest."""
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from indexer.errors import CorruptIndexError
 from indexer.store.checked import changed, check_size
-from indexer.store.files import stamp_file
+from indexer.store.files import hash_file, stamp_file
 from indexer.store.manifest import Manifest
 
 OPEN_HASH_BYTES = 256 << 20  # what opening an index hashes at once; larger ones are checked as they are read
@@ -17,13 +19,19 @@ def check_sizes(index: Path, manifest: Manifest) -> None:
         check_size(index / name, stamp)
 
 
+def are_hashed_at_once(manifest: Manifest, names: list[str]) -> bool:
+    """Whether the named files are small enough together to be hashed when an index is opened."""
+    return sum(manifest.files[name].bytes for name in names) <= OPEN_HASH_BYTES
+
+
 def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:
-    """Hash the named files if they are small enough together. Raises CorruptIndexError for a changed one."""
-    if sum(manifest.files[name].bytes for name in names) > OPEN_HASH_BYTES:
+    """Hash the named files if they are small enough together. Raises CorruptIndexError for the first changed one."""
+    if not are_hashed_at_once(manifest, names):
         return
-    for name in names:
-        if stamp_file(index / name).sha256 != manifest.files[name].sha256:
-            raise changed(index / name)
+    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="hash") as hashers:  # hashing lets go of the GIL
+        for name, sha256 in zip(names, hashers.map(lambda name: hash_file(index / name), names), strict=True):
+            if sha256 != manifest.files[name].sha256:
+                raise changed(index / name)
 
 
 def damaged_files(

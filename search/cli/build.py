@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from search.cli.corpus_options import config_of, corpus_of, corpus_options, remarks_on
+from search.cli.running_options import run_options, threaded_encoder_options
 
 if TYPE_CHECKING:
     from indexer.corpus import CorpusReport
@@ -21,15 +22,15 @@ if TYPE_CHECKING:
     "--rejects", type=click.Path(path_type=Path), help="File for rows left out. Default: INDEX.rejects.jsonl."
 )
 @click.option("--overwrite", is_flag=True, help="Publish over a complete index of another recipe or corpus.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
+@threaded_encoder_options
 @click.option(
     "--half",
     type=click.Choice(["auto", "bfloat16", "float16"]),
     default="auto",
     help="16-bit type on CUDA for precision bfloat16.",
 )
+@click.option("--compile", is_flag=True, help="Run torch's compiler over the model first: for long runs on a GPU.")
 @click.option("--workers", type=int, default=1, show_default=True, help="Encoding processes; one a GPU.")
-@click.option("--threads", type=int, default=0, help="CPU threads in all; 0 takes every core.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress bars.")
 def command(
@@ -47,12 +48,11 @@ def command(
       isotrope build "dumps/*.parquet" my-index --text-column body --set whitening.strength=0.5
       zcat notes.txt.gz | isotrope build - my-index --format text
     """
-    from indexer import RunOptions, build_index
+    from indexer import build_index
     from search.cli.progress import BuildProgress
 
     config = config_of(options)
-    names = ("device", "workers", "threads", "half", "overwrite")
-    run = RunOptions(**{name: options[name] for name in names})
+    run = run_options(options, **{name: options[name] for name in ("workers", "half", "compile", "overwrite")})
     corpus = corpus_of(sources, config, options, rejects or index.with_name(f"{index.name}.rejects.jsonl"))
     with BuildProgress(quiet) as progress:
         report = build_index(corpus, index, config, run, progress)
@@ -77,6 +77,7 @@ def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
             ("documents", number(report.documents)),
             ("dimensions", number(report.dim)),
             ("parts", f"{report.parts_encoded:,} encoded, {report.parts_kept:,} kept"),
+            *([("encoder", report.backend)] if report.backend else []),
             ("texts", f"{report.rows_encoded:,} encoded, {report.rows - report.rows_encoded:,} known before"),
             ("tokens", number(report.tokens)),
             ("self-hit", number(report.quality["self_hit"]["value"])),

@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from search.cli.corpus_options import CORPUS_NAMES, config_of, corpus_of, corpus_options, remarks_on
+from search.cli.running_options import run_options, threaded_encoder_options
 
 if TYPE_CHECKING:
     from indexer.corpus import Corpus
@@ -61,8 +62,7 @@ _PATH = click.Path(path_type=Path)
 @corpus_options
 @click.option("--index", "index", type=_PATH, metavar="DIR", help="Keep the index of a CORPUS here. Default: a "
               "temporary folder.")  # fmt: skip
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N (or mps, for encoding).")
-@click.option("--threads", type=int, default=0, help="CPU threads; 0 takes every core.")
+@threaded_encoder_options
 @click.option("--memory", default="1G", show_default=True, help="Working memory, such as 512M or 8G.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress bars.")
@@ -154,7 +154,7 @@ def _index_of(
     ctx: click.Context, sources: tuple[str, ...], options: dict[str, Any], progress: "Progress"
 ) -> Iterator[tuple[Path, "Corpus | None"]]:
     """The index to work on; a corpus is built first, into --index or a folder that goes afterwards."""
-    from indexer import RunOptions, build_index
+    from indexer import build_index
     from indexer.errors import ConfigError
     from search.cli.output import print_note
     from search.dedup.keeping.kept import check_kept
@@ -176,7 +176,7 @@ def _index_of(
         check_kept(options["kept"], corpus=corpus)
     with TemporaryDirectory(prefix="isotrope-dedup-") as folder:
         place = options["index"] or Path(folder) / "index"
-        report = build_index(corpus, place, config, RunOptions(options["device"], threads=options["threads"]), progress)
+        report = build_index(corpus, place, config, run_options(options), progress)
         for line in [*report.notes, *remarks_on(corpus.report)]:
             print_note(line)
         yield place, corpus

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from search.cli.running_options import encoder_options, run_options
+
 if TYPE_CHECKING:
     from search.engine import Hit, SearchEngine
 
+_FEW = 8  # questions for which starting quickly is worth more than encoding quickly
 _BATCH = 64  # lines of standard input answered together
 _BLANK = "the query is blank; expected some text"
 
@@ -21,9 +24,9 @@ _BLANK = "the query is blank; expected some text"
 @click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
 @click.option("-k", type=int, default=10, show_default=True, help="Hits a query.")
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, if it has moved.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
+@encoder_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a query, one a line.")
-def command(index: Path, texts: tuple[str, ...], k: int, model: Path | None, device: str, as_json: bool) -> None:
+def command(index: Path, texts: tuple[str, ...], k: int, model: Path | None, as_json: bool, **options: Any) -> None:
     """Find the documents closest to a text.
 
     Each TEXT is one query; - reads one query a line from standard input. Put -- before a query that starts with
@@ -36,13 +39,13 @@ def command(index: Path, texts: tuple[str, ...], k: int, model: Path | None, dev
       isotrope query my-index --json - < questions.txt
       isotrope query my-index -- "-O2 or -O3"
     """
-    from indexer.config import RunOptions
     from indexer.errors import ConfigError
     from search.engine import SearchEngine
 
-    engine = SearchEngine(index, model, RunOptions(device=device))
     if k < 1:
         raise ConfigError(f"-k is {k}; expected at least 1.")
+    few = "-" not in texts and len(texts) <= _FEW
+    engine = SearchEngine(index, model, run_options(options, texts="few" if few else "many"), ahead=True)
     show = _show_json if as_json else _show_table
     answered = 0
     for batch in _batches(_queries(texts)):

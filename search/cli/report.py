@@ -1,8 +1,11 @@
 """`isotrope report`."""
 
 from pathlib import Path
+from typing import Any
 
 import click
+
+from search.cli.running_options import run_options, threaded_encoder_options
 
 
 @click.command("report")
@@ -21,11 +24,10 @@ import click
 )
 @click.option("--recall", is_flag=True, help="Measure recall@10 and latency too; this loads the encoder.")
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the index's model, if it has moved.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
-@click.option("--threads", type=int, default=0, help="CPU threads that encode; 0 takes every core.")
+@threaded_encoder_options
 @click.option("--quiet", is_flag=True, help="No progress bars.")
 def command(index: Path, output: Path, results: tuple[Path, ...], duplicates: Path | None, recall: bool,
-            model: Path | None, device: str, threads: int, quiet: bool) -> None:  # fmt: skip
+            model: Path | None, quiet: bool, **options: Any) -> None:  # fmt: skip
     """One page about an index: spectrum, scores, gates, measured quality.
 
     The page is one HTML file that needs no network. More than 50,000 rows are sampled.
@@ -34,13 +36,12 @@ def command(index: Path, output: Path, results: tuple[Path, ...], duplicates: Pa
     Example:
       isotrope report my-index -o report.html
     """
-    from indexer.config import RunOptions
     from search.cli.output import size
     from search.cli.progress import BuildProgress
     from search.engine import SearchEngine
     from search.evaluation.report.page import write_report
 
-    engine = SearchEngine(index, model, RunOptions(device=device, threads=threads))
+    engine = SearchEngine(index, model, run_options(options))
     with BuildProgress(quiet) as progress:
         stamp = write_report(engine, output, results, recall, progress, duplicates)
     click.echo(f"{output}: {size(stamp.bytes)}")

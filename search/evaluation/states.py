@@ -13,8 +13,9 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from indexer.config import EncoderConfig, RunOptions
-from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role, load_encoder, resolve_spec
-from indexer.encoders.identity import fingerprint
+from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role, resolve_spec
+from indexer.encoders.backends import open_encoder
+from indexer.encoders.identity import fingerprint, with_state
 from indexer.encoders.limits import layer_count, resolve_layers
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import StateKey
@@ -50,16 +51,15 @@ class StateSource:
     config: EncoderConfig
     settings: Sequence[Setting]
     options: RunOptions = field(default_factory=RunOptions)
-    folder: str | None = None  # where the model's files lie, if not where the name says
+    own: EncoderSpec | None = None  # of the recipe itself: where its files lie, its rules, its fitted state
     cache: Path | None = None
     progress: Progress = field(default_factory=Silent)
     log: EncodeLog = field(default_factory=EncodeLog)
 
     def __post_init__(self) -> None:
         config = dataclasses.replace(self.config, layers=union_of_layers(self.settings))
-        self.spec: EncoderSpec = resolve_spec(config, self.folder)
+        self.spec: EncoderSpec = _resolved(config, self.own)
         self.keys = state_keys(self.settings)
-        self._config = config
         self._encoder: Encoder | None = None
 
     @property
@@ -91,7 +91,7 @@ class StateSource:
 
     def _encode(self, texts: list[str], role: Role) -> list[Rows]:
         if self._encoder is None:
-            self._encoder = load_encoder(self._config, self.options, self.spec.folder)
+            self._encoder = open_encoder(self.spec, self.options)
         self.progress.phase(f"encoding {'queries' if role == 'query' else 'texts'}", len(texts))
         self.log.on_batch = self.progress.advance
         layers = list(dict.fromkeys(layers for layers, _ in self.keys))
@@ -116,6 +116,21 @@ class StateSource:
         for text in texts:
             digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
         return self.cache / f"{digest.hexdigest()}.states"
+
+
+def _resolved(config: EncoderConfig, own: EncoderSpec | None) -> EncoderSpec:
+    """The encoder of `config`, which differs from the recipe's `own` in its layers at most."""
+    if own is None:
+        return resolve_spec(config)
+    spec = resolve_spec(config, own.folder, own.identity["rules"])
+    if own.state is None:
+        return spec
+    if spec.fingerprint != own.unfitted:
+        raise EvaluationError(
+            "the index's encoder is int8, which is calibrated for its own layers; compare layers with an index, or a "
+            'recipe, of encoder.precision = "bfloat16".'
+        )
+    return with_state(spec, own.state, own.identity["state"])
 
 
 def _require_usable(rows: Rows) -> None:

@@ -54,7 +54,7 @@ class Subject:
         self, settings: list[Setting], cache: Path | None = None, progress: Progress | None = None
     ) -> StateSource:
         """The encoder for some settings."""
-        return StateSource(self.config.encoder, settings, self.options, self.spec.folder, cache, progress or Silent())
+        return StateSource(self.config.encoder, settings, self.options, self.spec, cache, progress or Silent())
 
     @cached_property
     def stored(self) -> StoredRows:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from search.cli.running_options import run_options, threaded_encoder_options
+
 if TYPE_CHECKING:
     from search.evaluation.settings import Sweep
     from search.evaluation.subject import Subject
@@ -18,8 +20,7 @@ _SUBJECT = [
                  "recipe."),
     click.option("--index", "index", type=click.Path(path_type=Path), help="Measure this index and its recipe."),
     click.option("--model", type=click.Path(path_type=Path), help="Folder of the index's model, if it has moved."),
-    click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps."),
-    click.option("--threads", type=int, default=0, help="CPU threads; 0 takes every core."),
+    threaded_encoder_options,
     click.option("--cache", type=click.Path(path_type=Path), help="Folder to keep embeddings in from run to run."),
 ]  # fmt: skip
 _SWEEP = [
@@ -52,7 +53,7 @@ def _all(options: list[Callable[[F], F]]) -> Callable[[F], F]:
 
 
 subject_options = _all(_SUBJECT)
-"""--config, --set, --index, --model, --device, --threads, --cache"""
+"""--config, --set, --index, --model, --device, --backend, --threads, --cache"""
 sweep_options = _all(_SWEEP)
 """--pooling, --layers, --strength, --dim, --shrinkage"""
 centre_option = _CENTRE
@@ -73,11 +74,11 @@ def check_places(options: dict[str, Any]) -> None:
 
 def subject_of(options: dict[str, Any]) -> "Subject":
     """What is measured, from `subject_options`."""
-    from indexer.config import BuildConfig, RunOptions
+    from indexer.config import BuildConfig
     from indexer.errors import ConfigError
     from search.evaluation.subject import Subject
 
-    run = RunOptions(device=options["device"], threads=options["threads"])
+    run = run_options(options)
     if options["index"]:
         if options["recipe"] or options["assignments"]:
             raise ConfigError("--index brings its own recipe; leave out --config and --set.")

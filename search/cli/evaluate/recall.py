@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from search.cli.evaluate.options import check_places, deliver, output_options
+from search.cli.running_options import run_options, threaded_encoder_options
 
 
 @click.command("recall")
@@ -23,8 +24,7 @@ from search.cli.evaluate.options import check_places, deliver, output_options
 )
 @click.option("--sample", type=int, help="Queries to draw from the documents.  [default: 1000]")
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the index's model, if it has moved.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, cuda:N or mps.")
-@click.option("--threads", type=int, default=0, help="CPU threads that encode; 0 takes every core.")
+@threaded_encoder_options
 @output_options
 def command(
     index: Path, k: int, queries: Path | None, origin: Any, sample: int | None, **options: Any
@@ -39,7 +39,6 @@ def command(
       isotrope evaluate recall my-index
       isotrope evaluate recall my-index -k 100 --queries questions.txt -o recall.json
     """
-    from indexer.config import RunOptions
     from indexer.errors import ConfigError
     from search.cli.progress import BuildProgress
     from search.engine import SearchEngine
@@ -49,7 +48,7 @@ def command(
     if queries and (origin or sample is not None):
         raise ConfigError("--queries brings its own queries, all of which are used; leave out --from and --sample.")
     check_places(options)
-    engine = SearchEngine(index, options["model"], RunOptions(device=options["device"], threads=options["threads"]))
+    engine = SearchEngine(index, options["model"], run_options(options))
     with BuildProgress(options["quiet"]) as progress:
         result = evaluate_recall(engine, k, queries, origin, SAMPLE if sample is None else sample, progress)
     deliver(result, options, _show)

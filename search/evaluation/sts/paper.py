@@ -80,12 +80,11 @@ def paper_table(
 
     "results" are rows as `evaluate_sts` gives them, with "model"; "table" holds "source", "columns", "baselines" and
     "rows", each with its "published" figures, "ours" and the "difference" (ours less published), null where there
-    is none. Raises ConfigError for another precision than float32, and what measuring raises.
+    is none. A recipe is measured in float32, whatever precision it names. Raises ConfigError for an index of another
+    precision, and what measuring raises.
     """
     clock = Clock()
-    precision = subject.config.encoder.precision
-    if precision != "float32":
-        raise ConfigError(f"--table paper is made with encoder.precision float32; the recipe has {precision}.")
+    subject = _in_float32(subject)
     known = [task for task in tasks if task.name in TASKS]
     if not known:
         raise EvaluationError(f"the paper's table has none of these tasks; expected some of {', '.join(TASKS)}.")
@@ -109,6 +108,16 @@ def paper_table(
         "table": _table(blocks),
         "notes": _notes(blocks, known, tasks),
     }
+
+
+def _in_float32(subject: Subject) -> Subject:
+    precision = subject.config.encoder.precision
+    if precision == "float32":
+        return subject
+    if subject.opened:
+        raise ConfigError(f"--table paper is made with encoder.precision float32; the index has {precision}.")
+    encoder = replace(subject.config.encoder, precision="float32")
+    return Subject.of_recipe(replace(subject.config, encoder=encoder), subject.options)
 
 
 def _blocks(subject: Subject) -> list[_Block]:
@@ -146,7 +155,7 @@ def _goes_by(subject: Subject, names: set[str]) -> bool:
 
 def _found(block: _Block, options: RunOptions) -> _Block:
     try:
-        config = BuildConfig(encoder=EncoderConfig(model=block.model, max_length=0))
+        config = BuildConfig(encoder=EncoderConfig(model=block.model, max_length=0, precision="float32"))
         found = Subject.of_recipe(config, options)
         if _depth(found) != block.depth:
             return replace(block, reason=f"{found.spec.folder} {_another(found, block)}")

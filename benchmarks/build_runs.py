@@ -1,0 +1,121 @@
+"""One measurement of `benchmarks.build`, in a process of its own: a build, or its encoder alone on the same texts.
+
+    python -m benchmarks.build_runs '{"what": "build", "corpus": "...", "model": "...", "threads": 2, "settings": []}'
+
+Prints one line of JSON: `seconds` from before the first import to the end (reading the corpus not counted for the
+encoder alone), `loading` the model's share of them, `loaded_mb` and `peak_mb` the most memory this process had by the
+time the model was loaded and at its end.
+"""
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Run:
+    """What to measure: `what` is "build" or "encode"."""
+
+    what: str
+    corpus: str  # JSON Lines
+    model: str
+    threads: int
+    settings: tuple[str, ...] = ()  # of the recipe, as `--set` takes them
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run took, in seconds and MB (10**6 bytes)."""
+
+    documents: int
+    seconds: float
+    loading: float
+    loaded_mb: float
+    peak_mb: float
+
+
+def measure(run: Run) -> Measured:
+    """Do it here, in this process."""
+    return {"build": measure_build, "encode": measure_encoder}[run.what](run)
+
+
+def measure_build(run: Run) -> Measured:
+    """`build_index` from the corpus to the published index, in a temporary folder."""
+    start = time.perf_counter()
+    from indexer import RunOptions, build_index, read_corpus
+    from indexer.pipeline import encode
+
+    where: Any = encode
+    loading = where.open_encoder = _Timed(where.open_encoder)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            corpus, options = read_corpus(run.corpus), RunOptions(threads=run.threads, device="cpu")
+            report = build_index(corpus, Path(folder) / "index", recipe(run), options)
+            seconds = time.perf_counter() - start
+    finally:
+        where.open_encoder = loading.function
+    return Measured(report.documents, seconds, loading.seconds, loading.peak_mb, peak_mb())
+
+
+def measure_encoder(run: Run) -> Measured:
+    """`load_encoder(...).encode(texts)`, all texts in memory."""
+    start = time.perf_counter()
+    from indexer import RunOptions
+    from indexer.encoders import load_encoder
+
+    config, load = recipe(run), _Timed(load_encoder)
+    encoder = load(config.encoder, RunOptions(threads=run.threads, device="cpu"))
+    before = time.perf_counter() - start
+    texts = _texts(run, config.corpus.text)
+    start = time.perf_counter()
+    encoder.encode(texts, "document")
+    return Measured(len(texts), before + time.perf_counter() - start, load.seconds, load.peak_mb, peak_mb())
+
+
+def recipe(run: Run) -> Any:
+    """The default recipe with this model and these settings."""
+    from indexer import BuildConfig
+
+    return BuildConfig().with_overrides([f"encoder.model={json.dumps(run.model)}", *run.settings])
+
+
+def peak_mb() -> float:
+    """The most memory this process ever had, in MB."""
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kilobytes * 1024 / 1e6
+
+
+class _Timed:
+    """A function that notes how long it took, and the memory at its end."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function, self.seconds, self.peak_mb = function, 0.0, 0.0
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        start = time.perf_counter()
+        result = self.function(*arguments, **named)
+        self.seconds += time.perf_counter() - start
+        self.peak_mb = peak_mb()
+        return result
+
+
+def _texts(run: Run, columns: tuple[str, ...]) -> list[str]:
+    from indexer import read_corpus
+    from indexer.corpus import joined_text
+
+    return [joined_text(document, columns) for document in read_corpus(run.corpus)]
+
+
+def main() -> None:
+    """Measure what the one argument describes."""
+    print(json.dumps(asdict(measure(Run(**json.loads(sys.argv[1]))))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""Ways to encode text side by side: speed on two mixes of lengths, and how far results move after the transform.
+
+    python -m benchmarks.encode CORPUS [--sts FOLDER] [--texts 1500] [--rounds 3] [--threads 2] [-o FILE]
+
+Each way is loaded once, in a process of its own; the ways then take turns, and medians are compared. Tokenising is
+included. Speeds are of the corpus's documents, drawn by a fixed seed, and of STS sentences. Utilisation is the
+arithmetic the model cannot do without, by the second, of what torch reaches in products of the same number type here.
+Fidelity is the cosine of each text's vector to that of float32, both after one whitening fitted in float32.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks.children import Child, ChildFailed
+from benchmarks.encode_ways import BASE, WAYS, Way
+from benchmarks.fidelity import Fidelity
+from benchmarks.interleaved import Timed, machine, run_in_turns, save
+from benchmarks.model_flops import model_flops
+from indexer.config import BuildConfig
+from indexer.corpus import joined_text, read_corpus
+from indexer.encoders.model_folder import locate
+from search.cli.output import print_table
+from search.evaluation.sts.data import read_tasks
+
+_SEED = 0
+_WARM_UP = 64  # texts
+_CALIBRATION = 300  # texts of all mixes together, as an index of them all would take
+_SENTENCES = "STS sentences"
+_DOCUMENTS = "documents"
+_PEERS = ("openvino", "nncf", "onnxruntime", "sentence-transformers")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is compared, and how."""
+
+    folder: Path
+    texts: int
+    fidelity_texts: int
+    rounds: int
+    threads: int
+    max_length: int
+    peer_python: str
+    only: tuple[str, ...]
+
+    def ways(self) -> list[Way]:
+        """The ways asked for, those they stand for included."""
+        chosen = [way for name, way in WAYS.items() if not self.only or any(part in name for part in self.only)]
+        needed = {BASE, *(way.reference for way in chosen), *(way.name for way in chosen)}
+        return [way for name, way in WAYS.items() if name in needed]
+
+
+@dataclass
+class Row:
+    """What was measured of one way; empty with a reason where it could not be loaded."""
+
+    way: Way
+    missing: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    timed: dict[str, Timed[float]] = field(default_factory=dict)
+    fidelity: dict[str, Any] = field(default_factory=dict)
+
+
+@click.command()
+@click.argument("corpus", nargs=-1, required=True)
+@click.option("--sts", type=click.Path(path_type=Path), help="Folder of STS sets, for sentences and for STS-B.")
+@click.option("--model", default="sentence-transformers/all-MiniLM-L6-v2", show_default=True)
+@click.option("--texts", type=int, default=1500, show_default=True, help="Texts of each mix that are timed.")
+@click.option(
+    "--fidelity-texts", type=int, default=1000, show_default=True, help="Texts of each mix compared; 0: none."
+)
+@click.option("--rounds", type=int, default=3, show_default=True)
+@click.option("--threads", type=int, default=2, show_default=True)
+@click.option("--max-length", type=int, default=256, show_default=True, help="Tokens of a text that are encoded.")
+@click.option("--only", multiple=True, help="Ways whose name holds this; repeatable.")
+@click.option("--peer-python", default=sys.executable, help="Interpreter with optimum-intel and optimum-onnx, which "
+              "want versions of their own.")  # fmt: skip
+@click.option("-o", "--output", type=click.Path(path_type=Path))
+def main(corpus: tuple[str, ...], sts: Path | None, model: str, output: Path | None, **options: Any) -> None:
+    """Compare ways to encode."""
+    plan = Plan(folder=locate(model).folder, **options)
+    mixes = {_DOCUMENTS: documents(corpus, max(plan.texts, plan.fidelity_texts))}
+    tasks = read_tasks(sts) if sts else []
+    if tasks:
+        sentences = [text for task in tasks for part in task.subsets for text in (*part.first, *part.second)]
+        mixes[_SENTENCES] = drawn(sentences, max(plan.texts, plan.fidelity_texts))
+    fidelity = Fidelity({name: texts[: plan.fidelity_texts] for name, texts in mixes.items()}, tasks)
+    timed_texts = {name: texts[: plan.texts] for name, texts in mixes.items()}
+    rows, peaks = measure(plan, timed_texts, fidelity)
+    lengths = {name: token_lengths(plan, texts) for name, texts in timed_texts.items()}
+    results = [result_of(row, rows[0], peaks, lengths, plan) for row in rows]
+    show(results, lengths)
+    about = machine(plan.threads, _PEERS)
+    tera = ", ".join(f"{numbers} {peak / 1e12:.2f}" for numbers, peak in peaks.items())
+    click.echo(f"GEMM peaks in TFLOP/s: {tera}")
+    click.echo(f"{about['processor']}, {plan.threads} threads, {about['date']}, {about['versions']}")
+    if output:
+        save(output, {"machine": about, "command": sys.argv[1:], "peak_flops": peaks, "results": results})
+
+
+def documents(sources: Sequence[str], count: int) -> list[str]:
+    """Texts of documents as they would be encoded, drawn by a fixed seed."""
+    config = BuildConfig()
+    texts = (joined_text(document, config.corpus.text) for document in read_corpus(*sources))
+    return drawn([text for text in texts if text], count)
+
+
+def drawn(texts: Sequence[str], count: int) -> list[str]:
+    """`count` of the different texts, in an order of chance, by a fixed seed."""
+    different = list(dict.fromkeys(texts))
+    order = np.random.default_rng(_SEED).permutation(len(different))[:count]
+    return [different[position] for position in order]
+
+
+def measure(plan: Plan, texts: dict[str, list[str]], fidelity: Fidelity) -> tuple[list[Row], dict[str, float]]:
+    """Speeds and fidelity of all ways, and the best GEMM rate seen of each number type."""
+    rows = [Row(way) for way in plan.ways()]
+    sample = [text for mix in texts.values() for text in mix[: _CALIBRATION // len(texts)]]
+    with ExitStack() as stack:
+        children = {}
+        for row in rows:
+            if child := _open(row, plan, sample, texts):
+                children[row.way.name] = stack.enter_context(child)
+                row.versions = child.call("versions") if row.way.peer else {}
+        peaks = stack.enter_context(Child("benchmarks.gemm_peak:Peaks", plan.threads, threads=plan.threads))
+        best = dict.fromkeys(("float32", "bfloat16", "int8"), 0.0)
+        for _ in range(plan.rounds):
+            best = {numbers: max(rate, peaks.call("flops", numbers)) for numbers, rate in best.items()}
+            for mix in texts:
+                runners = {name: partial(child.call, "run", mix) for name, child in children.items()}
+                for name, timed in run_in_turns(runners, 1, warm_up=False).items():
+                    row = next(row for row in rows if row.way.name == name)
+                    row.timed.setdefault(mix, Timed()).seconds.append(timed.result or timed.median)
+        if any(fidelity.texts.values()):
+            for row in sorted(rows, key=lambda row: row.way.name != row.way.reference):
+                if {row.way.name, row.way.reference} <= set(children):
+                    encode = partial(children[row.way.name].call, "embeddings")
+                    row.fidelity = fidelity.of(row.way.name, row.way.reference, encode)
+    return rows, best
+
+
+def _open(row: Row, plan: Plan, sample: Sequence[str], texts: dict[str, list[str]]) -> Child | None:
+    way = row.way
+    python = plan.peer_python if way.peer else sys.executable
+    arguments = (way.name, str(plan.folder), plan.threads, sample, plan.max_length)
+    child = None
+    try:
+        child = Child("benchmarks.encode_ways:Runner", *arguments, threads=plan.threads, python=python)
+        for mix, held in texts.items():
+            child.call("hold", mix, held, _WARM_UP)
+    except ChildFailed as error:
+        row.missing = str(error)
+        if child:
+            child.close()
+        return None
+    return child
+
+
+def token_lengths(plan: Plan, texts: Sequence[str]) -> list[int]:
+    """Tokens of each text, special ones included, as far as they are encoded."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(plan.folder / "tokenizer.json"))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return [min(len(encoding.ids), plan.max_length) for encoding in tokenizer.encode_batch_fast(list(texts))]
+
+
+def result_of(
+    row: Row, base: Row, peaks: dict[str, float], lengths: dict[str, list[int]], plan: Plan
+) -> dict[str, Any]:
+    """One row of the table, as JSON."""
+    config = json.loads((plan.folder / "config.json").read_text(encoding="utf-8"))
+    mixes = {}
+    for mix, timed in row.timed.items():
+        tokens = lengths[mix]
+        mixes[mix] = {
+            "texts_per_second": len(tokens) / timed.median,
+            "tokens_per_second": sum(tokens) / timed.median,
+            "ratio": base.timed[mix].median / timed.median,
+            "utilisation": model_flops(config, tokens) / timed.median / peaks[row.way.numbers],
+            "seconds": timed.seconds,
+            "fastest": min(timed.seconds),
+        }
+    return {
+        "name": row.way.name,
+        "missing": row.missing,
+        "versions": row.versions,
+        "mixes": mixes,
+        "fidelity": row.fidelity,
+    }
+
+
+def show(results: Sequence[dict[str, Any]], lengths: dict[str, list[int]]) -> None:
+    """The table, for people."""
+    columns = ["way"]
+    for mix in lengths:
+        columns += [f"{mix}/s", "tokens/s", f"x {BASE}", "of peak"]
+    columns += ["cosine, min / mean", "at strength 1", "STS-B"]
+    cells = []
+    for result in results:
+        line = [result["name"]]
+        for mix in lengths:
+            line += _speeds(result["mixes"].get(mix))
+        cells.append(line + _closeness(result["fidelity"]))
+    told = ", ".join(f"{len(tokens):,} {mix} of {np.mean(tokens):.0f} tokens" for mix, tokens in lengths.items())
+    print_table(columns, cells, told)
+    for result in results:
+        if result["versions"]:
+            click.echo(f"{result['name']}: {result['versions']}")
+        if result["missing"]:
+            click.echo(f"{result['name']}: not measured: {result['missing']}")
+
+
+def _speeds(mix: dict[str, Any] | None) -> list[str]:
+    if mix is None:
+        return ["", "", "", ""]
+    speeds = [f"{mix['texts_per_second']:,.1f}", f"{mix['tokens_per_second']:,.0f}"]
+    return [*speeds, f"{mix['ratio']:.2f}", f"{mix['utilisation']:.0%}"]
+
+
+def _closeness(fidelity: dict[str, Any]) -> list[str]:
+    if not fidelity:
+        return ["", "", ""]
+    soft, full = fidelity["default"], fidelity["strength 1"]
+    points = fidelity.get("sts_b")
+    return [
+        f"{soft['minimum']:.5f} / {soft['mean']:.5f}",
+        f"{full['minimum']:.5f} / {full['mean']:.5f}",
+        "" if points is None else f"{points:+.3f}",
+    ]
+
+
+if __name__ == "__main__":
+    main()

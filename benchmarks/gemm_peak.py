@@ -1,0 +1,41 @@
+"""How fast this machine multiplies matrices of a number type, at best: what utilisation is measured against."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_SIZES = ((1024, 1024, 1024), (2048, 2048, 2048), (1024, 768, 3072), (4096, 384, 1536))
+_SECONDS = 0.15  # a size is repeated for at least this long
+
+
+class Peaks:
+    """Peaks of matrix products on some threads."""
+
+    def __init__(self, threads: int) -> None:
+        torch.set_num_threads(threads)
+
+    def flops(self, numbers: str) -> float:
+        """FLOP/s (a multiplication and an addition are two) in float32, bfloat16 or int8: the best of several sizes."""
+        return max(_rate(_product(numbers, *size), *size) for size in _SIZES)
+
+
+def _rate(product: Callable[[], Any], rows: int, inner: int, columns: int) -> float:
+    product()
+    fastest, end = float("inf"), time.perf_counter() + _SECONDS
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        product()
+        fastest = min(fastest, time.perf_counter() - start)
+    return 2 * rows * inner * columns / fastest
+
+
+def _product(numbers: str, rows: int, inner: int, columns: int) -> Callable[[], Any]:
+    if numbers == "int8":
+        left = torch.randint(-127, 127, (rows, inner), dtype=torch.int8)
+        right = torch.randint(-127, 127, (inner, columns), dtype=torch.int8)
+        return lambda: torch._int_mm(left, right)
+    kind = getattr(torch, numbers)
+    a, b = torch.randn(rows, inner).to(kind), torch.randn(inner, columns).to(kind)
+    return lambda: torch.matmul(a, b)

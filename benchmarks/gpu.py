@@ -1,0 +1,224 @@
+"""What a GPU gives: encoding beside sentence-transformers, near-duplicate joins, exact search.
+
+    python -m benchmarks.gpu [--device cuda] [--tiny] [-o FILE]
+
+Models have random weights: speed does not depend on what was learnt. Texts have lengths drawn from a normal
+distribution (mean 128 tokens, deviation 40, cut at 8 and 256), or 128 tokens each. Utilisation is the arithmetic the
+model cannot do without, by the second, of what torch reaches in bfloat16 products on the device.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from benchmarks.dedup_peers import isotrope_ann, isotrope_exact
+from benchmarks.interleaved import machine, run_in_turns, save
+from benchmarks.model_flops import model_flops
+from benchmarks.random_models import LONGEST, SHAPES, TINY, normal_lengths, texts_of, write_model
+from indexer.config import EncoderConfig, RunOptions
+from indexer.encoders import load_encoder
+from indexer.encoders.model_folder import locate
+from search.cli.output import print_table
+
+_TOKENIZER = "sentence-transformers/all-MiniLM-L6-v2"
+_BASE = "sentence-transformers float16"
+_DIM = 384
+_CHUNK = 1 << 20  # rows of an exact search that are scored at once
+_QUERIES = 1000
+_K = 10
+Encode = Callable[[list[str]], Any]
+
+
+@click.command()
+@click.option("--device", default="cuda", show_default=True)
+@click.option("--tiny", is_flag=True, help="Everything at sizes that a CPU does in seconds: a test, not a measurement.")
+@click.option("--texts", type=int, default=20_000, show_default=True, help="Texts of each mix.")
+@click.option("--rows", multiple=True, type=int, default=(1_000_000, 10_000_000), show_default=True, help="Vectors "
+              "that are joined and searched; repeatable; 0: none.")  # fmt: skip
+@click.option("--rounds", type=int, default=3, show_default=True)
+@click.option("--compiled", is_flag=True, help="Our encoder with torch.compile too.")
+@click.option("-o", "--output", type=click.Path(path_type=Path))
+def main(
+    device: str, tiny: bool, texts: int, rows: tuple[int, ...], rounds: int, compiled: bool, output: Path | None
+) -> None:
+    """Measure a GPU."""
+    texts, rows, rounds = (24, (2000,), 1) if tiny else (texts, rows, rounds)
+    peak = gemm_peak(device, 128 if tiny else 8192)
+    encoding = []
+    for name, shape in (TINY if tiny else SHAPES).items():
+        with TemporaryDirectory() as folder:
+            tokenizer = locate(_TOKENIZER).folder
+            model = write_model(Path(folder) / name, shape, tokenizer)
+            ways = encoders(model, device, compiled)
+            for mix, lengths in {"normal": normal_lengths(texts), "128 tokens": [128] * texts}.items():
+                encoding += compare(f"{name}, {mix}", ways, texts_of(lengths, tokenizer), lengths, model, peak, rounds)
+    show_encoding(encoding, peak)
+    vectors = [measure_vectors(count, device) for count in rows if count]
+    show_vectors(vectors)
+    about = machine(torch.get_num_threads(), ("sentence-transformers",)) | {"device": device_name(device)}
+    click.echo(f"{about['device']}, {about['date']}, {about['versions']}")
+    if output:
+        result = {"machine": about, "command": sys.argv[1:], "gemm_peak_bfloat16": peak, "encoding": encoding}
+        save(output, {**result, "vectors": vectors})
+
+
+def device_name(device: str) -> str:
+    """What the device is called."""
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else "CPU"
+
+
+def gemm_peak(device: str, size: int) -> float:
+    """FLOP/s of square bfloat16 products, the best of ten."""
+    left, right = (torch.randn(size, size, device=device).to(torch.bfloat16) for _ in range(2))
+    fastest = min(_seconds(lambda: left @ right, device) for _ in range(10))
+    return 2 * size**3 / fastest
+
+
+def encoders(model: Path, device: str, compiled: bool) -> dict[str, Encode]:
+    """The ways to encode: ours, and sentence-transformers with its default batches and with large ones."""
+    config = EncoderConfig(model=str(model), precision="bfloat16", max_length=LONGEST)
+    ways: dict[str, Encode] = {}
+    for numbers in ("float16", "bfloat16"):
+        peer = _sentence_transformers(model, device, numbers)
+        ways[f"sentence-transformers {numbers}"] = partial(peer, batch_size=32)
+        ways[f"sentence-transformers {numbers}, batches of 256"] = partial(peer, batch_size=256)
+    ours = load_encoder(config, RunOptions(device=device, backend="torch"))
+    ways["isotrope bfloat16"] = lambda texts: ours.encode(texts, "document")
+    if compiled:
+        faster = load_encoder(config, RunOptions(device=device, backend="torch", compile=True))
+        ways["isotrope bfloat16, compiled"] = lambda texts: faster.encode(texts, "document")
+    return ways
+
+
+def _sentence_transformers(model: Path, device: str, numbers: str) -> Callable[..., Any]:
+    from sentence_transformers import SentenceTransformer
+
+    loaded = SentenceTransformer(
+        str(model), device=device, local_files_only=True, model_kwargs={"dtype": getattr(torch, numbers)}
+    )
+    loaded.max_seq_length = LONGEST
+
+    def encode(texts: list[str], batch_size: int) -> Any:
+        return loaded.encode(texts, batch_size=batch_size, show_progress_bar=False)
+
+    return encode
+
+
+def compare(
+    name: str, ways: dict[str, Encode], texts: list[str], lengths: list[int], model: Path, peak: float, rounds: int
+) -> list[dict[str, Any]]:
+    """All ways on the same texts, in turns."""
+    flops = model_flops(json.loads((model / "config.json").read_text(encoding="utf-8")), lengths)
+    timed = run_in_turns({way: partial(encode, texts) for way, encode in ways.items()}, rounds)
+    return [
+        {
+            "model": name,
+            "way": way,
+            "texts_per_second": len(texts) / run.median,
+            "tokens_per_second": sum(lengths) / run.median,
+            "ratio": timed[_BASE].median / run.median,
+            "utilisation": flops / run.median / peak,
+            "seconds": run.seconds,
+        }
+        for way, run in timed.items()
+    ]
+
+
+def measure_vectors(count: int, device: str) -> dict[str, Any]:
+    """Joins and exact search of `count` vectors, one in ten of them a near copy of another."""
+    vectors = random_vectors(count)
+    found: dict[str, Any] = {"rows": count, "dimensions": _DIM}
+    for name, join in (("exact", isotrope_exact), ("ann", isotrope_ann)):
+        start = time.perf_counter()
+        outcome = join(vectors, 0.95, torch.get_num_threads(), device=device)
+        found[f"join_{name}"] = {"seconds": time.perf_counter() - start, "pairs": len(outcome.pairs)}
+    for kind in (torch.float32, torch.bfloat16):
+        numbers = str(kind).removeprefix("torch.")
+        found[f"search_{numbers}"] = {"queries_per_second": search_rate(vectors, device, kind)}
+    return found
+
+
+def random_vectors(count: int) -> npt.NDArray[np.float32]:
+    """Unit vectors (count, 384): nine tenths at random, the others copies with a cosine of about 0.97."""
+    chance = np.random.default_rng(0)
+    vectors = np.empty((count, _DIM), np.float32)
+    for start in range(0, count, _CHUNK):
+        part = vectors[start : start + _CHUNK]
+        part[:] = chance.standard_normal(part.shape, np.float32)
+        copies = len(part) // 10
+        part[-copies:] = part[:copies] + 0.25 * part[-copies:]
+        part /= np.linalg.norm(part, axis=1, keepdims=True)
+    return vectors
+
+
+def search_rate(vectors: npt.NDArray[np.float32], device: str, kind: torch.dtype) -> float:
+    """Queries by the second of an exact search: products with every vector, a chunk at a time, and the best of them."""
+    rows = torch.empty(vectors.shape, dtype=kind, device=device)
+    for start in range(0, len(vectors), _CHUNK):
+        rows[start : start + _CHUNK] = torch.from_numpy(vectors[start : start + _CHUNK]).to(device, kind)
+    queries = rows[: min(_QUERIES, len(rows))]
+    exact_search(rows, queries, _K)
+    return len(queries) / median(_seconds(lambda: exact_search(rows, queries, _K), device) for _ in range(3))
+
+
+def exact_search(rows: torch.Tensor, queries: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores and row numbers (queries, k) of the rows (n, d) with the highest inner products."""
+    scores, found = [], []
+    for start in range(0, len(rows), _CHUNK):
+        chunk = rows[start : start + _CHUNK]
+        best = (queries @ chunk.T).topk(min(k, len(chunk)))
+        scores.append(best.values)
+        found.append(best.indices + start)
+    merged = torch.cat(scores, dim=1).topk(min(k, len(rows)))
+    return merged.values, torch.cat(found, dim=1).gather(1, merged.indices)
+
+
+def _seconds(run: Callable[[], Any], device: str) -> float:
+    _wait(device)
+    start = time.perf_counter()
+    run()
+    _wait(device)
+    return time.perf_counter() - start
+
+
+def _wait(device: str) -> None:
+    if device.startswith("cuda"):
+        torch.cuda.synchronize(device)
+
+
+def show_encoding(rows: list[dict[str, Any]], peak: float) -> None:
+    """The encoding table, for people."""
+    cells = [
+        [f"{row['model']}: {row['way']}", f"{row['texts_per_second']:,.0f}", f"{row['tokens_per_second']:,.0f}",
+         f"{row['ratio']:.2f}", f"{row['utilisation']:.0%}"]
+        for row in rows
+    ]  # fmt: skip
+    title = f"Encoding; bfloat16 products reach {peak / 1e12:,.2f} TFLOP/s"
+    print_table(["", "texts/s", "tokens/s", f"x {_BASE}", "of peak"], cells, title)
+
+
+def show_vectors(rows: list[dict[str, Any]]) -> None:
+    """The table of joins and searches, for people."""
+    columns = ["vectors", "exact join, s", "ann join, s", "pairs", "queries/s float32", "queries/s bfloat16"]
+    cells = [
+        [f"{row['rows']:,}", f"{row['join_exact']['seconds']:.1f}", f"{row['join_ann']['seconds']:.1f}",
+         f"{row['join_exact']['pairs']:,}", f"{row['search_float32']['queries_per_second']:,.0f}",
+         f"{row['search_bfloat16']['queries_per_second']:,.0f}"]
+        for row in rows
+    ]  # fmt: skip
+    print_table(columns, cells)
+
+
+if __name__ == "__main__":
+    main()

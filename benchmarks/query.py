@@ -1,0 +1,192 @@
+"""Searching side by side: latency of single queries, cold starts, and queries by the second in batches.
+
+    python -m benchmarks.query INDEX [--queries FILE] [--rounds 5] [--threads 2] [-o FILE]
+
+`SearchEngine.search` is compared with its bare parts (the same encoder, whitening and FAISS index, without checks and
+documents) and with a script of sentence-transformers and FAISS on as many vectors of the same size. All three answer
+each query in turn. Cold starts are whole processes, in turns too; the files are in the page cache by then.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.children import Child
+from benchmarks.interleaved import machine, run_in_turns, save
+from benchmarks.query_peers import write_pieces
+from indexer.config import RunOptions
+from indexer.corpus.query_file import read_query_file
+from indexer.errors import ConfigError
+from indexer.sampling import query_like
+from indexer.transforms import Whitening
+from search.cli.output import print_table
+from search.engine import SearchEngine
+from search.opened import OpenIndex
+from search.stored import StoredRows
+
+_OURS = "isotrope"
+_BARE = "tokenise, encode, whiten, FAISS"
+_SCRIPT = "sentence-transformers, FAISS"
+_HELP = "isotrope --help"
+_BATCH = 64
+_DRAWN = 200  # queries from documents, where none are given
+_WARM_UP = 10  # queries
+_CLI = "from search.cli import main; main()"
+_QUANTILES = {"p50": 50, "p95": 95, "p99": 99}
+
+
+@click.command()
+@click.argument("index", type=click.Path(path_type=Path))
+@click.option("--queries", type=click.Path(path_type=Path), help="One a line. Default: drawn "
+              "from the documents' titles and first sentences.")  # fmt: skip
+@click.option("-k", type=int, default=10, show_default=True)
+@click.option("--rounds", type=int, default=5, show_default=True, help="Cold starts and batches of each.")
+@click.option("--threads", type=int, default=2, show_default=True)
+@click.option("--backend", default="auto", show_default=True, help="Of our encoder.")
+@click.option("--script/--no-script", default=True, help="With the script of sentence-transformers and FAISS.")
+@click.option("-o", "--output", type=click.Path(path_type=Path))
+def main(
+    index: Path, queries: Path | None, k: int, rounds: int, threads: int, backend: Any, script: bool,
+    output: Path | None,
+) -> None:  # fmt: skip
+    """Compare ways to search."""
+    asked = read_query_file(queries, ConfigError).texts if queries else _drawn(index)
+    with TemporaryDirectory() as folder, SearchEngine(index, None, RunOptions("cpu", backend, threads=threads)) as ours:
+        opened = ours.opened
+        model = ours.encoder.spec.folder
+        warm: dict[str, Callable[[list[str]], float]] = {
+            _OURS: partial(_timed, lambda texts: ours.search_many(texts, k)),
+            _BARE: partial(_timed, partial(_bare, ours, k=k)),
+        }
+        cold = {_OURS: _command("query", str(index), asked[0], "-k", str(k), "--backend", backend)}
+        if script:
+            _write_pieces(Path(folder), opened)
+            child = Child("benchmarks.query_peers:Script", model, folder, threads, threads=threads)
+            warm[_SCRIPT] = lambda texts: float(child.call("timed", texts, k))
+            place = [model, folder, str(threads), str(k), asked[0]]
+            cold[_SCRIPT] = [sys.executable, "-m", "benchmarks.query_peers", *place]
+        results = {
+            "warm": _latencies(warm, asked),
+            "batched": _batched(warm, asked, rounds),
+            "cold": _cold({**cold, _HELP: _command("--help")}, rounds),
+        }
+        if script:
+            child.close()
+    show(results, opened.manifest.rows)
+    about = machine(threads, ("sentence-transformers",))
+    click.echo(f"{about['processor']}, {threads} threads, {about['date']}, {about['versions']}")
+    if output:
+        facts = {"rows": opened.manifest.rows, "encoder": opened.manifest.encoder["identity"]["precision"]}
+        save(output, {"machine": about, "command": sys.argv[1:], "index": facts, **results})
+
+
+def _drawn(index: Path) -> list[str]:
+    """What people might ask for the documents of an index."""
+    opened = OpenIndex.open(index)
+    found = [query_like(document) for document in opened.documents.fetch(range(min(_DRAWN, opened.manifest.documents)))]
+    return [text for text in found if text.strip()]
+
+
+def _bare(engine: SearchEngine, texts: list[str], k: int) -> Any:
+    """The parts by hand, for one segment."""
+    transform, (_, faiss_index) = engine.opened.transform, engine.opened.segments[0]
+    rows = engine.encoder.encode(texts, "query").astype(np.float64)
+    if isinstance(transform, Whitening):
+        rows = (rows - transform.query_mean) @ transform.projection
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    return faiss_index.search(rows.astype(np.float32), k)
+
+
+def _timed(run: Callable[[list[str]], Any], texts: list[str]) -> float:
+    start = time.perf_counter()
+    run(texts)
+    return time.perf_counter() - start
+
+
+def _latencies(ways: dict[str, Callable[[list[str]], float]], queries: list[str]) -> list[dict[str, Any]]:
+    """Milliseconds of single queries; the ways answer each in turn."""
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for number, query in enumerate([*queries[:_WARM_UP], *queries]):
+        for name, way in ways.items():
+            taken = way([query])
+            if number >= _WARM_UP:
+                seconds[name].append(taken)
+    ours = median(seconds[_OURS])
+    return [
+        {"name": name, "queries": len(taken), "ratio": median(taken) / ours}
+        | {key: float(np.percentile(taken, share)) * 1e3 for key, share in _QUANTILES.items()}
+        for name, taken in seconds.items()
+    ]
+
+
+def _batched(ways: dict[str, Callable[[list[str]], float]], queries: list[str], rounds: int) -> list[dict[str, Any]]:
+    batch = (queries * (1 + _BATCH // len(queries)))[:_BATCH]
+    timed = run_in_turns({name: partial(way, batch) for name, way in ways.items()}, rounds)
+    return [
+        {
+            "name": name,
+            "queries_per_second": _BATCH / run.median,
+            "ratio": run.median / timed[_OURS].median,
+            "seconds": run.seconds,
+        }
+        for name, run in timed.items()
+    ]
+
+
+def _command(*arguments: str) -> list[str]:
+    return [sys.executable, "-c", _CLI, *arguments]
+
+
+def _cold(commands: dict[str, list[str]], rounds: int) -> list[dict[str, Any]]:
+    """Seconds of whole processes."""
+    runners = {
+        name: partial(subprocess.run, command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for name, command in commands.items()
+    }
+    timed = run_in_turns(runners, rounds)
+    ours = timed[_OURS].median
+    return [
+        {"name": name, "median": run.median, "fastest": min(run.seconds), "ratio": run.median / ours}
+        | {"seconds": run.seconds}
+        for name, run in timed.items()
+    ]
+
+
+def _write_pieces(folder: Path, opened: OpenIndex) -> None:
+    """The same vectors, in one flat index, and the texts."""
+    blocks: list[npt.NDArray[np.float32]] = [block for _, block in StoredRows(opened).vector_blocks()]
+    write_pieces(folder, np.concatenate(blocks), [document.text for document in opened.documents.all_documents()])
+
+
+def show(results: dict[str, Any], rows: int) -> None:
+    """The tables, for people."""
+    print_table(
+        ["ms a query, warm", *_QUANTILES, f"x {_OURS}"],
+        [[row["name"], *(f"{row[key]:.2f}" for key in _QUANTILES), f"{row['ratio']:.2f}"] for row in results["warm"]],
+        f"{rows:,} vectors, {results['warm'][0]['queries']:,} queries",
+    )
+    print_table(
+        [f"batches of {_BATCH}", "queries/s", f"x {_OURS}"],
+        [[row["name"], f"{row['queries_per_second']:,.0f}", f"{row['ratio']:.2f}"] for row in results["batched"]],
+    )
+    print_table(
+        ["s, cold", "median", "fastest", f"x {_OURS}"],
+        [
+            [row["name"], f"{row['median']:.2f}", f"{row['fastest']:.2f}", f"{row['ratio']:.2f}"]
+            for row in results["cold"]
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()

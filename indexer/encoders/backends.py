@@ -1,0 +1,117 @@
+"""Which backend runs an encoder. All of one precision class give the same results, to the bounds of the class."""
+
+import importlib.util
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from indexer.config import Backend, EncoderConfig, RunOptions
+from indexer.encoders.identity import resolve_spec
+from indexer.encoders.protocol import EncoderSpec
+from indexer.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    from indexer.encoders.batched import BatchedEncoder
+
+_DEFAULTS = RunOptions()
+_VARIABLE = "ISOTROPE_BACKEND"  # what "auto" means, when it is set
+
+
+def load_encoder(
+    config: EncoderConfig, options: RunOptions = _DEFAULTS, folder: str | Path | None = None
+) -> "BatchedEncoder":
+    """Load the encoder a recipe names, onto the device asked for; see `resolve_spec` for `folder` and the
+    settings.
+
+    Raises ModelError, ConfigError, and MachineError when the device is missing or too small.
+    """
+    return open_encoder(resolve_spec(config, folder), options)
+
+
+def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> "BatchedEncoder":
+    """Load an encoder that has been resolved. Raises as `load_encoder` does."""
+    chosen = _chosen(options)
+    if chosen != "auto":
+        return _OPEN[chosen](spec, options)
+    if spec.identity["precision"] == "int8":
+        return _open_openvino(spec, options)
+    if options.texts == "few" and _suits_numpy(spec, options):
+        return _open_numpy(spec, options)
+    if _suits_openvino(options):
+        try:
+            return _open_openvino(spec, options)
+        except ModelError:  # not a model that OpenVINO can run: torch does, or says what is wrong with it
+            return _open_torch(spec, options)
+    return _open_torch(spec, options)
+
+
+def prepare_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
+    """Make what is kept between processes, before several of them would make it at the same time."""
+    if _chosen(options) in ("auto", "openvino") and _suits_openvino(options) and not spec.state:
+        from indexer.encoders.graphs import open_graph
+
+        with suppress(ModelError):
+            open_graph(spec, [(tuple(spec.identity["layers"]), spec.identity["pooling"])])
+
+
+def _chosen(options: RunOptions) -> Backend:
+    if options.backend != "auto":
+        return options.backend
+    named = os.environ.get(_VARIABLE, "auto")
+    for backend in get_args(Backend):
+        if named == backend:
+            return backend  # type: ignore[no-any-return]
+    raise ConfigError(
+        f'the environment variable {_VARIABLE} is "{named}"; expected one of {", ".join(get_args(Backend))}.'
+    )
+
+
+def _suits_openvino(options: RunOptions) -> bool:
+    """Whether the fast CPU backend is installed, and the CPU is what this will run on."""
+    if options.half != "auto" or options.compile or importlib.util.find_spec("openvino") is None:
+        return False
+    return options.device == "cpu" or (options.device == "auto" and not _has_gpu())
+
+
+def _suits_numpy(spec: EncoderSpec, options: RunOptions) -> bool:
+    from indexer.encoders.numpy_bert import suits_numpy
+
+    return options.device in ("auto", "cpu") and options.half == "auto" and suits_numpy(spec.folder)
+
+
+def _has_gpu() -> bool:
+    """Whether torch would find a GPU; asked of torch only where a driver is there, for its import takes seconds."""
+    if not any(Path(place).exists() for place in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg", "/System/Library")):
+        return False
+    from indexer.encoders.device import choose_device
+
+    return choose_device("auto").type != "cpu"
+
+
+def _open_torch(spec: EncoderSpec, options: RunOptions) -> "BatchedEncoder":
+    from indexer.encoders.transformer import TransformerEncoder
+
+    return TransformerEncoder(spec, options)
+
+
+def _open_openvino(spec: EncoderSpec, options: RunOptions) -> "BatchedEncoder":
+    if importlib.util.find_spec("openvino") is None:
+        raise ConfigError('the backend openvino is not installed: pip install "isotrope[fast]".')
+    from indexer.encoders.openvino import OpenVinoEncoder
+
+    return OpenVinoEncoder(spec, options)
+
+
+def _open_numpy(spec: EncoderSpec, options: RunOptions) -> "BatchedEncoder":
+    from indexer.encoders.numpy_bert import NumpyEncoder
+
+    return NumpyEncoder(spec, options)
+
+
+_OPEN: dict[str, Callable[[EncoderSpec, RunOptions], "BatchedEncoder"]] = {
+    "torch": _open_torch,
+    "openvino": _open_openvino,
+    "numpy": _open_numpy,
+}

@@ -1,0 +1,176 @@
+"""An `Encoder` out of a tokenizer and a `Runner`: groups, batches, order, counting. What computes is the runner's.
+
+Texts are tokenised in groups, each group cut into batches of like length (`batches`), and the rows put back into
+the order asked for. One thread tokenises the next group while the model works on this one.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.encoders.batches import Batch, BatchPlan
+from indexer.encoders.limits import resolve_layers
+from indexer.encoders.protocol import EncodeLog, EncoderSpec, Role, StateKey
+from indexer.encoders.tokens import TextTokenizer, Tokens
+from indexer.errors import ConfigError, ModelError
+from indexer.pooling import Mode
+
+Rows = npt.NDArray[np.float32]
+GROUP_TEXTS = 8192  # texts tokenised and cut into batches together
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Pooled rows (states, batch, d) of one batch, float32, and how often it had to be halved."""
+
+    rows: Rows
+    retries: int
+
+
+class Runner(Protocol):
+    """A loaded model. `backend` says what runs it, and in what numbers, such as "openvino, bf16"."""
+
+    @property
+    def backend(self) -> str: ...
+
+    @property
+    def dim(self) -> int:
+        """Embedding size d."""
+        ...
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the embedding table."""
+        ...
+
+    def plan(self, budget: int) -> BatchPlan:
+        """The batch plan that suits it; `budget` tokens, 0 for its own default."""
+        ...
+
+    def run(self, batches: Iterable[Batch], keys: Sequence[StateKey]) -> Iterator[Pooled]:
+        """Pooled rows of each batch, in order. `keys` are resolved: non-negative layers, sorted.
+
+        Raises MachineError when a single text does not fit into memory.
+        """
+        ...
+
+
+class BatchedEncoder:
+    """An `Encoder`; see `protocol`. `blocks` is the model's number of blocks."""
+
+    def __init__(self, spec: EncoderSpec, tokenizer: TextTokenizer, runner: Runner, blocks: int) -> None:
+        self.spec, self.tokenizer, self.runner, self._blocks = spec, tokenizer, runner, blocks
+        self._plan = runner.plan(spec.identity["batch_tokens"])
+        self._group = spec.identity.get("group_texts", GROUP_TEXTS)
+
+    @property
+    def dim(self) -> int:
+        """Embedding size d."""
+        return self.runner.dim
+
+    @property
+    def backend(self) -> str:
+        """What runs it, and in what numbers."""
+        return self.runner.backend
+
+    def encode(self, texts: Sequence[str], role: Role, log: EncodeLog | None = None) -> Rows:
+        """Pooled embeddings, float32 (n, d), row i for texts[i]; not normalised, and non-finite where the
+        model is.
+
+        Raises MachineError when a single text does not fit into memory.
+        """
+        rows: Rows = self._run(self._groups(texts, role), len(texts), [self._own], log)[0]
+        return rows
+
+    def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
+        """Token ids, with the prefix of the role. CorpusError for a text that is not Unicode; ModelError for a
+        token that the model does not have."""
+        prefix = self.spec.identity[f"{role}_prefix"]
+        tokens = self.tokenizer([prefix + text for text in texts] if prefix else texts)
+        largest = int(tokens.ids.max(initial=0))
+        if largest >= self.runner.vocabulary:
+            raise ModelError(
+                f"{self.spec.folder}: the tokenizer gives token {largest}, but the model has embeddings for "
+                f"{self.runner.vocabulary}; the tokenizer does not belong to the model."
+            )
+        return tokens
+
+    def embed(self, tokens: Tokens, log: EncodeLog | None = None) -> Rows:
+        """Pooled embeddings of tokenised texts: the same bits as `encode` gives."""
+        groups = (tokens.part(group.start, group.stop) for group in self._ranges(len(tokens)))
+        rows: Rows = self._run(groups, len(tokens), [self._own], log)[0]
+        return rows
+
+    def states(
+        self,
+        texts: Sequence[str],
+        layers: Sequence[tuple[int, ...]],
+        poolings: Sequence[Mode],
+        role: Role = "document",
+        log: EncodeLog | None = None,
+    ) -> dict[StateKey, Rows]:
+        """Several embeddings of each text from one forward pass: (layers, pooling) -> float32 (n, d).
+
+        Raises ConfigError for layers the encoder was not loaded with, and MachineError as `encode` does.
+        """
+        keys: list[StateKey] = [(average, pooling) for average in layers for pooling in poolings]
+        resolved: list[StateKey] = [(self._resolved(average), pooling) for average, pooling in keys]
+        return dict(zip(keys, self._run(self._groups(texts, role), len(texts), resolved, log), strict=True))
+
+    @property
+    def _own(self) -> StateKey:
+        return tuple(self.spec.identity["layers"]), self.spec.identity["pooling"]
+
+    def _resolved(self, average: tuple[int, ...]) -> tuple[int, ...]:
+        resolved, loaded = resolve_layers(average, self._blocks), self.spec.identity["layers"]
+        if not resolved or not set(resolved) <= set(loaded):
+            raise ConfigError(
+                f"states of layers {list(average)} were asked for, but the encoder was loaded for {loaded}; load it "
+                "with encoder.layers naming every layer that is wanted."
+            )
+        return tuple(resolved)
+
+    def _run(self, groups: Iterable[Tokens], count: int, keys: Sequence[StateKey], log: EncodeLog | None) -> Rows:
+        """Rows (states, n, d) for resolved keys, in one forward pass a text."""
+        log = log if log is not None else EncodeLog()
+        rows = np.empty((len(keys), count, self.dim), dtype=np.float32)
+        start = 0
+        for tokens in groups:
+            log.lengths.extend(tokens.lengths.tolist())
+            log.truncated += int(np.count_nonzero(tokens.lengths > self.spec.identity["max_length"]))
+            self._run_group(tokens, keys, log, rows[:, start : start + len(tokens)])
+            start += len(tokens)
+        return rows
+
+    def _run_group(self, tokens: Tokens, keys: Sequence[StateKey], log: EncodeLog, rows: Rows) -> None:
+        lengths, padding = tokens.cut_lengths, self.tokenizer.facts.padding
+        plan = self._plan(lengths)
+        batches = (
+            Batch.of(tokens, positions, padding, self._plan.padded(int(lengths[positions[0]]))) for positions in plan
+        )
+        for positions, pooled in zip(plan, self.runner.run(batches, keys), strict=True):
+            rows[:, positions] = pooled.rows
+            log.retries += pooled.retries
+            if log.on_batch is not None:
+                log.on_batch(len(positions), int(lengths[positions].sum()))
+
+    def _ranges(self, count: int) -> list[range]:
+        return [range(start, min(start + self._group, count)) for start in range(0, count, self._group)]
+
+    def _groups(self, texts: Sequence[str], role: Role) -> Iterator[Tokens]:
+        """Tokens of each group of texts, the next one tokenised while this one is in use."""
+        groups = [texts[group.start : group.stop] for group in self._ranges(len(texts))]
+        if len(groups) < 2:
+            yield from (self.tokenize(group, role) for group in groups)
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="tokenize") as pool_of_one:
+            ahead = pool_of_one.submit(self.tokenize, groups[0], role)
+            for group in groups[1:]:
+                tokens = ahead.result()
+                ahead = pool_of_one.submit(self.tokenize, group, role)
+                yield tokens
+            yield ahead.result()

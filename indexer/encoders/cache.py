@@ -1,0 +1,84 @@
+"""What is made once for each model and kept outside the index: converted graphs, tokenizers.
+
+Everything here can be made again, so the folder may be deleted at any time. An entry is one folder, named by the hash
+of all that decides its contents, with a seal: the sha256 of each of its files. One that does not match is made anew.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from indexer.encoders.identity import fingerprint
+from indexer.encoders.model_files import file_sha256
+
+_SEAL = "seal.json"
+
+
+def cache_folder() -> Path:
+    """`$ISOTROPE_CACHE`, else `isotrope` in the user's cache folder."""
+    named = os.environ.get("ISOTROPE_CACHE")
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isotrope"
+
+
+def kept(kind: str, key: Mapping[str, Any], make: Callable[[Path], None]) -> Path:
+    """The folder of an entry. `make` fills a new folder with it when there is none, or when it is not as it was sealed.
+
+    Where the cache cannot be written, the entry is made in a temporary folder, with a warning.
+    """
+    path = cache_folder() / kind / fingerprint(dict(key))
+    if _is_whole(path):
+        return path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:8]}."))
+    except OSError as error:
+        warnings.warn(
+            f"{path.parent}: cannot be written ({error.strerror}), so this is made anew each time. "
+            "Name another folder with the environment variable ISOTROPE_CACHE.",
+            stacklevel=2,
+        )
+        return _made(make, Path(tempfile.mkdtemp(prefix="isotrope-")))
+    try:
+        _publish(_made(make, beside), path)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return path
+
+
+def _made(make: Callable[[Path], None], folder: Path) -> Path:
+    make(folder)
+    seal = {file.name: file_sha256(file) for file in sorted(folder.iterdir())}
+    (folder / _SEAL).write_text(json.dumps(seal), encoding="utf-8")
+    return folder
+
+
+def _publish(made: Path, path: Path) -> None:
+    """Put the folder in its place. Somebody else may have done so in the meantime: theirs is as good."""
+    if not _is_whole(path):
+        shutil.rmtree(path, ignore_errors=True)
+    try:
+        made.rename(path)
+    except OSError:
+        if not _is_whole(path):
+            raise
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        seal = json.loads((path / _SEAL).read_text(encoding="utf-8"))
+        return all(_sha256(path / name) == digest for name, digest in seal.items())
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,95 @@
+"""int8: a graph whose weights and activations are rounded to 8 bits, by ranges seen on texts of the user's own.
+
+NNCF watches the float32 graph encode a sample, smooths outliers from activations into weights, and corrects the bias
+that rounding leaves. What it makes is a graph like any other (`graphs`), which needs NNCF no more. It is fitted to the
+texts, so it is kept in the index and is part of the encoder's identity.
+"""
+
+import importlib.util
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from indexer.encoders.batches import Batch
+from indexer.encoders.graphs import GRAPH, copy_facts, open_graph
+from indexer.encoders.kept_tokenizer import open_tokenizer
+from indexer.encoders.protocol import EncoderSpec
+from indexer.errors import ConfigError
+
+CALIBRATION_TEXTS = 300  # NNCF's own number; more changed nothing that could be measured
+
+
+def require_calibration() -> None:
+    """Raise ConfigError unless what calibrates is installed: said before a corpus is read."""
+    for module, extra in (("openvino", "fast"), ("nncf", "int8")):
+        if importlib.util.find_spec(module) is None:
+            raise ConfigError(
+                f'encoder.precision is "int8", which needs {module} to be calibrated: '
+                f'pip install "isotrope[fast,int8]" (the extra {extra} brings it).'
+            )
+
+
+def calibrate(spec: EncoderSpec, texts: Sequence[str], folder: Path) -> None:
+    """Write the int8 graph of an encoder, calibrated on `texts`, into `folder`.
+
+    `with_state(spec, folder, ...)` is then the encoder. Raises ConfigError when NNCF is not installed or there is no
+    text, ModelError when OpenVINO cannot run the model.
+    """
+    require_calibration()
+    if not texts:
+        raise ConfigError('encoder.precision is "int8", but there is no text to calibrate it on.')
+    own = (tuple(spec.identity["layers"]), spec.identity["pooling"])
+    graph = open_graph(spec, [own])
+    inputs = list(_inputs(spec, texts[:CALIBRATION_TEXTS], graph.takes_types))
+    with _silent():
+        from indexer.encoders.openvino_import import openvino  # first: NNCF imports it too
+
+        # isort: split
+        import nncf
+
+        quantised = nncf.quantize(
+            openvino.Core().read_model(str(graph.path)),
+            nncf.Dataset(inputs),
+            model_type=nncf.ModelType.TRANSFORMER,
+            subset_size=len(inputs),
+        )
+        for number, operation in enumerate(quantised.get_ordered_ops()):
+            operation.set_friendly_name(f"{operation.get_type_name()}-{number}")  # its own count goes on and on
+        openvino.save_model(quantised, folder / GRAPH, compress_to_fp16=False)
+    copy_facts(graph, folder)
+
+
+def _inputs(spec: EncoderSpec, texts: Sequence[str], takes_types: bool) -> Iterator[dict[str, Any]]:
+    tokenizer, prefix = open_tokenizer(spec), spec.identity["document_prefix"]
+    tokens = tokenizer([prefix + text for text in texts])
+    for position in range(len(tokens)):
+        batch = Batch.of(tokens, np.array([position]), tokenizer.facts.padding)
+        inputs = {"input_ids": batch.ids, "attention_mask": np.ones_like(batch.ids)}
+        if takes_types:
+            inputs["token_type_ids"] = batch.types if batch.types is not None else np.zeros_like(batch.ids)
+        yield inputs
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """NNCF draws progress bars and logs, and reports its use over the network unless told that it is being tested."""
+    told = "NNCF_CI" in os.environ
+    os.environ.setdefault("NNCF_CI", "1")
+    logger = logging.getLogger("nncf")
+    try:
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+            import nncf  # noqa: F401  # it sets up its logger when it is imported
+
+            level = logger.level
+            logger.setLevel(logging.ERROR)
+            yield
+            logger.setLevel(level)
+    finally:
+        if not told:
+            del os.environ["NNCF_CI"]

@@ -1,0 +1,219 @@
+"""The numpy backend: BERT written out, for a first answer before anything larger could be imported.
+
+One short text costs less than importing torch or OpenVINO does, so `isotrope query` answers by this. It computes in
+float32 (which belongs to the class bfloat16 too) and maps the weights' file instead of reading it; for many texts the
+other backends are several times as fast. BERT's architecture is that of most sentence encoders; others are refused.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.config import RunOptions
+from indexer.encoders.batched import BatchedEncoder, Pooled, Rows
+from indexer.encoders.batches import Batch, BatchPlan
+from indexer.encoders.kept_tokenizer import open_tokenizer
+from indexer.encoders.limits import layer_count
+from indexer.encoders.model_files import ModelFiles, find_model_files
+from indexer.encoders.protocol import EncoderSpec, StateKey
+from indexer.errors import ConfigError, ModelError
+from indexer.moments import one_blas_thread
+
+_TOKENS = 1024
+_ERF = np.frompyfunc(math.erf, 1, 1)
+_NEEDED = ("hidden_size", "num_attention_heads", "num_hidden_layers", "layer_norm_eps", "vocab_size")
+
+
+class NumpyEncoder(BatchedEncoder):
+    """An `Encoder` (see `protocol`) computed by numpy. Raises ModelError for a model it cannot run."""
+
+    def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
+        if options.device not in ("auto", "cpu"):
+            raise ConfigError(f'device is "{options.device}", but the backend numpy runs on the CPU.')
+        if spec.identity["precision"] == "int8":
+            raise ConfigError('encoder.precision is "int8", which the backend openvino computes; numpy does not.')
+        files = find_model_files(Path(spec.folder))
+        super().__init__(spec, open_tokenizer(spec), NumpyRunner(files), layer_count(files))
+
+
+class NumpyRunner:
+    """A `Runner` (see `batched`)."""
+
+    backend = "numpy, float32"
+
+    def __init__(self, files: ModelFiles) -> None:
+        config = files.config
+        why = _unsuited(files)
+        if why:
+            raise ModelError(f"{files.root}: the backend numpy runs plain BERT in float32, but {why}.")
+        self._heads, self._epsilon = int(config["num_attention_heads"]), float(config["layer_norm_eps"])
+        self._weights = _Weights(files.root / files.weights[0])
+
+    @property
+    def dim(self) -> int:
+        """Embedding size d."""
+        return int(self._weights.shape("embeddings.word_embeddings.weight")[1])
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the embedding table."""
+        return int(self._weights.shape("embeddings.word_embeddings.weight")[0])
+
+    def plan(self, budget: int) -> BatchPlan:
+        """Exact lengths as far as they go."""
+        return BatchPlan(budget or _TOKENS, exact=True)
+
+    def run(self, batches: Iterable[Batch], keys: Sequence[StateKey]) -> Iterator[Pooled]:
+        """Pooled rows of each batch, in order."""
+        for batch in batches:
+            with one_blas_thread():  # small products wait longer for a second thread than it saves
+                states = self._states(batch, {layer for average, _ in keys for layer in average})
+            averages = [np.mean([states[layer] for layer in average], axis=0) for average, _ in keys]
+            rows = [_pool(average, batch, mode) for average, (_, mode) in zip(averages, keys, strict=True)]
+            yield Pooled(np.stack(rows).astype(np.float32), 0)
+
+    def _states(self, batch: Batch, wanted: set[int]) -> dict[int, Rows]:
+        """Token states (rows, tokens, d) of the wanted layers; blocks above them are not computed."""
+        mask = batch.mask
+        bias = None if mask is None else np.where(mask[:, None, None, :], np.float32(0), np.float32(-np.inf))
+        state = self._embedded(batch)
+        found = {0: state}
+        for block in range(max(wanted)):
+            state = self._block(f"encoder.layer.{block}", state, bias)
+            if block + 1 in wanted:
+                found[block + 1] = state
+        return found
+
+    def _embedded(self, batch: Batch) -> Rows:
+        types = batch.types if batch.types is not None else np.zeros_like(batch.ids)
+        state = (
+            self._weights.rows("embeddings.word_embeddings.weight", batch.ids)
+            + self._weights.rows("embeddings.token_type_embeddings.weight", types)
+            + self._weights.rows("embeddings.position_embeddings.weight", np.arange(batch.ids.shape[1]))
+        )
+        return self._normalised("embeddings.LayerNorm", state)
+
+    def _block(self, name: str, state: Rows, bias: npt.NDArray[np.float32] | None) -> Rows:
+        attended = self._linear(f"{name}.attention.output.dense", self._attended(name, state, bias))
+        state = self._normalised(f"{name}.attention.output.LayerNorm", attended + state)
+        inner = _gelu(self._linear(f"{name}.intermediate.dense", state))
+        return self._normalised(f"{name}.output.LayerNorm", self._linear(f"{name}.output.dense", inner) + state)
+
+    def _attended(self, name: str, state: Rows, bias: npt.NDArray[np.float32] | None) -> Rows:
+        rows, tokens, dim = state.shape
+
+        def heads(part: str) -> Rows:
+            flat = self._linear(f"{name}.attention.self.{part}", state)
+            return flat.reshape(rows, tokens, self._heads, -1).transpose(0, 2, 1, 3)
+
+        query, key, value = heads("query"), heads("key"), heads("value")
+        scores = query @ key.transpose(0, 1, 3, 2) / np.float32(math.sqrt(dim // self._heads))
+        if bias is not None:
+            scores += bias
+        scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        mixed: Rows = scores / scores.sum(axis=-1, keepdims=True) @ value
+        return mixed.transpose(0, 2, 1, 3).reshape(rows, tokens, dim)
+
+    def _linear(self, name: str, state: Rows) -> Rows:
+        product: Rows = state @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
+        return product
+
+    def _normalised(self, name: str, state: Rows) -> Rows:
+        centred = state - state.mean(axis=-1, keepdims=True)
+        scale = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(self._epsilon))
+        rows: Rows = centred / scale * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
+        return rows
+
+
+class _Weights:
+    """The tensors of a safetensors file, mapped: only what is looked at is read from the disk."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = _json(file.read(size))
+        self._tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        prefixed = "bert.embeddings.word_embeddings.weight" in self._tensors
+        self._prefix = "bert." if prefixed else ""
+        self._data = np.asarray(np.memmap(path, np.uint8, "r", offset=8 + size))
+
+    def __getitem__(self, name: str) -> Rows:
+        entry = self._tensors[self._prefix + name]
+        start, end = entry["data_offsets"]
+        tensor: Rows = self._data[start:end].view("<f4").reshape(entry["shape"])
+        return tensor
+
+    def shape(self, name: str) -> list[int]:
+        shape: list[int] = self._tensors[self._prefix + name]["shape"]
+        return shape
+
+    def rows(self, name: str, numbers: npt.NDArray[np.integer[Any]]) -> Rows:
+        return np.asarray(self[name][numbers])
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    import json
+
+    header: dict[str, Any] = json.loads(data)
+    return header
+
+
+def suits_numpy(folder: str | Path) -> bool:
+    """Whether the model in a folder is one that this backend runs."""
+    return not _unsuited(find_model_files(Path(folder)))
+
+
+def _unsuited(files: ModelFiles) -> str:
+    """Why this backend cannot run a model; empty if it can."""
+    config = files.config
+    if config.get("model_type") != "bert":
+        return f'config.json says "{config.get("model_type")}"'
+    for name, plain in (
+        ("hidden_act", ("gelu",)),
+        ("position_embedding_type", (None, "absolute")),
+        ("is_decoder", (None, False)),
+    ):
+        if config.get(name) not in plain:
+            return f'{name} is "{config.get(name)}"'
+    if missing := [name for name in _NEEDED if name not in config]:
+        return f"config.json lacks {', '.join(missing)}"
+    if len(files.weights) > 1:
+        return "its weights lie in several files"
+    return _odd_weights(files)
+
+
+def _odd_weights(files: ModelFiles) -> str:
+    try:
+        tensors = _Weights(files.root / files.weights[0])._tensors
+    except (OSError, ValueError) as error:
+        return f"its weights cannot be read ({error})"
+    if any(entry["dtype"] not in ("F32", "I64") for entry in tensors.values()):
+        return "its weights are stored in another type"
+    blocks = int(files.config["num_hidden_layers"])
+    last = f"encoder.layer.{blocks - 1}.output.LayerNorm.bias"
+    return "" if {last, f"bert.{last}"} & tensors.keys() else f"its weights have no {last}"
+
+
+def _gelu(state: Rows) -> Rows:
+    """x * Phi(x), exactly: numpy has no erf, and Python's is quick enough for a few texts."""
+    erf: Rows = _ERF(state * np.float32(math.sqrt(0.5))).astype(np.float32)
+    return state * np.float32(0.5) * (1 + erf)
+
+
+def _pool(states: Rows, batch: Batch, mode: str) -> Rows:
+    """As `indexer.pooling.pool`."""
+    if mode == "cls":
+        return states[:, 0]
+    mask = batch.mask
+    real = np.ones(states.shape[:2], bool) if mask is None else mask.astype(bool)
+    if mode == "max":
+        largest: Rows = np.where(real[..., None], states, -np.inf).max(axis=1)
+        return largest
+    total: Rows = np.where(real[..., None], states, np.float32(0)).sum(axis=1)
+    counts: Rows = batch.lengths[:, None].astype(np.float32)
+    mean: Rows = total / counts
+    return mean

@@ -1,0 +1,94 @@
+"""The file of an exact index, written and searched a block of rows at a time, so that no index need fit in memory.
+
+It is FAISS's own file of an IndexFlatIP: a header that FAISS writes for an empty one, with two numbers filled in (the
+rows, and the values that follow), then the float32 vectors, row by row. `is_known` compares that with what the
+FAISS at hand writes.
+"""
+
+import io
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer import ann
+from indexer.errors import CorruptIndexError
+
+Vectors = npt.NDArray[np.float32]
+_ROWS_AT = 8  # in the header, after four letters and the dimensions (int32): the rows (int64)
+_VALUES_AT = -8  # the last eight bytes: how many values follow (uint64)
+_BLOCK_BYTES = 32 << 20  # read at a time
+
+
+@cache
+def is_known(dim: int) -> bool:
+    """Whether the FAISS at hand writes exact indexes as this module does."""
+    vectors = np.arange(3 * dim, dtype=np.float32).reshape(3, dim)
+    return header(dim, 3) + vectors.tobytes() == _as_faiss_writes(vectors)
+
+
+def header(dim: int, rows: int) -> bytes:
+    """The bytes before the vectors."""
+    made = bytearray(_as_faiss_writes(np.zeros((0, dim), np.float32)))
+    made[_ROWS_AT : _ROWS_AT + 8] = rows.to_bytes(8, "little")
+    made[_VALUES_AT:] = (rows * dim).to_bytes(8, "little")
+    return bytes(made)
+
+
+def read_blocks(path: Path, dim: int, rows: int) -> Iterator[tuple[int, Vectors]]:
+    """(first row, vectors (m, dim)) of a file, block by block. Raises CorruptIndexError if it does not hold `rows`."""
+    expected, most = header(dim, rows), max(1, _BLOCK_BYTES // (4 * dim))
+    with open(path, "rb") as file:
+        if file.read(len(expected)) != expected:
+            raise CorruptIndexError(f"{path}: does not start as an index of {rows:,} vectors of {dim} dimensions does.")
+        for first in range(0, rows, most):
+            yield first, _block(file, path, min(most, rows - first), dim)
+        if file.read(1):
+            raise CorruptIndexError(f"{path}: holds more than the {rows:,} vectors it says.")
+
+
+def read_rows(path: Path, dim: int, wanted: npt.NDArray[np.int64]) -> Vectors:
+    """The vectors (n, dim) of some rows of a file."""
+    start, vectors = len(header(dim, 0)), np.empty((len(wanted), dim), np.float32)
+    with open(path, "rb") as file:  # not memory-mapped: each row would draw in pages around it
+        for place, row in enumerate(wanted.tolist()):
+            file.seek(start + 4 * dim * row)
+            vectors[place] = np.frombuffer(file.read(4 * dim), np.float32)
+    return vectors
+
+
+def search_file(path: Path, dim: int, rows: int, queries: Vectors) -> list[ann.Found]:
+    """For each query (n, dim) the best row of a file and all that tie with it, as `ann.search_index` gives them."""
+    best: list[ann.Found] = [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
+    for first, vectors in read_blocks(path, dim, rows):
+        block = ann.make_index("Flat", dim)
+        ann.add_vectors(block, vectors)
+        for query, (scores, places) in enumerate(ann.search_index(block, queries, 1)):
+            best[query] = _better(best[query], (scores, places + first))
+    return best
+
+
+def _better(one: ann.Found, other: ann.Found) -> ann.Found:
+    """The one with the higher score; both where they are equal."""
+    if not len(one[0]) or not len(other[0]) or one[0][0] != other[0][0]:
+        return max(one, other, key=lambda found: found[0][0] if len(found[0]) else -np.inf)
+    return np.concatenate([one[0], other[0]]), np.concatenate([one[1], other[1]])
+
+
+def _block(file: BinaryIO, path: Path, rows: int, dim: int) -> Vectors:
+    data = file.read(4 * rows * dim)
+    if len(data) != 4 * rows * dim:
+        raise CorruptIndexError(f"{path}: ends before its last vector.")
+    return np.frombuffer(data, np.float32).reshape(rows, dim)
+
+
+def _as_faiss_writes(vectors: Vectors) -> bytes:
+    index = ann.make_index("Flat", vectors.shape[1])
+    if len(vectors):
+        ann.add_vectors(index, vectors)
+    file = io.BytesIO()
+    ann.save_index(index, file)
+    return file.getvalue()

@@ -1,0 +1,28 @@
+"""Where a build stands, as all its steps see it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from indexer.config import BuildConfig
+from indexer.encoders import EncoderSpec
+from indexer.store.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """A build's index, recipe, encoder and what was published before."""
+
+    index: Path
+    config: BuildConfig
+    spec: EncoderSpec
+    published: Manifest | None
+    overwrite: bool
+
+    @property
+    def fingerprint(self) -> str:
+        return self.spec.fingerprint
+
+    @property
+    def unfitted(self) -> str:
+        """What keys are made with: the encoder's fingerprint without what is fitted to the corpus they are keys of."""
+        return self.spec.unfitted

@@ -1,0 +1,78 @@
+"""Encoders with a fitted state: int8 ranges are calibrated on a sample of the corpus, once for an index.
+
+The state lies in `encoder/`, in a folder named after the encoder without it. An interrupted build finds it there
+again, and later generations of the index keep it: another one would mean to encode everything anew. To calibrate on
+another corpus, build at another path.
+"""
+
+import json
+import tempfile
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from indexer.corpus.document import joined_text
+from indexer.encoders.identity import with_state
+from indexer.encoders.protocol import EncoderSpec
+from indexer.pipeline.context import BuildContext
+from indexer.pipeline.fit import chosen_documents, sample_of
+from indexer.pipeline.ingest import Ingested
+from indexer.pipeline.progress import Progress
+from indexer.store import layout
+from indexer.store.files import FileStamp, make_folder, stamp_file, write_bytes
+
+
+def require_fittable(spec: EncoderSpec) -> None:
+    """Raise ConfigError when the encoder needs a calibration and nothing that calibrates is installed."""
+    if spec.needs_state:
+        from indexer.encoders.calibration import require_calibration
+
+        require_calibration()
+
+
+def with_kept_state(index: Path, spec: EncoderSpec) -> EncoderSpec:
+    """The encoder with the state that an earlier run left in the index, if it needs one and it is whole."""
+    folder = index / layout.state_folder(spec.fingerprint)
+    if not spec.needs_state or not (folder / layout.STATE).is_file():
+        return spec
+    stamps = state_files(index, spec)
+    whole = all(stamp_file(index / name) == stamp for name, stamp in stamps.items() if (index / name).is_file())
+    if not whole or not all((index / name).is_file() for name in stamps):
+        return spec
+    return with_state(spec, folder, {Path(name).name: stamp.sha256 for name, stamp in _graph_files(stamps).items()})
+
+
+def fit_encoder(build: BuildContext, ingested: Ingested, progress: Progress) -> BuildContext:
+    """The build with the encoder's state, fitted now if there is none. The sample: smallest hashes of ids."""
+    if not build.spec.needs_state:
+        return build
+    from indexer.encoders.calibration import CALIBRATION_TEXTS, calibrate
+
+    progress.phase("calibrating", None)
+    sample = sample_of(build.index, ingested, CALIBRATION_TEXTS)
+    documents = chosen_documents(sample.folders, sample)
+    texts = [joined_text(document, build.config.corpus.text) for document in documents]
+    folder = build.index / layout.state_folder(build.spec.fingerprint)
+    with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
+        calibrate(build.spec, texts, Path(beside))
+        make_folder(folder)
+        stamps = {
+            path.name: asdict(write_bytes(folder / path.name, path.read_bytes()))
+            for path in sorted(Path(beside).iterdir())
+        }
+    write_bytes(folder / layout.STATE, json.dumps({"texts": len(texts), "files": stamps}).encode())
+    return replace(build, spec=with_kept_state(build.index, build.spec))
+
+
+def state_files(index: Path, spec: EncoderSpec) -> dict[str, FileStamp]:
+    """What a manifest says of the encoder's state: file, relative to the index -> stamp. Empty when it has none."""
+    folder = layout.state_folder(spec.unfitted)
+    path = index / folder / layout.STATE
+    if not path.is_file():
+        return {}
+    stated = json.loads(path.read_text(encoding="utf-8"))["files"]
+    files = {f"{folder}/{name}": FileStamp(**stamp) for name, stamp in stated.items()}
+    return files | {f"{folder}/{layout.STATE}": stamp_file(path)}
+
+
+def _graph_files(stamps: dict[str, FileStamp]) -> dict[str, FileStamp]:
+    return {name: stamp for name, stamp in stamps.items() if not name.endswith(layout.STATE)}

@@ -1,0 +1,115 @@
+"""What a command loads: a first answer must not wait for libraries it does not need. Never how long it takes."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from indexer import build_index, read_corpus
+from indexer.config import BuildConfig, EncoderConfig, RunOptions, WhiteningConfig
+from indexer.errors import CorruptIndexError, MismatchError
+from search.engine import SearchEngine
+
+ROOT = Path(__file__).resolve().parents[1]
+CALL = """
+import sys
+sys.argv = ["isotrope", *{arguments!r}]
+from search.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+"""
+SAY = "print('\\n' + ' '.join(sys.modules))"
+TEXTS = {f"d{n}": f"{word} in the sea" for n, word in enumerate(["whale", "song", "deep", "library", "data", "sing"])}
+SLOW = {"torch", "transformers", "huggingface_hub._snapshot_download", "scipy", "sklearn", "pandas", "duckdb"}
+
+
+def loaded_by(*arguments: str, **environment: str) -> set[str]:
+    """Every module that a fresh interpreter has loaded after running a command."""
+    code = f"{CALL.format(arguments=arguments)}\n{SAY}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.fixture(scope="module")
+def index(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of a tiny BERT in the default precision."""
+    folder = tmp_path_factory.mktemp("cold")
+    rows = [json.dumps({"_id": name, "text": text}) for name, text in TEXTS.items()]
+    (folder / "docs.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    config = BuildConfig(
+        encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=32), whitening=WhiteningConfig(strength=0.0)
+    )
+    build_index(read_corpus(folder / "docs.jsonl"), folder / "index", config, RunOptions(threads=1))
+    return folder / "index"
+
+
+def test_help_loads_click_and_nothing_else_that_is_not_ours_or_pythons() -> None:
+    modules = loaded_by("--help")
+    bare = subprocess.run([sys.executable, "-c", f"import sys\n{SAY}"], capture_output=True, text=True, check=True)
+    known = {*sys.stdlib_module_names, *bare.stdout.split(), "click", "search", "indexer", "__main__"}
+    assert {name.split(".")[0] for name in modules} - {name.split(".")[0] for name in known} == set()
+    assert {name for name in modules if name.startswith("indexer.")} == {"indexer.errors", "indexer.lazy"}
+
+
+@pytest.mark.parametrize("backend", ["auto", "openvino", "numpy"])
+def test_a_query_imports_none_of_the_slow_libraries(backend: str, index: Path, tmp_path: Path) -> None:
+    if backend == "openvino" and importlib.util.find_spec("openvino") is None:
+        pytest.skip("needs OpenVINO (pip install 'isotrope[fast]')")
+    ask = ("query", str(index), "whale song", "--backend", backend)
+    unset = {"ISOTROPE_BACKEND": "auto", "ISOTROPE_CACHE": str(tmp_path)}
+    loaded_by(*ask, **unset)  # converts the model, which may take any of them
+    modules = loaded_by(*ask, **unset)
+    assert modules & SLOW == set()
+    assert "numpy.ma" not in modules  # numpy loads it for `np.unique`, late
+    if backend == "openvino":
+        assert "openvino" in modules
+
+
+def test_a_query_of_openvino_sends_nothing_home(index: Path, tmp_path: Path) -> None:
+    """Importing OpenVINO reports that to its makers, in a process of its own, where openvino_telemetry is installed."""
+    if importlib.util.find_spec("openvino") is None:
+        pytest.skip("needs OpenVINO (pip install 'isotrope[fast]')")
+    unset = {"ISOTROPE_BACKEND": "auto", "ISOTROPE_CACHE": str(tmp_path)}
+    modules = loaded_by("query", str(index), "whale song", "--backend", "openvino", **unset)
+    assert not {name for name in modules if name.startswith("openvino_telemetry.")}
+
+
+def test_an_engine_that_loads_ahead_gives_the_same_answers(index: Path) -> None:
+    late, ahead = SearchEngine(index), SearchEngine(index, ahead=True)
+    assert ahead.search_many(list(TEXTS.values()), 3) == late.search_many(list(TEXTS.values()), 3)
+
+
+def test_an_engine_that_loads_ahead_checks_what_the_other_checks(index: Path, tmp_path: Path) -> None:
+    import shutil
+
+    for name in ("documents.parquet", ".faiss", ".safetensors"):
+        spoiled = Path(shutil.copytree(index, tmp_path / name.strip(".")))
+        file = next(path for path in spoiled.rglob(f"*{name}") if path.is_file())
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+        with pytest.raises(CorruptIndexError, match=file.name):
+            SearchEngine(spoiled, ahead=True)
+
+
+def test_an_engine_that_loads_ahead_refuses_another_encoder_at_the_first_question(
+    index: Path, tiny_model: Callable[[str], Path]
+) -> None:
+    engine = SearchEngine(index, model=tiny_model("roberta"), ahead=True)
+    with pytest.raises(MismatchError, match="not the one this index was built with"):
+        engine.search("whale song")

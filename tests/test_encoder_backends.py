@@ -1,0 +1,274 @@
+"""Backends: one class of results whoever computes it, one set of bits for any number of threads, and who is chosen."""
+
+import dataclasses
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from indexer.config import EncoderConfig, RunOptions, WhiteningConfig
+from indexer.encoders import EncodeLog, backends, load_encoder, resolve_spec
+from indexer.encoders.batched import BatchedEncoder
+from indexer.encoders.numpy_bert import NumpyEncoder
+from indexer.encoders.openvino import OpenVinoEncoder
+from indexer.encoders.protocol import StateKey
+from indexer.encoders.transformer import TransformerEncoder
+from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
+from indexer.moments import Moments
+from indexer.pooling import Mode
+from indexer.transforms import fit_whitening
+from tests.tiny_models import architectures
+
+WORDS = ("whale", "song", "of", "the", "deep", "sea", "library", "data")
+TEXTS = [" ".join(WORDS[(i * j) % 8] for j in range(1 + i % 11)) for i in range(60)]
+AVERAGES: list[tuple[int, ...]] = [(0,), (1,), (1, -1)]
+POOLINGS: list[Mode] = ["mean", "cls", "max"]
+Models = Callable[[str], Path]
+
+
+def load(folder: Path | str, backend: str, threads: int = 1, **settings: Any) -> BatchedEncoder:
+    config = EncoderConfig(model=str(folder), **{"max_length": 64, "precision": "float32", **settings})
+    return load_encoder(config, RunOptions(device="cpu", backend=backend, threads=threads))  # type: ignore[arg-type]
+
+
+def cosines(rows: Any, others: Any) -> Any:
+    return (rows * others).sum(axis=1) / np.linalg.norm(rows, axis=1) / np.linalg.norm(others, axis=1)
+
+
+@pytest.mark.parametrize("architecture", architectures())
+def test_openvino_gives_what_torch_gives_or_says_that_it_cannot(architecture: str, tiny_model: Models) -> None:
+    if architecture in CANNOT:
+        with pytest.raises(ModelError, match=r"OpenVINO cannot run this model .* Take --backend torch"):
+            load(tiny_model(architecture), "openvino")
+        return
+    want = load(tiny_model(architecture), "torch").encode(TEXTS, "document")
+    np.testing.assert_allclose(load(tiny_model(architecture), "openvino").encode(TEXTS, "document"), want, atol=2e-5)
+
+
+CANNOT = {"modernbert", "xlm"}  # a mask that gives NaN; a loop that tracing cannot follow
+
+
+@pytest.mark.parametrize("backend", ["openvino", "numpy"])
+def test_every_state_of_a_backend_is_that_of_torch(backend: str, tiny_model: Models) -> None:
+    found, want = (
+        load(tiny_model("bert"), name, layers=(0, 1, -1)).states(TEXTS, AVERAGES, POOLINGS)
+        for name in (backend, "torch")
+    )
+    assert list(found) == list(want)
+    for key in want:
+        np.testing.assert_allclose(found[key], want[key], atol=2e-5)
+
+
+@pytest.mark.parametrize("backend", ["torch", "openvino", "numpy"])
+def test_tokenising_first_gives_the_bits_of_encode(backend: str, tiny_model: Models) -> None:
+    encoder, log = load(tiny_model("bert"), backend, query_prefix="find: "), EncodeLog()
+    rows = encoder.embed(encoder.tokenize(TEXTS, "query"), log)
+    assert rows.tobytes() == encoder.encode(TEXTS, "query").tobytes()
+    assert len(log.lengths) == len(TEXTS)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_openvino_gives_the_same_bits_for_any_number_of_threads(precision: str, tiny_model: Models) -> None:
+    for model in (tiny_model("bert"), EncoderConfig.model):
+        rows = [
+            load(model, "openvino", threads, precision=precision, batch_tokens=32).encode(TEXTS, "document").tobytes()
+            for threads in (1, 2, 3)
+        ]
+        assert rows[0] == rows[1] == rows[2]
+
+
+@pytest.mark.parametrize("backend", ["torch", "openvino", "numpy"])
+def test_padding_changes_rounding_only(backend: str, tiny_model: Models) -> None:
+    """One batch of all lengths, padded to the longest, against one text at a time."""
+    encoder = load(tiny_model("bert"), backend, batch_tokens=100_000)
+    alone = np.concatenate([encoder.encode([text], "document") for text in TEXTS])
+    np.testing.assert_allclose(encoder.encode(TEXTS, "document"), alone, atol=1e-5)
+
+
+def test_the_class_bfloat16_keeps_its_bound_on_real_sentences(shared: Path) -> None:
+    """The bound of the README, on few texts here; `benchmarks/encode.py` judges it on thousands."""
+    lines = (shared / "data/sts/stsb.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    sample = sorted({text for line in lines for text in line.split("\t")[1:]})[:1500]
+    moments, texts = Moments.of(load(EncoderConfig.model, "openvino").encode(sample, "document")), sample[::5]
+    full = load(EncoderConfig.model, "torch").encode(texts, "document")
+    for strength, bound in ((0.25, 0.9998), (1.0, 0.999)):
+        transform = fit_whitening(moments, WhiteningConfig(strength=strength))
+        want = transform.transform(full, "document")
+        for backend in ("torch", "openvino"):
+            rows = load(EncoderConfig.model, backend, precision="bfloat16").encode(texts, "document")
+            assert cosines(transform.transform(rows, "document"), want).min() >= bound
+        rows = load(EncoderConfig.model, "numpy", precision="bfloat16").encode(texts[:40], "document")
+        assert cosines(transform.transform(rows, "document"), want[:40]).min() >= 1 - 1e-5
+
+
+def test_openvino_computes_bfloat16_only_where_the_processor_does(tiny_model: Models) -> None:
+    from indexer.encoders.openvino import number_type
+
+    class Plain:
+        def get_property(self, *_: str) -> list[str]:
+            return ["FP32", "INT8"]
+
+    class Capable:
+        def get_property(self, *_: str) -> list[str]:
+            return ["FP32", "BF16"]
+
+    assert number_type(Plain(), "bfloat16") == number_type(Capable(), "float32") == "f32"
+    assert number_type(Capable(), "bfloat16") == number_type(Capable(), "int8") == "bf16"
+
+
+def test_running_out_of_memory_halves_a_batch_of_openvino(tiny_model: Models, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, log = load(tiny_model("bert"), "openvino", batch_tokens=10_000), EncodeLog()
+    assert isinstance(encoder, OpenVinoEncoder)
+    want = encoder.encode(TEXTS, "document")
+    compiled = next(iter(encoder.runner._compiled.values()))
+    rows, most = compiled.rows, [15]
+
+    def limited(batch: Any) -> Any:
+        if len(batch) > most[0]:
+            raise RuntimeError("Exception from src/inference: std::bad_alloc")
+        return rows(batch)
+
+    monkeypatch.setattr(compiled, "rows", limited)
+    np.testing.assert_allclose(encoder.encode(TEXTS, "document", log), want, atol=1e-5)
+    assert log.retries > 0
+    most[0] = 0
+    with pytest.raises(MachineError, match=r"does not fit into memory on the CPU"):
+        encoder.encode(["whale"], "document")
+
+
+@pytest.mark.parametrize("backend", ["openvino", "numpy"])
+def test_a_text_that_is_not_unicode_is_named(backend: str, tiny_model: Models) -> None:
+    with pytest.raises(CorpusError, match="is not valid Unicode"):
+        load(tiny_model("bert"), backend).encode(["b \ud800"], "query")
+
+
+@pytest.mark.parametrize("backend", ["openvino", "numpy"])
+def test_the_light_backends_import_neither_torch_nor_transformers(backend: str, tiny_model: Models) -> None:
+    load(tiny_model("bert"), backend)  # converts, if need be
+    code = (
+        "import sys\n"
+        "from indexer.config import EncoderConfig, RunOptions\n"
+        "from indexer.encoders import load_encoder\n"
+        f"config = EncoderConfig(model={str(tiny_model('bert'))!r}, max_length=64, precision='float32')\n"
+        f"print(load_encoder(config, RunOptions(backend={backend!r})).encode(['whale'], 'query').shape)\n"
+        "print([name for name in ('torch', 'transformers', 'nncf', 'openvino') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["(1, 32)", "['openvino']" if backend == "openvino" else "[]"]
+
+
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ISOTROPE_BACKEND")
+
+
+def chosen(tiny_model: Models, architecture: str = "bert", precision: str = "float32", **options: Any) -> type:
+    config = EncoderConfig(model=str(tiny_model(architecture)), max_length=64, precision=precision)  # type: ignore[arg-type]
+    return type(load_encoder(config, RunOptions(**options)))
+
+
+def test_auto_takes_openvino_on_a_cpu_and_numpy_for_a_few_texts(tiny_model: Models, unset: None) -> None:
+    assert chosen(tiny_model) is OpenVinoEncoder
+    assert chosen(tiny_model, texts="few") is NumpyEncoder
+    assert chosen(tiny_model, "roberta", texts="few") is OpenVinoEncoder
+    assert chosen(tiny_model, backend="torch", texts="few") is TransformerEncoder
+
+
+def test_auto_takes_torch_where_openvino_is_not_installed_or_a_gpu_is_there(
+    tiny_model: Models, unset: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(backends, "_has_gpu", lambda: True)
+        patch.setattr("indexer.encoders.device._best", lambda: "cpu")  # there is none to run on
+        assert chosen(tiny_model) is TransformerEncoder
+        assert chosen(tiny_model, device="cpu") is OpenVinoEncoder
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "openvino" else find(name))
+    assert chosen(tiny_model) is TransformerEncoder
+    with pytest.raises(ConfigError, match=r"pip install \"isotrope\[fast\]\""):
+        chosen(tiny_model, backend="openvino")
+
+
+def test_auto_takes_torch_for_a_model_that_openvino_cannot_run(
+    tiny_model: Models, unset: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The proof of the converted graph fails; that is kept, so that it is not converted again."""
+    from indexer.encoders import graphs
+
+    proved: list[int] = []
+
+    def off(*_: Any) -> str:
+        proved.append(1)
+        return "it is off by 3.0e-01"
+
+    monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path))
+    monkeypatch.setattr(graphs, "_difference", off)
+    assert chosen(tiny_model) is TransformerEncoder
+    with pytest.raises(ModelError, match=r"it is off by 3\.0e-01; .* Take --backend torch"):
+        chosen(tiny_model, backend="openvino")
+    assert len(proved) == len(graphs._SHAPES)
+
+
+def test_a_graph_that_is_not_the_models_does_not_pass_its_proof(tiny_model: Models, tmp_path: Path) -> None:
+    import openvino
+    import torch
+
+    from indexer.encoders import graphs
+    from indexer.encoders.loading import load_model
+    from indexer.encoders.pooled_model import PooledModel
+
+    keys: list[StateKey] = [((2,), "mean")]
+    loaded = load_model(tiny_model("bert"), [2], torch.float32)
+    model = PooledModel(loaded, [2], keys, "")
+    graph = graphs.Graph(tmp_path, loaded.dim, loaded.vocabulary, loaded.takes_types)
+    assert graphs._write_proved(model, graph) == ""
+    compiled = openvino.Core().compile_model(graph.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    model.keys = [((2,), "max")]
+    with torch.no_grad():
+        assert "it is off by" in graphs._difference(model, compiled, graph, (3, 17))
+
+
+def test_the_environment_names_the_backend_and_a_wrong_name_is_refused(
+    tiny_model: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ISOTROPE_BACKEND", "numpy")
+    assert chosen(tiny_model) is NumpyEncoder
+    assert chosen(tiny_model, backend="torch") is TransformerEncoder
+    monkeypatch.setenv("ISOTROPE_BACKEND", "nympy")
+    with pytest.raises(ConfigError, match='ISOTROPE_BACKEND is "nympy"; expected one of auto, torch, openvino, numpy'):
+        chosen(tiny_model)
+
+
+@pytest.mark.parametrize("backend", ["openvino", "numpy"])
+def test_a_cpu_backend_refuses_another_device(backend: str, tiny_model: Models) -> None:
+    with pytest.raises(ConfigError, match="runs on the CPU"):
+        chosen(tiny_model, backend=backend, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "why"), [("roberta", 'config.json says "roberta"'), ("t5", 'config.json says "t5"')]
+)
+def test_numpy_refuses_what_is_not_bert(architecture: str, why: str, tiny_model: Models) -> None:
+    with pytest.raises(ModelError, match=why):
+        load(tiny_model(architecture), "numpy")
+
+
+def test_int8_is_computed_by_openvino_after_a_calibration(tiny_model: Models, unset: None) -> None:
+    for backend in ("torch", "numpy"):
+        with pytest.raises(ConfigError, match="which the backend openvino computes"):
+            load(tiny_model("bert"), backend, precision="int8")
+    with pytest.raises(ConfigError, match="build an index with it"):
+        chosen(tiny_model, precision="int8")
+
+
+def test_a_resolved_encoder_is_the_same_whoever_runs_it(tiny_model: Models) -> None:
+    config = EncoderConfig(model=str(tiny_model("bert")), max_length=64)
+    options = [RunOptions(backend=name) for name in ("torch", "openvino", "numpy")]
+    prints = {load_encoder(config, option).spec.fingerprint for option in options}
+    assert prints == {resolve_spec(config).fingerprint}
+    assert dataclasses.asdict(RunOptions())["backend"] == "auto"

@@ -1,0 +1,116 @@
+"""Copies to and from CUDA, with a device that only pretends: order, waiting, and nothing read before it is there."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from indexer.encoders import transfers as transfers_module
+from indexer.encoders.batched import Rows
+from indexer.encoders.batches import Batch
+from indexer.encoders.memory import halving
+from indexer.encoders.transfers import Transfers
+from indexer.errors import MachineError
+
+CUDA = torch.device("cuda")
+
+
+class LateTensor:
+    """Rows on the "device"; a copy of them to the host arrives when its event is waited for."""
+
+    pending: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows, self.shape, self.dtype = rows, rows.shape, rows.dtype
+
+
+class HostTensor:
+    """Pinned memory: copying only notes what is to come."""
+
+    def __init__(self, shape: Any, dtype: Any, pin_memory: bool) -> None:
+        assert pin_memory
+        self.memory = torch.full(tuple(shape), float("nan"), dtype=dtype)
+
+    def copy_(self, source: LateTensor, non_blocking: bool) -> None:
+        assert non_blocking
+        LateTensor.pending.append((self.memory, source.rows))
+
+    def numpy(self) -> Any:
+        return self.memory.numpy()
+
+
+class Event:
+    """Everything noted before `record` has arrived after `synchronize`."""
+
+    def record(self) -> None:
+        self.until = len(LateTensor.pending)
+
+    def synchronize(self) -> None:
+        for memory, rows in LateTensor.pending[: self.until]:
+            memory.copy_(rows)
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> Transfers:
+    monkeypatch.setattr(LateTensor, "pending", [])
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch, "empty", HostTensor)
+    monkeypatch.setattr(transfers_module, "release_memory", lambda _: None)
+    return Transfers(CUDA)
+
+
+def test_results_come_in_order_and_only_once_they_have_arrived(cuda: Transfers) -> None:
+    started: list[int] = []
+
+    def results() -> Iterator[Any]:
+        for number in range(5):
+            started.append(number)
+            yield cuda.to_host(LateTensor(torch.tensor([float(number)])))  # type: ignore[arg-type]
+
+    seen = []
+    for result in cuda.settled(results()):
+        seen.append(float(result[0]))  # NaN if it had not arrived
+        assert len(started) >= min(5, len(seen) + 2)  # the next batches are at work already
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_arrays_are_pinned_and_copied_without_waiting(cuda: Transfers, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[Any] = []
+
+    class Pinned:
+        def to(self, device: torch.device, non_blocking: bool) -> str:
+            calls.append((device.type, non_blocking))
+            return "on the device"
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda _: Pinned())
+    assert cuda.to_device(np.zeros((2, 3), np.int64)) == "on the device"
+    assert calls == [("cuda", True)]
+
+
+def test_the_halves_of_a_batch_have_arrived_before_they_are_joined(cuda: Transfers) -> None:
+    def forward(part: Batch) -> Rows:
+        if len(part) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return cuda.to_host(LateTensor(torch.from_numpy(part.ids[None, :, :1].astype(np.float32))))  # type: ignore[arg-type]
+
+    batch = Batch(np.arange(1, 6, dtype=np.int64)[:, None], None, np.ones(5, np.int64))
+    pooled = halving(forward, batch, "cuda", cuda.release)
+    assert pooled.rows[0, :, 0].tolist() == [1, 2, 3, 4, 5]
+    assert pooled.retries == 2
+
+
+def test_a_text_that_does_not_fit_names_the_device(cuda: Transfers) -> None:
+    def forward(part: Batch) -> Rows:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with pytest.raises(MachineError, match="a text of 1 tokens does not fit into memory on cuda"):
+        halving(forward, Batch(np.ones((1, 1), np.int64), None, np.ones(1, np.int64)), "cuda", cuda.release)
+
+
+def test_on_other_devices_everything_is_there_at_once() -> None:
+    transfers = Transfers(torch.device("cpu"))
+    rows = torch.rand(2, 3)
+    assert np.array_equal(transfers.to_host(rows), rows.numpy())
+    assert list(transfers.settled(iter("abc"))) == ["a", "b", "c"]
