@@ -27,7 +27,7 @@ demo: $(VENV)/.demo
 		"walk a directory tree"
 
 test: lint types
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

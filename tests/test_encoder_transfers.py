@@ -67,7 +67,7 @@ def test_results_come_in_order_and_only_once_they_have_arrived(cuda: Transfers) 
     def results() -> Iterator[Any]:
         for number in range(5):
             started.append(number)
-            yield cuda.to_host(LateTensor(torch.tensor([float(number)])))  # type: ignore[arg-type]
+            yield cuda.to_host(LateTensor(torch.tensor([float(number)], dtype=torch.float32)))  # type: ignore[arg-type]
 
     seen = []
     for result in cuda.settled(results()):
@@ -111,6 +111,6 @@ def test_a_text_that_does_not_fit_names_the_device(cuda: Transfers) -> None:
 
 def test_on_other_devices_everything_is_there_at_once() -> None:
     transfers = Transfers(torch.device("cpu"))
-    rows = torch.rand(2, 3)
+    rows = torch.rand(2, 3, dtype=torch.float32)
     assert np.array_equal(transfers.to_host(rows), rows.numpy())
     assert list(transfers.settled(iter("abc"))) == ["a", "b", "c"]

@@ -36,7 +36,7 @@ class BatchPlan:
             return self._cut(order, lengths)
         filled, left = [], []
         for same in np.split(order, np.flatnonzero(np.diff(lengths[order])) + 1):
-            rows = max(1, self.budget // max(1, int(lengths[same[0]]))) if len(same) else 1
+            rows = max(1, self.budget // max(1, self.padded(int(lengths[same[0]])))) if len(same) else 1
             whole = len(same) - len(same) % rows
             filled += np.split(same[:whole], whole // rows) if whole else []
             left.append(same[whole:])

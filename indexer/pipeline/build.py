@@ -27,7 +27,7 @@ from indexer.pipeline.sweep import sweep_after, sweep_before
 from indexer.store import layout, parts
 from indexer.store.files import FileStamp, make_folder, remove_file, stamp_file, write_bytes
 from indexer.store.lock import writer_lock
-from indexer.store.manifest import Manifest, PartEntry, SegmentEntry, generations, load_manifest, publish
+from indexer.store.manifest import ENCODER_STATE, Manifest, PartEntry, SegmentEntry, generations, load_manifest, publish
 from indexer.store.verify import check_sizes, damaged_files
 from indexer.transforms import dump_transform
 from indexer.versions import library_versions
@@ -164,6 +164,7 @@ def _manifest(
         ),
         segments=(SegmentEntry(segment, 0, rows, filled.factory, filled.search_parameters),),
         files=files,
+        features=(ENCODER_STATE,) if build.spec.state else (),
         schema=describe(merge_schemas([parse(record.schema) for record in records])),
         documents=sum(record.documents for record in records),
         rows=rows,

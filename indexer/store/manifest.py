@@ -13,7 +13,8 @@ from indexer.store.files import FileStamp, create_exclusive, make_folder
 
 # What a reader must understand to answer rightly. A manifest that needs more is refused, so later versions can
 # add to format 1 without old ones answering wrongly.
-KNOWN_FEATURES: frozenset[str] = frozenset()
+ENCODER_STATE = "encoder-state"  # the encoder cannot be run without what lies in encoder/
+KNOWN_FEATURES = frozenset({ENCODER_STATE})
 
 
 @dataclass(frozen=True)
