@@ -4,6 +4,7 @@ import dataclasses
 import importlib.util
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,26 @@ def test_openvino_computes_bfloat16_only_where_the_processor_does(tiny_model: Mo
 
     assert number_type(Plain(), "bfloat16") == number_type(Capable(), "float32") == "f32"
     assert number_type(Capable(), "bfloat16") == number_type(Capable(), "int8") == "bf16"
+
+
+def test_a_graph_is_used_once_by_the_thread_that_loads_it_before_lanes_share_it(
+    tiny_model: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first use of the bindings by two threads at once can wait for ever."""
+    from indexer.encoders import openvino as module
+
+    users: list[str] = []
+    rows = module._Compiled.rows
+
+    def seen(compiled: Any, batch: Any) -> Any:
+        users.append(threading.current_thread().name)
+        return rows(compiled, batch)
+
+    monkeypatch.setattr(module._Compiled, "rows", seen)
+    encoder = load(tiny_model("bert"), "openvino", threads=2, batch_tokens=16)
+    assert users == [threading.current_thread().name]
+    encoder.encode(TEXTS, "document")
+    assert len({*users}) > 1
 
 
 def test_running_out_of_memory_halves_a_batch_of_openvino(tiny_model: Models, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ not depend on how many lanes there are.
 """
 
 import os
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +30,9 @@ from indexer.encoders.protocol import EncoderSpec, StateKey
 from indexer.errors import ConfigError, MachineError
 
 CPU_TOKENS = 1024
+# The bindings set things up when they first see an array. Two lanes that did so at the same time waited for one another
+# for ever: one for the GIL, the other, holding it, for the set-up. So one thread uses each graph before the lanes do.
+_FIRST_USE = threading.Lock()
 
 
 class OpenVinoEncoder(BatchedEncoder):
@@ -118,7 +122,11 @@ class OpenVinoRunner:
             raise MachineError(
                 f"OpenVINO cannot run {graph.path} here: {reason}. Take --backend torch, or delete the file."
             ) from error
-        return _Compiled(graph, model, self.lanes)
+        compiled = _Compiled(graph, model, self.lanes)
+        one = np.zeros((1, 1), np.int64)
+        with _FIRST_USE:
+            compiled.rows(Batch(one, None, np.ones(1, np.int64)))
+        return compiled
 
 
 class _Compiled:
