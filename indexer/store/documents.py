@@ -49,13 +49,6 @@ def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileSt
     return file.stamp, metadata
 
 
-def read_documents(folder: Path) -> Iterator[Document]:
-    """All documents of a part, in order, a row group at a time."""
-    with _opened(folder) as file:
-        for batch in file.iter_batches(batch_size=ROW_GROUP, use_threads=False):
-            yield from (_document(row, None) for row in batch.to_pylist())
-
-
 def read_texts(folder: Path, columns: Sequence[str]) -> list[str]:
     """The texts of a part as they are encoded (`joined_text`), in row order. Only those columns are read."""
     with _opened(folder) as file:
