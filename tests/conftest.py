@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 # Tiny models gain nothing from threads, and two test processes with two threads each wait for one another.
@@ -12,6 +12,7 @@ os.environ.setdefault("ISOTROPE_BACKEND", "torch")
 os.environ.setdefault("ISOTROPE_CACHE", os.path.join(tempfile.gettempdir(), "isotrope-test-cache"))
 
 import pytest
+import torch
 from hypothesis import settings
 
 from indexer.config import BuildConfig, EncoderConfig, StoreConfig
@@ -50,6 +51,13 @@ def tiny_config(tiny_model: Callable[[str], Path]) -> BuildConfig:
     """A recipe with a tiny BERT and parts of four documents, so that small corpora have several."""
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
     return BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4))
+
+
+@pytest.fixture(autouse=True)
+def _number_type() -> Iterator[None]:
+    """torch's default type is the process's: a thread that a test leaves behind must not change the next test's."""
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 @pytest.hookimpl

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +235,12 @@ def test_a_tokenizer_larger_than_the_model_is_refused(bert: Path) -> None:
 def test_a_length_that_leaves_no_room_between_special_tokens_is_refused(bert: Path) -> None:
     with pytest.raises(ConfigError, match="2 tokens are special ones; expected at least 3"):
         load(bert, max_length=2)
+
+
+def test_loads_at_the_same_time_leave_torchs_default_type_as_it_was(bert: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda precision: load(bert, precision=precision), ["bfloat16", "float32"] * 6))
+    assert torch.get_default_dtype() == torch.float32
 
 
 def test_loading_prints_nothing_and_leaves_logging_as_it_was(bert: Path, capfd: pytest.CaptureFixture[str]) -> None:

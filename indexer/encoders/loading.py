@@ -8,6 +8,7 @@ the full model applies after its last block (a final norm) is taken out, so that
 
 import inspect
 import logging
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,6 +43,9 @@ _CUT = {
 _ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
 
 
+_LOADING = threading.Lock()
+
+
 @dataclass(frozen=True)
 class LoadedModel:
     """A model ready to run, and how the asked layers come out of it."""
@@ -70,7 +74,8 @@ def load_model(folder: Path, layers: list[int], dtype: torch.dtype) -> LoadedMod
         if cut and config.model_type != "albert":
             config.num_hidden_layers = top
         config.use_cache = False
-        model, report = _from_pretrained(folder, config, dtype)
+        with _default_type_kept():
+            model, report = _from_pretrained(folder, config, dtype)
     _refuse_missing(folder, report)
     if cut:
         _cut_model(model, config.model_type, top, total)
@@ -149,6 +154,18 @@ def _refuse_missing(folder: Path, report: dict[str, Any]) -> None:
             f"{folder}: the weights lack {len(missing)} tensors that its config.json calls for, such as "
             f"{missing[0]}; they would be random. Check that the weights and config.json belong together."
         )
+
+
+@contextmanager
+def _default_type_kept() -> Iterator[None]:
+    """transformers changes torch's default type, of the whole process, while it loads: two loads at once would each
+    put back what the other had set."""
+    with _LOADING:
+        before = torch.get_default_dtype()
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
 
 
 @contextmanager
