@@ -21,7 +21,9 @@ DOCUMENTS = [
 
 
 def config(model: str) -> BuildConfig:
-    return BuildConfig(encoder=EncoderConfig(model=model, max_length=32), store=StoreConfig(part_documents=4))
+    return BuildConfig(
+        encoder=EncoderConfig(model=model, max_length=32, precision="float32"), store=StoreConfig(part_documents=4)
+    )
 
 
 def main() -> None:
