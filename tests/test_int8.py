@@ -136,7 +136,11 @@ def interrupted(*_: Any) -> None:
 def test_a_calibration_cut_short_or_damaged_is_made_again(
     index: Path, config: BuildConfig, tmp_path: Path, calibrations: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for damage in (lambda folder: (folder / "state.json").unlink(), lambda folder: spoil(folder / "graph.bin")):
+    for damage in (
+        lambda folder: (folder / "state.json").unlink(),
+        lambda folder: spoil(folder / "graph.bin"),
+        lambda folder: (folder / "state.json").write_text("{"),
+    ):
         again = tmp_path / f"again-{len(calibrations)}"
         with monkeypatch.context() as patch:
             patch.setattr(build_module, "encode_parts", interrupted)
@@ -145,7 +149,7 @@ def test_a_calibration_cut_short_or_damaged_is_made_again(
         damage(next((again / "encoder").iterdir()))
         build_index(DOCUMENTS, again, config)
         assert contents(again) == contents(index)
-    assert len(calibrations) == 4
+    assert len(calibrations) == 6
 
 
 def spoil(path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from indexer.encoders.tokens import Tokens
 
 Ints = npt.NDArray[np.int64]
+CPU_TOKENS = 1024  # a budget that suits the caches of a CPU core
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Batch:
     @classmethod
     def of(cls, tokens: Tokens, positions: Ints, padding: int, width: int = 0) -> "Batch":
         """The texts at some positions, filled up with the token `padding` to the longest, or to `width`."""
-        lengths = tokens.cut_lengths[positions]
+        lengths = tokens.starts[positions + 1] - tokens.starts[positions]
         places = tokens.starts[positions][:, None] + np.arange(max(width, int(lengths.max())))
         real = np.arange(places.shape[1]) < lengths[:, None]
         places = np.minimum(places, len(tokens.ids) - 1)

@@ -4,7 +4,6 @@ Everything here can be made again, so the folder may be deleted at any time. An 
 of all that decides its contents, with a seal: the sha256 of each of its files. One that does not match is made anew.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -16,6 +15,7 @@ from typing import Any
 
 from indexer.encoders.identity import fingerprint
 from indexer.encoders.model_files import file_sha256
+from indexer.errors import ModelError
 
 _SEAL = "seal.json"
 
@@ -74,11 +74,6 @@ def _publish(made: Path, path: Path) -> None:
 def _is_whole(path: Path) -> bool:
     try:
         seal = json.loads((path / _SEAL).read_text(encoding="utf-8"))
-        return all(_sha256(path / name) == digest for name, digest in seal.items())
-    except (OSError, ValueError, AttributeError):
+        return all(file_sha256(path / name) == digest for name, digest in seal.items())
+    except (OSError, ModelError, ValueError, AttributeError):
         return False
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

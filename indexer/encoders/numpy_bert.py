@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from indexer.config import RunOptions
 from indexer.encoders.batched import BatchedEncoder, Pooled, Rows
-from indexer.encoders.batches import Batch, BatchPlan
+from indexer.encoders.batches import CPU_TOKENS, Batch, BatchPlan
 from indexer.encoders.kept_tokenizer import open_tokenizer
 from indexer.encoders.limits import layer_count
 from indexer.encoders.model_files import ModelFiles, find_model_files
@@ -23,7 +23,6 @@ from indexer.encoders.protocol import EncoderSpec, StateKey
 from indexer.errors import ConfigError, ModelError
 from indexer.moments import one_blas_thread
 
-_TOKENS = 1024
 _ERF = np.frompyfunc(math.erf, 1, 1)
 _NEEDED = ("hidden_size", "num_attention_heads", "num_hidden_layers", "layer_norm_eps", "vocab_size")
 
@@ -65,7 +64,7 @@ class NumpyRunner:
 
     def plan(self, budget: int) -> BatchPlan:
         """Exact lengths as far as they go."""
-        return BatchPlan(budget or _TOKENS, exact=True)
+        return BatchPlan(budget or CPU_TOKENS, exact=True)
 
     def run(self, batches: Iterable[Batch], keys: Sequence[StateKey]) -> Iterator[Pooled]:
         """Pooled rows of each batch, in order."""

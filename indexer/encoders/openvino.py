@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from indexer.config import Precision, RunOptions
 from indexer.encoders.batched import BatchedEncoder, Pooled, Rows
-from indexer.encoders.batches import Batch, BatchPlan
+from indexer.encoders.batches import CPU_TOKENS, Batch, BatchPlan
 from indexer.encoders.graphs import Graph, open_graph, open_stored_graph
 from indexer.encoders.kept_tokenizer import open_tokenizer
 from indexer.encoders.lanes import in_lanes
@@ -29,7 +29,6 @@ from indexer.encoders.openvino_import import openvino
 from indexer.encoders.protocol import EncoderSpec, StateKey
 from indexer.errors import ConfigError, MachineError
 
-CPU_TOKENS = 1024
 # The bindings set things up when they first see an array. Two lanes that did so at the same time waited for one another
 # for ever: one for the GIL, the other, holding it, for the set-up. So one thread uses each graph before the lanes do.
 _FIRST_USE = threading.Lock()

@@ -14,7 +14,7 @@ import torch
 
 from indexer.config import RunOptions
 from indexer.encoders.batched import BatchedEncoder, Pooled, Rows
-from indexer.encoders.batches import Batch, BatchPlan
+from indexer.encoders.batches import CPU_TOKENS, Batch, BatchPlan
 from indexer.encoders.device import choose_device, number_type
 from indexer.encoders.lanes import in_lanes
 from indexer.encoders.limits import layer_count
@@ -27,7 +27,6 @@ from indexer.encoders.tokenizer_loading import load_tokenizer
 from indexer.encoders.transfers import Transfers
 from indexer.errors import ConfigError, MachineError
 
-CPU_TOKENS = 1024  # suits the caches of a CPU core
 GPU_TOKENS = 32_768  # below, starting the operations takes longer than computing them
 _GPU_MULTIPLE = 8  # lengths that tensor cores like
 

@@ -31,14 +31,13 @@ def require_fittable(spec: EncoderSpec) -> None:
 
 def with_kept_state(index: Path, spec: EncoderSpec) -> EncoderSpec:
     """The encoder with the state that an earlier run left in the index, if it needs one and it is whole."""
-    folder = index / layout.state_folder(spec.fingerprint)
-    if not spec.needs_state or not (folder / layout.STATE).is_file():
+    stamps = state_files(index, spec) if spec.needs_state else {}
+    if not stamps or not all(
+        (index / name).is_file() and stamp_file(index / name) == stamp for name, stamp in stamps.items()
+    ):
         return spec
-    stamps = state_files(index, spec)
-    whole = all(stamp_file(index / name) == stamp for name, stamp in stamps.items() if (index / name).is_file())
-    if not whole or not all((index / name).is_file() for name in stamps):
-        return spec
-    return with_state(spec, folder, {Path(name).name: stamp.sha256 for name, stamp in _graph_files(stamps).items()})
+    files = {Path(name).name: stamp.sha256 for name, stamp in stamps.items() if not name.endswith(layout.STATE)}
+    return with_state(spec, index / layout.state_folder(spec.fingerprint), files)
 
 
 def fit_encoder(build: BuildContext, ingested: Ingested, progress: Progress) -> BuildContext:
@@ -64,15 +63,12 @@ def fit_encoder(build: BuildContext, ingested: Ingested, progress: Progress) -> 
 
 
 def state_files(index: Path, spec: EncoderSpec) -> dict[str, FileStamp]:
-    """What a manifest says of the encoder's state: file, relative to the index -> stamp. Empty when it has none."""
+    """What a manifest says of the encoder's state: file, relative to the index -> stamp; nothing while incomplete."""
     folder = layout.state_folder(spec.unfitted)
     path = index / folder / layout.STATE
-    if not path.is_file():
+    try:
+        stated = json.loads(path.read_bytes())["files"]
+        files = {f"{folder}/{name}": FileStamp(**stamp) for name, stamp in stated.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-    stated = json.loads(path.read_text(encoding="utf-8"))["files"]
-    files = {f"{folder}/{name}": FileStamp(**stamp) for name, stamp in stated.items()}
     return files | {f"{folder}/{layout.STATE}": stamp_file(path)}
-
-
-def _graph_files(stamps: dict[str, FileStamp]) -> dict[str, FileStamp]:
-    return {name: stamp for name, stamp in stamps.items() if not name.endswith(layout.STATE)}
