@@ -20,7 +20,8 @@ class FaultyOs:
     `error` is an errno for an operation that reports failure once, or None for a process that stops dead: that
     operation and all later ones do nothing any more, so no clean-up runs either. A write that fails has written
     half of its bytes. With `power_cut`, dying also takes back bytes of files, and names in folders, that were
-    never synced. Nothing is really synced (that would only cost time). `watch` is called before every operation.
+    never synced. Nothing is really synced (that would only cost time). `watch` is called before operation `at` and all
+    later ones; before every one where none fails.
     """
 
     def __init__(
@@ -46,7 +47,8 @@ class FaultyOs:
     def _call(self, name: str, real: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if self._dead:
             raise Dead
-        self._watch()
+        if self.count >= self._at:  # what was there before an earlier operation, the run that fails at it has watched
+            self._watch()
         self.count += 1
         if self.count - 1 == self._at:
             self.failed_on = name
