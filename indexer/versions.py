@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import platform
+from functools import cache
 
 _BUILDING = (
     "isotrope",
@@ -17,6 +18,7 @@ _BUILDING = (
 )
 
 
+@cache  # reading the metadata of a distribution takes milliseconds
 def version_of(distribution: str) -> str:
     """The version of an installed distribution; empty when it is not."""
     try:
