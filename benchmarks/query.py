@@ -99,7 +99,7 @@ def _drawn(index: Path) -> list[str]:
 
 def _bare(engine: SearchEngine, texts: list[str], k: int) -> Any:
     """The parts by hand, for one segment."""
-    transform, (_, faiss_index) = engine.opened.transform, engine.opened.segments[0]
+    transform, faiss_index = engine.opened.transform, engine.opened.segments[0].index
     rows = engine.encoder.encode(texts, "query").astype(np.float64)
     if isinstance(transform, Whitening):
         rows = (rows - transform.query_mean) @ transform.projection

@@ -16,16 +16,32 @@ if TYPE_CHECKING:
     from indexer.errors import IsotropeError as IsotropeError
     from indexer.pipeline import BuildReport as BuildReport
     from indexer.pipeline import build_index as build_index
+    from indexer.pipeline.add import AddReport as AddReport
+    from indexer.pipeline.add import add_documents as add_documents
+    from indexer.pipeline.compact import CompactReport as CompactReport
+    from indexer.pipeline.compact import compact_index as compact_index
+    from indexer.pipeline.delete import DeleteReport as DeleteReport
+    from indexer.pipeline.delete import delete_documents as delete_documents
+    from indexer.pipeline.refit import RefitReport as RefitReport
+    from indexer.pipeline.refit import refit_index as refit_index
 
 _HOME = {
+    "AddReport": "indexer.pipeline.add",
     "BuildConfig": "indexer.config",
     "BuildReport": "indexer.pipeline",
+    "CompactReport": "indexer.pipeline.compact",
     "Corpus": "indexer.corpus",
+    "DeleteReport": "indexer.pipeline.delete",
     "Document": "indexer.corpus",
     "IsotropeError": "indexer.errors",
+    "RefitReport": "indexer.pipeline.refit",
     "RunOptions": "indexer.config",
+    "add_documents": "indexer.pipeline.add",
     "build_index": "indexer.pipeline",
+    "compact_index": "indexer.pipeline.compact",
+    "delete_documents": "indexer.pipeline.delete",
     "read_corpus": "indexer.corpus",
+    "refit_index": "indexer.pipeline.refit",
 }
 __all__ = sorted(_HOME)
 __version__ = "0.1.0"

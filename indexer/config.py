@@ -5,22 +5,23 @@ nearest known one; `BuildConfig()` is the same as `configs/minilm.toml`.
 """
 
 import dataclasses
-import difflib
 import json
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from indexer.errors import ConfigError
+from indexer.settings import build, describe, override, unknown
 
 Precision = Literal["float32", "bfloat16", "int8"]
 Backend = Literal["auto", "torch", "openvino", "numpy"]
 _MOST_IN_A_PART = 1_000_000  # a part is in memory as a whole
+_FEWEST_TOKENS = 8  # in a window
 Pooling = Literal["auto", "cls", "mean", "max"]
+VECTOR_COLUMN = "vector"  # where embeddings are looked for, unless corpus.vector_column says otherwise
 
 
 @dataclass(frozen=True)
@@ -31,36 +32,50 @@ class CorpusConfig:
     id_column: str = ""
     title_column: str = ""
     text_column: str = ""
+    vector_column: str = ""  # embeddings, with encoder.kind = "vectors"
     columns: dict[str, str] = field(default_factory=dict)  # metadata column -> type it is read as
     drop: tuple[str, ...] = ()  # metadata columns left out
 
     def __post_init__(self) -> None:
         if not self.text:
             raise ConfigError('corpus.text is empty; expected the columns to encode, such as ["title", "text"].')
+        named = (self.id_column, self.title_column, self.text_column, *self.drop)
+        if self.vector_column and self.vector_column in named:
+            raise ConfigError(
+                f'corpus.vector_column is "{self.vector_column}", a column that is named as id, title or text, or is '
+                "dropped; expected one of its own."
+            )
 
 
 @dataclass(frozen=True)
 class ChunkConfig:
-    """Long documents as overlapping windows of tokens; 0 means one window a document."""
+    """Long documents as overlapping windows of tokens, each with a vector; see `indexer.chunking`."""
 
-    tokens: int = 0
-    overlap: int = 32
+    tokens: int = 0  # most tokens in a window, special ones and the prefix aside; 0: one vector a document
+    overlap: int = 32  # tokens that a window shares with the one before, at least
 
     def __post_init__(self) -> None:
-        if self.tokens != 0:
+        if self.tokens != 0 and self.tokens < _FEWEST_TOKENS:
             raise ConfigError(
-                f"chunk.tokens is {self.tokens}; this version makes one vector a document (chunk.tokens = 0) "
-                "and counts those cut at encoder.max_length."
+                f"chunk.tokens is {self.tokens}; expected at least {_FEWEST_TOKENS}, or 0 for one vector a document."
             )
         if self.overlap < 0:
             raise ConfigError(f"chunk.overlap is {self.overlap}; expected 0 or more.")
+        if 0 < self.tokens <= self.overlap:
+            raise ConfigError(
+                f"chunk.overlap is {self.overlap} of the {self.tokens} tokens of a window; expected fewer."
+            )
 
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """Text to embedding. `layers` count as in the paper: 0 the embedding output, 1 the first block, -1 the last."""
+    """Text to embedding. `layers` count as in the paper: 0 the embedding output, 1 the first block, -1 the last.
 
-    kind: Literal["transformer"] = "transformer"
+    Kind "vectors" takes embeddings from the corpus itself. `model` is then just a name, by which those of different
+    models are told apart (the default is no name, ""); nothing else can be set.
+    """
+
+    kind: Literal["transformer", "vectors"] = "transformer"
     model: str = "sentence-transformers/all-MiniLM-L6-v2"  # hub id or folder
     pooling: Pooling = "mean"
     layers: tuple[int, ...] = (-1,)
@@ -71,12 +86,25 @@ class EncoderConfig:
     document_prefix: str = ""
 
     def __post_init__(self) -> None:
-        if not self.model.strip():
+        if self.kind == "vectors":
+            self._require_no_model()
+        elif not self.model.strip():
             raise ConfigError("encoder.model is empty; expected a Hugging Face id or a folder.")
         if not self.layers:
             raise ConfigError("encoder.layers is empty; expected at least one, such as [-1] for the last.")
         if self.max_length < 0 or self.batch_tokens < 0:
             raise ConfigError("encoder.max_length and encoder.batch_tokens must be 0 (the default) or more.")
+
+    def _require_no_model(self) -> None:
+        for setting in dataclasses.fields(self):
+            value = getattr(self, setting.name)
+            if setting.name not in ("kind", "model") and value != setting.default:
+                raise ConfigError(
+                    f'encoder.{setting.name} is {json.dumps(value)}, but encoder.kind is "vectors": the embeddings are '
+                    "there already and no model is run. Leave it out."
+                )
+        if self.model == EncoderConfig.model:
+            object.__setattr__(self, "model", "")
 
 
 @dataclass(frozen=True)
@@ -88,7 +116,7 @@ class WhiteningConfig:
     sample: int | Literal["all"] = 100_000  # documents the fit sees
     shrinkage: float = 0.0
     centre: Literal["role", "common", "none"] = "role"
-    query_sample: str = ""  # a file of real queries, one a line
+    query_sample: str = ""  # a file of real queries, one a line, or a .npy file of their embeddings
 
     def __post_init__(self) -> None:
         if self.strength != "none" and not 0.0 <= self.strength <= 1.0:
@@ -107,11 +135,12 @@ class WhiteningConfig:
 
 @dataclass(frozen=True)
 class IndexConfig:
-    """The FAISS index. "auto" and "flat" are exact; anything else is a FAISS factory string."""
+    """The FAISS index: "auto" is chosen by measuring, "flat" exact, anything else a FAISS factory string."""
 
     type: str = "auto"
-    recall: float = 0.95  # an approximate index that finds fewer of its own rows fails the build
-    memory: str = "0"  # budget when serving, such as "8G"; 0: no limit
+    recall: float = 0.95  # recall@10 that an approximate index must reach
+    memory: str = "0"  # most bytes of vectors and links in memory when serving, such as "8G"; 0: no limit
+    queries: str = ""  # a file of real queries, one a line, to measure recall with; empty: held-out documents, moved
 
     def __post_init__(self) -> None:
         if not self.type.strip():
@@ -120,8 +149,12 @@ class IndexConfig:
             raise ConfigError(f"index.recall is {self.recall}; expected more than 0 and at most 1.")
         if not re.fullmatch(r"\d+(\.\d+)?[KMGT]?", self.memory):
             raise ConfigError(f'index.memory is "{self.memory}"; expected a size such as "512M" or "8G", or "0".')
-        if float(self.memory.rstrip("KMGT")) > 0:
-            raise ConfigError(f'index.memory is "{self.memory}"; this version has no budget to keep to. Leave it "0".')
+
+    @property
+    def memory_bytes(self) -> int:
+        """`memory` in bytes; K, M, G and T are powers of 1024. 0: no limit."""
+        number = self.memory.rstrip("KMGT")
+        return int(float(number) * 1024 ** " KMGT".index(self.memory[len(number) :] or " "))
 
 
 @dataclass(frozen=True)
@@ -147,6 +180,32 @@ class BuildConfig:
     index: IndexConfig = field(default_factory=IndexConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
 
+    def __post_init__(self) -> None:
+        if self.encoder.kind == "vectors":
+            self._require_no_texts()
+            corpus = dataclasses.replace(self.corpus, vector_column=self.corpus.vector_column or VECTOR_COLUMN)
+            object.__setattr__(self, "corpus", corpus)
+        elif self.corpus.vector_column:
+            raise ConfigError(
+                f'corpus.vector_column is "{self.corpus.vector_column}", but encoder.kind is "{self.encoder.kind}", '
+                'which makes its own embeddings; expected encoder.kind = "vectors".'
+            )
+
+    def _require_no_texts(self) -> None:
+        """Refuse settings that need texts to be encoded."""
+        if self.chunk.tokens:
+            raise ConfigError(
+                f'chunk.tokens is {self.chunk.tokens}, but encoder.kind is "vectors": a document has the embedding it '
+                "came with, and no windows. Leave chunk.tokens at 0."
+            )
+        files = {"whitening.query_sample": self.whitening.query_sample, "index.queries": self.index.queries}
+        for name, file in files.items():
+            if file and not file.lower().endswith(".npy"):
+                raise ConfigError(
+                    f'{name} is "{file}", but encoder.kind is "vectors": no text can be encoded. Name a .npy file of '
+                    "query embeddings, or none."
+                )
+
     @classmethod
     def load(cls, path: str | Path) -> "BuildConfig":
         """Read a recipe file. Raises ConfigError naming the file, the key and what was expected."""
@@ -164,7 +223,7 @@ class BuildConfig:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "BuildConfig":
         """Build from nested mappings, as in a recipe or a manifest; missing keys take their defaults."""
-        config: BuildConfig = _build(cls, data, "")
+        config: BuildConfig = build(cls, data, "")
         return config
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,14 +240,17 @@ class BuildConfig:
             if not equals or not dot or not key:
                 raise ConfigError(f'--set "{assignment}" is not of the form section.key=value.')
             if section not in data:
-                raise ConfigError(_unknown("section", section, data))
-            data[section][key] = _override(section, key, raw)
+                raise ConfigError(unknown("section", section, data))
+            data[section][key] = override(_hint(section, key), raw)
         return self.from_dict(data)
 
     def with_columns(
         self, names: Mapping[str, str], types: Iterable[str] = (), drop: Iterable[str] = ()
     ) -> "BuildConfig":
-        """Set column rules: `names` such as {"text_column": "body"}, `types` as "year:int", columns to `drop`."""
+        """Set column rules: `names` such as {"text_column": "body"}, `types` as "year:int", columns to `drop`.
+
+        A vector_column makes the encoder one of kind "vectors".
+        """
         kinds = dict(self.corpus.columns)
         for entry in types:
             name, colon, kind = entry.rpartition(":")
@@ -196,8 +258,10 @@ class BuildConfig:
                 raise ConfigError(f'--column "{entry}" is not of the form name:type.')
             kinds[name] = kind
         rules: dict[str, Any] = {**names, "columns": kinds, "drop": (*self.corpus.drop, *drop)}
-        corpus = dataclasses.replace(self.corpus, **rules)
-        return dataclasses.replace(self, corpus=corpus)
+        corpus, encoder = dataclasses.replace(self.corpus, **rules), self.encoder
+        if names.get("vector_column"):
+            encoder = dataclasses.replace(encoder, kind="vectors")
+        return dataclasses.replace(self, corpus=corpus, encoder=encoder)
 
 
 @dataclass(frozen=True)
@@ -212,81 +276,17 @@ class RunOptions:
     half: Literal["auto", "bfloat16", "float16"] = "auto"  # how precision class bfloat16 is computed on CUDA
     compile: bool = False  # run torch's compiler over the model first; pays for long runs on a GPU
     overwrite: bool = False  # publish the next generation over a complete index of another recipe or corpus
+    allow_low_recall: bool = False  # publish an approximate index that misses index.recall, with what it reached
 
     def __post_init__(self) -> None:
         if self.backend not in get_args(Backend):
-            raise ConfigError(f'backend is "{self.backend}"; expected {_describe(Backend)}.')
+            raise ConfigError(f'backend is "{self.backend}"; expected {describe(Backend)}.')
         if self.workers < 1:
             raise ConfigError(f"workers is {self.workers}; expected at least 1.")
         if self.threads < 0:
             raise ConfigError(f"threads is {self.threads}; expected 0 (all cores) or more.")
 
 
-def _override(section: str, key: str, raw: str) -> Any:
-    """A value from the command line: TOML if it is, else the text as it stands; 0 for a text setting is "0"."""
-    try:
-        value = tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
-        return raw
-    hint = get_type_hints(get_type_hints(BuildConfig)[section]).get(key)
-    return raw if hint is str and not isinstance(value, str) else value
-
-
-def _unknown(what: str, name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f'did you mean "{close[0]}"?' if close else f"expected one of {', '.join(names)}."
-    return f'unknown {what} "{name}"; {hint}'
-
-
-def _build(cls: Any, data: Mapping[str, Any], where: str) -> Any:
-    """Make the dataclass `cls` from a mapping, checking every key and type."""
-    if not isinstance(data, Mapping):
-        raise ConfigError(f"{where or 'the recipe'} is {data!r}; expected a table of settings.")
-    hints = get_type_hints(cls)
-    values = {}
-    for key, value in data.items():
-        name = f"{where}.{key}" if where else key
-        if key not in hints:
-            raise ConfigError(_unknown("setting" if where else "section", name, _prefixed(hints, where)))
-        hint = hints[key]
-        values[key] = _build(hint, value, name) if dataclasses.is_dataclass(hint) else _typed(value, hint, name)
-    return cls(**values)
-
-
-def _prefixed(names: Iterable[str], where: str) -> list[str]:
-    return [f"{where}.{name}" if where else name for name in names]
-
-
-def _typed(value: Any, hint: Any, name: str) -> Any:
-    """Check `value` against one of the few type forms used above; lists become tuples, whole numbers floats."""
-    for option in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
-        origin, arguments = get_origin(option), get_args(option)
-        if origin is Literal and value in arguments and isinstance(value, str):
-            return value
-        if origin is tuple and isinstance(value, list | tuple) and all(_is(v, arguments[0]) for v in value):
-            return tuple(value)
-        if origin is dict and isinstance(value, Mapping) and all(_is(v, str) for v in value.values()):
-            return dict(value)
-        if origin is None and _is(value, option):
-            return float(value) if option is float else value
-    raise ConfigError(f"{name} is {json.dumps(value, default=str)}; expected {_describe(hint)}.")
-
-
-def _is(value: Any, kind: type) -> bool:
-    if kind is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
-def _describe(hint: Any) -> str:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return " or ".join(_describe(argument) for argument in arguments)
-    if origin is Literal:
-        return " or ".join(json.dumps(argument) for argument in arguments)
-    if origin is tuple:
-        return f"a list of {_describe(arguments[0])}"
-    if origin is dict:
-        return "a table of text"
-    return {int: "a whole number", float: "a number", str: "text"}[hint]
+def _hint(section: str, key: str) -> Any:
+    """The type of a setting; None for one that there is not."""
+    return get_type_hints(get_type_hints(BuildConfig)[section]).get(key)

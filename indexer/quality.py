@@ -10,17 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from indexer.ann import ROUNDING as ROUNDING
+from indexer.ann import Found, Rows, Vectors
 from indexer.config import WhiteningConfig
 from indexer.errors import QualityError
 from indexer.moments import Moments
 from indexer.transforms import Whitening
 
 COVARIANCE_LIMIT = 1e-3
-ROUNDING = 1e-6  # of a score
-RECALL_DEPTH = 10
-Vectors = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
-Found = tuple[npt.NDArray[np.float32], Rows]
 
 
 @dataclass(frozen=True)
@@ -32,6 +29,7 @@ class Gate:
     limit: float
     at_least: bool = False
     meaning: str = ""
+    required: bool = True  # a figure that is not is noted, passed or not
 
     @property
     def passed(self) -> bool:
@@ -43,12 +41,12 @@ class Gate:
 
 
 def require(gates: Sequence[Gate]) -> dict[str, Any]:
-    """Figures of gates that all passed, by name. Raises QualityError naming every one that did not."""
+    """Figures of gates by name. Raises QualityError naming every one that is required and did not pass."""
     failed = [
         f"{gate.name} is {gate.value:g}, allowed is {'at least' if gate.at_least else 'at most'} {gate.limit:g} "
         f"({gate.meaning})"
         for gate in gates
-        if not gate.passed
+        if gate.required and not gate.passed
     ]
     if failed:
         raise QualityError(f"the build was not published, because {'; '.join(failed)}.")
@@ -109,35 +107,16 @@ def held_out_deviation(fitted: Moments, held_out: Moments, dim: int) -> dict[str
     }
 
 
-class ExactTop:
-    """The best rows of some queries over all vectors, by brute force, as the vectors stream by."""
-
-    def __init__(self, queries: Vectors, rows: Sequence[int] | Rows) -> None:
-        """`queries` (n, k) are vectors of the index itself; `rows` are their own rows, which do not count."""
-        self.queries, self.own = queries, np.asarray(rows)
-        self._scores = np.zeros((len(queries), 0), np.float32)
-        self._rows = np.zeros((len(queries), 0), np.int64)
-
-    def update(self, vectors: Vectors, first_row: int) -> None:
-        """Take in vectors (m, k), the rows from `first_row` on."""
-        numbers = np.arange(first_row, first_row + len(vectors))
-        fresh = np.where(numbers == self.own[:, None], -np.inf, self.queries @ vectors.T).astype(np.float32)
-        scores = np.concatenate([self._scores, fresh], axis=1)
-        rows = np.concatenate([self._rows, np.broadcast_to(numbers, fresh.shape)], axis=1)
-        best = np.argsort(-scores, axis=1, kind="stable")[:, : 4 * RECALL_DEPTH]
-        self._scores, self._rows = np.take_along_axis(scores, best, 1), np.take_along_axis(rows, best, 1)
-
-    def recall(self, found: Sequence[Found]) -> float:
-        """Mean recall@10 of an index's answers; a row that ties with the tenth is as good as the tenth."""
-        depth = min(RECALL_DEPTH, int(np.isfinite(self._scores).sum(axis=1).min(initial=RECALL_DEPTH)))
-        if not depth or not len(found):
-            return 1.0
-        shares = []
-        for scores, rows, own, (_, answer) in zip(self._scores, self._rows, self.own, found, strict=True):
-            right = set(rows[scores >= scores[depth - 1] - ROUNDING].tolist())
-            others = [row for row in answer.tolist() if row != own][:depth]
-            shares.append(sum(row in right for row in others) / depth)
-        return float(np.mean(shares))
+def recall_gates(recall: float, self_hits: float, target: float, allow_low: bool) -> list[Gate]:
+    """Gates of an approximate index: recall@10 and the share of documents found by their own vector."""
+    out = (
+        "choose another index.type (auto, flat), more index.memory or a lower index.recall, or publish it as it is "
+        "with --allow-low-recall"
+    )
+    return [
+        Gate("self_hit", self_hits, target, True, f"documents found by their own vector; {out}", not allow_low),
+        Gate("recall_at_10", recall, target, True, f"against exact search; {out}", not allow_low),
+    ]
 
 
 def self_hits(found: Sequence[Found], vectors: Vectors, rows: Sequence[int] | Rows) -> int:

@@ -16,30 +16,71 @@ from indexer.corpus.document import Document
 from indexer.moments import Moments, merge
 from indexer.store import parts
 
+Numbers = npt.NDArray[np.int64]
 _SENTENCE_WORDS, _WINDOW_WORDS = 24, 12
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 
 
 @dataclass(frozen=True)
-class Sample:
-    """The rows the fit sees, ascending, and the embeddings of one part's share of them at a time."""
+class Population:
+    """What a sample is drawn from: the parts of an index, a hash for the id of each live document, and which those are.
 
-    rows: npt.NDArray[np.int64]
+    `documents` and `rows` count what each part stores; `live` (stored documents,) is None when no document is deleted.
+    """
+
+    folders: Sequence[Path]
+    documents: Sequence[int]
+    rows: Sequence[int]
+    hashes: npt.NDArray[np.uint64]
+    live: npt.NDArray[np.bool_] | None = None
+
+    def draw(self, size: int | str) -> "Sample":
+        """The `size` live documents with the smallest id hash, or "all"."""
+        chosen = smallest_hashes(self.hashes, size)
+        if self.live is not None:
+            chosen = np.flatnonzero(self.live)[chosen]
+        ends = np.cumsum([0, *self.documents])
+        cuts = np.searchsorted(chosen, ends)
+        documents = [chosen[low:high] - end for low, high, end in zip(cuts, cuts[1:], ends, strict=False)]
+        rows = [
+            inside if count == own else np.flatnonzero(np.isin(parts.read_window_documents(folder), inside))
+            for folder, inside, count, own in zip(self.folders, documents, self.rows, self.documents, strict=True)
+        ]
+        return Sample(list(self.folders), documents, rows, list(self.rows))
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The documents the fit sees and their rows, part by part, ascending; numbers count from the start of the part."""
+
     folders: list[Path]
-    firsts: list[int]  # first row of each part, and the number of rows at the end
+    documents: list[Numbers]
+    part_rows: list[Numbers]
+    stored: list[int]  # rows each part holds
+
+    def __len__(self) -> int:
+        """Rows sampled."""
+        return sum(map(len, self.part_rows))
 
     @property
     def everything(self) -> bool:
-        return len(self.rows) == self.firsts[-1]
+        """Whether every stored row is in it."""
+        return len(self) == sum(self.stored)
 
-    def rows_of(self, part: int) -> npt.NDArray[np.int64]:
-        """Sampled rows of a part, counted within it."""
-        low, high = np.searchsorted(self.rows, [self.firsts[part], self.firsts[part + 1]])
-        return self.rows[low:high] - self.firsts[part]
+    @property
+    def firsts(self) -> list[int]:
+        """The first row of each part, and the number of rows at the end."""
+        firsts: list[int] = np.cumsum([0, *self.stored]).tolist()
+        return firsts
+
+    @property
+    def rows(self) -> Numbers:
+        """Sampled rows, counted through all parts."""
+        return np.concatenate([rows + first for rows, first in zip(self.part_rows, self.firsts, strict=False)])
 
     def embeddings(self, part: int) -> npt.NDArray[np.floating]:
         """Embeddings of the sampled rows of a part, (n, d)."""
-        embeddings, rows = parts.open_embeddings(self.folders[part]), self.rows_of(part)
+        embeddings, rows = parts.open_embeddings(self.folders[part]), self.part_rows[part]
         return embeddings if len(rows) == len(embeddings) else embeddings[rows]
 
     def moments(self) -> Moments:
@@ -58,13 +99,6 @@ def smallest_hashes(hashes: npt.NDArray[np.uint64], size: int | str) -> npt.NDAr
     """Positions, ascending, of the `size` smallest of some id hashes, or of "all"."""
     count = len(hashes) if size == "all" else min(int(size), len(hashes))
     return np.sort(np.argsort(hashes, kind="stable")[:count])
-
-
-def draw_sample(
-    folders: Sequence[Path], documents: Sequence[int], hashes: npt.NDArray[np.uint64], size: int | str
-) -> Sample:
-    """A sample of an index in parts: their folders, the documents in each, and a hash for each id in row order."""
-    return Sample(smallest_hashes(hashes, size), list(folders), np.cumsum([0, *documents]).tolist())
 
 
 def query_like(document: Document) -> str:

@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from search.evaluation.tune.running import TuneTask as TuneTask
     from search.evaluation.tune.running import run_tune as run_tune
     from search.evaluation.tune.running import write_recipe as write_recipe
+    from search.export.exported import Exported as Exported
+    from search.export.faiss_file import export_faiss as export_faiss
+    from search.export.run_file import export_run as export_run
+    from search.export.sentence_transformers_folder import export_sentence_transformers as export_sentence_transformers
+    from search.export.vectors_file import export_parquet as export_parquet
     from search.provenance import write_result as write_result
     from search.verification import Verification as Verification
     from search.verification import verify_index as verify_index
@@ -40,6 +45,7 @@ if TYPE_CHECKING:
 _HOME = {
     "DedupSettings": "search.dedup.settings",
     "Deduplication": "search.dedup.deduplication",
+    "Exported": "search.export.exported",
     "Hit": "search.engine",
     "JoinOptions": "search.dedup.settings",
     "LayersPlan": "search.evaluation.sts.layers",
@@ -57,6 +63,10 @@ _HOME = {
     "evaluate_recall": "search.evaluation.recall.evaluation",
     "evaluate_retrieval": "search.evaluation.retrieval.evaluation",
     "evaluate_sts": "search.evaluation.sts.evaluation",
+    "export_faiss": "search.export.faiss_file",
+    "export_parquet": "search.export.vectors_file",
+    "export_run": "search.export.run_file",
+    "export_sentence_transformers": "search.export.sentence_transformers_folder",
     "read_tasks": "search.evaluation.sts.data",
     "run_tune": "search.evaluation.tune.running",
     "suggest_thresholds": "search.dedup.choosing.suggest",

@@ -1,29 +1,26 @@
 """Opening an index: its manifest, its transform and its segments, each checked before it is used."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from indexer import ann
 from indexer.config import BuildConfig
-from indexer.errors import CorruptIndexError
 from indexer.store import layout
-from indexer.store.checked import CheckedFile, read_checked
-from indexer.store.manifest import Manifest, SegmentEntry, load_manifest
+from indexer.store.checked import read_checked
+from indexer.store.embeddings import EmbeddingReader, Embeddings
+from indexer.store.manifest import Manifest, load_manifest
+from indexer.store.numbering import Mask, Numbering, Numbers
 from indexer.store.verify import are_hashed_at_once, check_files, check_sizes
 from indexer.transforms import Transform, parse_transform
+from search.segments import Found, Segment, Vectors, open_segment, search_segments
 
 if TYPE_CHECKING:
     from indexer.store.documents import DocumentReader
-
-Vectors = npt.NDArray[np.float32]
-Found = tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -74,39 +71,78 @@ class OpenIndex:
         from indexer.corpus.schema import parse  # here, as it takes time: the encoder is loaded meanwhile
         from indexer.store.documents import DocumentReader
 
-        return DocumentReader(self.path, self.manifest, parse(self.manifest.schema))
+        stored = self.numbering.stored_documents
+        return DocumentReader(self.path, self.manifest, parse(self.manifest.schema), stored)
 
     @cached_property
-    def segments(self) -> list[tuple[SegmentEntry, Any]]:
-        """Each segment with its FAISS index, loaded."""
-        return [(entry, self._load(entry)) for entry in self.manifest.segments]
+    def numbering(self) -> Numbering:
+        """Which document each row stands for. All numbers here and above count what is live only."""
+        return Numbering(self.path, self.manifest)
 
-    def search(self, vectors: Vectors, k: int) -> list[Found]:
-        """For each vector the best k rows of the index and all that tie with the k-th: (scores, rows)."""
-        found = [
-            [(scores, rows + entry.first_row) for scores, rows in ann.search_index(index, vectors, k)]
-            for entry, index in self.segments
+    @cached_property
+    def stored_embeddings(self) -> EmbeddingReader:
+        """Raw embeddings by stored row."""
+        return EmbeddingReader(self.path, self.manifest)
+
+    def embeddings(self, rows: Numbers) -> Embeddings:
+        """Raw embeddings of some rows, (n, d)."""
+        stored = self.numbering.stored_rows
+        return self.stored_embeddings.rows(rows if stored is None else stored[rows])
+
+    def vectors(self, rows: Numbers) -> Vectors:
+        """Unit vectors of some rows, (n, k): the transform of their embeddings."""
+        stored = self.numbering.stored_rows
+        return self._stored_vectors(rows if stored is None else stored[rows])
+
+    @cached_property
+    def segments(self) -> list[Segment]:
+        """Each segment with its FAISS index, loaded or memory-mapped."""
+        dim, files = self.transform.dim, self.manifest.files
+        return [
+            open_segment(self.path / entry.file, entry, files[entry.file], dim, self._hashed_at_once)
+            for entry in self.manifest.segments
         ]
-        return [_merge(segments) for segments in zip(*found, strict=True)]
+
+    def search(self, vectors: Vectors, k: int, allowed: Mask | None = None, exact: bool = False) -> list[Found]:
+        """For each vector (n, dim) the best k rows and all that tie with the k-th, best first: (scores, rows).
+
+        `allowed` (rows,) says which rows may be found, None all; `exact` compares with every one of them.
+        """
+        numbering = self.numbering
+        live, stored = numbering.live_rows, numbering.stored_rows
+        mask = live if allowed is None else allowed
+        if allowed is not None and live is not None and stored is not None:
+            mask = np.zeros(len(live), bool)
+            mask[stored[allowed]] = True
+        found = search_segments(self.segments, vectors, k, mask, self._stored_vectors, exact)
+        return [(scores, numbering.numbers_of(rows)) for scores, rows in found]
+
+    def accelerate(self, device: str) -> None:
+        """Search exact segments on a device ("cuda", "cuda:N" or "mps"), with the same answers.
+
+        Raises ConfigError for another name, MachineError for a device that is not there or too small.
+        """
+        from indexer.encoders.device import choose_device  # here, as it imports torch
+
+        choose_device(device)
+        self.segments[:] = [replace(one, index=ann.accelerated(one.index, device)) for one in self.segments]
+
+    def reach_recall(self, recall: float) -> None:
+        """Search as far as a recall@10 of at least `recall` took when the build measured it.
+
+        Raises ConfigError when it did not measure as much. Exact indexes have recall 1 as they are.
+        """
+        for segment in self.segments:
+            if not segment.exact:
+                curve = self.manifest.quality.get("recall_curve", [])
+                ann.set_search_parameters(segment.index, ann.parameters_for(curve, recall))
+
+    def _stored_vectors(self, rows: Numbers) -> Vectors:
+        return self.transform.transform(self.stored_embeddings.rows(rows), "document")
 
     @cached_property
     def _hashed_at_once(self) -> bool:
         return are_hashed_at_once(self.manifest, _needed(self.manifest))
-
-    def _load(self, entry: SegmentEntry) -> Any:
-        path, stamp = self.path / entry.file, self.manifest.files[entry.file]
-        if self._hashed_at_once:  # sha256 is twice as fast as a digest for each MiB
-            index = ann.load_index(BytesIO(read_checked(path, stamp)), str(path))
-        else:
-            with CheckedFile(path, stamp) as file:
-                index = ann.load_index(file, str(path))
-        if index.ntotal != entry.rows or index.d != self.transform.dim:
-            raise CorruptIndexError(
-                f"{path}: {index.ntotal:,} vectors of {index.d} dimensions, the manifest says {entry.rows:,} of "
-                f"{self.transform.dim}. Build the index again."
-            )
-        ann.set_search_parameters(index, entry.search_parameters)
-        return index
 
 
 def is_index(path: str | Path) -> bool:
@@ -118,26 +154,24 @@ def _needed(manifest: Manifest) -> list[str]:
     """Files that search reads."""
     state = [name for name in manifest.files if name.startswith(f"{layout.ENCODER}/")]
     segments = [entry.file for entry in manifest.segments]
-    return [manifest.transform["file"], *segments, *state, *_documents(manifest)]
+    deleted = [manifest.deleted] if manifest.deleted else []
+    return [manifest.transform["file"], *segments, *state, *deleted, *_documents(manifest)]
 
 
 def _documents(manifest: Manifest) -> list[str]:
     return [f"{part.name}/{layout.DOCUMENTS}" for part in manifest.parts]
 
 
-def _merge(segments: tuple[Found, ...]) -> Found:
-    scores = np.concatenate([scores for scores, _ in segments])
-    rows = np.concatenate([rows for _, rows in segments])
-    order = np.lexsort((rows, -scores))
-    return scores[order], rows[order]
-
-
 def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
     """How an index was built, from `describe_index`, in words: what `inspect` and the report both show."""
     encoder, transform, whitening = facts["encoder"], facts["transform"], facts["config"]["whitening"]
+    chunk = facts["config"]["chunk"]
+    windows = {"windows": f"at most {chunk['tokens']} tokens, {chunk['overlap']} of them those of the one before"}
+    shaping = [f"{key} {encoder[key]}" for key in ("pooling", "layers", "max_length", "precision") if key in encoder]
     return {
-        "model": facts["model"],
-        "encoder": ", ".join(f"{key} {encoder[key]}" for key in ("pooling", "layers", "max_length", "precision")),
+        "model": facts["model"] or "not named",
+        "encoder": ", ".join(shaping) or "none: the embeddings came with the corpus",
+        **(windows if chunk["tokens"] else {}),
         "fingerprint": facts["fingerprint"],
         "transform": f"{transform['kind']}, {encoder['dim']} -> {transform['dim']} dimensions, "
         f"strength {whitening['strength']}, centre {whitening['centre']}",
@@ -158,6 +192,7 @@ def describe_index(opened: OpenIndex) -> dict[str, Any]:
         "created": manifest.created,
         "documents": manifest.documents,
         "rows": manifest.rows,
+        "deleted": manifest.stored_documents - manifest.documents,
         "parts": len(manifest.parts),
         "model": manifest.encoder["model"],
         "fingerprint": manifest.fingerprint,

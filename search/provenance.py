@@ -15,7 +15,7 @@ from typing import Any
 
 from indexer.config import BuildConfig
 from indexer.encoders import EncoderSpec
-from indexer.errors import ConfigError, EvaluationError
+from indexer.errors import ConfigError, EvaluationError, ExistsError
 from indexer.store.files import DurableFile, FileStamp, make_folder, write_file
 from indexer.store.manifest import canonical_hash
 from indexer.versions import library_versions
@@ -70,6 +70,13 @@ def check_output(path: Path, option: str = "-o") -> None:
     if path.exists() and not path.is_file():
         raise ConfigError(f"{option} {path} is no regular file but a pipe, socket or device; name a file.")
     _check_writable(path, target.parent, option)
+
+
+def check_new_folder(path: Path, option: str = "-o") -> None:
+    """Raises ExistsError where something is already, ConfigError for a folder that could not be made."""
+    if os.path.lexists(path):
+        raise ExistsError(f"{option} {path} is already there; expected the name of a new folder.")
+    _check_writable(path, path.parent, option)
 
 
 def check_cache(path: Path) -> None:

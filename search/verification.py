@@ -60,20 +60,28 @@ def _counts(opened: OpenIndex) -> list[str]:
     manifest = opened.manifest
     problems = []
     in_parts = sum(part.rows for part in manifest.parts)
-    in_segments = sum(index.ntotal for _, index in opened.segments)
-    if not in_parts == in_segments == manifest.rows:
-        problems.append(f"rows: {in_parts:,} in parts, {in_segments:,} in segments, {manifest.rows:,} in the manifest")
+    in_segments = sum(segment.index.ntotal for segment in opened.segments)
+    if in_parts != in_segments:
+        problems.append(f"rows: {in_parts:,} in parts, {in_segments:,} in segments")
+    live = opened.numbering.live_rows
+    rows = in_parts if live is None else int(np.count_nonzero(live))
+    if rows != manifest.rows:
+        problems.append(f"rows: {rows:,} are live, {manifest.rows:,} in the manifest")
     ids = list(opened.documents.all_ids())
     if len(ids) != manifest.documents:
-        problems.append(f"documents: {len(ids):,} stored, {manifest.documents:,} in the manifest")
+        problems.append(f"documents: {len(ids):,} are live, {manifest.documents:,} in the manifest")
     if len(set(ids)) != len(ids):
         problems.append(f"documents: {len(ids) - len(set(ids)):,} ids occur more than once")
     return problems
 
 
 def _compare_vectors(opened: OpenIndex, found: Verification) -> None:
-    """Transform some stored embeddings again: the index must find them, and an exact one must hold them."""
-    hits, first = 0, 0
+    """Transform some stored embeddings again: the index must find them, and an exact one must hold them.
+
+    Deleted rows are compared too, but are not looked for.
+    """
+    live, numbering = opened.numbering.live_rows, opened.numbering
+    hits = looked = first = 0
     for part in opened.manifest.parts:
         embeddings = parts.open_embeddings(opened.path / part.name)
         if len(embeddings) != part.rows:
@@ -81,21 +89,24 @@ def _compare_vectors(opened: OpenIndex, found: Verification) -> None:
             return
         rows = np.unique(np.linspace(0, part.rows - 1, _SAMPLE_ROWS).astype(np.int64))
         vectors = opened.transform.transform(embeddings[rows], "document")
-        hits += self_hits(opened.search(vectors, 1), vectors, rows + first)
-        found.vectors_compared += len(rows)
         _compare_stored(opened, rows + first, vectors, found)
+        there = slice(None) if live is None else live[rows + first]
+        own = numbering.numbers_of((rows + first)[there])
+        hits += self_hits(opened.search(vectors[there], 1), vectors[there], own)
+        looked, found.vectors_compared = looked + len(own), found.vectors_compared + len(rows)
         first += part.rows
-    found.self_hits = hits / found.vectors_compared
-    limit = 1.0 if all(ann.is_exact(entry.factory) for entry, _ in opened.segments) else opened.config.index.recall
+    found.self_hits = hits / looked if looked else 1.0
+    limit = 1.0 if all(segment.exact for segment in opened.segments) else opened.config.index.recall
     if found.self_hits < limit:
         found.problems.append(f"self-hit: {found.self_hits:.4f} of the sampled rows find themselves, {limit} must")
 
 
 def _compare_stored(opened: OpenIndex, rows: Any, vectors: Any, found: Verification) -> None:
-    for entry, index in opened.segments:
+    for segment in opened.segments:
+        entry = segment.entry
         inside = (rows >= entry.first_row) & (rows < entry.first_row + entry.rows)
-        if not ann.is_exact(entry.factory) or not inside.any():
+        if not segment.exact or not inside.any():
             continue
-        gap = np.abs(ann.vectors_at(index, rows[inside] - entry.first_row) - vectors[inside]).max()
+        gap = np.abs(ann.vectors_at(segment.index, rows[inside] - entry.first_row) - vectors[inside]).max()
         if not gap <= ROUNDING:
             found.problems.append(f"{entry.file}: vectors differ from the transformed embeddings by {gap:.2g}")

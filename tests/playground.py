@@ -7,9 +7,9 @@ from pathlib import Path
 from tests.sts_tasks import write_tasks
 
 FIRST = [
-    {"id": "1", "title": "Whales", "text": "Whales sing for hours.", "year": 1970},
-    {"id": "2", "title": "Bridges", "text": "A bridge hangs from cables.", "year": 1883},
-    {"id": "3", "title": "Bread", "text": "Yeast makes the dough rise.", "year": 1000},
+    {"id": "doc1", "title": "Whales", "text": "Whales sing for hours.", "year": 1970, "lang": "en", "source": "sea"},
+    {"id": "doc2", "title": "Bridges", "text": "A bridge hangs from cables.", "year": 1883, "lang": "en"},
+    {"id": "doc3", "title": "Bread", "text": "Yeast makes the dough rise.", "year": 1000, "lang": "en", "source": "b"},
 ]
 _THINGS = (
     "clock",
@@ -35,13 +35,17 @@ def documents(size: int = 120) -> list[dict[str, object]]:
         thing, other = chance.sample(_THINGS, 2)
         year = 1500 + number
         text = f"The {thing} of town {number} {chance.choice(_DEEDS)}. Since {year} nobody there has seen a {other}."
-        found.append({"id": f"{number + 1}", "title": f"A {thing}", "text": text, "year": year})
+        rest = {"year": year, "lang": "la" if number % 7 == 3 else "en", "source": f"town{number % 5}"}
+        found.append({"id": f"doc{number + 1}", "title": f"A {thing}", "text": text, **rest})
     return found
 
 
 def lay_out(folder: Path) -> None:
     """Write all of it."""
     write_rows(folder / "docs.jsonl", documents())
+    new = [row | {"id": f"new{number}", "year": 2020} for number, row in enumerate(documents(20))]
+    write_rows(folder / "new.jsonl", [*new, documents()[0] | {"text": "Whales sing for days."}])
+    (folder / "old.txt").write_text("doc30\ndoc31\n")
     (folder / "questions.txt").write_text("who sings\nwho bakes\nwhat hangs from cables\n")
     write_tasks(folder / "sts-folder")
     _write_beir(folder / "scifact")

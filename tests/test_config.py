@@ -128,7 +128,7 @@ def test_unknown_sections_and_settings_are_refused_with_the_nearest_known_one(
         ("encoder", "pooling", "median", '"median"; expected "auto" or "cls" or "mean" or "max".'),
         ("encoder", "pooling", 1, '1; expected "auto" or "cls" or "mean" or "max".'),
         ("encoder", "precision", "int4", '"int4"; expected "float32" or "bfloat16" or "int8".'),
-        ("encoder", "kind", "static", '"static"; expected "transformer".'),
+        ("encoder", "kind", "static", '"static"; expected "transformer" or "vectors".'),
         ("corpus", "text", "title", '"title"; expected a list of text.'),
         ("corpus", "text", ["title", 1], '["title", 1]; expected a list of text.'),
         ("corpus", "columns", {"year": 1}, '{"year": 1}; expected a table of text.'),
@@ -152,7 +152,7 @@ def test_a_value_of_the_wrong_type_is_shown_beside_what_was_expected(
     ("section", "key", "value", "named"),
     [
         ("corpus", "text", [], "corpus.text is empty"),
-        ("chunk", "tokens", 128, "chunk.tokens is 128"),
+        ("chunk", "tokens", 7, "chunk.tokens is 7"),
         ("chunk", "tokens", -1, "chunk.tokens is -1"),
         ("encoder", "model", "", "encoder.model is empty"),
         ("encoder", "model", "  ", "encoder.model is empty"),

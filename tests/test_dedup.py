@@ -174,9 +174,9 @@ def test_vectors_do_not_depend_on_the_kind_of_index(built: Built, kind: str) -> 
 
 def test_vectors_are_those_that_the_index_stores(built: Built) -> None:
     opened = OpenIndex.open(built())
-    [(entry, index)] = opened.segments
+    [segment] = opened.segments
     with open_material(built()) as material:
-        stored = ann.vectors_at(index, np.arange(entry.rows))
+        stored = ann.vectors_at(segment.index, np.arange(segment.entry.rows))
         assert np.array_equal(np.array(material.vectors), stored)
 
 

@@ -34,7 +34,9 @@ Models = Callable[[str], Path]
 
 def load(folder: Path | str, backend: str, threads: int = 1, **settings: Any) -> BatchedEncoder:
     config = EncoderConfig(model=str(folder), **{"max_length": 64, "precision": "float32", **settings})
-    return load_encoder(config, RunOptions(device="cpu", backend=backend, threads=threads))  # type: ignore[arg-type]
+    encoder = load_encoder(config, RunOptions(device="cpu", backend=backend, threads=threads))  # type: ignore[arg-type]
+    assert isinstance(encoder, BatchedEncoder)
+    return encoder
 
 
 def cosines(rows: Any, others: Any) -> Any:

@@ -1,7 +1,8 @@
-"""Real SIGKILLs at random instants of real builds. Three in `make test`, two hundred in `make chaos`."""
+"""Real SIGKILLs at random instants of builds and changes: a few in `make test`, two hundred each in `make chaos`."""
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,11 +32,11 @@ class Builds:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, bufsize=1
         )
 
-    def run(self, index: Path, kill_after: float | None = None) -> tuple[int, float]:
-        """Build; kill after so many seconds. Returns the exit status (0: it was done) and the seconds it took."""
+    def run(self, index: Path, kill_after: float | None = None, verb: str = "build") -> tuple[int, float]:
+        """Build or change; kill after so many seconds. Returns the exit status (0: done) and the seconds taken."""
         assert self._zygote.stdin is not None
         assert self._zygote.stdout is not None
-        self._zygote.stdin.write(f"{index}\n")
+        self._zygote.stdin.write(f"{verb} {index}\n")
         child, started = int(self._zygote.stdout.readline()), time.monotonic()
         if kill_after is not None:
             time.sleep(kill_after)
@@ -92,6 +93,50 @@ def test_three_kills_leave_an_index_equal_to_an_uninterrupted_one(builds: Builds
 @pytest.mark.chaos
 def test_many_kills_leave_indexes_equal_to_an_uninterrupted_one(builds: Builds, tmp_path: Path) -> None:
     kill_many(builds, KILLS, tmp_path, seed=2)
+
+
+def kill_changes(builds: Builds, kills: int, tmp_path: Path, seed: int) -> None:
+    """Kill each verb at random instants, and run it again."""
+    chance = random.Random(seed)
+    before = tmp_path / "before"
+    shutil.copytree(tmp_path / "reference", before)
+    for verb in ("add", "delete"):
+        assert builds.run(before, verb=verb)[0] == 0
+    for number in range(kills):
+        verb = ("add", "delete", "refit", "compact")[number % 4]
+        start = tmp_path / "reference" if verb in ("add", "delete") else before
+        done, index = tmp_path / f"done-{verb}", tmp_path / f"changed-{number}"
+        if not done.exists():
+            shutil.copytree(start, done)
+            assert builds.run(done, verb=verb)[0] == 0
+        shutil.copytree(start, index)
+        generation = load_manifest(index).generation
+        status, _ = builds.run(index, chance.uniform(0, 0.5), verb)
+        assert status in (0, signal.SIGKILL)
+        assert_whole_or_nothing(index)
+        if load_manifest(index).generation == generation or verb == "compact":
+            assert builds.run(index, verb=verb)[0] == 0
+        assert_whole_or_nothing(index)
+        assert newest(index) == newest(done)
+        shutil.rmtree(index)
+
+
+def newest(index: Path) -> dict[str, str]:
+    """The bytes of the newest generation."""
+    manifest = load_manifest(index)
+    hashes = snapshot(index)
+    return {name: hashes[name] for name in [*manifest.files, f"manifests/{manifest.generation:08d}.json"]}
+
+
+def test_four_kills_of_changes_leave_what_an_uninterrupted_one_leaves(builds: Builds, tmp_path: Path) -> None:
+    builds.run(tmp_path / "ready")  # the zygote has made the reference by then
+    kill_changes(builds, 4, tmp_path, seed=3)
+
+
+@pytest.mark.chaos
+def test_many_kills_of_changes_leave_what_an_uninterrupted_one_leaves(builds: Builds, tmp_path: Path) -> None:
+    builds.run(tmp_path / "ready")
+    kill_changes(builds, KILLS, tmp_path, seed=4)
 
 
 @pytest.mark.chaos

@@ -128,7 +128,7 @@ def test_a_flat_index_has_recall_one_and_its_latency_is_measured(built: Built) -
 
 def test_a_flat_index_with_other_vectors_is_not_believed(built: Built) -> None:
     engine = SearchEngine(built())
-    (_, index), *_ = engine.opened.segments
+    index = engine.opened.segments[0].index
     vectors = index.reconstruct_n(0, index.ntotal)
     index.reset()
     index.add(vectors[::-1].copy())

@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +20,7 @@ from indexer.corpus.schema import canonical, describe, merge_schemas, parse
 from indexer.errors import CorruptIndexError
 from indexer.store import checked, files, layout
 from indexer.store import documents as stored
-from indexer.store.documents import ROW_GROUP, DocumentReader, read_some, write_documents
+from indexer.store.documents import DocumentReader, read_some, write_documents
 from indexer.store.files import make_folder
 from indexer.store.manifest import Manifest, PartEntry
 
@@ -53,8 +54,9 @@ def write_index(index: Path, parts: Sequence[Sequence[Document]]) -> Manifest:
     )
 
 
-def open_index(index: Path, manifest: Manifest) -> DocumentReader:
-    return DocumentReader(index, manifest, parse(manifest.schema))
+def open_index(index: Path, manifest: Manifest, live: Sequence[int] | None = None) -> DocumentReader:
+    """`live`: stored numbers of the documents that are not deleted; None: all."""
+    return DocumentReader(index, manifest, parse(manifest.schema), None if live is None else np.array(live, np.int64))
 
 
 @contextmanager
@@ -178,18 +180,35 @@ def test_whole_numbers_are_floats_where_another_part_has_fractions() -> None:
 # --- row groups and parts
 
 
-def test_row_groups_are_small_and_rows_are_found_in_any_order(tmp_path: Path) -> None:
+def group_lengths(folder: Path) -> list[int]:
+    with pq.ParquetFile(folder / layout.DOCUMENTS) as file:
+        return [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+
+
+@pytest.mark.parametrize(("length", "rows"), [(1, 256), (400, 118), (100_000, 32)])
+def test_row_groups_hold_few_bytes(length: int, rows: int, tmp_path: Path) -> None:
+    write_documents(tmp_path, [Document(f"{number:04}", "x" * length) for number in range(300)])
+    assert group_lengths(tmp_path) == [rows] * (300 // rows) + [300 % rows]
+
+
+@pytest.mark.parametrize("group", [1, 100, 256, 1000])
+def test_rows_are_found_in_any_order_however_long_row_groups_are(
+    group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "_GROUP_ROWS", (group, group))
     parts = [numbered(600)[:520], numbered(600)[520:]]
     manifest = write_index(tmp_path, parts)
-    with pq.ParquetFile(tmp_path / layout.part_name(0) / layout.DOCUMENTS) as file:
-        groups = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
-    assert groups == [ROW_GROUP, ROW_GROUP, 520 - 2 * ROW_GROUP]
+    assert group_lengths(tmp_path / layout.part_name(0))[0] == min(group, 520)
     reader, expected = open_index(tmp_path, manifest), numbered(600)
     rows = [599, 0, 255, 256, 511, 512, 519, 520, 0]
     assert reader.fetch(rows) == [expected[row] for row in rows]
     assert reader.ids(rows) == [expected[row].id for row in rows]
     assert list(reader.all_ids()) == [document.id for document in expected]
+    assert list(reader.all_documents()) == expected
     assert list(read_some(tmp_path / layout.part_name(0), range(520))) == expected[:520]
+    assert list(read_some(tmp_path / layout.part_name(0), [3, 255, 256, 519])) == [
+        expected[n] for n in (3, 255, 256, 519)
+    ]
 
 
 @pytest.mark.parametrize("room", [0, 40_000, 1 << 30])
@@ -199,7 +218,7 @@ def test_row_groups_held_in_memory_change_no_answer(room: int, tmp_path: Path, m
     reader = open_index(tmp_path, write_index(tmp_path, parts))
     for rows in ([0, 599], [1, 300, 598], [519, 0], list(range(600))):
         assert reader.fetch(rows) == [expected[row] for row in rows]
-        assert reader._held == sum(table.nbytes for table in reader._groups.values())
+        assert reader._held == sum(table.get_total_buffer_size() for table in reader._groups.values())
         assert reader._held <= room or len(reader._groups) == 1
     reader.close()
     assert reader.fetch([0]) == expected[:1]
@@ -216,6 +235,94 @@ def test_a_part_of_another_length_than_the_manifest_says_is_refused(tmp_path: Pa
     reader = DocumentReader(tmp_path, Manifest(**vars(manifest) | {"parts": (entry,)}), parse(manifest.schema))
     with pytest.raises(CorruptIndexError, match=r"documents\.parquet: 5 rows, the manifest says 6"):
         reader.fetch([0])
+
+
+# --- deleted documents
+
+
+def test_numbers_count_what_is_live(tmp_path: Path) -> None:
+    everything, parts = numbered(600), [numbered(600)[:520], numbered(600)[520:560], numbered(600)[560:]]
+    manifest = write_index(tmp_path, parts)
+    live = [number for number in range(600) if number % 7 and not 520 <= number < 560]
+    reader, expected = open_index(tmp_path, manifest, live), [everything[number] for number in live]
+    assert len(reader) == len(expected)
+    assert reader.counts == [sum(number < 520 for number in live), 0, sum(number >= 560 for number in live)]
+    assert reader.fetch(range(len(expected))) == expected
+    assert list(reader.all_documents()) == expected
+    assert list(reader.all_ids()) == reader.ids(range(len(expected))) == [document.id for document in expected]
+    columns = [reader.columns(part, [("number",), ("id",)]) for part in range(3)]
+    assert [value for numbers, _ in columns for value in numbers.to_pylist()] == live
+    assert [value for _, ids in columns for value in ids.to_pylist()] == [document.id for document in expected]
+    found = reader.find_ids([document.id for document in everything])
+    assert found == {document.id: number for number, document in enumerate(expected)}
+
+
+def test_nothing_is_live(tmp_path: Path) -> None:
+    reader = open_index(tmp_path, write_index(tmp_path, [numbered(3)]), [])
+    assert (len(reader), reader.fetch([]), list(reader.all_documents()), list(reader.all_ids())) == (0, [], [], [])
+    assert (reader.find_ids(["d1"]), reader.counts) == ({}, [0])
+    assert [len(column) for column in reader.columns(0, [("id",), ("number",)])] == [0, 0]
+
+
+# --- ids
+
+
+@pytest.mark.parametrize("at_once", [1, 5, 1 << 20])
+def test_ids_are_looked_up(at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "_LOOKED_UP", at_once)
+    parts = [[Document(name, "") for name in names] for names in (["a", "b", "é"], ["c"], ["a", "", "d"])]
+    reader = open_index(tmp_path, write_index(tmp_path, parts))
+    assert reader.find_ids(["d", "nowhere", "é", "", "A"]) == {"d": 6, "é": 2, "": 5}
+    assert reader.find_ids(["a"]) == {"a": 4}  # the last one
+    assert open_index(tmp_path, write_index(tmp_path, parts), [0, 1]).find_ids({"a", "b", "c"}) == {"a": 0, "b": 1}
+    assert reader.find_ids([]) == reader.find_ids(["\ud800"]) == {}
+
+
+# --- columns
+
+
+def test_a_column_has_one_type_in_all_parts(tmp_path: Path) -> None:
+    parts = [
+        [Document("a", "x", metadata={"n": 1, "o": {"n": 2, "deep": {"w": "x"}}, "list": [1]}), Document("b", "")],
+        [Document("c", "", "T", {"n": 0.5, "o": {"n": 0.5}, "list": [0.5, None], "late": True})],
+        [Document("d", "")],
+    ]
+    reader = open_index(tmp_path, write_index(tmp_path, parts))
+    paths = [("n",), ("o", "n"), ("o", "deep", "w"), ("list",), ("late",), ("title",), ("text",), ("o",)]
+    read = [reader.columns(part, paths) for part in range(3)]
+    merged = [
+        pa.chunked_array([chunk for part in column for chunk in part.chunks]) for column in zip(*read, strict=True)
+    ]
+    assert [column.to_pylist() for column in merged[:-1]] == [
+        [1.0, None, 0.5, None],
+        [2.0, None, 0.5, None],
+        ["x", None, None, None],
+        [[1.0], None, [0.5, None], None],
+        [None, None, True, None],
+        [None, None, "T", None],
+        ["x", "", "", ""],
+    ]
+    assert [column.type for column in merged[:3]] == [pa.float64(), pa.float64(), pa.string()]
+    assert merged[-1].to_pylist()[2] == {"n": 0.5, "deep": None}
+
+
+def test_columns_whose_names_begin_alike_are_told_apart(tmp_path: Path) -> None:
+    values = {"a": {"b": 1, "b.c": 2}, "a.b": 3, "a.": 4, "": 5, ".": {"": {".": 6}}}
+    reader = open_index(tmp_path, write_index(tmp_path, [[Document("x", "", metadata=values)]]))
+    paths = [("a", "b"), ("a", "b.c"), ("a.b",), ("a.",), ("",), (".", "", ".")]
+    assert [column.to_pylist() for column in reader.columns(0, paths)] == [[1], [2], [3], [4], [5], [6]]
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(corpora())
+def test_any_column_is_that_of_the_documents(parts: list[list[Document]]) -> None:
+    """Also where a name is empty, has dots, or is another's beginning."""
+    with temporary_index(parts) as (_, reader):
+        documents = [document for part in parts for document in part]
+        for name in reader.schema.names[3:]:
+            read = [reader.columns(part, [(name,)])[0].to_pylist() for part in range(len(parts))]
+            values = [canonical({name: value}).get(name) for part in read for value in part]
+            assert values == [document.metadata.get(name) for document in documents]
 
 
 # --- damage

@@ -1,15 +1,16 @@
-"""Builds in processes that can be killed: does everything once, then forks a child for each line on stdin.
+"""Builds and changes in processes that can be killed: does everything once, then forks a child a line on stdin.
 
 Run as `python -m tests.zygote MODEL FOLDER`; the first build, into FOLDER, imports and warms up all that a child
-would spend seconds on. A line names an index. Prints the child's pid, reads another line, and prints the child's
-exit status; until that line comes, the pid stays the child's even if it has ended.
+would spend seconds on. A line names a verb and an index. Prints the child's pid, reads another line, and prints the
+child's exit status; until that line comes, the pid stays the child's even if it has ended.
 """
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
-from indexer import BuildConfig, Document, build_index
+from indexer import BuildConfig, Document, add_documents, build_index, compact_index, delete_documents, refit_index
 from indexer.config import EncoderConfig, StoreConfig
 
 DOCUMENTS = [
@@ -26,12 +27,34 @@ def config(model: str) -> BuildConfig:
     )
 
 
+NEW = [Document(f"n{number}", f"New sentence {number} about owls and lamps.") for number in range(9)]
+
+
+def run(verb: str, index: Path, model: str) -> None:
+    """One verb on an index."""
+    if verb == "build":
+        build_index(DOCUMENTS, index, config(model))
+    elif verb == "add":
+        add_documents([*NEW, Document("d3", "Another text for a known id.")], index)
+    elif verb == "delete":
+        delete_documents(index, ["d1", "d7", "d20"], ignore_missing=True)
+    elif verb == "refit":
+        refit_index(index, ["whitening.strength=1"])
+    elif verb == "compact":
+        compact_index(index, keep=1, grace=0)
+
+
 def main() -> None:
-    build_index(DOCUMENTS, Path(sys.argv[2]), config(sys.argv[1]))
+    model, first = sys.argv[1], Path(sys.argv[2])
+    for verb in ("build", "add", "delete", "refit", "compact"):
+        run(verb, first if verb == "build" else first.with_name("warm-up"), model)
+        if verb == "build":
+            shutil.copytree(first, first.with_name("warm-up"))
     for line in iter(sys.stdin.readline, ""):
         child = os.fork()
         if child == 0:
-            build_index(DOCUMENTS, Path(line.strip()), config(sys.argv[1]))
+            verb, _, index = line.strip().partition(" ")
+            run(verb, Path(index), model)
             os._exit(0)
         print(child, flush=True)
         sys.stdin.readline()

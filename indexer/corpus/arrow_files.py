@@ -7,6 +7,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from indexer.corpus.arrow_vectors import check_axes, holds_vectors, read_vectors
 from indexer.corpus.rejection import BadRow, BrokenFile
 from indexer.corpus.row import Header, Row, Rows
 from indexer.corpus.sources import SourceFile
@@ -17,11 +18,12 @@ BATCH_ROWS = 1024
 _FILE_MAGIC = b"ARROW1"
 
 
-def read_arrow(file: SourceFile, conversions: Mapping[str, str]) -> Rows:
+def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = "") -> Rows:
     """A Header, then one row a row of the table.
 
     `conversions` (column -> type, as in CorpusConfig.columns) matters for timestamps read as "string": Arrow
-    writes those out in full, where Python's datetime would lose nanoseconds. Raises BrokenFile for a corrupt file.
+    writes those out in full, where Python's datetime would lose nanoseconds. The column `vectors`, if it holds lists
+    of numbers, is read as arrays. Raises BrokenFile for a corrupt file.
     """
     next_row = 1
     try:
@@ -30,10 +32,11 @@ def read_arrow(file: SourceFile, conversions: Mapping[str, str]) -> Rows:
                 return  # an empty file of any format holds no rows
             header, batches = _open(raw, file.format)
             _check_names(file, header.schema)
+            check_axes(file.shown, header.schema, vectors)
             yield header
             for batch in batches:
                 _check_layout(batch)
-                yield from _rows(batch, next_row, header, conversions)
+                yield from _rows(batch, next_row, header, conversions, vectors)
                 next_row += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -124,11 +127,13 @@ def _check_names(file: SourceFile, schema: pa.Schema) -> None:
 
 
 def _rows(
-    batch: pa.RecordBatch, first_row: int, header: Header, conversions: Mapping[str, str]
+    batch: pa.RecordBatch, first_row: int, header: Header, conversions: Mapping[str, str], vectors: str
 ) -> Iterator[Row | BadRow]:
     bad: dict[int, BadRow] = {}
     columns = [
-        _values(name, column, conversions.get(name, ""), bad)
+        read_vectors(name, column, bad)
+        if name == vectors and holds_vectors(column)
+        else _values(name, column, conversions.get(name, ""), bad)
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
     for place, cells in enumerate(zip(*columns, strict=True)):

@@ -15,6 +15,7 @@ from indexer.corpus.document import Document, is_blank
 from indexer.corpus.rejection import BadRow
 from indexer.corpus.row import Row
 from indexer.corpus.schema import canonical
+from indexer.corpus.vector_values import Vector, vector_of
 from indexer.errors import ConfigError, CorpusError
 
 ID_COLUMNS = ("_id", "id", "docid")
@@ -33,6 +34,7 @@ class Layout:
     text: str
     metadata: tuple[str, ...]
     clashes: tuple[str, ...]  # metadata columns with a stored name
+    vector: str = ""
 
 
 class RowMapper:
@@ -65,9 +67,9 @@ class RowMapper:
         for role, name in (("id", self._config.id_column), ("title", self._config.title_column)):
             if name and name not in columns:
                 raise CorpusError(f"{shown}: {_missing(role, name, columns)}. Way out: {_WAY_OUT[role]}.")
-        if not layout.text:
-            what = _missing("text", self._config.text_column, columns)
-            raise CorpusError(f"{shown}: {what}. Way out: {_WAY_OUT['text']}.")
+        for role, name in (("text", self._config.text_column), ("vector", self._config.vector_column)):
+            if not getattr(layout, role) and self._needs(role):
+                raise CorpusError(f"{shown}: {_missing(role, name, columns)}. Way out: {_WAY_OUT[role]}.")
         if layout.clashes:
             clash = _clash(layout.clashes[0], layout)
             raise CorpusError(f"{shown}: {clash.what}. Way out: {clash.way_out}.")
@@ -79,7 +81,7 @@ class RowMapper:
     def document(self, row: Row, made_id: str) -> Document:
         """The row as a Document, its metadata canonical; `made_id` is the id of a row without an id column.
 
-        Raises BadRow: "id", "no-id", "title", "text", "blank", "type", "nul", "surrogate", "malformed".
+        Raises BadRow: "id", "no-id", "title", "text", "blank", "vector", "type", "nul", "surrogate", "malformed".
         """
         layout = self.layout(row.values)
         values = self._converted(row.values)
@@ -102,8 +104,8 @@ class RowMapper:
         for name in layout.clashes:
             if name in metadata:
                 raise _clash(name, layout)
-        document = Document(identifier, text, title, canonical(metadata))
-        if is_blank(document, self._config.text):
+        document = Document(identifier, text, title, canonical(metadata), self._vector(values, layout))
+        if not self._config.vector_column and is_blank(document, self._config.text):
             joined = " and ".join(f'"{name}"' for name in self._config.text)
             raise BadRow("blank", f"nothing but blanks in {joined}", "fill the row, or take it out")
         return document
@@ -114,11 +116,23 @@ class RowMapper:
             raise BadRow("no-id", what, _WAY_OUT["id"])
         return made_id
 
+    def _needs(self, role: str) -> bool:
+        """Whether every row must have a column for this: a text, unless it is a vector that the document stands for."""
+        config = self._config
+        return bool(config.text_column or not config.vector_column if role == "text" else config.vector_column)
+
+    def _vector(self, values: dict[str, Any], layout: Layout) -> Vector | None:
+        if layout.vector:
+            return vector_of(values[layout.vector], layout.vector)
+        if self._needs("vector"):
+            raise BadRow("vector", _missing("vector", self._config.vector_column, values), _WAY_OUT["vector"])
+        return None
+
     def _text(self, row: Row, values: dict[str, Any], layout: Layout) -> str:
-        if not layout.text:
+        if not layout.text and self._needs("text"):
             raise BadRow("text", _missing("text", self._config.text_column, values), _WAY_OUT["text"])
-        text = values[layout.text]
-        if text is None and row.cells:
+        text = values[layout.text] if layout.text else None
+        if text is None and (row.cells or self._config.vector_column):
             return ""
         if text is None:
             raise BadRow("text", f'"{layout.text}" is null')
@@ -153,15 +167,16 @@ class RowMapper:
             check_string(name, name)
         self._met.update(names)
         kept = [name for name in names if name not in self._drop]
-        asked = (self._config.id_column, self._config.title_column, self._config.text_column)
+        config = self._config
+        asked = (config.id_column, config.title_column, config.text_column, config.vector_column)
         roles = [
             _find(named, usual, [name for name in kept if name == named or name not in asked])
-            for named, usual in zip(asked, (ID_COLUMNS, TITLE_COLUMNS, TEXT_COLUMNS), strict=True)
+            for named, usual in zip(asked, (ID_COLUMNS, TITLE_COLUMNS, TEXT_COLUMNS, ()), strict=True)
         ]
         taken = {role for role in roles if role}  # "" stands for a role that no column has
         metadata = tuple(name for name in kept if name not in taken)
         clashes = tuple(name for name in metadata if name in _STORED)
-        return Layout(roles[0], roles[1], roles[2], metadata, clashes)
+        return Layout(roles[0], roles[1], roles[2], metadata, clashes, roles[3])
 
 
 def _find(named: str, usual: Sequence[str], names: Collection[str]) -> str:
@@ -204,6 +219,7 @@ _WAY_OUT = {
     "id": "pass --id-column with the name of a column that every row has",
     "title": "pass --title-column with the name of a column",
     "text": "pass --text-column with the name of the column that holds the text",
+    "vector": "pass --vector-column with the name of the column that holds the embeddings",
 }
 
 

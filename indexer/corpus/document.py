@@ -2,9 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from indexer.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,12 +17,16 @@ class Document:
 
     `metadata` holds every other column: None, bool, int (64 bit), float, str, bytes, datetime, date,
     Decimal, list, or dict of those. A null value is the same as an absent one and is left out.
+
+    `vector` is an embedding (d,) that the document came with, for encoders of kind "vectors". It is stored with the
+    embeddings and not with the documents, so two documents are equal whatever their vectors are.
     """
 
     id: str
     text: str
     title: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    vector: "npt.NDArray[np.float32] | None" = field(default=None, compare=False, repr=False)
 
 
 def joined_text(document: Document, columns: Iterable[str]) -> str:

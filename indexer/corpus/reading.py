@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from indexer.config import CorpusConfig
+from indexer.corpus.array_files import read_array
 from indexer.corpus.arrow_files import read_arrow
-from indexer.corpus.columns import RowMapper
+from indexer.corpus.columns import ID_COLUMNS, RowMapper
 from indexer.corpus.delimited import read_csv, read_tsv
 from indexer.corpus.document import Document
 from indexer.corpus.jsonl import read_jsonl
@@ -19,7 +20,8 @@ from indexer.corpus.rejection import BadRow, BrokenFile, RejectsFile
 from indexer.corpus.row import BlankLine, Header, Row, Rows
 from indexer.corpus.schema import MetadataTypes
 from indexer.corpus.seen_ids import SeenIds
-from indexer.corpus.sources import SourceFile, find_sources
+from indexer.corpus.sources import SourceFile, find_sources, id_list, paths_of
+from indexer.corpus.vector_values import VectorSize
 from indexer.errors import ConfigError, CorpusError
 
 OnError = Literal["fail", "skip"]
@@ -103,7 +105,9 @@ def read_corpus(
 
     Formats, told by the extension unless `format` (jsonl, csv, tsv, parquet, arrow, text) says otherwise: JSON
     Lines, CSV, TSV, Parquet, Arrow IPC and plain text of one document a line, each also with .gz, .bz2 or .zst.
-    A folder with a corpus.jsonl (BEIR) means that file, any other folder all files in it of a known format.
+    A folder with a corpus.jsonl (BEIR) means that file, any other folder all files in it of a known format. With
+    `config.vector_column` documents come with embeddings and may be without text, and X.npy is read too, beside the
+    list of its ids (see `array_files`).
 
     A row that cannot become a document raises CorpusError while iterating, naming file, line, id and the way out;
     with on_error="skip" it is left out, counted in `Corpus.report`, and listed in the file `rejects` (JSON Lines).
@@ -114,8 +118,8 @@ def read_corpus(
     if rejects is not None and on_error == "fail":
         raise ConfigError('rejects names a file for the rows left out, but on_error is "fail"; expected "skip".')
     RowMapper(config)  # says now what is wrong with the settings
-    files, ignored = find_sources(sources, format)
-    if rejects is not None and any(file.path and file.path.resolve() == Path(rejects).resolve() for file in files):
+    files, ignored = find_sources(sources, format, bool(config.vector_column))
+    if rejects is not None and Path(rejects).resolve() in [path.resolve() for file in files for path in paths_of(file)]:
         raise ConfigError(f"{rejects}: is part of the corpus; the rows left out need a file of their own (--rejects).")
     return Corpus(files, ignored, config, on_error, None if rejects is None else Path(rejects))
 
@@ -145,6 +149,7 @@ class _Pass:
         self._mapper = RowMapper(config)
         self._types = MetadataTypes()
         self._seen = SeenIds()
+        self._size = VectorSize()
         self._needs_id: bool | None = None  # whether the first row of the current file has an id
 
     def rows(self) -> Generator[Found]:
@@ -212,7 +217,8 @@ class _Pass:
         return document
 
     def _remember(self, document: Document, number: int, line: int) -> None:
-        """Note id and types, neither when one of them is refused: a rejected row must not affect later ones."""
+        """Note id, types and size, none when one of them is refused: a rejected row must not affect later ones."""
+        self._size.check(document.vector)
         first = self._seen.find(document.id)
         if first is not None:
             file = self._files[first >> _LINE_BITS]
@@ -220,6 +226,7 @@ class _Pass:
             raise BadRow("duplicate-id", f"the id was already used at {place}", "give each document its own id")
         if document.metadata:
             self._types.observe(document.metadata, f"{self._files[number].shown}:{line}")
+        self._size.take(document.vector, f"{self._files[number].shown}:{line}")
         self._seen.add(document.id, number << _LINE_BITS | line)
 
     def _reject(self, file: SourceFile, bad: BadRow) -> None:
@@ -240,5 +247,15 @@ def _read(file: SourceFile, config: CorpusConfig) -> Rows:
             return read_tsv(file)
         case "text":
             return read_text(file, config.text_column or "text")
+        case "npy":
+            return read_array(file, config.vector_column, *_id_list(file, config))
         case _:
-            return read_arrow(file, config.columns)
+            return read_arrow(file, config.columns, config.vector_column)
+
+
+def _id_list(file: SourceFile, config: CorpusConfig) -> tuple[SourceFile, Rows]:
+    """The list of ids beside an array of embeddings, and its rows; plain text holds an id a line."""
+    ids = id_list(file)
+    if ids.format == "text":
+        return ids, read_text(ids, config.id_column or ID_COLUMNS[0])
+    return ids, _read(ids, config)

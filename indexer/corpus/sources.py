@@ -27,6 +27,7 @@ FORMATS = {
 }
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _FORMAT_NAMES = sorted(set(FORMATS.values()))
+_ARRAY, _ID_LIST = ".npy", ".ids"  # X.npy holds embeddings, X.ids.txt or X.ids.parquet and so on whose they are
 _BEIR_CORPUS = [f"corpus.jsonl{suffix}" for suffix in ("", *COMPRESSIONS)]
 
 
@@ -40,14 +41,17 @@ class SourceFile:
     path: Path | None
     shown: str
     label: str
-    format: str  # a value of FORMATS
+    format: str  # a value of FORMATS, or "npy"
     compression: str = ""  # a value of COMPRESSIONS, or "" for none
 
 
-def find_sources(sources: Iterable[str | Path], file_format: str = "") -> tuple[list[SourceFile], list[str]]:
+def find_sources(
+    sources: Iterable[str | Path], file_format: str = "", arrays: bool = False
+) -> tuple[list[SourceFile], list[str]]:
     """The files to read, in order, and those found in folders or by globs that are of no known type.
 
-    A non-empty `file_format` replaces what the extensions say. Raises ConfigError for an unknown format, and
+    A non-empty `file_format` replaces what the extensions say. With `arrays`, .npy files are read too; the list of ids
+    beside one (see `id_list`) is then no file of its own. Raises ConfigError for an unknown format, and
     CorpusError for a missing path (naming the nearest sibling), a glob without a match, a folder with nothing to
     read or one that cannot be listed.
     """
@@ -57,7 +61,7 @@ def find_sources(sources: Iterable[str | Path], file_format: str = "") -> tuple[
     ignored: list[str] = []
     for source in sources:
         try:
-            found, unknown = _expand(str(source), file_format)
+            found, unknown = _expand(str(source), file_format, arrays)
         except OSError as error:
             raise CorpusError(f"{source}: cannot be looked at: {error.strerror or error}.") from error
         files += found
@@ -66,7 +70,45 @@ def find_sources(sources: Iterable[str | Path], file_format: str = "") -> tuple[
         raise ConfigError("no source was given; expected files, folders, globs, or - for stdin.")
     if sum(file.path is None for file in files) > 1:
         raise ConfigError("stdin (-) was given twice; it can be read only once.")
-    return _told_apart(files), ignored
+    return _told_apart(_without_id_lists(files)), ignored
+
+
+def id_list(file: SourceFile) -> SourceFile:
+    """The list of ids beside X.npy: the one file of a known format called X.ids.*. Raises CorpusError."""
+    if file.path is None:
+        raise CorpusError("stdin: an array of embeddings needs a list of ids beside it. Way out: name a file.")
+    found = _id_lists(file.path)
+    if len(found) == 1:
+        return found[0]
+    stem = f"{_plain(file.path).stem}{_ID_LIST}"
+    if found:
+        names = " and ".join(each.label for each in found)
+        raise CorpusError(f"{file.shown}: there are {names} beside it; expected one list of ids. Way out: move one.")
+    raise CorpusError(
+        f"{file.shown}: there is no list of ids beside it. Way out: write {stem}.txt, an id a line in the order of the "
+        f"vectors, or {stem}.jsonl, .csv or .parquet with a row for each: an id and what else is known."
+    )
+
+
+def paths_of(file: SourceFile) -> list[Path]:
+    """Every file that is read for it: of an array of embeddings also the list of its ids."""
+    beside = _id_lists(file.path) if file.format == "npy" and file.path else []
+    return [each.path for each in (file, *beside) if each.path]
+
+
+def _id_lists(path: Path) -> list[SourceFile]:
+    start = f"{_plain(path).stem}{_ID_LIST}."
+    try:
+        beside = sorted(other for other in path.parent.iterdir() if other.name.startswith(start) and other.is_file())
+    except OSError as error:
+        raise CorpusError(f"{path.parent}: cannot be looked at: {error.strerror or error}.") from error
+    files = [_typed(other, other.name, "") for other in beside if not _is_rejects(other)]
+    return [file for file in files if file is not None]
+
+
+def _without_id_lists(files: list[SourceFile]) -> list[SourceFile]:
+    lists = {ids.resolve() for file in files if file.format == "npy" if (ids := id_list(file).path)}
+    return [file for file in files if not lists or file.path is None or file.path.resolve() not in lists]
 
 
 def _told_apart(files: list[SourceFile]) -> list[SourceFile]:
@@ -75,16 +117,16 @@ def _told_apart(files: list[SourceFile]) -> list[SourceFile]:
     return [replace(file, label=file.shown) if times[file.label] > 1 else file for file in files]
 
 
-def _expand(source: str, file_format: str) -> tuple[list[SourceFile], list[str]]:
+def _expand(source: str, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:
     if source == "-":
         return [_stdin(file_format)], []
     path = Path(source)
     if path.is_dir():
-        return _folder(path, file_format)
+        return _folder(path, file_format, arrays)
     if path.exists():
-        return [_explicit(path, file_format)], []
+        return [_explicit(path, file_format, arrays)], []
     if glob.has_magic(source):
-        return _matches(source, file_format)
+        return _matches(source, file_format, arrays)
     raise CorpusError(f"{source}: no such file or folder{_nearest_sibling(path)}")
 
 
@@ -94,8 +136,10 @@ def _stdin(file_format: str) -> SourceFile:
     return SourceFile(None, "stdin", "stdin", file_format)
 
 
-def _explicit(path: Path, file_format: str) -> SourceFile:
-    file = _typed(path, path.name, file_format)
+def _explicit(path: Path, file_format: str, arrays: bool) -> SourceFile:
+    file = _typed(path, path.name, file_format, arrays)
+    if file is None and _plain(path).suffix.lower() == _ARRAY:
+        raise CorpusError(f"{path}: an array of embeddings. Way out: pass --set encoder.kind=vectors to take them.")
     if file is None:
         known = f"{' '.join(FORMATS)} (each also with {' '.join(COMPRESSIONS)})"
         raise CorpusError(
@@ -105,12 +149,13 @@ def _explicit(path: Path, file_format: str) -> SourceFile:
     return file
 
 
-def _folder(folder: Path, file_format: str) -> tuple[list[SourceFile], list[str]]:
+def _folder(folder: Path, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:
     beir = [folder / name for name in _BEIR_CORPUS if (folder / name).is_file()]
     files: list[SourceFile] = []
     ignored: list[str] = []
     for path in beir[:1] or sorted(_files_below(folder, ignored), key=lambda path: path.relative_to(folder).parts):
-        file = None if _is_rejects(path) else _typed(path, path.relative_to(folder).as_posix(), file_format)
+        label = path.relative_to(folder).as_posix()
+        file = None if _is_rejects(path) else _typed(path, label, file_format, arrays)
         if file is None:
             ignored.append(str(path))
         else:
@@ -120,14 +165,15 @@ def _folder(folder: Path, file_format: str) -> tuple[list[SourceFile], list[str]
     return files, ignored + [str(path) for path in beir[1:]]
 
 
-def _matches(pattern: str, file_format: str) -> tuple[list[SourceFile], list[str]]:
+def _matches(pattern: str, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:
     files: list[SourceFile] = []
     ignored: list[str] = []
     for match in sorted(glob.glob(pattern, recursive=True)):  # noqa: PTH207 - absolute patterns too:
         path = Path(match)
         if path.is_dir() or any(_is_index(parent) for parent in path.parents):
             continue
-        file = None if _is_rejects(path) else _typed(path, os.path.relpath(path, _fixed_part(pattern)), file_format)
+        label = os.path.relpath(path, _fixed_part(pattern))
+        file = None if _is_rejects(path) else _typed(path, label, file_format, arrays)
         if file is not None:
             files.append(file)
         else:
@@ -141,13 +187,19 @@ def _matches(pattern: str, file_format: str) -> tuple[list[SourceFile], list[str
 def format_of(path: Path) -> tuple[str, str]:
     """The format and the compression that a file's name tells; "" for one that it does not tell."""
     compression = COMPRESSIONS.get(path.suffix.lower(), "")
-    plain = path.with_suffix("") if compression else path
-    return FORMATS.get(plain.suffix.lower(), ""), compression
+    return FORMATS.get(_plain(path).suffix.lower(), ""), compression
 
 
-def _typed(path: Path, label: str, file_format: str) -> SourceFile | None:
+def _plain(path: Path) -> Path:
+    """The path without the ending that says how the file is compressed."""
+    return path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+
+
+def _typed(path: Path, label: str, file_format: str, arrays: bool = False) -> SourceFile | None:
     """The file with its format; None where neither `file_format` nor the extension tells."""
     told, compression = format_of(path)
+    if arrays and _plain(path).suffix.lower() == _ARRAY:
+        told = "npy"
     kind = file_format or told
     if not kind:
         return None

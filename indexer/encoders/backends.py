@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, get_args
 
 from indexer.config import Backend, EncoderConfig, RunOptions
 from indexer.encoders.identity import resolve_spec
-from indexer.encoders.protocol import EncoderSpec
+from indexer.encoders.protocol import Encoder, EncoderSpec
+from indexer.encoders.vectors import VectorsEncoder, is_given
 from indexer.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ _DEFAULTS = RunOptions()
 _VARIABLE = "ISOTROPE_BACKEND"  # what "auto" means, when it is set
 
 
-def load_encoder(
-    config: EncoderConfig, options: RunOptions = _DEFAULTS, folder: str | Path | None = None
-) -> "BatchedEncoder":
+def load_encoder(config: EncoderConfig, options: RunOptions = _DEFAULTS, folder: str | Path | None = None) -> Encoder:
     """Load the encoder a recipe names, onto the device asked for; see `resolve_spec` for `folder` and the
     settings.
 
@@ -30,8 +29,10 @@ def load_encoder(
     return open_encoder(resolve_spec(config, folder), options)
 
 
-def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> "BatchedEncoder":
+def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
     """Load an encoder that has been resolved. Raises as `load_encoder` does."""
+    if is_given(spec):
+        return VectorsEncoder(spec)
     chosen = _chosen(options)
     if chosen != "auto":
         return _OPEN[chosen](spec, options)
@@ -49,6 +50,8 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> "Batched
 
 def prepare_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
     """Make what is kept between processes, before several of them would make it at the same time."""
+    if is_given(spec):
+        return
     if _chosen(options) in ("auto", "openvino") and _suits_openvino(options) and not spec.state:
         from indexer.encoders.graphs import open_graph
 

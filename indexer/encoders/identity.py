@@ -9,8 +9,10 @@ The identity is a dict of JSON types:
     batch_tokens                       the batch plan, which decides rounding; 0: the backend's own
     state                              file name -> sha256 of the fitted state, where there is one (int8)
 
+Of kind "vectors", where embeddings come with the corpus: kind, rules, and model, the name the recipe gives it.
+
 With `pooling = "auto"` the settings of a sentence-transformers folder stand in it as resolved, so the same
-settings written out in the recipe are the same encoder. Names and paths are not part of it.
+settings written out in the recipe are the same encoder. Else names and paths are not part of it.
 """
 
 import dataclasses
@@ -25,8 +27,10 @@ from indexer.encoders.model_files import ModelFiles, check_pinned, find_model_fi
 from indexer.encoders.model_folder import locate
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.sentence_transformers_folder import FolderSettings, read_folder_settings
+from indexer.errors import ConfigError
 
 RULES = 2  # bump when the same files and settings would give other embeddings
+VECTOR_RULES = 1  # those of kind "vectors"
 _FIRST_PLAN = {"batch_tokens": 1024, "group_texts": 2048}  # what rules 1 wrote for the default
 _FILE_GROUPS = ("weights", "tokenizer", "config", "state")
 
@@ -43,6 +47,8 @@ def resolve_spec(config: EncoderConfig, folder: str | Path | None = None, rules:
 
     Raises ModelError (files missing or not as expected) and ConfigError (a setting the model cannot follow).
     """
+    if config.kind == "vectors":
+        return _spec_of_vectors(config, folder, rules)
     located = locate(config.model, folder)
     files = find_model_files(located.folder)
     check_pinned(located.folder, located.pinned)
@@ -59,6 +65,16 @@ def resolve_spec(config: EncoderConfig, folder: str | Path | None = None, rules:
         **_batch_plan(config, rules or RULES),
     }
     return EncoderSpec(config.model, str(located.folder), identity, fingerprint(identity), located.local)
+
+
+def _spec_of_vectors(config: EncoderConfig, folder: str | Path | None, rules: int) -> EncoderSpec:
+    if folder:
+        raise ConfigError(
+            f"{folder}: these embeddings came with the corpus and no model is run, so there is none to point to. "
+            "Leave out --model."
+        )
+    identity = {"kind": config.kind, "rules": rules or VECTOR_RULES, "model": config.model}
+    return EncoderSpec(config.model, "", identity, fingerprint(identity))
 
 
 def with_state(spec: EncoderSpec, folder: str | Path, files: dict[str, str]) -> EncoderSpec:

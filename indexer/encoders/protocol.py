@@ -36,7 +36,7 @@ class EncoderSpec:
     @property
     def needs_state(self) -> bool:
         """Whether the encoder must be fitted to a corpus before it can encode: int8 ranges are."""
-        return self.identity["precision"] == "int8" and "state" not in self.identity
+        return self.identity.get("precision") == "int8" and "state" not in self.identity
 
     @property
     def unfitted(self) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from indexer.chunking import Marks
 from indexer.errors import ConfigError, CorpusError
 
 if TYPE_CHECKING:
@@ -84,6 +85,18 @@ class TextTokenizer:
         flat_types = _flat([self._cut(row) if row else [0] for row in types], starts[-1]) if types else None
         return Tokens(_flat(ids, starts[-1]), flat_types, starts, lengths)
 
+    def marks(self, texts: Sequence[str]) -> list[Marks]:
+        """Where the tokens of each text begin, uncut and without special tokens.
+
+        Raises ConfigError for a tokenizer that does not say, CorpusError for a text that is not valid Unicode.
+        """
+        if not isinstance(self.run, RustTokenizer):
+            raise ConfigError(
+                "chunk.tokens needs to know which characters a token stands for, which this model's tokenizer, "
+                "written in Python, does not say. Set chunk.tokens=0, or choose a model with a tokenizer.json."
+            )
+        return self.run.marks(list(texts))
+
     def _cut(self, row: list[int]) -> list[int]:
         """The first tokens (the last, where the tokenizer truncates on the left) between the special ones."""
         if len(row) <= self._max_length:
@@ -107,6 +120,20 @@ class RustTokenizer:
         except TypeError as error:
             raise CorpusError(_not_unicode(texts)) from error
         return [row.ids for row in encodings], [row.type_ids for row in encodings] if self.types else None
+
+    def marks(self, texts: list[str]) -> list[Marks]:
+        """Where the tokens of each text begin, in characters of the text as it is before it is normalised."""
+        try:
+            encodings: list[Any] = self.tokenizer.encode_batch(texts, add_special_tokens=False)
+        except TypeError as error:
+            raise CorpusError(_not_unicode(texts)) from error
+        return [
+            Marks(
+                np.fromiter((start for start, _ in row.offsets), np.int32, len(row)),
+                np.fromiter((-1 if word is None else word for word in row.word_ids), np.int32, len(row)),
+            )
+            for row in encodings
+        ]
 
 
 def parse_tokenizer(text: str, max_length: int) -> TextTokenizer:

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from indexer.ann import factory_of
+from indexer.config import BuildConfig
 from indexer.encoders import EncoderSpec
 from indexer.encoders.identity import mismatch
 from indexer.errors import ExistsError
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.fit import query_sample_hash
+from indexer.pipeline.index import index_queries_hash
 from indexer.store.manifest import Manifest
 
 
@@ -24,25 +26,39 @@ def require_same_recipe(build: BuildContext, published: Manifest) -> None:
 
 
 def _differences(build: BuildContext, published: Manifest) -> Iterator[str]:
-    wanted = build.config.to_dict()
+    wanted, there = build.config.to_dict(), BuildConfig.from_dict(published.config).to_dict()
     for section, settings in wanted.items():
         if section == "encoder":
             continue  # compared by fingerprint: the same model under another name is the same encoder
         for key, value in settings.items():
-            found = published.config[section].get(key)
+            found = there[section][key]
             if _meaning(section, key, found) != _meaning(section, key, value):
                 yield f"{section}.{key} is {_shown(found)} there and {_shown(value)} here"
     if published.fingerprint != build.fingerprint:
         yield _encoder_difference(published, build.spec)
-    elif published.transform["query_texts"].get("sha256", "") != query_sample_hash(build.config.whitening):
+    else:
+        yield from other_inputs(build, published)
+
+
+def other_inputs(build: BuildContext, published: Manifest) -> Iterator[str]:
+    """What a generation was made of beside recipe and corpus, where it is not what is at hand."""
+    taken = build.taken.stamp.sha256 if build.taken else ""
+    if published.transform.get("taken_from", "") != taken:
+        yield "its transform was fitted there and is another index's here, or the other way round"
+    elif not taken and published.transform["query_texts"].get("sha256", "") != query_sample_hash(
+        build.config.whitening
+    ):
         yield "the queries in whitening.query_sample have changed"
+    measured = published.quality.get("index", {}).get("queries_sha256", "")
+    if measured != index_queries_hash(build.config.index):
+        yield "the queries in index.queries have changed"
 
 
 def _meaning(section: str, key: str, value: Any) -> Any:
     """Settings that are written in several ways, as what they mean."""
     if (section, key) == ("index", "type"):
         return factory_of(value)
-    return bool(value) if key == "query_sample" else value  # its contents are compared by hash
+    return bool(value) if key in ("query_sample", "vector_column") else value  # contents are compared by hash
 
 
 def _encoder_difference(published: Manifest, spec: EncoderSpec) -> str:

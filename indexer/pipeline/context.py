@@ -1,10 +1,13 @@
 """Where a build stands, as all its steps see it."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from indexer.config import BuildConfig
 from indexer.encoders import EncoderSpec
+from indexer.pipeline.row_texts import TextCutter
+from indexer.pipeline.stored_transform import StoredTransform
 from indexer.store.manifest import Manifest
 
 
@@ -17,10 +20,16 @@ class BuildContext:
     spec: EncoderSpec
     published: Manifest | None
     overwrite: bool
+    taken: StoredTransform | None = None  # another index's transform, used instead of fitting one
 
     @property
     def fingerprint(self) -> str:
         return self.spec.fingerprint
+
+    @cached_property
+    def cutter(self) -> TextCutter:
+        """What makes rows of documents."""
+        return TextCutter(self.spec, self.config.chunk)
 
     @property
     def unfitted(self) -> str:

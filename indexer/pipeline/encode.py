@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from indexer.chunking import Windows
 from indexer.config import BuildConfig, RunOptions
 from indexer.encoders import EncodeLog, Encoder, EncoderSpec, mismatch, resolve_spec
 from indexer.encoders.backends import open_encoder, prepare_backend
 from indexer.errors import MismatchError
 from indexer.executors import run_parts
-from indexer.moments import Moments
 from indexer.pipeline.context import BuildContext
-from indexer.pipeline.ingest import PartSlot
+from indexer.pipeline.part_files import PartRows, PartSlot, complete_part
 from indexer.pipeline.progress import Progress
 from indexer.pipeline.reuse import KnownRows, Numbers
+from indexer.pipeline.row_texts import TextCutter
 from indexer.pipeline.stages import in_stages
 from indexer.quality import require_usable
-from indexer.store import layout, parts
+from indexer.store import parts
 from indexer.store.documents import read_texts
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class EncodedPart:
     reused: int  # rows whose embedding an earlier generation already had
     retries: int  # batches halved after running out of memory
     backend: str = ""  # what encoded it; empty when every embedding was known
+    given: int = 0  # rows whose embedding came with the corpus
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class EncoderSource:
 
     def __init__(self, config: BuildConfig, options: RunOptions, spec: EncoderSpec) -> None:
         self.config, self.spec, self._options = config, spec, options
+        self.cutter = TextCutter(spec, config.chunk)
         self._encoder: Encoder | None = None
 
     def get(self) -> Encoder:
@@ -109,19 +112,21 @@ class PrepareParts:
 def encode_parts(
     slots: list[PartSlot], build: BuildContext, source: EncoderSource, options: RunOptions, progress: Progress
 ) -> dict[str, EncodedPart]:
-    """Encode every part without a record. Returns what was encoded, by part name."""
+    """Encode every part without a record. Returns what was encoded, or given with the corpus, by part name."""
+    encoded = {}
     for slot in slots:
         if slot.record:
             require_usable(slot.record.not_finite, slot.record.zero)
+        if slot.record and slot.given:
+            encoded[slot.name] = EncodedPart(slot.name, slot.record, 0, 0, given=slot.rows)
     tasks = [EncodeTask(build.index, slot) for slot in slots if slot.record is None]
     if not tasks:
-        return {}
+        return encoded
     progress.phase("encoding", sum(task.slot.missing for task in tasks))
     alone = min(options.workers, len(tasks)) <= 1
     if not alone:
         source.prepare()
     prepare = PrepareParts(source, alone, progress.advance if alone else None)
-    encoded = {}
     for part in run_parts(prepare, tasks, options.workers):
         require_usable(part.record.not_finite, part.record.zero)  # now, and not after hours of encoding the rest
         encoded[part.name] = part
@@ -135,6 +140,7 @@ class _ReadPart:
     """A part as the encoder needs it."""
 
     task: EncodeTask
+    windows: Windows | None  # which document each row is of; None: row i is document i
     hashes: parts.TextHashes  # (n, 2)
     missing: npt.NDArray[np.int64]  # rows to encode
     tokens: "Tokens | None"  # of those; None when there are none
@@ -167,14 +173,14 @@ class _Stages:
             yield task
 
     def read(self, task: EncodeTask) -> _ReadPart:
-        texts = read_texts(task.folder, self.source.config.corpus.text)
-        hashes, known = parts.text_hashes(texts), task.slot.known
-        missing = np.arange(len(texts))
+        cut = self.source.cutter(read_texts(task.folder, self.source.config.corpus.text))
+        hashes, known = parts.text_hashes(cut.texts), task.slot.known
+        missing = np.arange(len(cut))
         if known:
             missing = np.setdiff1d(missing, known.rows)
-            texts = [texts[row] for row in missing]
+        texts = [cut.texts[row] for row in missing] if known else cut.texts
         tokens = self.source.get().tokenize(texts, "document") if len(missing) else None
-        return _ReadPart(task, hashes, missing, tokens)
+        return _ReadPart(task, cut.windows, hashes, missing, tokens)
 
     def embed(self, part: _ReadPart, check: Callable[[], None]) -> _EmbeddedPart:
         if part.tokens is None:
@@ -192,29 +198,11 @@ class _Stages:
         part, task, slot = embedded.part, embedded.part.task, embedded.part.task.slot
         embeddings, lengths = _all_rows(embedded)
         stored = embeddings.astype(self.source.config.store.embeddings, copy=False)
-        files = {
-            layout.DOCUMENTS: slot.stamp,
-            layout.WINDOWS: parts.write_windows(task.folder, part.hashes, lengths),
-            layout.EMBEDDINGS: parts.write_embeddings(task.folder, stored),
-            layout.MOMENTS: parts.write_moments(task.folder, Moments.of(stored)),
-        }
-        record = parts.PartRecord(
-            documents=slot.documents,
-            rows=len(part.hashes),
-            dim=stored.shape[1],
-            document_key=slot.document_key,
-            embedding_key=slot.embedding_key,
-            fingerprint=self.source.spec.fingerprint,
-            tokens=int(lengths.sum()),
-            truncated=int(np.count_nonzero(lengths > self.source.spec.identity["max_length"])),
-            not_finite=int(np.count_nonzero(~np.isfinite(stored).all(axis=1))),
-            zero=int(np.count_nonzero(~stored.any(axis=1))),
-            schema=slot.schema,
-            files=files,
-        )
-        parts.write_record(task.folder, record)
+        truncated = int(np.count_nonzero(lengths > self.source.spec.identity["max_length"]))
+        rows = PartRows(part.hashes, lengths, stored, part.windows, truncated)
+        record = complete_part(task.folder, slot, rows, self.source.spec.fingerprint)
         backend = self.source.get().backend if embedded.fresh is not None else ""
-        return EncodedPart(slot.name, record, slot.documents - slot.missing, embedded.retries, backend)
+        return EncodedPart(slot.name, record, slot.rows - slot.missing, embedded.retries, backend)
 
 
 def _all_rows(embedded: _EmbeddedPart) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.int32]]:

@@ -4,51 +4,69 @@ The sample is the same for any order of the corpus and any number of workers; se
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from indexer.config import BuildConfig, WhiteningConfig
 from indexer.corpus.document import Document
 from indexer.corpus.query_file import read_query_file
+from indexer.corpus.query_vectors import is_array_file, read_query_vectors
+from indexer.encoders import Encoder
 from indexer.errors import ConfigError
 from indexer.moments import Moments
-from indexer.pipeline.encode import EncoderSource
-from indexer.pipeline.ingest import Ingested
 from indexer.pipeline.progress import Progress
-from indexer.sampling import Sample, draw_sample, query_like
+from indexer.pipeline.stored_transform import Fitted as Fitted
+from indexer.sampling import Population, Sample, query_like
 from indexer.store.documents import read_some
-from indexer.transforms import Transform, Whitening, fit_whitening
+from indexer.transforms import Whitening, fit_whitening
 
 QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already steady
+_SETTING = "whitening.query_sample: "
+_ONE_MEAN = "queries are centred by the mean of the documents: whitening.query_sample names no embeddings of queries"
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """The transform, the sample it was fitted on, and where its query mean comes from (JSON types)."""
+class KnownQueries:
+    """The mean embedding of query-like texts that a published transform holds, and the sha256 of those texts."""
 
-    transform: Transform
-    sample: Sample
-    query_texts: dict[str, Any]
-
-
-def sample_of(index: Path, ingested: Ingested, size: int | str) -> Sample:
-    """The `size` documents with the smallest id hash, or all."""
-    folders = [index / slot.name for slot in ingested.slots]
-    return draw_sample(folders, [slot.documents for slot in ingested.slots], ingested.id_hashes, size)
+    sha256: str
+    mean: npt.NDArray[np.float64]
 
 
-def fit(index: Path, ingested: Ingested, source: EncoderSource, progress: Progress) -> Fitted:
-    """Fit the recipe's transform. Encodes query-like texts where queries get a mean of their own."""
+class QueryEncoder(Protocol):
+    """A recipe with its encoder, loaded when it is first asked for."""
+
+    config: BuildConfig
+
+    def get(self) -> Encoder:
+        """The encoder."""
+        ...
+
+
+def fit(population: Population, source: QueryEncoder, progress: Progress, known: KnownQueries | None = None) -> Fitted:
+    """Fit the recipe's transform. Encodes query-like texts where queries have their own mean, unless it is known."""
     config = source.config
     progress.phase("fitting", None)
-    sample = sample_of(index, ingested, config.whitening.sample)
+    sample = population.draw(config.whitening.sample)
     transform = fit_whitening(sample.moments(), config.whitening)
     if not isinstance(transform, Whitening) or config.whitening.centre != "role":
         unused = query_sample_hash(config.whitening)
         return Fitted(transform, sample, {"source": "none", "texts": 0} | ({"sha256": unused} if unused else {}))
-    texts, origin = _query_texts(index, sample, ingested, config)
+    if is_array_file(config.whitening.query_sample):
+        embeddings = read_query_vectors(config.whitening.query_sample, len(transform.mean), ConfigError, _SETTING)
+        origin = {"source": "file", "texts": len(embeddings), "sha256": query_sample_hash(config.whitening)}
+        return Fitted(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
+    if config.encoder.kind == "vectors":
+        note = "; ".join(filter(None, [transform.note, _ONE_MEAN]))
+        return Fitted(replace(transform, note=note), sample, {"source": "none", "texts": 0})
+    texts, origin = _query_texts(population, sum(map(len, sample.documents)), config)
+    if known is not None and known.sha256 == origin["texts_sha256"]:
+        return Fitted(transform.with_query_mean(known.mean), sample, origin)
     progress.phase("encoding query-like texts", len(texts))
     embeddings = source.get().encode(texts, "query")
     progress.advance(len(texts))
@@ -65,32 +83,33 @@ def query_sample_hash(config: WhiteningConfig) -> str:
         raise ConfigError(f"whitening.query_sample: {config.query_sample} cannot be read: {error.strerror}.") from error
 
 
-def _query_texts(
-    index: Path, sample: Sample, ingested: Ingested, config: BuildConfig
-) -> tuple[list[str], dict[str, Any]]:
+def _query_texts(population: Population, sampled: int, config: BuildConfig) -> tuple[list[str], dict[str, Any]]:
     if config.whitening.query_sample:
         texts = read_queries(Path(config.whitening.query_sample))
         digest = query_sample_hash(config.whitening)
-        return texts, {"source": "file", "texts": len(texts), "sha256": digest}
-    chosen = sample_of(index, ingested, min(QUERY_TEXTS, len(sample.rows)))
-    texts = [query_like(document) for document in chosen_documents(sample.folders, chosen)]
+        return texts, {"source": "file", "texts": len(texts), "sha256": digest, "texts_sha256": _texts_hash(texts)}
+    chosen = population.draw(min(QUERY_TEXTS, sampled))
+    texts = [query_like(document) for document in chosen_documents(chosen)]
     texts = [text for text in texts if text]
     if not texts:
         raise ConfigError(
             "no query-like text could be drawn from the corpus (no titles, no sentences). Name a file of queries "
             'with --set whitening.query_sample=FILE, or --set whitening.centre="common".'
         )
-    return texts, {"source": "corpus", "texts": len(texts)}
+    return texts, {"source": "corpus", "texts": len(texts), "texts_sha256": _texts_hash(texts)}
 
 
-def chosen_documents(folders: Sequence[Path], chosen: Sample) -> Iterator[Document]:
-    """The chosen documents, in row order."""
-    for part, folder in enumerate(folders):
-        rows = chosen.rows_of(part).tolist()
-        if rows:
-            yield from read_some(folder, rows)
+def _texts_hash(texts: list[str]) -> str:
+    return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def chosen_documents(chosen: Sample) -> Iterator[Document]:
+    """The chosen documents, in order."""
+    for folder, documents in zip(chosen.folders, chosen.documents, strict=True):
+        if len(documents):
+            yield from read_some(folder, documents.tolist())
 
 
 def read_queries(path: Path) -> list[str]:
     """The user's queries, one a line. Raises ConfigError."""
-    return read_query_file(path, ConfigError, "whitening.query_sample: ").texts
+    return read_query_file(path, ConfigError, _SETTING).texts

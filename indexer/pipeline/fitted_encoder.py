@@ -14,10 +14,12 @@ from indexer.corpus.document import joined_text
 from indexer.encoders.identity import with_state
 from indexer.encoders.protocol import EncoderSpec
 from indexer.pipeline.context import BuildContext
-from indexer.pipeline.fit import chosen_documents, sample_of
-from indexer.pipeline.ingest import Ingested
+from indexer.pipeline.fit import chosen_documents
 from indexer.pipeline.progress import Progress
+from indexer.pipeline.stored_transform import Donor
+from indexer.sampling import Population
 from indexer.store import layout
+from indexer.store.checked import read_checked
 from indexer.store.files import FileStamp, make_folder, stamp_file, write_bytes
 
 
@@ -40,16 +42,27 @@ def with_kept_state(index: Path, spec: EncoderSpec) -> EncoderSpec:
     return with_state(spec, index / layout.state_folder(spec.fingerprint), files)
 
 
-def fit_encoder(build: BuildContext, ingested: Ingested, progress: Progress) -> BuildContext:
+def adopt_state(index: Path, spec: EncoderSpec, donor: Donor) -> None:
+    """Copy the encoder's fitted state from another index, unless there is one here or none is needed."""
+    if not spec.needs_state or state_files(index, spec):
+        return
+    folder = layout.state_folder(spec.fingerprint)
+    make_folder(index / folder)
+    names = [name for name in donor.manifest.files if name.startswith(f"{folder}/")]
+    for name in sorted(names, key=lambda name: name.endswith(layout.STATE)):  # the mark of completeness last
+        write_bytes(index / name, read_checked(donor.index / name, donor.manifest.files[name]))
+
+
+def fit_encoder(build: BuildContext, population: Population, progress: Progress) -> BuildContext:
     """The build with the encoder's state, fitted now if there is none. The sample: smallest hashes of ids."""
     if not build.spec.needs_state:
         return build
     from indexer.encoders.calibration import CALIBRATION_TEXTS, calibrate
 
     progress.phase("calibrating", None)
-    sample = sample_of(build.index, ingested, CALIBRATION_TEXTS)
-    documents = chosen_documents(sample.folders, sample)
-    texts = [joined_text(document, build.config.corpus.text) for document in documents]
+    documents = chosen_documents(population.draw(CALIBRATION_TEXTS))
+    joined = [joined_text(document, build.config.corpus.text) for document in documents]
+    texts = _spread(build.cutter(joined).texts, CALIBRATION_TEXTS)
     folder = build.index / layout.state_folder(build.spec.fingerprint)
     with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
         calibrate(build.spec, texts, Path(beside))
@@ -60,6 +73,13 @@ def fit_encoder(build: BuildContext, ingested: Ingested, progress: Progress) -> 
         }
     write_bytes(folder / layout.STATE, json.dumps({"texts": len(texts), "files": stamps}).encode())
     return replace(build, spec=with_kept_state(build.index, build.spec))
+
+
+def _spread(texts: list[str], most: int) -> list[str]:
+    """At most so many of the texts, at even distances."""
+    if len(texts) <= most:
+        return texts
+    return [texts[place * len(texts) // most] for place in range(most)]
 
 
 def state_files(index: Path, spec: EncoderSpec) -> dict[str, FileStamp]:

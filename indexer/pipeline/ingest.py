@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,33 +16,18 @@ import numpy.typing as npt
 from indexer.corpus import Corpus
 from indexer.corpus.document import Document, joined_text
 from indexer.corpus.schema import describe
+from indexer.encoders.vectors import is_given
 from indexer.errors import CorpusError, ExistsError
+from indexer.pipeline.contents import Contents
 from indexer.pipeline.context import BuildContext
+from indexer.pipeline.given_vectors import complete_given, given_embeddings, vector_hashes
+from indexer.pipeline.part_files import PartSlot as PartSlot
 from indexer.pipeline.progress import Progress
 from indexer.pipeline.reuse import KnownRows, TextReuse
 from indexer.sampling import id_hash
 from indexer.store import layout, parts
 from indexer.store.documents import write_documents
-from indexer.store.files import FileStamp, make_folder
-
-
-@dataclass(frozen=True)
-class PartSlot:
-    """A part of this build. `record` is set when its embeddings are there already."""
-
-    name: str  # folder, relative to the index
-    documents: int
-    document_key: str
-    embedding_key: str
-    schema: dict[str, Any]
-    stamp: FileStamp  # of documents.parquet
-    record: parts.PartRecord | None
-    known: KnownRows | None = None  # rows whose embeddings an earlier generation has
-
-    @property
-    def missing(self) -> int:
-        """Rows that are left to encode."""
-        return 0 if self.record else self.documents - (len(self.known) if self.known else 0)
+from indexer.store.files import make_folder
 
 
 @dataclass(frozen=True)
@@ -56,11 +41,34 @@ class Ingested:
     def documents(self) -> int:
         return len(self.id_hashes)
 
+    def contents(self, index: Path) -> Contents:
+        """The same, as what follows sees it."""
+        documents, rows = [slot.documents for slot in self.slots], [slot.rows for slot in self.slots]
+        return Contents([index / slot.name for slot in self.slots], documents, rows, self.id_hashes)
 
-def ingest(corpus: Iterable[Document], build: BuildContext, progress: Progress) -> Ingested:
-    """Read the whole corpus. Raises CorpusError for an empty one, ExistsError for one that is not the published one."""
+
+class Known(Protocol):
+    """Where embeddings of a part's rows may be found already."""
+
+    def find(self, wanted: parts.TextHashes) -> KnownRows | None:
+        """Rows of a part whose embeddings are known, given its text hashes (n, 2); asked in order of parts."""
+        ...
+
+
+def ingest(
+    corpus: Iterable[Document],
+    build: BuildContext,
+    progress: Progress,
+    known: Known | None = None,
+    beside: bool = False,
+) -> Ingested:
+    """Read the whole corpus. Raises CorpusError for an empty one, ExistsError for one that is not the published one.
+
+    `known` finds embeddings, by default by text in the published parts. With `beside` the corpus comes beside what is
+    published: no published part is taken for one of its own, and vectors it comes with are as long as those there.
+    """
     progress.phase("reading", None)
-    place = _Placing(build)
+    place = _Placing(build, known or TextReuse(build), beside)
     slots: list[PartSlot] = []
     hashes: list[npt.NDArray[np.uint64]] = []
     for documents in _cut(corpus, build.config.store.part_documents):
@@ -101,12 +109,14 @@ class _Complete:
     record: parts.PartRecord
 
 
-def _complete_parts(build: BuildContext) -> dict[str, _Complete]:
-    """Complete parts on disk by document key; those that the newest manifest names win."""
+def _complete_parts(build: BuildContext, beside: bool) -> dict[str, _Complete]:
+    """Complete parts on disk by document key; those that the newest manifest names win, or are left out (`beside`)."""
     found = {}
     published = {part.name for part in build.published.parts} if build.published else set()
     names = [layout.part_name(number) for number in layout.part_numbers(build.index)]
     for name in sorted(names, key=lambda name: name in published):
+        if beside and name in published:
+            continue
         record = parts.read_record(build.index / name)
         if record is not None and record.fingerprint == build.fingerprint:
             found[record.document_key] = _Complete(name, record)
@@ -116,29 +126,41 @@ def _complete_parts(build: BuildContext) -> dict[str, _Complete]:
 class _Placing:
     """Finds each part on disk, or writes its documents under the lowest free number."""
 
-    def __init__(self, build: BuildContext) -> None:
-        self._build = build
-        self._complete, self._free = _complete_parts(build), _free_names(build.index)
-        self._reuse = TextReuse(build)
+    def __init__(self, build: BuildContext, known: Known, beside: bool) -> None:
+        self._build, self._known = build, known
+        self._complete, self._free = _complete_parts(build, beside), _free_names(build.index)
+        self._dim = build.published.encoder["dim"] if build.published and beside else 0
         self._rules = asdict(build.config.corpus) | {"embeddings": build.config.store.embeddings}
+        del self._rules["vector_column"]  # what is read from there is hashed
+        if build.config.chunk.tokens:
+            self._rules["chunk"] = asdict(build.config.chunk)
 
     def __call__(self, documents: Sequence[Document], position: int) -> PartSlot:
         build, columns = self._build, self._build.config.corpus.text
-        hashes = parts.text_hashes(joined_text(document, columns) for document in documents)
+        given = given_embeddings(documents, build.config.store) if is_given(build.spec) else None
+        if given is not None and self._dim not in (0, given.shape[1]):
+            raise CorpusError(
+                f'document "{documents[0].id}": its vector has {given.shape[1]:,} numbers, those of {build.index} have '
+                f"{self._dim:,}. Give embeddings of the same model."
+            )
+        if given is None:
+            hashes = parts.text_hashes(build.cutter([joined_text(document, columns) for document in documents]).texts)
+        else:
+            hashes = vector_hashes(given)
         embeddings = parts.embedding_key(build.unfitted, hashes)
         key = parts.document_key(embeddings, documents, self._rules)
-        there = self._complete.get(key)
+        there, known = self._complete.get(key), self._known.find(hashes) if given is None else None
         if build.published and not build.overwrite:
             _require_published(documents, build, there, position)
         if there and _still_whole(build, there):
             record = there.record
             stamp = record.files[layout.DOCUMENTS]
-            return PartSlot(there.name, record.documents, key, embeddings, record.schema, stamp, record)
+            return PartSlot(there.name, record.documents, record.rows, key, embeddings, record.schema, stamp, record)
         name = next(self._free)
         make_folder(build.index / name)
         stamp, schema = write_documents(build.index / name, documents)
-        known = self._reuse.find(hashes)
-        return PartSlot(name, len(documents), key, embeddings, describe(schema), stamp, None, known)
+        slot = PartSlot(name, len(documents), len(hashes), key, embeddings, describe(schema), stamp, None, known)
+        return slot if given is None else complete_given(build.index / name, slot, hashes, given, build.fingerprint)
 
 
 def _require_published(

@@ -6,12 +6,17 @@ An upsert, a metadata edit or a line inserted at the top moves every part; the t
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from indexer.errors import MismatchError
 from indexer.pipeline.context import BuildContext
 from indexer.store import parts
+from indexer.store.manifest import Manifest
+from indexer.store.numbering import Numbering
+from indexer.versions import version_of
 
 Numbers = npt.NDArray[np.int32]
 
@@ -39,11 +44,13 @@ class TextReuse:
     """All texts of the published generation: 24 bytes a row in memory.
 
     Only published parts are looked at, never those of the build at work, so that an interrupted and continued
-    build gives the same bytes as an uninterrupted one. Nothing is read before the first question.
+    build gives the same bytes as an uninterrupted one. Nothing is read before the first question; a part is hashed
+    before the first row is taken from it, and one that is damaged gives none.
     """
 
     def __init__(self, build: BuildContext) -> None:
         self._build = build
+        self._intact: dict[int, bool] = {}
 
     def find(self, wanted: parts.TextHashes) -> KnownRows | None:
         """Which of some texts (n, 2) have been encoded before; None if none can have been.
@@ -62,7 +69,19 @@ class TextReuse:
             places[unsettled] += 1
         inside = np.minimum(places, len(upper) - 1)
         rows = np.flatnonzero((upper[inside] == wanted[:, 0]) & (lower[inside] == wanted[:, 1]))
+        rows = rows[[self._is_intact(number) for number in part[places[rows]].tolist()]] if len(rows) else rows
         return KnownRows(rows.astype(np.int32), part[places[rows]], row[places[rows]], names)
+
+    def _is_intact(self, part: int) -> bool:
+        if part not in self._intact:
+            folder = self._build.index / self._names[part]
+            record = parts.read_record(folder)
+            self._intact[part] = record is not None and parts.is_intact(folder, record)
+        return self._intact[part]
+
+    @property
+    def _names(self) -> list[str]:
+        return [part.name for part in self._build.published.parts] if self._build.published else []
 
     @cached_property
     def _table(
@@ -74,13 +93,54 @@ class TextReuse:
             return None
         if published.config["store"]["embeddings"] != build.config.store.embeddings:
             return None
-        records = [(part.name, parts.read_record(build.index / part.name)) for part in published.parts]
-        names = [name for name, record in records if record and parts.is_intact(build.index / name, record)]
-        if not names:
-            return None
-        hashes = [parts.read_text_hashes(build.index / name) for name in names]
+        hashes = [_text_hashes(build.index / name) for name in self._names]
         numbers = np.concatenate([np.full(len(rows), part, np.int32) for part, rows in enumerate(hashes)])
         rows = np.concatenate([np.arange(len(rows), dtype=np.int32) for rows in hashes])
         whole = np.concatenate(hashes)
+        if not len(whole):
+            return None
         order = np.lexsort((whole[:, 1], whole[:, 0]))
-        return whole[order, 0], whole[order, 1], numbers[order], rows[order], names
+        return whole[order, 0], whole[order, 1], numbers[order], rows[order], self._names
+
+
+def _text_hashes(folder: Path) -> parts.TextHashes:
+    """The text hashes of a part; none where the file is damaged."""
+    try:
+        return parts.read_text_hashes(folder)
+    except (OSError, ValueError, KeyError):  # Arrow's errors are ValueErrors or OSErrors
+        return np.zeros((0, 2), np.uint64)
+
+
+class StoredOrder:
+    """The rows of a rebuild from an index's own live documents, in the order of their numbers: each is known."""
+
+    def __init__(self, index: Path, published: Manifest, numbering: Numbering) -> None:
+        self._index, self._hashes = index, dict[int, parts.TextHashes]()  # of the part read last
+        firsts = np.cumsum([0, *(part.rows for part in published.parts)])
+        stored = np.arange(published.stored_rows) if numbering.stored_rows is None else numbering.stored_rows
+        self._parts = (np.searchsorted(firsts, stored, side="right") - 1).astype(np.int32)
+        self._rows = (stored - firsts[self._parts]).astype(np.int32)
+        self._names = [part.name for part in published.parts]
+        self._taken = 0
+
+    def find(self, wanted: parts.TextHashes) -> KnownRows:
+        """The next rows, as many as there are texts. Raises MismatchError if they are not of these texts."""
+        some = slice(self._taken, self._taken + len(wanted))
+        self._taken += len(wanted)
+        found = KnownRows(np.arange(len(wanted), dtype=np.int32), self._parts[some], self._rows[some], self._names)
+        if len(found.parts) != len(wanted) or not (self._stored_hashes(found) == wanted).all():
+            raise MismatchError(
+                f"{self._index}: its texts are not cut into the windows that are stored: by another version of "
+                f"tokenizers ({version_of('tokenizers')} here), or by other rules of this program. Build the index "
+                "again with --overwrite; embeddings of windows that stayed the same are reused."
+            )
+        return found
+
+    def _stored_hashes(self, found: KnownRows) -> parts.TextHashes:
+        hashes = np.empty((len(found), 2), np.uint64)
+        for part in np.unique(found.parts).tolist():
+            if part not in self._hashes:
+                self._hashes = {part: parts.read_text_hashes(self._index / self._names[part])}
+            inside = found.parts == part
+            hashes[inside] = self._hashes[part][found.sources[inside]]
+        return hashes

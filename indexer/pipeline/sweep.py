@@ -7,7 +7,7 @@ from indexer.store import layout, parts
 from indexer.store.files import remove_file, remove_folder
 from indexer.store.manifest import generations, load_generation
 
-_FOLDERS = (layout.MANIFESTS, layout.TRANSFORMS, layout.SEGMENTS)
+_FOLDERS = (layout.MANIFESTS, layout.TRANSFORMS, layout.SEGMENTS, layout.DELETED)
 
 
 def sweep_before(index: Path, fingerprint: str) -> None:
@@ -48,10 +48,15 @@ def sweep_after(index: Path) -> str:
 
 
 def _ours(index: Path) -> list[str]:
-    """Transforms and segments, by their names."""
+    """Transforms, segments and lists of deleted documents, by their names."""
+    patterns = {
+        layout.TRANSFORMS: layout.TRANSFORM_NAME,
+        layout.SEGMENTS: layout.SEGMENT_NAME,
+        layout.DELETED: layout.DELETED_NAME,
+    }
     return [
         f"{folder}/{path.name}"
-        for folder, pattern in ((layout.TRANSFORMS, layout.TRANSFORM_NAME), (layout.SEGMENTS, layout.SEGMENT_NAME))
+        for folder, pattern in patterns.items()
         for path in sorted((index / folder).glob("*"))
         if pattern.fullmatch(path.name)
     ]

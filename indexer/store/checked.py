@@ -2,10 +2,14 @@
 
 import hashlib
 import os
+import threading
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from indexer.errors import CorruptIndexError, StoreError
-from indexer.store.files import BLOCK, FileStamp, digest_block
+from indexer.store.files import BLOCK, FileStamp, digest_block, hash_file
 
 _WAY_OUT = "Restore the file from a copy, or build again with --overwrite, which encodes only what is lost."
 
@@ -40,6 +44,14 @@ class CheckedFile:
         data = self._pread(end - self._position, self._position)
         self._position = end
         return data
+
+    def check(self, ranges: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]) -> None:
+        """Compare what lies in some byte ranges (starts and ends, (n,) each) for a reader that maps the file itself."""
+        firsts, lasts = ranges[0] // BLOCK, (ranges[1] - 1) // BLOCK
+        steps = range(int((lasts - firsts).max(initial=-1)) + 1)
+        blocks = {block for step in steps for block in np.minimum(firsts + step, lasts).tolist()}
+        for block in sorted(blocks - self._checked):
+            self._check(block)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         base = (0, self._position, self._stamp.bytes)[whence]
@@ -101,6 +113,30 @@ class CheckedFile:
         except OSError as error:
             raise _unreadable(self._path, error) from error
         return b"".join(pieces)
+
+
+class BackgroundCheck:
+    """Hashes a large file while it is in use already. The thread does not outlive the process."""
+
+    def __init__(self, path: Path, stamp: FileStamp) -> None:
+        self._path, self._stamp = path, stamp
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._compare, name="hash-file", daemon=True)
+        self._thread.start()
+
+    def require_sound(self, wait: bool = False) -> None:
+        """Raises CorruptIndexError, or StoreError, if the file was found to be another; `wait` for all of it."""
+        if wait:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _compare(self) -> None:
+        try:
+            if hash_file(self._path) != self._stamp.sha256:
+                self._error = changed(self._path)
+        except (CorruptIndexError, StoreError) as error:
+            self._error = error
 
 
 def read_checked(path: Path, stamp: FileStamp) -> bytes:

@@ -1,14 +1,18 @@
-"""Documents in Parquet: written a part at a time, read back a few rows or a whole part at a time."""
+"""Documents in Parquet: written a part at a time, read back a few, a column or a whole part at a time."""
 
 import bisect
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from indexer.corpus.document import Document, join_columns
@@ -16,11 +20,15 @@ from indexer.corpus.schema import canonical, part_schema
 from indexer.errors import CorruptIndexError
 from indexer.store import layout
 from indexer.store.checked import CheckedFile
+from indexer.store.document_columns import ColumnPath, column_at, long_columns, type_at
 from indexer.store.files import FileStamp, write_file
 from indexer.store.manifest import Manifest
 
-ROW_GROUP = 256  # rows; small, so that fetching one hit's text reads little
+GROUP_BYTES = 48 << 10  # of a row group; small, so that fetching one hit's text reads little
+_GROUP_ROWS = (32, 256)  # documents in one, at least and at most, however long they are
 HELD_BYTES = 32 << 20  # of row groups that a reader keeps in memory
+_LOOKED_UP = 1 << 20  # ids in memory at a time, while some are looked up
+Numbers = npt.NDArray[np.int64]
 _STORED = [
     pa.field("id", pa.string(), nullable=False),
     pa.field("title", pa.string()),
@@ -30,7 +38,20 @@ _STORED = [
 
 def parquet_options() -> dict[str, Any]:
     """How every Parquet file of an index is written. pyarrow writes no page checksums unless asked."""
-    return {"compression": "zstd", "write_page_checksum": True, "row_group_size": ROW_GROUP}
+    return {"compression": "zstd", "write_page_checksum": True}
+
+
+def _document_options(table: pa.Table) -> dict[str, Any]:
+    """For looking up single documents: setting up a column of a row group costs more than its bytes do.
+
+    A dictionary, or the least and greatest value, of so few rows is about as long as they are, and numbers and short
+    texts become hardly smaller by compression.
+    """
+    packed = dict.fromkeys(long_columns(table), "zstd")
+    least, most = _GROUP_ROWS
+    rows = min(most, max(least, GROUP_BYTES * len(table) // max(1, table.nbytes)))
+    options = {"compression": packed, "use_dictionary": False, "write_statistics": False, "row_group_size": rows}
+    return parquet_options() | options
 
 
 def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileStamp, pa.Schema]:
@@ -44,8 +65,9 @@ def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileSt
     ]
     schema = pa.schema([*_STORED, *metadata])
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    table = pa.table(arrays, schema=schema)
     with write_file(folder / layout.DOCUMENTS) as file:
-        pq.write_table(pa.table(arrays, schema=schema), pa.PythonFile(file, mode="w"), **parquet_options())
+        pq.write_table(table, pa.PythonFile(file, mode="w"), **_document_options(table))
     return file.stamp, metadata
 
 
@@ -62,10 +84,11 @@ def read_texts(folder: Path, columns: Sequence[str]) -> list[str]:
 def read_some(folder: Path, rows: Sequence[int]) -> Iterator[Document]:
     """Some rows of a part, ascending; only the row groups they are in are read."""
     with _opened(folder) as file:
-        for group, members in groupby(rows, key=lambda row: row // ROW_GROUP):
+        part = _Part.of(file)
+        places = [part.place(row) for row in rows]
+        for group, members in groupby(places, key=lambda place: place[0]):
             table = file.read_row_group(group, use_threads=False)
-            taken = table.take([row % ROW_GROUP for row in members])
-            yield from (_document(row, None) for row in taken.to_pylist())
+            yield from (_document(row, None) for row in _picked(table, [offset for _, offset in members]))
 
 
 @contextmanager
@@ -78,47 +101,129 @@ def _opened(folder: Path) -> Iterator[pq.ParquetFile]:
         yield file
 
 
+@dataclass(frozen=True)
+class _Part:
+    """The open file of a part. How long its row groups are, the file says: older ones were longer."""
+
+    file: pq.ParquetFile
+    ends: list[int]  # of each row group: the number of the row after it
+
+    @classmethod
+    def of(cls, file: pq.ParquetFile) -> "_Part":
+        metadata = file.metadata
+        return cls(file, list(accumulate(metadata.row_group(group).num_rows for group in range(file.num_row_groups))))
+
+    def place(self, row: int) -> tuple[int, int]:
+        """(row group, offset in it)."""
+        group = bisect.bisect_right(self.ends, row)
+        return group, row - (self.ends[group - 1] if group else 0)
+
+
 class DocumentReader:
-    """Documents of a published index by row number; every byte is checked before it is used.
+    """Documents of a published index by number; every byte is checked before it is used.
+
+    `stored` holds the stored number of each live document, ascending; None when none is deleted.
 
     Open files and footers are kept, and row groups read lately, so that a second look-up in the same place is cheap.
     Not thread-safe. Arrow's threads are not used: one that still holds a Python file when the interpreter ends aborts
     the process.
     """
 
-    def __init__(self, index: Path, manifest: Manifest, schema: pa.Schema) -> None:
-        self._index, self._manifest, self._schema = index, manifest, schema
-        self._ends = list(accumulate(part.rows for part in manifest.parts))
-        self._files: dict[int, pq.ParquetFile] = {}
+    def __init__(self, index: Path, manifest: Manifest, schema: pa.Schema, stored: Numbers | None = None) -> None:
+        self._index, self._manifest, self._schema, self._stored = index, manifest, schema, stored
+        self._ends = list(accumulate(part.documents for part in manifest.parts))
+        self._parts: dict[int, _Part] = {}
         self._groups: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()  # the one used last at the end
         self._held = 0  # bytes of those
 
     def close(self) -> None:
         """Let go of the files."""
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
+        for part in self._parts.values():
+            part.file.close()
+        self._parts.clear()
         self._groups.clear()
         self._held = 0
 
+    def __len__(self) -> int:
+        return (self._ends or [0])[-1] if self._stored is None else len(self._stored)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Every column and its type: id, title, text, then metadata as it is in the whole index."""
+        return pa.schema([*_STORED, *self._schema])
+
+    @property
+    def counts(self) -> list[int]:
+        """How many documents each part has."""
+        live = (self._live(part) for part in range(len(self._ends)))
+        return [
+            part.documents if rows is None else len(rows) for part, rows in zip(self._manifest.parts, live, strict=True)
+        ]
+
     def fetch(self, rows: Sequence[int]) -> list[Document]:
-        """The documents of the given rows, in the order given; each row group is read once."""
+        """The documents of the given numbers, in the order given; each row group is read once."""
         return [_document(row, self._schema) for row in self._rows(rows, None)]
 
     def ids(self, rows: Sequence[int]) -> list[str]:
-        """Just the ids of the given rows, in the order given."""
+        """Just the ids of the given numbers, in the order given."""
         return [row["id"] for row in self._rows(rows, ["id"])]
 
     def all_ids(self) -> Iterator[str]:
-        """Every id, in row order."""
-        for part in range(len(self._manifest.parts)):
-            yield from self._open(part).read(columns=["id"], use_threads=False).column("id").to_pylist()
+        """Every id, in order of number."""
+        for part in range(len(self._ends)):
+            yield from self.columns(part, [("id",)])[0].to_pylist()
+
+    def find_ids(self, ids: Collection[str]) -> dict[str, int]:
+        """The number of each of these ids that is there; the last where several documents have one id."""
+        # Half a surrogate pair is in no document, nor in an array of Arrow's.
+        known = [name for name in ids if name.isascii() or name.encode(errors="ignore").decode() == name]
+        wanted = pa.array(known, pa.string())
+        found: dict[str, int] = {}
+        for first, column in self._id_columns():
+            places = pc.indices_nonzero(pc.is_in(column, value_set=wanted))
+            found.update(zip(column.take(places).to_pylist(), (places.to_numpy() + first).tolist(), strict=True))
+        return found
 
     def all_documents(self) -> Iterator[Document]:
-        """Every document, in row order, a few row groups in memory at a time."""
-        count = self._ends[-1] if self._ends else 0
-        for start in range(0, count, 4 * ROW_GROUP):
-            yield from self.fetch(range(start, min(start + 4 * ROW_GROUP, count)))
+        """Every document, in order of number, a row group in memory at a time."""
+        for number in range(len(self._ends)):
+            live, start = self._live(number), 0
+            for group, end in enumerate(self._part(number).ends):
+                table = self._read(number, group, None)
+                if live is not None:
+                    table = table.take(live[slice(*np.searchsorted(live, [start, end]))] - start)
+                start = end
+                yield from (_document(row, self._schema) for row in table.to_pylist())
+
+    def columns(self, part: int, paths: Sequence[ColumnPath]) -> list[pa.ChunkedArray]:
+        """Some columns of a part's documents, in order of number, in the types that `schema` gives them.
+
+        A path names a column and, inside objects, a field of a field; where the part has none, values are null.
+        """
+        file, live = self._part(part).file, self._live(part)
+        there = file.schema_arrow.names
+        table = file.read(columns=list({path[0] for path in paths if path[0] in there}), use_threads=False)
+        table = table.combine_chunks() if live is None else table.take(live)
+        count = file.metadata.num_rows if live is None else len(live)
+        return [column_at(table, path, type_at(self.schema, path), count) for path in paths]
+
+    def _id_columns(self) -> Iterator[tuple[int, pa.ChunkedArray]]:
+        """The ids of a few parts at a time, and the number of the first."""
+        first, chunks = 0, list[pa.Array]()
+        for part in range(len(self._ends)):
+            chunks += self.columns(part, [("id",)])[0].chunks
+            if part == len(self._ends) - 1 or sum(map(len, chunks)) >= _LOOKED_UP:
+                column = pa.chunked_array(chunks, pa.string())
+                yield first, column
+                first, chunks = first + len(column), []
+
+    def _live(self, part: int) -> Numbers | None:
+        """The rows of a part that are live, ascending; None when all are."""
+        if self._stored is None:
+            return None
+        start, end = self._ends[part] - self._manifest.parts[part].documents, self._ends[part]
+        low, high = np.searchsorted(self._stored, [start, end])
+        return None if high - low == end - start else self._stored[low:high] - start
 
     def _rows(self, rows: Sequence[int], columns: list[str] | None) -> list[dict[str, Any]]:
         """One dict for each row. Rows are sorted by where they lie, so that a group serves all its rows at once."""
@@ -126,8 +231,9 @@ class DocumentReader:
         places = sorted((*self._place(row), position) for position, row in enumerate(rows))
         for (part, group), members in groupby(places, key=lambda place: place[:2]):
             table = self._group(part, group) if columns is None else self._read(part, group, columns)
-            for _, _, offset, position in members:
-                found[position] = table.slice(offset, 1).to_pylist()[0]
+            _, _, offsets, positions = zip(*members, strict=True)
+            for position, row in zip(positions, _picked(table, offsets), strict=True):
+                found[position] = row
         return found
 
     def _group(self, part: int, group: int) -> pa.Table:
@@ -136,22 +242,22 @@ class DocumentReader:
             self._groups.move_to_end((part, group))
             return self._groups[part, group]
         table = self._groups[part, group] = self._read(part, group, None)
-        self._held += table.nbytes
+        self._held += table.get_total_buffer_size()
         while self._held > HELD_BYTES and len(self._groups) > 1:
-            self._held -= self._groups.popitem(last=False)[1].nbytes
+            self._held -= self._groups.popitem(last=False)[1].get_total_buffer_size()
         return table
 
     def _read(self, part: int, group: int, columns: list[str] | None) -> pa.Table:
-        return self._open(part).read_row_group(group, columns=columns, use_threads=False)
+        return self._part(part).file.read_row_group(group, columns=columns, use_threads=False)
 
     def _place(self, row: int) -> tuple[int, int, int]:
         """(part, row group, offset in it)."""
+        row = row if self._stored is None else int(self._stored[row])
         part = bisect.bisect_right(self._ends, row)
-        offset = row - (self._ends[part - 1] if part else 0)
-        return part, offset // ROW_GROUP, offset % ROW_GROUP
+        return part, *self._part(part).place(row - (self._ends[part - 1] if part else 0))
 
-    def _open(self, part: int) -> pq.ParquetFile:
-        if part not in self._files:
+    def _part(self, part: int) -> _Part:
+        if part not in self._parts:
             name = f"{self._manifest.parts[part].name}/{layout.DOCUMENTS}"
             path = self._index / name
             source = pa.PythonFile(CheckedFile(path, self._manifest.files[name]), mode="r")
@@ -161,8 +267,14 @@ class DocumentReader:
                     f"{path}: {file.metadata.num_rows:,} rows, the manifest says "
                     f"{self._manifest.parts[part].documents:,}. Build the index again."
                 )
-            self._files[part] = file
-        return self._files[part]
+            self._parts[part] = _Part.of(file)
+        return self._parts[part]
+
+
+def _picked(table: pa.Table, offsets: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Some rows of a table; a value at a time, which for a few rows is cheaper than to take a table of them."""
+    columns = list(zip(table.column_names, table.columns, strict=True))
+    return ({name: column[offset].as_py() for name, column in columns} for offset in offsets)
 
 
 def _document(row: dict[str, Any], schema: pa.Schema | None) -> Document:

@@ -8,7 +8,7 @@ parts/00000/moments.npz        their count, mean and scatter
 parts/00000/part.json          written last: this part is complete
 transforms/0007.safetensors    the fitted transform of generation 7
 segments/0007-00.faiss         vectors of a run of rows
-deleted/0007.npy               rows no longer live
+deleted/0007.npy               numbers of the documents that generation 7 holds no longer
 encoder/1f2e.../               fitted encoder state (int8), named by the encoder's fingerprint without it
 lock                           held by the one writer
 """
@@ -23,8 +23,9 @@ PARTS = "parts"
 TRANSFORMS = "transforms"
 ENCODER = "encoder"
 SEGMENTS = "segments"
+DELETED = "deleted"
 
-TOP_LEVEL = {LOCK, MANIFESTS, PARTS, TRANSFORMS, SEGMENTS, ENCODER, "deleted"}
+TOP_LEVEL = {LOCK, MANIFESTS, PARTS, TRANSFORMS, SEGMENTS, ENCODER, DELETED}
 
 DOCUMENTS = "documents.parquet"
 WINDOWS = "windows.parquet"
@@ -39,6 +40,7 @@ PART_NAME = re.compile(r"\d{5,}")
 TRANSFORM_NAME = re.compile(r"\d{4,}\.safetensors")
 STATE_NAME = re.compile(r"[0-9a-f]{16}")
 SEGMENT_NAME = re.compile(r"\d{4,}-\d{2,}\.faiss")
+DELETED_NAME = re.compile(r"\d{4,}\.npy")
 
 
 def manifest_name(generation: int) -> str:
@@ -55,6 +57,10 @@ def transform_name(generation: int) -> str:
 
 def segment_name(generation: int, number: int) -> str:
     return f"{SEGMENTS}/{generation:04d}-{number:02d}.faiss"
+
+
+def deleted_name(generation: int) -> str:
+    return f"{DELETED}/{generation:04d}.npy"
 
 
 def state_folder(fingerprint: str) -> str:

@@ -14,7 +14,9 @@ from indexer.store.files import FileStamp, create_exclusive, make_folder
 # What a reader must understand to answer rightly. A manifest that needs more is refused, so later versions can
 # add to format 1 without old ones answering wrongly.
 ENCODER_STATE = "encoder-state"  # the encoder cannot be run without what lies in encoder/
-KNOWN_FEATURES = frozenset({ENCODER_STATE})
+DELETED = "deleted"  # some stored documents are no longer part of the index
+WINDOWS = "windows"  # a document may have several rows
+KNOWN_FEATURES = frozenset({ENCODER_STATE, DELETED, WINDOWS})
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class PartEntry:
 
 @dataclass(frozen=True)
 class SegmentEntry:
-    """One FAISS file: rows [first_row, first_row + rows) of the index."""
+    """One FAISS file: stored rows [first_row, first_row + rows) of the index, deleted ones among them."""
 
     file: str
     first_row: int
@@ -41,7 +43,10 @@ class SegmentEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything a reader needs. `files` maps every file (path relative to the index) to its stamp."""
+    """Everything a reader needs. `files` maps every file (path relative to the index) to its stamp.
+
+    `documents` and `rows` count those that are part of the index; the parts may hold more, which `deleted` lists.
+    """
 
     generation: int
     config: dict[str, Any]
@@ -59,6 +64,16 @@ class Manifest:
     created: str
     deleted: str | None = None
     features: tuple[str, ...] = ()
+
+    @property
+    def stored_documents(self) -> int:
+        """Documents in all parts, deleted ones included."""
+        return sum(part.documents for part in self.parts)
+
+    @property
+    def stored_rows(self) -> int:
+        """Rows in all parts, those of deleted documents included."""
+        return sum(part.rows for part in self.parts)
 
     def to_dict(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}

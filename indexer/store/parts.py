@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
@@ -15,10 +14,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from indexer.chunking import Windows
 from indexer.corpus.document import Document
 from indexer.errors import CorruptIndexError
 from indexer.moments import Moments
 from indexer.store import layout
+from indexer.store.arrays import open_embeddings as open_embeddings
 from indexer.store.documents import parquet_options
 from indexer.store.files import FileStamp, stamp_file, write_bytes, write_file
 from indexer.store.manifest import canonical_json
@@ -29,15 +30,9 @@ TextHashes = npt.NDArray[np.uint64]
 _WINDOWS_SCHEMA = pa.schema(
     [pa.field("text_hash", pa.binary(16), nullable=False), pa.field("tokens", pa.int32(), nullable=False)]
 )
-
-# The start of embeddings.npy. numpy's own reader parses it with `ast`, which in several threads at once fails now and
-# then in Python before 3.11.9 and 3.12.4 ("AST constructor recursion depth mismatch").
-_HEADER = re.compile(
-    rb"\x93NUMPY\x01\x00..\{'descr': '(?P<type><f[24])', 'fortran_order': False, "
-    rb"'shape': \((?P<rows>\d+), (?P<columns>\d+)\), \} *\n",
-    re.DOTALL,
+_CHUNKED_SCHEMA = pa.schema(
+    [*_WINDOWS_SCHEMA, *(pa.field(name, pa.int32(), nullable=False) for name in ("document", "start", "end"))]
 )
-_HEADER_BYTES = 256
 
 
 @dataclass(frozen=True)
@@ -79,10 +74,18 @@ def document_key(embeddings: str, documents: Sequence[Document], rules: dict[str
     return hashlib.sha256(embeddings.encode() + canonical_json(rules) + rows.encode()).hexdigest()
 
 
-def write_windows(folder: Path, hashes: TextHashes, lengths: npt.NDArray[np.int32]) -> FileStamp:
-    """One line a vector: the hash of the text it stands for and that text's tokens before truncation."""
+def write_windows(
+    folder: Path, hashes: TextHashes, lengths: npt.NDArray[np.int32], windows: Windows | None = None
+) -> FileStamp:
+    """One line a vector: the hash of the text it stands for and that text's tokens before truncation.
+
+    With chunking also its document, counted from the first of the part, and where the window starts and ends in the
+    document's joined text, in characters.
+    """
     texts = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(hashes), [None, pa.py_buffer(hashes.tobytes())])
-    table = pa.table([texts, pa.array(lengths, pa.int32())], schema=_WINDOWS_SCHEMA)
+    columns = [lengths, *((windows.document, windows.start, windows.end) if windows is not None else ())]
+    schema = _CHUNKED_SCHEMA if windows is not None else _WINDOWS_SCHEMA
+    table = pa.table([texts, *(pa.array(column, pa.int32()) for column in columns)], schema=schema)
     with write_file(folder / layout.WINDOWS) as file:
         pq.write_table(table, pa.PythonFile(file, mode="w"), **parquet_options())
     return file.stamp
@@ -115,6 +118,14 @@ def read_record(folder: Path) -> PartRecord | None:
     return record
 
 
+def require_record(folder: Path) -> PartRecord:
+    """The record of a part that is part of an index. Raises CorruptIndexError."""
+    record = read_record(folder)
+    if record is None:
+        raise CorruptIndexError(f"{folder / layout.PART}: damaged. Restore it from a copy, or build the index again.")
+    return record
+
+
 def is_intact(folder: Path, record: PartRecord) -> bool:
     """Whether every file of the part is there with the bytes its record names."""
     return all(
@@ -127,8 +138,12 @@ def is_intact(folder: Path, record: PartRecord) -> bool:
 
 def read_text_hashes(folder: Path) -> TextHashes:
     """The text hashes of a part, (n, 2), in row order."""
-    hashes = _windows_column(folder, "text_hash").to_pylist()
-    return np.frombuffer(b"".join(hashes), dtype=np.uint64).reshape(-1, 2)
+    chunks = _windows_column(folder, "text_hash").chunks
+    whole = [np.frombuffer(chunk.buffers()[1], np.uint64).reshape(-1, 2) for chunk in chunks]
+    return np.concatenate(
+        [np.zeros((0, 2), np.uint64)]
+        + [rows[chunk.offset : chunk.offset + len(chunk)] for rows, chunk in zip(whole, chunks, strict=True)]
+    )
 
 
 def read_lengths(folder: Path) -> npt.NDArray[np.int32]:
@@ -137,16 +152,10 @@ def read_lengths(folder: Path) -> npt.NDArray[np.int32]:
     return lengths
 
 
-def open_embeddings(folder: Path) -> npt.NDArray[np.floating]:
-    """Embeddings (n, d), memory-mapped. Raises CorruptIndexError if the file is not as `write_embeddings` makes it."""
-    path = folder / layout.EMBEDDINGS
-    with open(path, "rb") as file:
-        start = file.read(_HEADER_BYTES)
-    header = _HEADER.match(start)
-    if header is None:
-        raise CorruptIndexError(f"{path}: not an array of embeddings as they are stored. Build the index again.")
-    shape = int(header["rows"]), int(header["columns"])
-    return np.memmap(path, header["type"].decode(), "r", offset=header.end(), shape=shape)
+def read_window_documents(folder: Path) -> npt.NDArray[np.int32]:
+    """The document of each row, (n,), counted from the first of the part; only where documents are chunked."""
+    documents: npt.NDArray[np.int32] = _windows_column(folder, "document").to_numpy()
+    return documents
 
 
 def load_moments(folder: Path) -> Moments:

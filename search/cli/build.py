@@ -1,6 +1,6 @@
 """`isotrope build`."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     "--rejects", type=click.Path(path_type=Path), help="File for rows left out. Default: INDEX.rejects.jsonl."
 )
 @click.option("--overwrite", is_flag=True, help="Publish over a complete index of another recipe or corpus.")
+@click.option(
+    "--queries",
+    type=click.Path(path_type=Path),
+    help="File of real queries, one a line, to measure the index's recall with. The same as index.queries.",
+)
+@click.option("--allow-low-recall", is_flag=True, help="Publish although the index misses index.recall.")
 @threaded_encoder_options
 @click.option(
     "--half",
@@ -52,7 +58,10 @@ def command(
     from search.cli.progress import BuildProgress
 
     config = config_of(options)
-    run = run_options(options, **{name: options[name] for name in ("workers", "half", "compile", "overwrite")})
+    if options["queries"]:
+        config = replace(config, index=replace(config.index, queries=str(options["queries"])))
+    fields = ("workers", "half", "compile", "overwrite", "allow_low_recall")
+    run = run_options(options, **{name: options[name] for name in fields})
     corpus = corpus_of(sources, config, options, rejects or index.with_name(f"{index.name}.rejects.jsonl"))
     with BuildProgress(quiet) as progress:
         report = build_index(corpus, index, config, run, progress)
@@ -71,26 +80,42 @@ def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
     if report.up_to_date:
         click.echo(f"{report.index} is up to date: {report.documents:,} documents, generation {report.generation}.")
         return
+    made = "written" if report.rows_given else "encoded"
     print_facts(
         [
             ("index", f"{report.index}, generation {report.generation}"),
             ("documents", number(report.documents)),
+            *([("windows", number(report.rows))] if report.rows != report.documents else []),
             ("dimensions", number(report.dim)),
-            ("parts", f"{report.parts_encoded:,} encoded, {report.parts_kept:,} kept"),
+            ("parts", f"{report.parts_encoded:,} {made}, {report.parts_kept:,} kept"),
             *([("encoder", report.backend)] if report.backend else []),
-            ("texts", f"{report.rows_encoded:,} encoded, {report.rows - report.rows_encoded:,} known before"),
-            ("tokens", number(report.tokens)),
+            *_work(report),
+            ("search", _search(report.quality)),
             ("self-hit", number(report.quality["self_hit"]["value"])),
         ]
     )
 
 
+def _search(quality: dict[str, Any]) -> str:
+    """What kind of index it is, and what that reaches."""
+    about = quality["index"]
+    return f"{about['factory']}, recall@10 {about['recall_at_10']:.4f}, {about['bytes_per_vector']:,.0f} bytes a vector"
+
+
+def _work(report: "BuildReport") -> list[tuple[str, str]]:
+    """What was done for the vectors: texts encoded, or embeddings taken as they came."""
+    known = report.rows - report.rows_encoded - report.rows_given
+    if report.rows_given:
+        return [("embeddings", f"{report.rows_given:,} came with the corpus, {known:,} known before")]
+    return [("texts", f"{report.rows_encoded:,} encoded, {known:,} known before"), ("tokens", f"{report.tokens:,}")]
+
+
 def _remarks(report: "BuildReport", read: "CorpusReport") -> list[str]:
     remarks = list(report.notes)
     if report.truncated:
-        share = report.truncated / report.rows
+        share, encoded = report.truncated / report.rows, "documents" if report.rows == report.documents else "windows"
         remarks.append(
-            f"{report.truncated:,} documents ({share:.1%}) were longer than encoder.max_length and cut there"
+            f"{report.truncated:,} {encoded} ({share:.1%}) were longer than encoder.max_length and cut there"
         )
     if report.rows_reused:
         remarks.append(f"{report.rows_reused:,} embeddings were taken over from the generation before, by their text")

@@ -21,6 +21,8 @@ _OPTIONS = (
     click.option("--id-column", default="", help="Column with ids. Default: _id, id or docid."),
     click.option("--title-column", default="", help="Column with titles. Default: title."),
     click.option("--text-column", default="", help="Column with texts. Default: text, contents or document_text."),
+    click.option("--vector-column", default="", metavar="NAME",
+                 help="Column with embeddings made elsewhere: no model is run. The same as encoder.kind=vectors."),
     click.option("--column", "columns", multiple=True, metavar="NAME:TYPE",
                  help="Read a metadata column as this type, such as year:int."),
     click.option("--drop-column", "drop", multiple=True, metavar="NAME", help="Leave a metadata column out."),
@@ -29,7 +31,8 @@ _OPTIONS = (
 )  # fmt: skip
 
 CORPUS_NAMES = (
-    "recipe", "assignments", "format_", "id_column", "title_column", "text_column", "columns", "drop", "on_error",
+    "recipe", "assignments", "format_", "id_column", "title_column", "text_column", "vector_column", "columns", "drop",
+    "on_error",
 )  # fmt: skip
 """The names these options have in a command's arguments."""
 
@@ -46,7 +49,8 @@ def config_of(options: dict[str, Any]) -> "BuildConfig":
     from indexer.config import BuildConfig
 
     config = BuildConfig.load(options["recipe"]) if options["recipe"] else BuildConfig()
-    names = {name: options[name] for name in ("id_column", "title_column", "text_column") if options[name]}
+    roles = ("id_column", "title_column", "text_column", "vector_column")
+    names = {name: options[name] for name in roles if options[name]}
     return config.with_columns(names, options["columns"], options["drop"]).with_overrides(options["assignments"])
 
 

@@ -106,7 +106,7 @@ def show_suggestion(found: "Suggestion", as_json: bool) -> None:
     print_table(
         ["threshold", "pairs", "by chance", "95 % interval", "dropped"],
         [_candidate(candidate) for candidate in found.candidates],
-        f"{found.documents:,} documents; pairs at or above each threshold, and how many of them chance would give",
+        _heading(found),
     )
     for sentence in found.sentences:
         click.echo(sentence)
@@ -118,6 +118,13 @@ def show_suggestion(found: "Suggestion", as_json: bool) -> None:
             _show_pair("above", pair)
         for pair in candidate.below:
             _show_pair("below", pair)
+
+
+def _heading(found: "Suggestion") -> str:
+    documents, pairs = f"{found.documents:,} documents", "pairs"
+    if found.windows is not None:
+        documents, pairs = f"{documents} in {found.windows:,} windows", "pairs of windows"
+    return f"{documents}; {pairs} at or above each threshold, and how many of them chance would give"
 
 
 def _candidate(candidate: "Candidate") -> list[str]:

@@ -8,18 +8,25 @@ import click
 
 @click.command("inspect")
 @click.argument("index", type=click.Path(path_type=Path))
+@click.option("--measure", is_flag=True, help="Time searches on this machine as well; nothing of it is stored.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def command(index: Path, as_json: bool) -> None:
-    """Show what an index holds and how it was built.
+def command(index: Path, measure: bool, as_json: bool) -> None:
+    """Show what an index holds, how it was built and what its search reaches.
 
     \b
-    Example:
+    Examples:
       isotrope inspect my-index
+      isotrope inspect my-index --measure
     """
     from search.cli.output import print_facts, print_json
     from search.opened import OpenIndex, describe_index
 
-    facts = describe_index(OpenIndex.open(index))
+    opened = OpenIndex.open(index)
+    facts = describe_index(opened)
+    if measure:
+        from search.timing import time_searches
+
+        facts["timing"] = time_searches(opened).to_dict()
     if as_json:
         print_json(facts)
         return
@@ -36,14 +43,40 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("documents", f"{facts['documents']:,} in {facts['parts']:,} parts; {facts['rows']:,} vectors"),
         *settings_in_words(facts).items(),
         ("queries", f"mean of {transform['query_texts']['texts']:,} texts ({transform['query_texts']['source']})"),
-        ("segments", "; ".join(f"{entry['factory']}, {entry['rows']:,} rows" for entry in facts["segments"])),
+        ("segments", "; ".join(map(_segment, facts["segments"]))),
+        *_search(quality.get("index"), facts.get("timing")),
         ("metadata", ", ".join(f"{name} {kind}" for name, kind in facts["metadata"].items()) or "none"),
-        ("truncated", f"{quality['truncated']:,} of {facts['rows']:,} at {encoder['max_length']} tokens"),
+        *([("truncated", f"{quality['truncated']:,} of {facts['rows']:,} at {encoder['max_length']} tokens")]
+          if "max_length" in encoder else []),
         ("gates", ", ".join(f"{name} {number(gate['value'])}" for name, gate in quality.items() if _is_gate(gate))),
         ("held out", _held_out(quality.get("held_out"))),
         ("size", f"{size(facts['bytes']['total'])}: "
                  + ", ".join(f"{name} {size(count)}" for name, count in facts["bytes"].items() if name != "total")),
     ]  # fmt: skip
+
+
+def _segment(entry: dict[str, Any]) -> str:
+    parameters = "".join(f", {name} {value}" for name, value in entry["search_parameters"].items())
+    return f"{entry['factory']}, {entry['rows']:,} rows{parameters}"
+
+
+def _search(about: dict[str, Any] | None, timing: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """What kind of index was built and why, what it reaches, and how fast it is here."""
+    rows = []
+    if about:
+        by = f", by {about['queries']:,} queries ({about['query_origin']})" if about["queries"] else ""
+        rows = [
+            ("index type", f"{about['factory']}: {about['why']}"),
+            ("recall", f"recall@10 {about['recall_at_10']:.4f}{by}; {about['bytes_per_vector']:,.0f} bytes a vector"),
+        ]
+    if timing:
+        latency = ", ".join(f"{name} {value:.2f} ms" for name, value in timing["single_ms"].items())
+        batch = ", ".join(f"{rate:,.0f} on {threads}" for threads, rate in timing["batch_per_second"].items())
+        rows += [
+            ("one by one", f"{timing['single_per_second']:,.0f} queries a second on one thread; {latency}"),
+            ("in batches", f"of {timing['batch']}, queries a second by threads: {batch}"),
+        ]
+    return rows
 
 
 def _is_gate(figure: Any) -> bool:

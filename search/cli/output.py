@@ -70,6 +70,9 @@ def print_hits(query: str, hits: Sequence["Hit"]) -> None:
     """A query and its hits: score, id, title and the first lines of the text."""
     console = Console()
     console.print(Text(harmless(query), style="bold"))
+    if not hits:
+        console.print("no hits\n")
+        return
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, justify="right")
     widest = max(20, console.width // 3) if console.is_terminal else None  # whoever reads a pipe wants whole ids
@@ -95,7 +98,7 @@ def size(count: int) -> str:
 
 
 def _excerpt(hit: "Hit") -> Text:
-    words = harmless(" ".join(hit.text.split()))
+    words = harmless(" ".join((hit.window.text if hit.window else hit.text).split()))
     text = words if len(words) <= _EXCERPT else f"{words[:_EXCERPT].rsplit(' ', 1)[0]} ..."
     title = [(harmless(hit.title), "bold"), (": " if text else "")] if hit.title else []
     return Text.assemble(*title, text)

@@ -16,17 +16,38 @@ if TYPE_CHECKING:
 
 _FEW = 8  # questions for which starting quickly is worth more than encoding quickly
 _BATCH = 64  # lines of standard input answered together
+_ASKED = ("where", "group_by", "min_score", "hybrid", "exact")
 _BLANK = "the query is blank; expected some text"
 
 
 @click.command("query")
 @click.argument("index", type=click.Path(path_type=Path))
-@click.argument("texts", nargs=-1, required=True, metavar="TEXT...")
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("-k", type=int, default=10, show_default=True, help="Hits a query.")
+@click.option("--where", default="", metavar="SQL", help='Only documents whose metadata match, such as "year > 2019".')
+@click.option("--group-by", default="", metavar="COLUMN", help="At most one hit for each value of a metadata column.")
+@click.option("--min-score", type=float, help="Only hits that score at least this.")
+@click.option("--hybrid", is_flag=True, help="Fuse with BM25 by reciprocal rank; scores are then sums of those.")
+@click.option("--like", metavar="ID", help="Neighbours of a stored document instead of a text.")
+@click.option(
+    "--vector", type=click.Path(path_type=Path), metavar="FILE.npy", help="Queries encoded already, one a row."
+)
+@click.option("--exact", is_flag=True, help="Compare with every document instead of searching the index.")
+@click.option("--recall", type=float, help="Search as far as this recall@10 takes, instead of the recipe's.")
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, if it has moved.")
 @encoder_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a query, one a line.")
-def command(index: Path, texts: tuple[str, ...], k: int, model: Path | None, as_json: bool, **options: Any) -> None:
+def command(
+    index: Path,
+    texts: tuple[str, ...],
+    k: int,
+    like: str | None,
+    vector: Path | None,
+    recall: float | None,
+    model: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
     """Find the documents closest to a text.
 
     Each TEXT is one query; - reads one query a line from standard input. Put -- before a query that starts with
@@ -36,20 +57,35 @@ def command(index: Path, texts: tuple[str, ...], k: int, model: Path | None, as_
     Examples:
       isotrope query my-index "how do whales sing"
       isotrope query my-index -k 3 --json "first question" "second question"
+      isotrope query my-index --where "year > 2019 AND lang = 'en'" "how do whales sing"
+      isotrope query my-index --hybrid --group-by source "how do whales sing"
+      isotrope query my-index --like doc17
       isotrope query my-index --json - < questions.txt
       isotrope query my-index -- "-O2 or -O3"
     """
+    from indexer.corpus.query_vectors import read_query_vectors
     from indexer.errors import ConfigError
     from search.engine import SearchEngine
 
     if k < 1:
         raise ConfigError(f"-k is {k}; expected at least 1.")
+    if bool(texts) + (like is not None) + (vector is not None) != 1:
+        raise click.UsageError("Give TEXT, or --like, or --vector: one of the three.")
     few = "-" not in texts and len(texts) <= _FEW
-    engine = SearchEngine(index, model, run_options(options, texts="few" if few else "many"), ahead=True)
+    run, asked = run_options(options, texts="few" if few else "many"), {name: options[name] for name in _ASKED}
+    engine = SearchEngine(index, model, run, ahead=bool(texts), recall=recall)
     show = _show_json if as_json else _show_table
+    if like is not None:
+        show(f"like {like}", engine.neighbours(like, k, **asked))
+        return
+    if vector is not None:
+        queries = read_query_vectors(vector, int(engine.opened.manifest.encoder["dim"]))
+        for number, found in enumerate(engine.search_vectors(queries, k, **asked), start=1):
+            show(f"{vector.name}:{number}", found)
+        return
     answered = 0
     for batch in _batches(_queries(texts)):
-        for query, hits in _answers(engine, batch, k):
+        for query, hits in _answers(engine, batch, k, asked):
             show(query, hits)
             answered += hits is not None
     if not answered:
@@ -94,15 +130,17 @@ def _read_ahead(queries: Iterator[str], waiting: "queue.Queue[str | BaseExceptio
         waiting.put(None)
 
 
-def _answers(engine: "SearchEngine", batch: list[str], k: int) -> Iterator[tuple[str, "list[Hit] | None"]]:
+def _answers(
+    engine: "SearchEngine", batch: list[str], k: int, asked: dict[str, Any]
+) -> Iterator[tuple[str, "list[Hit] | None"]]:
     """(query, hits) in order; None for a blank query. Queries that were cut are named on stderr."""
     from indexer.encoders import EncodeLog
     from search.cli.output import print_note
 
-    asked, log = [query for query in batch if query.strip()], EncodeLog()
-    found = iter(engine.search_many(asked, k, log))
+    texts, log = [query for query in batch if query.strip()], EncodeLog()
+    found = iter(engine.search_many(texts, k, log, **asked))
     limit = engine.opened.manifest.encoder["identity"]["max_length"]
-    for query, length in zip(asked, log.lengths, strict=True):
+    for query, length in zip(texts, log.lengths, strict=True):
         if length > limit:
             print_note(f'the query "{query[:40]}..." has {length:,} tokens and was cut at {limit}')
     for query in batch:

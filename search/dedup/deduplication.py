@@ -22,7 +22,7 @@ from search.dedup.files.places import check_places
 from search.dedup.joining.approximate import ApproximateJoin
 from search.dedup.joining.join import VectorJoin
 from search.dedup.material import Material, open_material
-from search.dedup.pairs import Rows
+from search.dedup.pairs import PairSource, Rows
 from search.dedup.settings import DedupSettings, JoinOptions, check_threshold, lowest_score
 from search.opened import OpenIndex
 
@@ -113,7 +113,7 @@ def deduplicate(
 
 def _source(
     material: Material, settings: DedupSettings, pairs: PairFiles, options: JoinOptions
-) -> tuple[VectorJoin | StoredPairs, dict[str, Any]]:
+) -> tuple[PairSource, dict[str, Any]]:
     """Where pairs come from, and how they were found."""
     if pairs.read:
         stored = StoredPairs(pairs.read, settings.threshold, options.memory // 4)
@@ -129,16 +129,16 @@ def _source(
 
 def _join(
     material: Material, floor: float, settings: DedupSettings, options: JoinOptions
-) -> tuple[VectorJoin, dict[str, Any]]:
+) -> tuple[PairSource, dict[str, Any]]:
     arguments = (material.distinct_vectors, lowest_score(floor), material.folder, options, material.progress)
     if settings.method == "ann":
         approximate = ApproximateJoin(*arguments)
-        return approximate, {"name": "ann", **approximate.figures}
-    return VectorJoin(*arguments), {"name": "exact"}
+        return material.apart(approximate), {"name": "ann", **approximate.figures}
+    return material.apart(VectorJoin(*arguments)), {"name": "exact"}
 
 
-def save_pairs(material: Material, join: VectorJoin, method: dict[str, Any], floor: float, path: Path) -> FileStamp:
-    """Write all pairs that score at least `floor`, and which rows hold the same vector."""
+def save_pairs(material: Material, join: PairSource, method: dict[str, Any], floor: float, path: Path) -> FileStamp:
+    """Write all pairs of `join`, those that score at least `floor`, and which rows hold the same vector."""
     distinct = material.distinct
     writer = PairWriter(material.folder, material.rows)
     for found in join.within(np.arange(len(distinct.first))):
@@ -150,7 +150,7 @@ def save_pairs(material: Material, join: VectorJoin, method: dict[str, Any], flo
     return writer.save(path, pair_facts(floor, method, origin, other))
 
 
-def _collection(material: Material, source: VectorJoin | StoredPairs, order: Rows) -> Collection:
+def _collection(material: Material, source: PairSource, order: Rows) -> Collection:
     stored = source if isinstance(source, StoredPairs) else material
     others = np.arange(material.others)
     return Collection(

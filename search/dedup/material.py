@@ -14,9 +14,10 @@ from indexer.corpus.document import joined_text
 from indexer.pipeline.progress import Progress, Silent
 from search.dedup.deciding.distinct import Distinct, find_distinct
 from search.dedup.deciding.texts import number_texts
+from search.dedup.deciding.windows import ApartPairs, is_one_to_one
 from search.dedup.files.origin import require_same_encoder
-from search.dedup.pairs import Rows, Scores, Vectors
-from search.dedup.scores import pair_scores, tile_scores
+from search.dedup.pairs import PairSource, Rows, Scores, Vectors
+from search.dedup.scores import document_scores, pair_scores
 from search.dedup.scratch import write_vectors
 from search.opened import OpenIndex
 from search.stored import BLOCK_ROWS, StoredRows
@@ -24,7 +25,7 @@ from search.stored import BLOCK_ROWS, StoredRows
 
 @dataclass(frozen=True)
 class Material:
-    """The documents of an index, after those of the other index if there is one, and their vectors.
+    """The documents of an index, after those of the other index if there is one, and the vectors of their windows.
 
     Vectors are written to `folder` when they are first asked for.
     """
@@ -73,24 +74,28 @@ class Material:
 
     @cached_property
     def document_of(self) -> Rows:
-        """The document of each row; one row a document until documents have several windows."""
-        return np.arange(self.rows)
+        """The document of each row, ascending; a document has a row for each of its windows."""
+        own = self.opened.numbering.documents_of(np.arange(self.opened.manifest.rows))
+        if self.other is None:
+            return own
+        others = self.other.numbering.documents_of(np.arange(self.other.manifest.rows))
+        return np.concatenate([others, own + self.others])
 
     @cached_property
     def text_of(self) -> Rows:
         """A number for each document's normalised text, (documents,); -1 where it is blank."""
-        self.progress.phase("comparing texts", self.rows)
+        self.progress.phase("comparing texts", self.others + self.opened.manifest.documents)
         return number_texts(chain.from_iterable(self._texts(index) for index in self._indexes))
 
     def score(self, documents: Rows, others: Rows) -> Scores:
         """Scores of documents paired one by one: of their best pair of windows."""
-        starts = np.searchsorted(self.document_of, np.arange(self.document_of[-1] + 2))
+        return document_scores(self.vectors, self.document_of, documents, others)
 
-        def windows(document: int) -> Vectors:
-            return self.vectors[starts[document] : starts[document + 1]]
-
-        found = (tile_scores(windows(one), windows(two)).max() for one, two in zip(documents, others, strict=True))
-        return np.fromiter(found, np.float32, len(documents))
+    def apart(self, source: PairSource) -> PairSource:
+        """The pairs of a source without those of windows of one document."""
+        if is_one_to_one(self.document_of):
+            return source
+        return ApartPairs(source, self.document_of, self.distinct)
 
     @property
     def _indexes(self) -> list[OpenIndex]:

@@ -11,9 +11,10 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from search.dedup.pairs import Scores, Vectors
+from search.dedup.pairs import Rows, Scores, Vectors
 
 _CHUNK_BYTES = 1 << 24
+_GATHERED = 1 << 14  # pairs whose vectors are gathered together
 
 
 def pair_scores(left: Vectors, right: Vectors) -> Scores:
@@ -28,6 +29,24 @@ def pair_scores(left: Vectors, right: Vectors) -> Scores:
             scores[row] = _exact(ones[row], others[row])
         found[start : start + step] = scores
     return found
+
+
+def document_scores(vectors: Vectors, document_of: Rows, left: Rows, right: Rows) -> Scores:
+    """Scores of documents paired one by one, (n,): of their best pair of rows.
+
+    `document_of` (rows,), ascending, is the document of each of `vectors` (rows, d).
+    """
+    if len(document_of) == document_of[-1] + 1:
+        pieces = (slice(start, start + _GATHERED) for start in range(0, len(left), _GATHERED))
+        whole = [pair_scores(vectors[left[piece]], vectors[right[piece]]) for piece in pieces]
+        return np.concatenate([np.empty(0, np.float32), *whole])
+    starts = np.searchsorted(document_of, np.arange(document_of[-1] + 2))
+
+    def rows(document: int) -> Vectors:
+        return vectors[starts[document] : starts[document + 1]]
+
+    pairs = zip(left.tolist(), right.tolist(), strict=True)
+    return np.fromiter((tile_scores(rows(one), rows(other)).max() for one, other in pairs), np.float32, len(left))
 
 
 def tile_scores(left: Vectors, right: Vectors) -> Scores:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from indexer.encoders import EncoderSpec
 from indexer.encoders.model_files import find_model_files
+from indexer.encoders.vectors import is_given
 from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.transforms import Transform, Whitening, dump_transform, fit_whitening
@@ -19,6 +20,8 @@ def check_dimensions(settings: Iterable[Setting], spec: EncoderSpec) -> None:
 
     The size stands in the model's config.json; where it does not, `fit_setting` finds out.
     """
+    if is_given(spec):
+        return
     config = find_model_files(Path(spec.folder)).config
     size = next((config[name] for name in _SIZES if isinstance(config.get(name), int)), None)
     for setting in settings:

@@ -17,7 +17,10 @@ Centre = Literal["role", "common", "none"]
 
 @dataclass(frozen=True)
 class Setting:
-    """One column of a comparison. `layers` stand as the user wrote them: (1, -1) is the paper's average."""
+    """One column of a comparison. `layers` stand as the user wrote them: (1, -1) is the paper's average.
+
+    Embeddings that came with the corpus have no layers, and "given" for a pooling.
+    """
 
     pooling: Mode
     layers: tuple[int, ...]
@@ -36,15 +39,13 @@ class Setting:
     @property
     def label(self) -> str:
         """A short name, such as "mean 1,-1 strength 0.25 role"."""
-        layers = ",".join(map(str, self.layers))
+        embedding = " ".join(filter(None, [self.pooling, ",".join(map(str, self.layers))]))
         if self.raw:
-            return f"{self.pooling} {layers} raw"
+            return f"{embedding} raw"
         whitening = self.whitening
         extras = [f"dim {whitening.dim}"] * bool(whitening.dim)
         extras += [f"shrinkage {written(whitening.shrinkage)}"] * bool(whitening.shrinkage)
-        return " ".join(
-            [f"{self.pooling} {layers} strength {written(float(whitening.strength))}", *extras, whitening.centre]
-        )
+        return " ".join([f"{embedding} strength {written(float(whitening.strength))}", *extras, whitening.centre])
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types. `strength` "none" is no transform at all; `dim` null is all; `centre` null without one."""

@@ -19,7 +19,8 @@ from indexer.encoders.identity import fingerprint, with_state
 from indexer.encoders.limits import layer_count, resolve_layers
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import StateKey
-from indexer.errors import EvaluationError
+from indexer.encoders.vectors import cannot_encode, is_given
+from indexer.errors import ConfigError, EvaluationError
 from indexer.pipeline.progress import Progress, Silent
 from indexer.store.files import make_folder, write_bytes
 from indexer.store.manifest import canonical_json
@@ -57,18 +58,21 @@ class StateSource:
     log: EncodeLog = field(default_factory=EncodeLog)
 
     def __post_init__(self) -> None:
-        config = dataclasses.replace(self.config, layers=union_of_layers(self.settings))
-        self.spec: EncoderSpec = _resolved(config, self.own)
+        self.spec: EncoderSpec = _resolved(self.config, self.settings, self.own)
         self.keys = state_keys(self.settings)
         self._encoder: Encoder | None = None
 
     @property
     def blocks(self) -> int:
-        """Blocks of the model: layers are 0 (the embedding output) to this."""
+        """Blocks of the model: layers are 0 (the embedding output) to this. Raises ConfigError where there is none."""
+        if is_given(self.spec):
+            raise ConfigError(f"{cannot_encode(self.spec)} There is nothing to measure but retrieval and recall.")
         return layer_count(find_model_files(Path(self.spec.folder)))
 
     def fingerprint(self, key: StateKey) -> str:
         """The fingerprint an index built with these layers and this pooling would have."""
+        if is_given(self.spec):
+            return self.spec.fingerprint
         return fingerprint(self._identity(key))
 
     def encode(self, texts: Sequence[str], role: Role = "document") -> States:
@@ -118,8 +122,11 @@ class StateSource:
         return self.cache / f"{digest.hexdigest()}.states"
 
 
-def _resolved(config: EncoderConfig, own: EncoderSpec | None) -> EncoderSpec:
-    """The encoder of `config`, which differs from the recipe's `own` in its layers at most."""
+def _resolved(config: EncoderConfig, settings: Sequence[Setting], own: EncoderSpec | None) -> EncoderSpec:
+    """The encoder of `config` with the layers of all settings: it differs from the recipe's `own` in those at most."""
+    if own is not None and is_given(own):
+        return own
+    config = dataclasses.replace(config, layers=union_of_layers(settings))
     if own is None:
         return resolve_spec(config)
     spec = resolve_spec(config, own.folder, own.identity["rules"])

@@ -7,6 +7,8 @@ from typing import cast
 
 from indexer.config import BuildConfig, RunOptions
 from indexer.encoders import EncoderSpec, resolve_spec
+from indexer.encoders.vectors import cannot_encode, is_given
+from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.pipeline.progress import Progress, Silent
 from indexer.pooling import Mode
@@ -43,11 +45,14 @@ class Subject:
     @property
     def own(self) -> Setting:
         """The recipe's own setting, its pooling resolved."""
-        pooling = cast(Mode, self.spec.identity["pooling"])
-        return Setting(pooling, self.config.encoder.layers, self.config.whitening)
+        pooling = cast(Mode, self.spec.identity.get("pooling", "given"))
+        layers = () if is_given(self.spec) else self.config.encoder.layers
+        return Setting(pooling, layers, self.config.whitening)
 
     def settings(self, sweep: Sweep) -> list[Setting]:
-        """The settings of a sweep around the recipe's own."""
+        """The settings of a sweep around the recipe's own. Raises ConfigError for layers of given embeddings."""
+        if is_given(self.spec) and (sweep.layers or sweep.poolings):
+            raise ConfigError(f"{cannot_encode(self.spec)} Leave out --layers and --pooling.")
         return sweep.settings(self.own)
 
     def states(

@@ -13,7 +13,7 @@ from search.cli.running_options import run_options, threaded_encoder_options
 @click.argument("index", type=click.Path(path_type=Path))
 @click.option("-k", type=int, default=10, show_default=True, help="Answers compared a query.")
 @click.option("--queries", type=click.Path(path_type=Path), help="File of queries, one a line, UTF-8, or a BEIR "
-              "queries.jsonl; all are used.")  # fmt: skip
+              "queries.jsonl, or a .npy file of their embeddings; all are used.")  # fmt: skip
 @click.option(
     "--from",
     "origin",

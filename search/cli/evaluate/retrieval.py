@@ -30,9 +30,13 @@ from search.cli.evaluate.options import (
               "query here, a column a setting.")  # fmt: skip
 @click.option("--run", type=click.Path(path_type=Path), metavar="FILE|FOLDER", help="Write the rankings as TREC "
               "runs: a file for one setting; several, and BM25's, go into a folder.")  # fmt: skip
-@click.option("--compare", is_flag=True, help="Print paired differences too: to raw embeddings, other centres, BM25.")
+@click.option("--compare", is_flag=True, help="Print paired differences too: to raw embeddings, other centres, BM25; "
+              "of a hybrid to its vectors.")  # fmt: skip
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Draw the first nDCG against whitening "
               "strength into this file (.png, .svg, .pdf).")  # fmt: skip
+@click.option("--hybrid", is_flag=True, help="Measure each setting fused with BM25 too, as query --hybrid searches.")
+@click.option("--query-vectors", type=click.Path(path_type=Path), metavar="FILE.npy", help="Embeddings of the queries, "
+              "beside FILE.ids.txt with their ids: nothing is encoded. With an index only.")  # fmt: skip
 @click.option("--no-bm25", is_flag=True, help="Leave out the BM25 baseline.")
 @click.option("--on-error", type=click.Choice(["fail", "skip"]), default="fail", help="What to do with a row of the "
               "corpus that cannot be a document, such as a blank one.")  # fmt: skip
@@ -48,6 +52,7 @@ def command(folder: Path, measured: Path | None, **options: Any) -> None:
     \b
     Examples:
       isotrope evaluate retrieval scifact my-index
+      isotrope evaluate retrieval scifact my-index --hybrid --compare
       isotrope evaluate retrieval scifact --strength none --strength 0.25 --centre role --centre common --compare
       isotrope evaluate retrieval scifact --layers -1 --layers 1,-1 --cache cache -o scifact.json
       isotrope evaluate retrieval scifact --strength none --strength 0 --strength 0.5 --strength 1 --plot scifact.svg
@@ -66,6 +71,8 @@ def command(folder: Path, measured: Path | None, **options: Any) -> None:
         options["run"],
         options["per_query"],
         options["on_error"],
+        options["hybrid"],
+        options["query_vectors"],
     )
     if measured and options["index"]:
         raise ConfigError(f"both {measured} and --index {options['index']} name an index; leave one out.")
@@ -101,6 +108,7 @@ def _plot(result: dict[str, Any], path: Path) -> None:
 def _show(result: dict[str, Any], compare: bool) -> None:
     from search.cli.output import print_table
     from search.evaluation.retrieval.bm25 import describe_bm25
+    from search.evaluation.retrieval.hybrid import describe_hybrid
     from search.evaluation.retrieval.metrics import MAP, MRR, measure_names
     from search.printable import counted
 
@@ -123,6 +131,8 @@ def _show(result: dict[str, Any], compare: bool) -> None:
         _show_comparisons(result["comparisons"], first)
     if "bm25" in result["provenance"]:
         click.echo(f"\n{describe_bm25()}.")
+    if "hybrid" in result["provenance"]:
+        click.echo(f"{describe_hybrid()}.")
 
 
 def _show_comparisons(comparisons: list[dict[str, Any]], first: str) -> None:

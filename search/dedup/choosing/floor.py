@@ -21,8 +21,10 @@ _BLOCK = 4096
 _NEIGHBOURED = 2 / 3  # of the documents may have a neighbour at the floor
 
 
-def choose_floor(vectors: Vectors, distinct: Distinct, seed: int = 0) -> float:
+def choose_floor(vectors: Vectors, distinct: Distinct, seed: int = 0, document_of: Rows | None = None) -> float:
     """The floor for `suggest`: `FLOOR`, or what fits the space better. `vectors` (rows, k).
+
+    `document_of` (rows,) is the document of each row, where some have several.
 
     Lower where fewer than one chance pair is expected already below it, as after strong whitening, where few random
     pairs score high. Higher where over two thirds of the documents have a neighbour that near, as in a space that was
@@ -32,7 +34,8 @@ def choose_floor(vectors: Vectors, distinct: Distinct, seed: int = 0) -> float:
     if len(rows) < FEWEST:
         return FLOOR
     probes = np.sort(np.random.default_rng(seed).choice(len(rows), min(_PROBES, len(rows)), replace=False))
-    nearest, counts = _probe(vectors, rows, probes)
+    documents = rows if document_of is None else document_of[rows]
+    nearest, counts = _probe(vectors, rows, probes, documents)
     crowded = math.ceil(100 * float(np.quantile(nearest, 1 - _NEIGHBOURED))) / 100
     return round(min(_HIGHEST, max(crowded, min(FLOOR, _one_by_chance(counts, len(rows)) - 0.01))), 2)
 
@@ -50,16 +53,18 @@ def _one_by_chance(counts: Counts, documents: int) -> float:
     return math.floor(threshold * 20) / 20
 
 
-def _probe(vectors: Vectors, rows: Rows, probes: Rows) -> tuple[npt.NDArray[np.float64], Counts]:
-    """The highest score of each probe (a position in `rows`) with another row; and the scores of all, counted."""
+def _probe(vectors: Vectors, rows: Rows, probes: Rows, documents: Rows) -> tuple[npt.NDArray[np.float64], Counts]:
+    """The highest score of each probe (a position in `rows`) with another document; and the scores of all, counted.
+
+    `documents` (rows,) says whose each of `rows` is.
+    """
     left = vectors[rows[probes]].astype(np.float64)
     nearest = np.full(len(probes), -1.0)
     counts = np.zeros(0, np.int64)
     for start in range(0, len(rows), _BLOCK):
         block = rows[start : start + _BLOCK]
         scores = left @ vectors[block].astype(np.float64).T
-        own = np.flatnonzero((probes >= start) & (probes < start + len(block)))
-        scores[own, probes[own] - start] = np.nan  # a document with itself
+        scores[documents[probes][:, None] == documents[start : start + len(block)]] = np.nan  # a document with itself
         others = scores[~np.isnan(scores)]
         counts = count_scores(others) if not len(counts) else counts + count_scores(others)
         np.fmax(nearest, np.fmax.reduce(scores, axis=1), out=nearest)

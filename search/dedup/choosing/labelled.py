@@ -22,7 +22,7 @@ import numpy.typing as npt
 from indexer.errors import EvaluationError
 from search.dedup.choosing.floor import CANDIDATES
 from search.dedup.pairs import Rows, Scores, Vectors
-from search.dedup.scores import pair_scores
+from search.dedup.scores import document_scores
 from search.dedup.settings import IDENTICAL, lowest_score
 from search.opened import OpenIndex
 from search.printable import counted
@@ -35,12 +35,11 @@ _EXPECTED = "expected id<TAB>id<TAB>label (in a .csv file with commas), the labe
 _Z = 1.959964  # 95 %, two-sided
 _RESAMPLES = 1000
 _LOOKED_AT = 100_000  # ids among which one alike is looked for
-_ROWS = 1 << 14  # read together
 
 
 @dataclass(frozen=True)
 class LabelledPairs:
-    """Pairs of rows with their labels, each pair once. `repeated`: lines that said the same again."""
+    """Pairs of documents with their labels, each pair once. `repeated`: lines that said the same again."""
 
     shown: str
     sha256: str
@@ -113,23 +112,26 @@ def read_labelled(path: Path, opened: OpenIndex) -> LabelledPairs:
     if len({label for label, _ in labels.values()}) < 2:
         found = f"all {len(labels):,} pairs are {_word(label)}" if labels else "the file holds no pairs"
         raise EvaluationError(f"{path}: {found}; precision and recall need duplicates and others.")
-    row_of = _rows(path, opened, labels)
+    number_of = _numbers(path, opened, labels)
     return LabelledPairs(
         str(path),
         file_hash(path),
-        np.array([row_of[one] for one, _ in labels]),
-        np.array([row_of[other] for _, other in labels]),
+        np.array([number_of[one] for one, _ in labels]),
+        np.array([number_of[other] for _, other in labels]),
         np.array([label for label, _ in labels.values()]),
         repeated,
     )
 
 
-def measure_labelled(pairs: LabelledPairs, vectors: Vectors, seed: int = 0) -> LabelledResult:
-    """Precision, recall and F1 at the usual thresholds and the one of the best F1. `vectors` (rows, k)."""
-    scores = np.empty(len(pairs.left), np.float32)
-    for start in range(0, len(scores), _ROWS):
-        part = slice(start, start + _ROWS)
-        scores[part] = pair_scores(vectors[pairs.left[part]], vectors[pairs.right[part]])
+def measure_labelled(
+    pairs: LabelledPairs, vectors: Vectors, seed: int = 0, document_of: Rows | None = None
+) -> LabelledResult:
+    """Precision, recall and F1 at the usual thresholds and the one of the best F1. `vectors` (rows, k).
+
+    `document_of` (rows,) is the document of each row, where documents have several.
+    """
+    documents = np.arange(len(vectors)) if document_of is None else document_of
+    scores = document_scores(vectors, documents, pairs.left, pairs.right)
     scores = np.minimum(scores, np.float32(IDENTICAL))  # no threshold tells higher ones apart
     best = best_threshold(scores, pairs.duplicate)
     generator = np.random.default_rng(seed)
@@ -240,14 +242,14 @@ def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
             yield number, row.removesuffix("\r").split("\t")
 
 
-def _rows(path: Path, opened: OpenIndex, labels: dict[tuple[str, str], tuple[bool, int]]) -> dict[str, int]:
-    """The row of each id that is named."""
+def _numbers(path: Path, opened: OpenIndex, labels: dict[tuple[str, str], tuple[bool, int]]) -> dict[str, int]:
+    """The document number of each id that is named."""
     first_line: dict[str, int] = {}
     for pair, (_, line) in labels.items():
         for name in pair:
             first_line.setdefault(name, line)
-    rows = {name: row for row, name in enumerate(opened.documents.all_ids()) if name in first_line}
-    unknown = [name for name in first_line if name not in rows]
+    numbers = {name: number for number, name in enumerate(opened.documents.all_ids()) if name in first_line}
+    unknown = [name for name in first_line if name not in numbers]
     if unknown:
         name = min(unknown, key=lambda name: (first_line[name], name))
         close = difflib.get_close_matches(name, list(itertools.islice(opened.documents.all_ids(), _LOOKED_AT)), n=1)
@@ -257,7 +259,7 @@ def _rows(path: Path, opened: OpenIndex, labels: dict[tuple[str, str], tuple[boo
             f'{path}:{first_line[name]}: "{name}" is not the id of a document of {opened.path}{hint}{more}. Way out: '
             "take ids from the index that the pairs were labelled in."
         )
-    return rows
+    return numbers
 
 
 def _word(label: bool) -> str:

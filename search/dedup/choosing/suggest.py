@@ -10,7 +10,9 @@ import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from indexer.corpus.document import Document
+import numpy as np
+
+from indexer.corpus.document import Document, joined_text
 from indexer.errors import EvaluationError
 from indexer.pipeline.progress import Progress
 from search.dedup.choosing.background import Background, measure_background
@@ -19,9 +21,10 @@ from search.dedup.choosing.labelled import measure_labelled, read_labelled
 from search.dedup.choosing.suggestion import Candidate, Chance, Example, Side, Suggestion
 from search.dedup.choosing.survey import PAIRS_HELD, STEPS, Survey, survey_pairs
 from search.dedup.deciding.distinct import Distinct
+from search.dedup.deciding.windows import one_of_each
 from search.dedup.joining.join import VectorJoin
 from search.dedup.material import open_material
-from search.dedup.pairs import PairSource, Vectors
+from search.dedup.pairs import PairSource, Rows, Vectors
 from search.dedup.settings import JoinOptions, check_threshold, lowest_score
 from search.opened import OpenIndex
 from search.printable import counted
@@ -55,12 +58,15 @@ def suggest_thresholds(
     with open_material(index, progress=progress) as material:
         pairs = read_labelled(labelled, material.opened) if labelled else None
         vectors, distinct = material.vectors, material.distinct
-        lowest = choose_floor(vectors, distinct, seed) if floor is None else floor
+        document_of = material.document_of
+        lowest = choose_floor(vectors, distinct, seed, document_of) if floor is None else floor
         join = VectorJoin(
             material.distinct_vectors, lowest_score(lowest), material.folder, options, progress=material.progress
         )
-        found = suggest(material.opened, vectors, distinct, join, lowest, seed)
-        return dataclasses.replace(found, labelled=measure_labelled(pairs, vectors, seed) if pairs else None)
+        source = material.apart(join)
+        found = suggest(material.opened, vectors, distinct, source, lowest, seed, document_of=document_of)
+        measured = measure_labelled(pairs, vectors, seed, document_of) if pairs else None
+        return dataclasses.replace(found, labelled=measured)
 
 
 def suggest(
@@ -71,20 +77,22 @@ def suggest(
     floor: float,
     seed: int = 0,
     pairs_held: int = PAIRS_HELD,
+    document_of: Rows | None = None,
 ) -> Suggestion:
     """What there is to know before a threshold is chosen.
 
-    `vectors` (rows, k) are those of all rows, one a document; `source` has the pairs of distinct ones that score at
-    least `floor`, and is asked once. Equal input gives an equal result, whatever the order of pairs. How many
+    `vectors` (rows, k) are those of all rows, and `document_of` (rows,) their documents where these have several
+    windows: pairs are then of windows of different documents. `source` has the pairs of distinct vectors that score
+    at least `floor`, and is asked once. Equal input gives an equal result, whatever the order of pairs. How many
     documents would be dropped is exact while there are at most `pairs_held` pairs. Raises ConfigError for a floor
     that is no threshold.
     """
     check_threshold(floor, "floor")
-    documents = len(distinct.number_of)
-    survey = survey_pairs(vectors, distinct, source, floor, pairs_held)
-    background, why_none = _background(vectors, survey, documents, floor, seed)
+    survey = survey_pairs(vectors, distinct, source, floor, pairs_held, document_of)
+    background, why_none = _background(vectors, survey, floor, seed)
     return Suggestion(
-        documents=documents,
+        documents=int(survey.document_of.max(initial=-1)) + 1,
+        windows=len(vectors) if survey.windowed else None,
         floor=floor,
         background=background,
         sentences=_in_words(background, survey, floor) if background else (why_none,),
@@ -92,11 +100,12 @@ def suggest(
     )
 
 
-def _background(
-    vectors: Vectors, survey: Survey, documents: int, floor: float, seed: int
-) -> tuple[Background | None, str]:
+def _background(vectors: Vectors, survey: Survey, floor: float, seed: int) -> tuple[Background | None, str]:
+    rows = survey.unlike(floor)
+    if survey.windowed:  # windows of one document are related
+        rows = one_of_each(rows, survey.document_of, seed)
     try:
-        return measure_background(vectors, survey.unlike(floor), documents, floor, seed), ""
+        return measure_background(vectors, rows, len(vectors), floor, seed), ""
     except EvaluationError as error:
         return None, str(error)
 
@@ -112,7 +121,7 @@ def _candidates(
         (threshold, *_examples(survey, threshold, before, after))
         for before, threshold, after in _with_neighbours(sorted(thresholds))
     ]
-    texts = _sides(opened, {row for _, above, below in chosen for pair in (*above, *below) for row in pair[:2]})
+    texts = _sides(opened, survey, {row for _, above, below in chosen for pair in (*above, *below) for row in pair[:2]})
     return tuple(
         Candidate(
             threshold,
@@ -144,21 +153,21 @@ def _explained(background: Background, survey: Survey, threshold: float) -> floa
 
 def _in_words(background: Background, survey: Survey, floor: float) -> tuple[str, ...]:
     one, real = background.lowest(), _mostly_real(background, survey, floor)
-    at = max(one, floor)
+    at, nouns = max(one, floor), _nouns(survey)
     found = [
-        f"At {one:g} expect fewer than one unrelated pair in this corpus: an estimate, which takes unrelated pairs to "
-        f"be like random ones once documents that score {floor:g} or more are set aside.",
-        f"At {at:g} or above {_are(survey.pairs(at))}.",
+        f"At {one:g} expect fewer than one unrelated {nouns[0]} in this corpus: an estimate, which takes unrelated "
+        f"pairs to be like random ones once documents that score {floor:g} or more are set aside.",
+        f"At {at:g} or above {_are(survey.pairs(at), nouns)}.",
     ]
     if real is not None:
         found.append(
             f"At {real:g} chance explains {_explained(background, survey, real):.2%} of "
-            f"{counted(survey.pairs(real), 'pair', 'pairs')}."
+            f"{counted(survey.pairs(real), *nouns)}."
         )
     elif survey.pairs(floor):
         share = min(1.0, _explained(background, survey, floor))
         found.append(
-            f"At {floor:g} chance explains about {share:.0%} of {counted(survey.pairs(floor), 'pair', 'pairs')}, and "
+            f"At {floor:g} chance explains about {share:.0%} of {counted(survey.pairs(floor), *nouns)}, and "
             f"at no threshold above it less than {FEW:.0%}: there are few near-duplicates, if any."
         )
     check = background.check
@@ -177,8 +186,13 @@ def _in_words(background: Background, survey: Survey, floor: float) -> tuple[str
     return tuple(found)
 
 
-def _are(pairs: int) -> str:
-    return f"there {'is' if pairs == 1 else 'are'} {counted(pairs, 'pair', 'pairs')}"
+def _nouns(survey: Survey) -> tuple[str, str]:
+    """What one pair is called, and several."""
+    return ("pair of windows", "pairs of windows") if survey.windowed else ("pair", "pairs")
+
+
+def _are(pairs: int, nouns: tuple[str, str]) -> str:
+    return f"there {'is' if pairs == 1 else 'are'} {counted(pairs, *nouns)}"
 
 
 def _with_neighbours(thresholds: list[float]) -> Iterator[tuple[float, float, float]]:
@@ -190,27 +204,43 @@ def _examples(survey: Survey, threshold: float, before: float, after: float) -> 
     """Pairs just above and just below a threshold. Those beyond the next candidates are no examples for this one."""
     above = itertools.takewhile(lambda pair: pair[2] < after, survey.above(threshold))
     below = itertools.takewhile(lambda pair: pair[2] >= before, survey.below(threshold))
-    return _nearest(above), _nearest(below)
+    return _nearest(above, survey.document_of), _nearest(below, survey.document_of)
 
 
-def _nearest(pairs: Iterable[Found]) -> list[Found]:
+def _nearest(pairs: Iterable[Found], document_of: Rows | None = None) -> list[Found]:
     """The first few pairs of which no two share a document; should these be too few, others after them."""
     fresh: list[Found] = []
     others: list[Found] = []
     seen: set[int] = set()
     for pair in pairs:
-        (others if seen & {*pair[:2]} else fresh).append(pair)
-        seen.update(pair[:2])
+        documents = {*pair[:2]} if document_of is None else set(document_of[[*pair[:2]]].tolist())
+        (others if seen & documents else fresh).append(pair)
+        seen |= documents
         if len(fresh) == EXAMPLES:
             break
     return [*fresh, *others][:EXAMPLES]
 
 
-def _sides(opened: OpenIndex, rows: set[int]) -> dict[int, Side]:
+def _sides(opened: OpenIndex, survey: Survey, rows: set[int]) -> dict[int, Side]:
     ordered = sorted(rows)
-    return {row: _side(document) for row, document in zip(ordered, opened.documents.fetch(ordered), strict=True)}
+    documents = opened.documents.fetch(survey.document_of[ordered].tolist()) if ordered else []
+    if not survey.windowed:
+        return {
+            row: _side(document, f"{document.title or ''} {document.text}")
+            for row, document in zip(ordered, documents, strict=True)
+        }
+    columns, spans = opened.config.corpus.text, opened.numbering.spans(np.array(ordered, np.int64)).tolist()
+    return {
+        row: _side(document, _placed(document, start) + joined_text(document, columns)[start:end])
+        for row, document, (start, end) in zip(ordered, documents, spans, strict=True)
+    }
 
 
-def _side(document: Document) -> Side:
-    text = " ".join(f"{document.title or ''} {document.text}".split())
-    return Side(document.id, text if len(text) <= _EXCERPT else f"{text[: _EXCERPT - 1]}…")
+def _placed(document: Document, start: int) -> str:
+    """What is shown before a window that does not begin its document."""
+    return f"{document.title or ''} … " if start else ""
+
+
+def _side(document: Document, text: str) -> Side:
+    words = " ".join(text.split())
+    return Side(document.id, words if len(words) <= _EXCERPT else f"{words[: _EXCERPT - 1]}…")

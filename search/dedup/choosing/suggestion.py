@@ -9,7 +9,7 @@ from search.dedup.choosing.labelled import LabelledResult
 
 @dataclass(frozen=True)
 class Side:
-    """A document of an example: its title and first words, white space folded."""
+    """A document of an example: its title and the first words of it or its window, white space folded."""
 
     id: str
     text: str
@@ -73,6 +73,7 @@ class Suggestion:
     """Candidates in ascending order, in words what the background says, and what labelled pairs say if there are."""
 
     documents: int
+    windows: int | None  # pairs are of windows; None: of documents
     floor: float
     background: Background | None
     sentences: tuple[str, ...]
@@ -83,6 +84,7 @@ class Suggestion:
         """JSON types."""
         return {
             "documents": self.documents,
+            "windows": self.windows,
             "floor": self.floor,
             "background": self.background.to_dict() if self.background else None,
             "sentences": list(self.sentences),

@@ -1,8 +1,8 @@
 """One pass over all pairs from a floor up: how many there are at each score, and a few of each, without holding them.
 
-Pairs are those of rows (one vector a document). Rows with the very same vector are pairs too, and each pair of
-different vectors stands for as many pairs as there are rows with either: all are counted and none of them listed, so
-one text copied a million times is no trouble.
+Pairs are those of rows of different documents: of documents, or where these have several windows, of windows. Rows
+with the very same vector are pairs too, and each pair of different vectors stands for as many pairs as there are rows
+with either: all are counted and none of them listed, so one text copied a million times is no trouble.
 """
 
 from collections.abc import Iterable, Iterator
@@ -14,6 +14,7 @@ import numpy.typing as npt
 from search.dedup.deciding.collection import Collection
 from search.dedup.deciding.distinct import Distinct
 from search.dedup.deciding.greedy import decide
+from search.dedup.deciding.windows import Copies, is_one_to_one
 from search.dedup.pairs import Pairs, PairSource, Rows, Scores, Vectors
 from search.dedup.scores import pair_scores
 from search.dedup.settings import lowest_score
@@ -42,12 +43,18 @@ class Survey:
     """What was found; thresholds asked about are steps, at least the floor."""
 
     distinct: Distinct
+    document_of: Rows  # (rows,) ascending
     edges: Scores  # (bins,) the lowest score of each bin: the floor, then one a step
     counts: tuple[int, ...]  # pairs in each bin
     lowest: tuple[Near, ...]  # the lowest pairs of each bin, ascending
     highest: tuple[Near, ...]  # the highest pairs of each bin, descending
     earlier: Scores  # (distinct,) best score with a vector that occurs earlier; -inf: none from the floor up
     held: Pairs | None  # all pairs of different vectors; None if they were too many
+
+    @property
+    def windowed(self) -> bool:
+        """Whether documents have several rows, so that pairs are of windows."""
+        return not is_one_to_one(self.document_of)
 
     def pairs(self, threshold: float) -> int:
         """Pairs of rows at or above the threshold."""
@@ -62,7 +69,8 @@ class Survey:
         return _run(self.highest[: self._bin(threshold)][::-1])
 
     def unlike(self, threshold: float) -> Rows:
-        """Rows of which no two score the threshold or more: those without such an earlier row."""
+        """Rows of which no two of different documents score the threshold or more: those without such an earlier
+        row."""
         return self.distinct.first[self.earlier < lowest_score(threshold)]
 
     def dropped(self, threshold: float) -> tuple[int, bool]:
@@ -71,10 +79,13 @@ class Survey:
         Without the pairs it is all that have a duplicate before them; some of those duplicates may be dropped too.
         """
         if self.held is None:
-            return len(self.distinct.number_of) - len(self.unlike(threshold)), False
+            first = self.document_of[self.distinct.first]
+            alike = self.earlier >= lowest_score(threshold)
+            after = alike[self.distinct.number_of] | (first[self.distinct.number_of] < self.document_of)
+            return len(np.unique(self.document_of[after])), False
         chosen = self.held.scores >= lowest_score(threshold)
         source = HeldPairs(Pairs(self.held.left[chosen], self.held.right[chosen], self.held.scores[chosen]))
-        decision = decide(_collection(self.distinct), source, drop_texts=False, pair_limit=PAIRS_HELD)
+        decision = decide(_collection(self.distinct, self.document_of), source, drop_texts=False, pair_limit=PAIRS_HELD)
         return int(np.count_nonzero(decision.kept_by >= 0)), True
 
     def _bin(self, threshold: float) -> int:
@@ -108,13 +119,19 @@ class HeldPairs:
 
 
 def survey_pairs(
-    vectors: Vectors, distinct: Distinct, source: PairSource, floor: float, pairs_held: int = PAIRS_HELD
+    vectors: Vectors,
+    distinct: Distinct,
+    source: PairSource,
+    floor: float,
+    pairs_held: int = PAIRS_HELD,
+    document_of: Rows | None = None,
 ) -> Survey:
     """Ask `source` once for all pairs; it has those of distinct vectors that score at least `floor`.
 
-    `vectors` (rows, k) are those of all rows.
+    `vectors` (rows, k) are those of all rows; `document_of` (rows,) is the document of each, where some have several.
     """
-    counting = _Counting(distinct, floor, pairs_held)
+    documents = np.arange(len(vectors)) if document_of is None else document_of
+    counting = _Counting(distinct, documents, floor, pairs_held)
     counting.add_identical(vectors)
     members = np.arange(len(distinct.first))
     for pairs in _buffered(source.within(members) if len(members) > 1 else ()):
@@ -125,34 +142,30 @@ def survey_pairs(
 class _Counting:
     """What is known after some of the pairs."""
 
-    def __init__(self, distinct: Distinct, floor: float, pairs_held: int) -> None:
-        self.distinct, self.room = distinct, pairs_held
+    def __init__(self, distinct: Distinct, document_of: Rows, floor: float, pairs_held: int) -> None:
+        self.distinct, self.document_of, self.room = distinct, document_of, pairs_held
         steps = np.arange(int(floor * STEPS) + 1, STEPS + 1) / STEPS
         edges = {float(lowest_score(floor)), *(float(lowest_score(step)) for step in steps.tolist())}
         self.edges: Scores = np.array(sorted(edges), np.float32)
         self.counts = np.zeros(len(self.edges), np.int64)
-        self.copies = np.bincount(distinct.number_of, minlength=len(distinct.first))
+        self.copies = Copies(distinct, document_of)
         self.earlier: Scores = np.full(len(distinct.first), -np.inf, np.float32)
         self.lowest, self.highest = _Nearest(1), _Nearest(-1)
         self.held: list[Pairs] = []
 
     def add_identical(self, vectors: Vectors) -> None:
         """Pairs of rows with the same vector."""
-        repeated = np.flatnonzero(self.copies > 1)
-        order = np.argsort(self.distinct.number_of, kind="stable")
-        second = order[np.cumsum(self.copies)[repeated] - self.copies[repeated] + 1]
-        first = self.distinct.first[repeated]
+        first, second, counts = self.copies.within()
         for start in range(0, len(first), _ROWS):
             part = slice(start, start + _ROWS)
             rows = vectors[first[part]]
-            copies = self.copies[repeated[part]]
-            self._note(first[part], second[part], pair_scores(rows, rows), copies * (copies - 1) // 2)
+            self._note(first[part], second[part], pair_scores(rows, rows), counts[part])
 
     def add(self, pairs: Pairs) -> None:
         """Pairs of distinct numbers."""
         low, high = np.minimum(pairs.left, pairs.right), np.maximum(pairs.left, pairs.right)
         np.maximum.at(self.earlier, high, pairs.scores)
-        weights = self.copies[low] * self.copies[high]
+        weights = self.copies.between(low, high)
         self._note(self.distinct.first[low], self.distinct.first[high], pairs.scores, weights)
         self.room -= len(pairs)
         self.held = [*self.held, pairs] if self.room >= 0 else []
@@ -160,6 +173,7 @@ class _Counting:
     def survey(self) -> Survey:
         return Survey(
             self.distinct,
+            self.document_of,
             self.edges,
             tuple(self.counts.tolist()),
             self.lowest.by_bin(len(self.edges)),
@@ -171,6 +185,8 @@ class _Counting:
     def _note(self, left: Rows, right: Rows, scores: Scores, weights: Rows) -> None:
         bins = np.searchsorted(self.edges, scores, side="right") - 1
         np.add.at(self.counts, bins, weights)  # whole numbers, which bincount would make floats of
+        apart = self.document_of[left] != self.document_of[right]  # else only copies elsewhere make a pair
+        bins, left, right, scores = bins[apart], left[apart], right[apart], scores[apart]
         for nearest in (self.lowest, self.highest):
             nearest.add(bins, left, right, scores)
 
@@ -199,10 +215,10 @@ class _Nearest:
         return tuple(Near(*parts) for parts in zip(*columns, strict=True))
 
 
-def _collection(distinct: Distinct) -> Collection:
-    rows = np.arange(len(distinct.number_of))
+def _collection(distinct: Distinct, document_of: Rows) -> Collection:
+    documents = np.arange(int(document_of.max(initial=-1)) + 1)
     ones = np.ones(len(distinct.first), np.float32)
-    return Collection(rows, distinct.number_of, np.full(len(rows), -1), rows, ones)
+    return Collection(document_of, distinct.number_of, np.full(len(documents), -1), documents, ones)
 
 
 def _run(bins: tuple[Near, ...]) -> Iterator[tuple[int, int, float]]:

@@ -53,13 +53,22 @@ def check_other(facts: Mapping[str, Any], other: OpenIndex | None, where: object
 
 
 def require_same_encoder(opened: OpenIndex, other: OpenIndex) -> None:
-    """Raises MismatchError when two indexes have different encoders: scores between them would mean nothing."""
+    """Raises MismatchError when two indexes have different encoders: scores between them would mean nothing.
+
+    Embeddings that came with a corpus are told apart by the model they are said to be of, and by their length.
+    """
     if other.manifest.fingerprint != opened.manifest.fingerprint:
         raise MismatchError(
             f"{other.path} was made by another encoder than {opened.path} (fingerprint "
             f"{other.manifest.fingerprint[:12]}... instead of {opened.manifest.fingerprint[:12]}...), so their vectors "
             "cannot be compared. Build one of them again with the other's [encoder] settings; whitening and index "
             "type may differ."
+        )
+    sizes = other.manifest.encoder["dim"], opened.manifest.encoder["dim"]
+    if sizes[0] != sizes[1]:
+        raise MismatchError(
+            f"{other.path} holds embeddings of {sizes[0]:,} numbers, {opened.path} of {sizes[1]:,}, so their vectors "
+            "cannot be compared. Build one of them again from embeddings of the other's model."
         )
 
 

@@ -7,6 +7,7 @@ corpus have different columns, the index's own documents are written (see `kept_
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from indexer.corpus.document import Document
 from indexer.corpus.reading import Corpus
 from indexer.corpus.row import Row
 from indexer.corpus.schema import parse
-from indexer.corpus.sources import COMPRESSIONS, FORMATS, format_of
+from indexer.corpus.sources import COMPRESSIONS, FORMATS, format_of, paths_of
 from indexer.errors import ConfigError, CorpusError
 from indexer.store.files import FileStamp
 from search.dedup.keeping.kept_documents import Columns, check_types, choose_columns, write_documents
@@ -43,7 +44,7 @@ def check_kept(path: Path, opened: OpenIndex | None = None, corpus: Corpus | Non
     for file in corpus.files if corpus else ():
         if file.path is None:
             raise ConfigError(f"{_OPTION} reads the corpus again, which stdin does not allow; write it to a file.")
-        if _is_same(file.path, target):
+        if any(_is_same(read, target) for read in paths_of(file)):
             raise ConfigError(f"{_OPTION} {path} is part of the corpus; name another file.")
     if opened and opened.path.resolve() in target.parents:
         raise ConfigError(f"{_OPTION} {path} lies inside the index {opened.path}; name a file outside.")
@@ -53,6 +54,11 @@ def check_kept(path: Path, opened: OpenIndex | None = None, corpus: Corpus | Non
         raise ConfigError(
             f"{_OPTION} {path}: plain text holds no ids, titles and metadata, so it can be written only for a corpus "
             "of plain text that is named itself. Name a .jsonl or .parquet file."
+        )
+    if opened and _came_with_vectors(opened) and file_format not in ("jsonl", "parquet", "arrow"):
+        raise ConfigError(
+            f"{_OPTION} {path}: the documents came with embeddings, which this format cannot hold. Name a .parquet or "
+            ".jsonl file."
         )
     if opened:
         check_types(path, file_format, parse(opened.manifest.schema))
@@ -141,4 +147,13 @@ def _columns(opened: OpenIndex, corpus: Corpus | None) -> Columns:
 
 def _documents(opened: OpenIndex, kept: Rows) -> Iterator[Document]:
     for start in range(0, len(kept), _FETCHED):
-        yield from opened.documents.fetch(kept[start : start + _FETCHED].tolist())
+        numbers = kept[start : start + _FETCHED]
+        documents = opened.documents.fetch(numbers.tolist())
+        if _came_with_vectors(opened):  # a row each: documents with vectors have no windows
+            vectors = opened.embeddings(numbers).astype(np.float32, copy=False)
+            documents = [replace(document, vector=row) for document, row in zip(documents, vectors, strict=True)]
+        yield from documents
+
+
+def _came_with_vectors(opened: OpenIndex) -> bool:
+    return opened.config.encoder.kind == "vectors"

@@ -16,6 +16,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from indexer.config import CorpusConfig
@@ -35,6 +36,7 @@ _WAY_OUT = "Name a .parquet or .arrow file, which holds every type"
 class Columns:
     """The columns of the file: what id, title and text are called ("": no titles), and the metadata, as `schema`.
 
+    `vector` is what the embeddings are called that documents came with ("": they came with none), the last column.
     `json` names the columns whose texts are read back as JSON.
     """
 
@@ -43,18 +45,29 @@ class Columns:
     text: str
     schema: pa.Schema
     json: frozenset[str]
+    vector: str = ""
 
     @property
     def names(self) -> list[str]:
         """All, in order."""
-        return [*(name for name in (self.id, self.title, self.text) if name), *self.schema.names]
+        roles = [name for name in (self.id, self.title, self.text) if name]
+        return [*roles, *self.schema.names, *([self.vector] if self.vector else [])]
+
+    @property
+    def fields(self) -> pa.Schema:
+        """All, as Arrow fields, in order."""
+        roles = [name for name in (self.id, self.title, self.text) if name]
+        texts = [pa.field(name, pa.string(), nullable=name == self.title) for name in roles]
+        vectors = [pa.field(self.vector, pa.list_(pa.float32()), nullable=False)] if self.vector else []
+        return pa.schema([*texts, *self.schema, *vectors])
 
     def values(self, document: Document) -> list[Any]:
         """The document's values, in the order of `names`. Raises ConfigError for a title without a column."""
-        values = [document.id, document.title, document.text] if self.title else [document.id, document.text]
+        values: list[Any] = [document.id, *([document.title] if self.title else []), document.text]
         if not self.title and document.title is not None:
             raise ConfigError(f'document "{document.id}" has a title, but the column "title" is the id or the text.')
         values += [document.metadata.get(name) for name in self.schema.names]
+        values += [document.vector] if self.vector else []
         return [self._written(name, value) for name, value in zip(self.names, values, strict=True)]
 
     def _written(self, name: str, value: Any) -> Any:
@@ -72,7 +85,8 @@ def choose_columns(schema: pa.Schema, config: CorpusConfig, layout: Layout | Non
         identity = config.id_column or (found and found.id) or "id"
         text = config.text_column or (found and found.text) or "text"
         title = config.title_column or (found and found.title) or "title"
-        columns = Columns(identity, title if title not in (identity, text) else "", text, schema, typed)
+        named = title if title not in (identity, text) else ""
+        columns = Columns(identity, named, text, schema, typed, config.vector_column)
         if _reads_back(columns, config):
             return columns
     raise ConfigError(
@@ -83,11 +97,12 @@ def choose_columns(schema: pa.Schema, config: CorpusConfig, layout: Layout | Non
 
 def _reads_back(columns: Columns, config: CorpusConfig) -> bool:
     found = RowMapper(config).layout(columns.names)
-    return (found.id, found.title, found.text, found.metadata) == (
+    return (found.id, found.title, found.text, found.metadata, found.vector) == (
         columns.id,
         columns.title,
         columns.text,
         tuple(columns.schema.names),
+        columns.vector,
     )
 
 
@@ -126,8 +141,7 @@ def write_documents(sink: PackedFile, documents: Documents, file_format: str, co
 
 
 def _write_table(sink: PackedFile, documents: Documents, file_format: str, columns: Columns) -> None:
-    texts = [pa.field(name, pa.string(), nullable=name == columns.title) for name in columns.names]
-    schema = pa.schema([*texts[: -len(columns.schema) or None], *columns.schema])
+    schema = columns.fields
     with TableFile(sink, file_format, schema) as table:
         held = []
         for document in documents:
@@ -174,6 +188,8 @@ def _tsv_line(cells: Sequence[str], columns: Columns) -> str:
 
 def _plain(value: Any) -> Any:
     """The value as JSON has it."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
     return value.isoformat() if isinstance(value, date) else value  # a datetime is a date too
 
 

@@ -95,8 +95,8 @@ def _judge(
         kept_by = np.full(len(stated.ids), -1)
         kept_by[stated.dropped] = stated.kept_by
         ranks = np.concatenate([np.arange(stated.others), stated.others + priority(opened, settings.prefer)])
-        windows = np.arange(len(foreign) + len(own))  # one a document
-        evidence = Evidence(own, foreign, windows, ranks, kept_by, settings.lowest, settings.only_against)
+        document_of = np.concatenate([_documents_of(other), _documents_of(opened) + stated.others])
+        evidence = Evidence(own, foreign, document_of, ranks, kept_by, settings.lowest, settings.only_against)
         progress.phase("reading texts", None)
         texts = _number_texts([index for index in (other, opened) if index is not None])
         comparison = Case(stated, evidence, texts, settings, found).judge(options, progress)
@@ -105,6 +105,11 @@ def _judge(
 
 def _opened(index: str | Path | OpenIndex) -> OpenIndex:
     return index if isinstance(index, OpenIndex) else OpenIndex.open(index)
+
+
+def _documents_of(index: OpenIndex | None) -> Rows:
+    """The document of each row."""
+    return index.numbering.documents_of(np.arange(index.manifest.rows)) if index else np.zeros(0, np.int64)
 
 
 def _vectors(index: OpenIndex, transformed_by: OpenIndex, folder: Path) -> Vectors:

@@ -1,7 +1,8 @@
 """Recall and latency of an index against exact search, on queries that are not rows of the index.
 
 A query drawn from a document would find that document, so the document and its duplicates are taken out of both
-lists, the index's and the exact one, before they are compared. The index is asked for as many more answers.
+lists, the index's and the exact one, before they are compared. The index is asked for as many more answers. Where
+documents have several windows, answers are windows.
 """
 
 import os
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
-from indexer.encoders import EncodeLog
+from indexer.encoders import EncodeLog, Role
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.pipeline.progress import Progress, Silent
 from search.engine import SearchEngine
@@ -73,11 +74,10 @@ def measure_recall(engine: SearchEngine, stored: StoredRows, queries: HeldOut, k
     """
     opened = engine.opened
     progress.phase("finding duplicates", None)
-    queries, excluded = _useful(queries, duplicates_of(stored, queries.rows))
+    queries, excluded = _useful(queries, duplicates_of(stored, queries.rows), opened)
     _require_enough(opened, queries, excluded, k)
     log = EncodeLog(on_batch=progress.advance)
-    progress.phase("encoding queries", len(queries.texts))
-    vectors = engine.embed(queries.texts, "query", log)
+    vectors = _vectors(engine, queries, log, progress)
     progress.phase("searching", None)
     answers = _answers(opened, vectors, excluded, k)
     progress.phase("searching exactly", None)
@@ -86,7 +86,7 @@ def measure_recall(engine: SearchEngine, stored: StoredRows, queries: HeldOut, k
     exact = all(ann.is_exact(entry.factory) for entry in opened.manifest.segments)
     if exact and shares.min() < 1:
         _refuse_inexact(opened, shares, k)
-    limit = opened.manifest.encoder["identity"]["max_length"]  # the recipe's may be 0, the model's own
+    limit = opened.manifest.encoder["identity"].get("max_length")  # the recipe's may be 0, the model's own
     longer = counted(log.truncated, "query is", "queries are")
     cut = (f"{longer} longer than {limit} tokens and cut there",) if log.truncated else ()
     return Recall(
@@ -97,7 +97,7 @@ def measure_recall(engine: SearchEngine, stored: StoredRows, queries: HeldOut, k
         queries.origin,
         max(map(len, excluded)),
         _latency(engine, queries.texts, vectors, k),
-        (*queries.notes, *cut),
+        (*queries.notes, *cut, *_units(opened)),
     )
 
 
@@ -114,7 +114,8 @@ def evaluate_recall(
     if k < 1:
         raise ConfigError(f"k is {k}; expected at least 1.")
     stored = StoredRows(opened)
-    queries = read_queries(file) if file else draw_queries(stored, origin, sample)
+    dim = opened.manifest.encoder["dim"]
+    queries = read_queries(file, dim) if file else draw_queries(stored, origin, sample)
     measured = measure_recall(engine, stored, queries, k, progress or Silent())
     how: dict[str, Any] = {
         "measure": "recall",
@@ -130,6 +131,15 @@ def evaluate_recall(
     return {"provenance": provenance, "results": [row], "notes": list(measured.notes)}
 
 
+def _vectors(engine: SearchEngine, queries: HeldOut, log: EncodeLog, progress: Progress) -> Vectors:
+    """Unit vectors of the queries (n, k). Documents that are asked with as they are stay documents."""
+    if queries.embeddings is None:
+        progress.phase("encoding queries", len(queries))
+        return engine.embed(queries.texts, "query", log)
+    role: Role = "document" if queries.origin == "documents" else "query"
+    return engine.opened.transform.transform(queries.embeddings, role)
+
+
 def describe_segments(opened: OpenIndex) -> dict[str, Any]:
     """Kind, search parameters and size of an index: JSON types."""
     segments = opened.manifest.segments
@@ -143,16 +153,28 @@ def describe_segments(opened: OpenIndex) -> dict[str, Any]:
     }
 
 
-def _useful(queries: HeldOut, excluded: list[Rows]) -> tuple[HeldOut, list[Rows]]:
+def _units(opened: OpenIndex) -> tuple[str, ...]:
+    """What is said where answers are not documents."""
+    return () if opened.numbering.one_to_one else ("answers are windows, of which a document may have several",)
+
+
+def _nouns(opened: OpenIndex) -> tuple[str, str]:
+    """What one answer is called, and several."""
+    return ("document", "documents") if opened.numbering.one_to_one else ("window", "windows")
+
+
+def _useful(queries: HeldOut, excluded: list[Rows], opened: OpenIndex) -> tuple[HeldOut, list[Rows]]:
     """Without the queries whose document is repeated too often to search past."""
+    too_many = f"are there more than {_MOST_DUPLICATES:,} times"
+    if not opened.numbering.one_to_one:
+        too_many = f"have more than {_MOST_DUPLICATES:,} windows, those of their duplicates included"
     keep = np.flatnonzero([len(rows) <= _MOST_DUPLICATES for rows in excluded])
     if dropped := len(excluded) - len(keep):
-        why = f"from documents that are there more than {_MOST_DUPLICATES:,} times"
-        queries = queries.keep(keep, f"{counted(dropped, 'query', 'queries')} left out: {why}")
+        queries = queries.keep(keep, f"{counted(dropped, 'query', 'queries')} left out: from documents that {too_many}")
     if not len(keep):
         raise EvaluationError(
-            f"every sampled document is there more than {_MOST_DUPLICATES:,} times, so none is a useful query. "
-            "Name a file of queries with --queries."
+            f"there are only documents that {too_many}, so none is a useful query. Name a file of queries with "
+            "--queries."
         )
     return queries, [excluded[number] for number in keep.tolist()]
 
@@ -165,11 +187,11 @@ def _require_enough(opened: OpenIndex, queries: HeldOut, excluded: Sequence[Rows
     besides = ""
     if len(excluded[worst]):
         name = opened.documents.ids([int(queries.rows[worst])])[0]
-        copies = len(excluded[worst]) - 1
+        copies = len(excluded[worst]) - len(opened.numbering.rows_of(queries.rows[[worst]]))
         besides = f', {others:,} of them besides "{name}", which a query is drawn from, and its duplicates ({copies:,})'
     raise EvaluationError(
         f"recall@{k} compares {counted(k, 'answer', 'answers')}, but {opened.path} holds "
-        f"{counted(opened.manifest.rows, 'document', 'documents')}{besides}. "
+        f"{counted(opened.manifest.rows, *_nouns(opened))}{besides}. "
         + (f"Ask for at most -k {others}." if others else "There is nothing to measure.")
     )
 
@@ -205,12 +227,13 @@ def _resampled(shares: Shares) -> Shares:
 
 def _latency(engine: SearchEngine, texts: Sequence[str], vectors: Vectors, k: int) -> dict[str, dict[str, float]]:
     """Percentiles in ms of one query after another, on one thread of search, after a warm-up: the search alone,
-    and with encoding the text. Documents are not fetched. At most `_TIMED` queries, spread evenly."""
-    chosen = np.unique(np.linspace(0, len(texts) - 1, min(_TIMED, len(texts))).astype(int)).tolist()
-    return {
-        "search": _timed(lambda number: engine.opened.search(vectors[number : number + 1], k), chosen),
-        "with_encoding": _timed(lambda number: engine.opened.search(engine.embed([texts[number]]), k), chosen),
-    }
+    and with encoding the text, if there are texts. Documents are not fetched. At most `_TIMED` queries, spread evenly.
+    """
+    chosen = np.unique(np.linspace(0, len(vectors) - 1, min(_TIMED, len(vectors))).astype(int)).tolist()
+    timed = {"search": _timed(lambda number: engine.opened.search(vectors[number : number + 1], k), chosen)}
+    if texts:
+        timed["with_encoding"] = _timed(lambda number: engine.opened.search(engine.embed([texts[number]]), k), chosen)
+    return timed
 
 
 def _timed(run: Callable[[int], object], numbers: Sequence[int]) -> dict[str, float]:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from indexer.corpus.document import Document
 from indexer.corpus.query_file import read_query_file
+from indexer.corpus.query_vectors import is_array_file, read_query_vectors
 from indexer.corpus.sources import COMPRESSIONS
 from indexer.errors import ConfigError, EvaluationError
 from indexer.sampling import query_like
@@ -25,26 +27,41 @@ _JSON_LINES = (".jsonl", ".ndjson")
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Queries, and for each the row it was drawn from, -1 for none. `notes` say what was left out."""
+    """Queries, and for each the document it was drawn from, -1 for none. `notes` say what was left out.
+
+    `embeddings` (n, d) stand in the place of texts where those cannot be encoded, or need not be.
+    """
 
     texts: tuple[str, ...]
     rows: Rows
-    origin: str  # "titles", "sentences", "halves" or "file"
+    origin: str  # "titles", "sentences", "halves", "file", or "documents" as they are stored
     notes: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)  # name -> sha256
+    embeddings: npt.NDArray[np.floating] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
     def keep(self, wanted: Rows, note: str) -> "HeldOut":
         """Only the queries at these positions, with a note why."""
-        texts = tuple(self.texts[number] for number in wanted.tolist())
-        return dataclasses.replace(self, texts=texts, rows=self.rows[wanted], notes=(*self.notes, note))
+        texts = tuple(self.texts[number] for number in wanted.tolist() if self.texts)
+        kept = None if self.embeddings is None else self.embeddings[wanted]
+        return dataclasses.replace(
+            self, texts=texts, rows=self.rows[wanted], notes=(*self.notes, note), embeddings=kept
+        )
 
 
-def read_queries(path: Path) -> HeldOut:
-    """Queries from a file, one a line, UTF-8, blank lines left out; or a BEIR queries.jsonl, compressed or not.
+def read_queries(path: Path, dim: int = 0) -> HeldOut:
+    """Queries from a file, one a line, UTF-8, blank lines left out; or a BEIR queries.jsonl, compressed or not; or
+    embeddings of `dim` numbers in a .npy file.
 
     Raises EvaluationError.
     """
     digest = file_hash(path)
+    if is_array_file(path):
+        embeddings = read_query_vectors(path, dim, EvaluationError)
+        none = np.full(len(embeddings), -1)
+        return HeldOut((), none, "file", files={path.name: digest}, embeddings=embeddings)
     blank, compression = 0, path.suffix if path.suffix in COMPRESSIONS else ""
     if path.name.removesuffix(compression).lower().endswith(_JSON_LINES):
         texts = list(read_texts(path).values())
@@ -64,11 +81,15 @@ def draw_queries(stored: StoredRows, origin: Origin | None = None, size: int = S
 
     "titles"; "sentences": the first sentence of the text, or its first words where that is long; "halves": the
     first half of the text's words. Without an origin: titles if at least half of the first `size` documents have
-    one, else sentences. Documents that give no query are passed over and counted.
-    Raises ConfigError for a size below 1 and EvaluationError when no document gives a query.
+    one, else sentences. Documents that give no query are passed over and counted. Where embeddings came with the
+    corpus, those of the documents are the queries.
+    Raises ConfigError for a size below 1, and for an origin where no text can be encoded, and EvaluationError when no
+    document gives a query.
     """
     if size < 1:
         raise ConfigError(f"the sample is {size}; expected at least 1 query.")
+    if stored.opened.config.encoder.kind == "vectors":
+        return _documents_themselves(stored, origin, size)
     order = np.argsort(stored.id_hashes, kind="stable")
     chosen = origin or _usual_origin(stored.opened.documents.fetch(order[:size].tolist()))
     texts: list[str] = []
@@ -82,8 +103,9 @@ def draw_queries(stored: StoredRows, origin: Origin | None = None, size: int = S
         if len(texts) == size:
             break
     if not texts:
+        there = counted(stored.opened.manifest.documents, "document", "documents")
         raise EvaluationError(
-            f"{stored.opened.path}: none of its {counted(len(stored), 'document', 'documents')} gives a query "
+            f"{stored.opened.path}: none of its {there} gives a query "
             f"({_NEED[chosen]}). Name another kind with --from, or a file of queries with --queries."
         )
     passed = seen - len(texts)
@@ -93,6 +115,16 @@ def draw_queries(stored: StoredRows, origin: Origin | None = None, size: int = S
         else ()
     )
     return HeldOut(tuple(texts), np.array(rows, np.int64), chosen, notes)
+
+
+def _documents_themselves(stored: StoredRows, origin: Origin | None, size: int) -> HeldOut:
+    if origin:
+        raise ConfigError(
+            f"{stored.opened.path}: its embeddings came with the corpus, so no {origin} can be encoded. Leave out "
+            "--from, and the documents themselves are the queries, or name a .npy file of query embeddings."
+        )
+    rows = np.sort(np.argsort(stored.id_hashes, kind="stable")[:size])
+    return HeldOut((), rows, "documents", embeddings=stored.opened.embeddings(rows))
 
 
 def _usual_origin(documents: list[Document]) -> Origin:

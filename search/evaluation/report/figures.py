@@ -22,13 +22,14 @@ class Figures:
     """What a report shows of the vectors. Before is the raw embedding at unit length, after the stored vector."""
 
     rows: int
+    windowed: bool  # rows are windows; else documents
     sampled: int
     paired: int  # rows the random pairs are drawn from
     before: Cloud
     after: Cloud  # the same object when the transform does nothing but normalise
     norms: Array  # (sampled,) of raw embeddings
     lengths: npt.NDArray[np.int32]  # (rows,) tokens before truncation
-    max_length: int
+    max_length: int | None  # tokens; None where embeddings came with the corpus
     offset: float | None  # |query mean - document mean| / typical distance from the mean; None with one mean
 
     @property
@@ -38,27 +39,34 @@ class Figures:
 
     @property
     def truncated(self) -> int:
-        """Documents longer than the encoder takes."""
-        return int(np.count_nonzero(self.lengths > self.max_length))
+        """Rows whose text is longer than the encoder takes."""
+        return int(np.count_nonzero(self.lengths > self.max_length)) if self.max_length is not None else 0
+
+    @property
+    def noun(self) -> str:
+        """What a row is called."""
+        return "window" if self.windowed else "document"
 
 
 def measure_figures(opened: OpenIndex) -> Figures:
     """All figures. Memory is bounded: rows are sampled by the smallest id hash and read a block at a time."""
     stored = StoredRows(opened)
-    sample, paired = stored.sample(SAMPLE), stored.sample(_PAIRED_ROWS)
+    a_row = opened.manifest.documents / max(1, opened.manifest.rows)  # documents
+    sample, paired = (stored.sample(max(1, round(most * a_row))) for most in (SAMPLE, _PAIRED_ROWS))
     pairs = _pairs(len(paired.rows))
     raw = Normalisation(opened.manifest.encoder["dim"])
     before = _cloud(sample, paired, pairs, raw)
     same = isinstance(opened.transform, Normalisation)
     return Figures(
         rows=len(stored),
+        windowed=not opened.numbering.one_to_one,
         sampled=len(sample.rows),
         paired=len(paired.rows),
         before=before,
         after=before if same else _cloud(sample, paired, pairs, opened.transform),
         norms=np.concatenate([np.linalg.norm(block.astype(np.float64), axis=1) for block in _blocks(sample)]),
         lengths=np.concatenate(list(stored.length_blocks())),
-        max_length=opened.manifest.encoder["identity"]["max_length"],
+        max_length=opened.manifest.encoder["identity"].get("max_length"),
         offset=_offset(opened.transform),
     )
 

@@ -63,10 +63,10 @@ def cosines(figures: Figures) -> Html | None:
         for cloud, colour, name in _sides(figures):
             _histogram(axes, cloud.cosines, bins, colour, name)
             axes.axvline(cloud.cosines.mean(), color=colour, linestyle="--", linewidth=1)
-        axes.set_xlabel("cosine of two random documents")
+        axes.set_xlabel(f"cosine of two random {figures.noun}s")
         axes.legend()
 
-    return _picture("cosines", "Cosines of random pairs of documents, before and after", draw)
+    return _picture("cosines", f"Cosines of random pairs of {figures.noun}s, before and after", draw)
 
 
 def norms(figures: Figures) -> Html:
@@ -80,10 +80,10 @@ def norms(figures: Figures) -> Html:
 
 
 def lengths(figures: Figures) -> Html:
-    """Distribution of tokens a document, the limit marked; a logarithmic axis where a few are very long."""
+    """Distribution of tokens a document or window, the limit marked; a logarithmic axis where a few are very long."""
 
     def draw(axes: Any) -> None:
-        values, limit = figures.lengths, figures.max_length
+        values, limit = figures.lengths, figures.max_length or 0
         skewed = values.max() > 8 * max(1.0, float(np.median(values)))
         bins = np.geomspace(max(1, values.min()), values.max() + 1, _BINS) if skewed else _bins(values)
         _histogram(axes, values, bins, _AFTER, "")
@@ -98,9 +98,9 @@ def lengths(figures: Figures) -> Html:
             data = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
             axes.set_ylim(top=1.1 * axes.get_ylim()[1])
             axes.annotate(f"cut at {limit:,}", (limit, 1), **place, **data)
-        axes.set_xlabel("tokens a document")
+        axes.set_xlabel(f"tokens a {figures.noun}")
 
-    return _picture("lengths", "Tokens a document", draw)
+    return _picture("lengths", f"Tokens a {figures.noun}", draw)
 
 
 def cluster_sizes(sizes: Values) -> Html:

@@ -24,7 +24,7 @@ _GATES = {
 }
 _MEASURES: list[tuple[str, Callable[[Cloud], str], str]] = [
     ("mean cosine", lambda cloud: number(cloud.mean_cosine, 3),
-     "the mean cosine of random pairs of documents; 0 when no direction is preferred"),
+     "the mean cosine of random pairs of vectors; 0 when no direction is preferred"),
     ("its deviation", lambda cloud: number(cloud.cosine_deviation, 3), "the standard deviation of those cosines"),
     ("partition ratio", lambda cloud: number(cloud.partition, 3),
      "min Z(c) / max Z(c) with Z(c) the sum of exp(c . v) over unit vectors v, c running over the eigenvectors of "
@@ -46,10 +46,11 @@ def overview(facts: Facts, figures: Figures) -> Html:
     passed = sum(bool(gate["passed"]) for gate in gates)
     cards = [
         ("documents", number(facts["documents"])),
+        *([("windows", number(facts["rows"]))] if figures.windowed else []),
         ("dimensions", f"{figures.before.dim} → {figures.after.dim}"),
         ("effective dimensions", _change(figures, lambda cloud: number(cloud.participation, 3))),
         ("mean cosine", _change(figures, lambda cloud: decimal(cloud.mean_cosine))),
-        ("truncated", share(figures.truncated / max(1, len(figures.lengths)))),
+        *([("truncated", share(figures.truncated / max(1, len(figures.lengths))))] if figures.max_length else []),
         ("gates passed", f"{passed} of {len(gates)}"),
     ]
     return tag("ul", *(tag("li", tag("b", value), tag("span", name)) for name, value in cards), class_="cards")
@@ -91,7 +92,7 @@ def isotropy(facts: Facts, figures: Figures) -> Html:
         else "Before: the raw embeddings scaled to unit length, since scores compare directions only. "
         "After: the vectors that are stored. Variances are about the mean."
     )
-    pairs = f"{count(len(figures.before.cosines), 'pair')} among {count(figures.paired, 'document')}"
+    pairs = f"{count(len(figures.before.cosines), 'pair')} among {count(figures.paired, figures.noun)}"
     caption = f"Cosines of {pairs}{'' if figures.unchanged else ', the same before and after'}; dashed: the mean."
     return section(
         "What the transform does",
@@ -114,22 +115,32 @@ def documents(figures: Figures) -> Html:
         else f"Norms of the raw embeddings run from {number(low)} to {number(high)}, with a mean of "
         f"{number(float(figures.norms.mean()))}."
     )
-    total, cut = len(figures.lengths), figures.truncated
-    lost = int((figures.lengths - figures.max_length).clip(min=0).sum())
-    tokens = int(figures.lengths.sum(dtype="int64"))
-    truncated = (
-        f"{cut:,} of {count(total, 'document')} ({share(cut / total)}) are longer than {figures.max_length:,} tokens "
-        f"and were cut there: {lost:,} of {tokens:,} tokens ({share(lost / max(1, tokens))}) were never encoded."
-        if cut
-        else f"No document is longer than the {figures.max_length:,} tokens the encoder takes; nothing was cut."
-    )
     return section(
         "Documents",
         tag("p", said, _sampled(figures)),
         None if constant else figure(plots.norms(figures), "Norms of the raw embeddings, before any transform."),
-        tag("p", truncated, class_="remark" if cut > _MANY_CUT * total else "plain"),
-        figure(plots.lengths(figures), "Tokens a document before truncation, special tokens included; all documents."),
+        *([] if figures.max_length is None else _lengths(figures, figures.max_length)),
     )
+
+
+_LENGTHS = "Tokens a {0} before truncation, special tokens included; all {0}s."
+
+
+def _lengths(figures: Figures, limit: int) -> list[Html | None]:
+    """What was cut at `limit` tokens."""
+    total, cut = len(figures.lengths), figures.truncated
+    lost = int((figures.lengths - limit).clip(min=0).sum())
+    tokens = int(figures.lengths.sum(dtype="int64"))
+    truncated = (
+        f"{cut:,} of {count(total, figures.noun)} ({share(cut / total)}) are longer than {limit:,} tokens "
+        f"and were cut there: {lost:,} of {tokens:,} tokens ({share(lost / max(1, tokens))}) were never encoded."
+        if cut
+        else f"No {figures.noun} is longer than the {limit:,} tokens the encoder takes; nothing was cut."
+    )
+    return [
+        tag("p", truncated, class_="remark" if cut > _MANY_CUT * total else "plain"),
+        figure(plots.lengths(figures), _LENGTHS.format(figures.noun)),
+    ]
 
 
 def gates(facts: Facts) -> Html:

@@ -13,7 +13,9 @@ from search.evaluation.retrieval.collection import Collection
 from search.evaluation.retrieval.ranking import Found, Rows, rank_blocks
 from search.evaluation.settings import Setting
 from search.evaluation.states import States
+from search.finding import Finder
 from search.opened import OpenIndex
+from search.request import Request
 
 _QUERIES = 256  # an index is asked at once
 
@@ -39,14 +41,13 @@ def fitted_answers(
         transform = _fitted(collection, setting)
         vectors = transform.transform(states.of(queries, setting.key), "query")
         blocks = (transform.transform(block, "document") for block in collection.blocks(setting.key))
-        found = rank_blocks(vectors, blocks, places, depth)
+        found = rank_blocks(vectors, blocks, places, depth, collection.document_of)
         yield Answers(setting, found, transform.dim, transform_hash(transform), transform.settings()["note"])
 
 
 def index_answers(
-    opened: OpenIndex, setting: Setting, states: States, queries: Sequence[str], depth: int, places: Rows,
-    cutoffs: Sequence[int],
-) -> Answers:  # fmt: skip
+    opened: OpenIndex, setting: Setting, states: States, queries: Sequence[str], depth: int, cutoffs: Sequence[int]
+) -> Answers:
     """The index itself is asked: its own transform and its own segments, ties by id as the engine puts them.
 
     An approximate index looks further when it is asked for more, so that its first ten of a thousand hits are not
@@ -54,23 +55,24 @@ def index_answers(
     """
     vectors = opened.transform.transform(states.of(queries, setting.key), "query")
     exact = all(ann.is_exact(entry.factory) for entry in opened.manifest.segments)
-    at = {k: _asked(opened, vectors, k, places) for k in cutoffs if k < depth and not exact}
+    at = {k: ask_index(opened, vectors, k) for k in cutoffs if k < depth and not exact}
     digest = opened.manifest.files[opened.manifest.transform["file"]].sha256
-    return Answers(setting, _asked(opened, vectors, depth, places), opened.transform.dim, digest, at=at)
+    return Answers(setting, ask_index(opened, vectors, depth), opened.transform.dim, digest, at=at)
+
+
+def ask_index(opened: OpenIndex, vectors: npt.NDArray[np.float32], depth: int) -> list[Found]:
+    """The `depth` documents that an index gives for each vector (n, dim), as its engine ranks them."""
+    finder, found = Finder(opened), []
+    for start in range(0, len(vectors), _QUERIES):
+        for ranked in finder.find(vectors[start : start + _QUERIES], Request(depth), None):
+            scores = np.array([place.score for place in ranked], np.float32)
+            found.append((scores, np.array([place.document for place in ranked], np.int64)))
+    return found
 
 
 def needs_query_mean(setting: Setting) -> bool:
     """Whether its queries are centred by a mean of their own."""
     return not setting.raw and setting.whitening.centre == "role"
-
-
-def _asked(opened: OpenIndex, vectors: npt.NDArray[np.float32], depth: int, places: Rows) -> list[Found]:
-    found: list[Found] = []
-    for start in range(0, len(vectors), _QUERIES):
-        for scores, rows in opened.search(vectors[start : start + _QUERIES], depth):
-            best = np.lexsort((places[rows], -scores))[:depth]
-            found.append((scores[best], rows[best]))
-    return found
 
 
 def _fitted(collection: Collection, setting: Setting) -> Transform:

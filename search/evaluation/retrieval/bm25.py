@@ -5,22 +5,15 @@ Snowball's English stemmer.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from search.evaluation.retrieval.ranking import Found, Rows, Scores, rank_scores
 from search.extras import require_extra
+from search.hybrid.terms import PARAMETERS, terms_of
 
 LABEL = "BM25"
-PARAMETERS: dict[str, Any] = {
-    "package": "bm25s",
-    "method": "lucene",
-    "k1": 1.5,
-    "b": 0.75,
-    "stemmer": "english (Snowball)",
-    "stopwords": "english",
-}
+_EXTRA = "eval"
 
 
 def describe_bm25() -> str:
@@ -37,32 +30,20 @@ def rank_bm25(texts: Sequence[str], queries: Sequence[str], places: Rows, depth:
     `places` are as `places_of` gives them for the ids of the texts. Raises MachineError when bm25s or PyStemmer
     is not installed.
     """
-    documents = _terms(texts)
+    documents = terms_of(texts, _EXTRA)
     if not any(documents):  # bm25s divides by the mean length
         return [_ranked(np.zeros(len(texts), np.float32), places, depth) for _ in queries]
-    index = require_extra("bm25s", "eval").BM25(
+    index = require_extra("bm25s", _EXTRA).BM25(
         method=PARAMETERS["method"], k1=PARAMETERS["k1"], b=PARAMETERS["b"], backend="numpy"
     )
     index.index(documents, show_progress=False)
     known = set(index.vocab_dict)
     found = []
-    for terms in _terms(queries):
+    for terms in terms_of(queries, _EXTRA):
         terms = [term for term in terms if term in known]  # bm25s refuses a query without any
         scores = index.get_scores(terms) if terms else np.zeros(len(texts), np.float32)
         found.append(_ranked(scores, places, depth))
     return found
-
-
-def _terms(texts: Sequence[str]) -> list[list[str]]:
-    bm25s, stemming = require_extra("bm25s", "eval"), require_extra("Stemmer", "eval")
-    terms: list[list[str]] = bm25s.tokenize(
-        list(texts),
-        stopwords=PARAMETERS["stopwords"],
-        stemmer=stemming.Stemmer("english"),
-        return_ids=False,
-        show_progress=False,
-    )
-    return terms
 
 
 def _ranked(scores: Scores, places: Rows, depth: int) -> Found:

@@ -14,12 +14,15 @@ import numpy.typing as npt
 
 from indexer.config import WhiteningConfig
 from indexer.corpus import Document, joined_text, read_corpus
+from indexer.corpus.query_vectors import is_array_file, read_query_vectors
 from indexer.corpus.reading import OnError
 from indexer.encoders.protocol import Role, StateKey
+from indexer.encoders.vectors import is_given
 from indexer.errors import ConfigError, EvaluationError
 from indexer.moments import Moments
 from indexer.pipeline.fit import QUERY_TEXTS, read_queries
 from indexer.pipeline.progress import Progress
+from indexer.pipeline.row_texts import TextCutter
 from indexer.sampling import id_hash, query_like, smallest_hashes
 from indexer.transforms import Whitening
 from search.evaluation.retrieval.beir import find_file
@@ -34,10 +37,15 @@ _BLOCK_ROWS = 4096
 
 
 class Collection(Protocol):
-    """Documents by row, with their embeddings. Only `prepare` costs encoding."""
+    """Documents by number, with the embeddings of their rows. Only `prepare` costs encoding."""
 
     @property
     def ids(self) -> Sequence[str]: ...
+
+    @property
+    def document_of(self) -> Rows | None:
+        """The document of each row, once prepared; None when row i is document i."""
+        ...
 
     @property
     def notes(self) -> Sequence[str]:
@@ -46,11 +54,11 @@ class Collection(Protocol):
 
     @property
     def truncated(self) -> int:
-        """Documents cut at the encoder's max_length, once prepared."""
+        """Documents, or their windows, cut at the encoder's max_length, once prepared."""
         ...
 
     def texts(self) -> list[str]:
-        """What is encoded of each document."""
+        """The whole text of each document."""
         ...
 
     def prepare(self, query_like: bool) -> None:
@@ -91,32 +99,38 @@ class BeirCorpus:
             raise EvaluationError(f"{self.file}: holds no documents; there is nothing to search.")
         self.ids = [document.id for document in self._documents]
         self.truncated = 0
+        self.document_of: Rows | None = None
+        self._cutter = TextCutter(subject.spec, self._config.chunk)
         self._moments: dict[StateKey, Moments] = {}
 
     def texts(self) -> list[str]:
         return [joined_text(document, self._config.corpus.text) for document in self._documents]
 
     def prepare(self, query_like: bool) -> None:
-        texts = self.texts()
-        states, self.truncated = encode_counting(self._source, texts, "document")
+        cut = self._cutter(self.texts())
+        self.document_of = None if cut.windows is None else cut.windows.document.astype(np.int64)
+        states, self.truncated = encode_counting(self._source, cut.texts, "document")
         self._embeddings = states.rows
-        self._positions = np.array([states.positions[text] for text in texts])
+        self._positions = np.array([states.positions[text] for text in cut.texts])
         self._query_moments = self._moments_of_queries() if query_like else {}
 
     def moments(self, key: StateKey) -> Moments:
         if key not in self._moments:
-            self._moments[key] = Moments.of(self._rows(key, self._sample))
+            sampled = self._sample
+            if self.document_of is not None:
+                sampled = np.flatnonzero(np.isin(self.document_of, sampled))
+            self._moments[key] = Moments.of(self._rows(key, sampled))
         return self._moments[key]
 
     def query_moments(self, key: StateKey) -> Moments:
         return self._query_moments[key]
 
     def blocks(self, key: StateKey) -> Iterator[Embeddings]:
-        for start in range(0, len(self.ids), _BLOCK_ROWS):
-            yield self._rows(key, np.arange(start, min(start + _BLOCK_ROWS, len(self.ids))))
+        for start in range(0, len(self._positions), _BLOCK_ROWS):
+            yield self._rows(key, np.arange(start, min(start + _BLOCK_ROWS, len(self._positions))))
 
     def _rows(self, key: StateKey, rows: Rows) -> Embeddings:
-        """Embeddings of some documents, in the type an index would store."""
+        """Embeddings of some rows, in the type an index would store."""
         taken = self._embeddings[key][self._positions[rows]]
         stored: Embeddings = taken.astype(self._config.store.embeddings, copy=False)
         return stored
@@ -147,6 +161,8 @@ class IndexedCorpus:
         _require_own_layers(subject, opened, source)
         self._subject, self._opened, self._source = subject, opened, source
         self.ids = list(opened.documents.all_ids())
+        numbering = opened.numbering
+        self.document_of = None if numbering.one_to_one else numbering.documents_of(np.arange(numbering.rows))
         self.notes: list[str] = []
         self.truncated: int = opened.manifest.quality["truncated"]
 
@@ -174,9 +190,19 @@ class IndexedCorpus:
         transform, whitening = self._opened.transform, self._opened.config.whitening
         if isinstance(transform, Whitening) and whitening.centre == "role":
             return Moments.of(transform.query_mean[None])
-        sampled = len(self._subject.sample.rows)
+        if is_given(self._subject.spec) or is_array_file(whitening.query_sample):
+            return self._mean_of_given()
+        sampled = sum(map(len, self._subject.sample.documents))
         texts = _query_texts(whitening, self._stored.id_hashes, sampled, self._opened.documents.fetch)
         return _moments_of(self._source, texts)[self._subject.own.key]
+
+    def _mean_of_given(self) -> Moments:
+        """The mean of the recipe's own query embeddings; of the documents where it names none."""
+        file = self._opened.config.whitening.query_sample
+        if not file:
+            self.notes.append("queries are centred by the mean of the documents: the index knows no other queries")
+            return self._subject.moments
+        return Moments.of(read_query_vectors(file, self._opened.manifest.encoder["dim"]))
 
 
 def _require_own_layers(subject: Subject, opened: OpenIndex, source: StateSource) -> None:

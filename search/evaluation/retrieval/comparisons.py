@@ -23,6 +23,7 @@ class Measured:
     setting: Setting | None
     values: Mapping[str, Array]
     facts: dict[str, Any]  # what else its result says, JSON types
+    hybrid: bool = False  # the setting's vectors fused with BM25
 
 
 @dataclass(frozen=True)
@@ -68,12 +69,15 @@ def baselines(one: Measured, measured: Sequence[Measured]) -> Iterator[Measured]
     """What a setting is compared with.
 
     The raw embeddings of the same layers and pooling, else the first raw ones, else the first setting; then, for
-    centre "role", the same setting with other centres; then whatever is no setting, such as BM25.
+    centre "role", the same setting with other centres; a hybrid only with the vectors it is made of. Then whatever is
+    no setting, such as BM25.
     """
     if one.setting is None:
         return
+    vectors = [other for other in measured if not other.hybrid]
     seen = {one.label}
-    for other in (_reference(one.setting, measured), *_other_centres(one.setting, measured)):
+    others = [_reference(one.setting, vectors), *_other_centres(one.setting, vectors)]
+    for other in [other for other in vectors if other.setting == one.setting] if one.hybrid else others:
         if other.label not in seen:
             seen.add(other.label)
             yield other

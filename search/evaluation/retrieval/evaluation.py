@@ -16,16 +16,20 @@ from search.evaluation.fits import check_dimensions
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.retrieval.answers import Answers, fitted_answers, index_answers, needs_query_mean
 from search.evaluation.retrieval.beir import JudgedQueries, read_judged
-from search.evaluation.retrieval.bm25 import LABEL, PARAMETERS, rank_bm25
-from search.evaluation.retrieval.collection import BeirCorpus, Collection, IndexedCorpus, encode_counting
+from search.evaluation.retrieval.bm25 import LABEL, rank_bm25
+from search.evaluation.retrieval.collection import BeirCorpus, Collection, IndexedCorpus
 from search.evaluation.retrieval.comparisons import Comparison, Measured
+from search.evaluation.retrieval.hybrid import FUSION, fuse_answers, hybrid_label
 from search.evaluation.retrieval.metrics import MAP, MRR, Array, measure, measure_names
+from search.evaluation.retrieval.query_vectors import ask, require_queries
 from search.evaluation.retrieval.ranking import Found, places_of
 from search.evaluation.retrieval.runs import require_plain_ids, run_files, run_tag, write_per_query, write_run
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.states import StateSource
 from search.evaluation.subject import Subject
 from search.extras import require_extra
+from search.hybrid.lexical import Lexical
+from search.hybrid.terms import PARAMETERS
 from search.printable import counted
 from search.provenance import Clock, check_output, file_hash, how_built
 
@@ -43,6 +47,8 @@ class RetrievalTask:
     run: Path | None = None  # TREC runs: a file, or a folder for several
     per_query: Path | None = None  # a table of the first nDCG
     on_error: OnError = "fail"  # or "skip": rows of the corpus that cannot be documents, such as blank ones
+    hybrid: bool = False  # fuse each setting's ranking with BM25's too
+    query_vectors: Path | None = None  # embeddings of the queries, by id, so that none is encoded
 
 
 def evaluate_retrieval(
@@ -52,7 +58,7 @@ def evaluate_retrieval(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """The result as JSON types: provenance, results (a setting each, then BM25), comparisons, notes.
+    """The result as JSON types: provenance, results (a setting each and its hybrid, then BM25), comparisons, notes.
 
     An index without a sweep is itself asked, as it ships. Else settings are fitted, on the corpus or on the
     index's raw embeddings, and searched exactly. Values of measures are from 0 to 1.
@@ -63,6 +69,7 @@ def evaluate_retrieval(
     clock, progress = Clock(), progress or Silent()
     _require_packages(task)
     _require_places(task)
+    require_queries(task.query_vectors, subject)
     if task.on_error == "skip" and subject.opened:
         raise ConfigError(
             f"--on-error skip is for rows of a corpus, but {subject.opened.path} is an index; leave it out."
@@ -121,19 +128,23 @@ class _Evaluation:
             "cutoffs": list(self._task.cutoffs),
             "definitions": "trec_eval",
             "ties": "ascending id",
+            **({"score": "of a document's best window"} if self._subject.config.chunk.tokens else {}),
             "searched": "index" if self._own else "exact",
             "resamples": RESAMPLES,
             "level": LEVEL,
         }
         more: dict[str, Any] = {"protocol": protocol}
-        if self._task.bm25:
+        if self._needs_bm25:
             more["bm25"] = PARAMETERS
+        if self._task.hybrid:
+            more["hybrid"] = FUSION
         return more | how_built(self._subject.config, self._subject.opened)
 
     def measured(self, settings: Sequence[Setting]) -> Iterator[Measured]:
-        """Each setting, then BM25. Runs are written on the way, so that only one ranking is held at a time."""
+        """Each setting and its hybrid, then BM25. Runs are written on the way: few rankings are held at once."""
         files = self._run_files([setting.label for setting in settings])
-        baseline = self._bm25(files) if self._task.bm25 else None  # first, since encoding may take hours
+        words = self._words() if self._needs_bm25 else []  # first, since encoding may take hours
+        baseline = self._bm25(words, files) if self._task.bm25 else None
         for answers in self._answers(settings):
             self.notes += [answers.note] * bool(answers.note)
             facts = {
@@ -143,28 +154,32 @@ class _Evaluation:
             }
             measured = self._judge(answers.setting.label, answers.setting, answers.found, facts, files)
             yield replace(measured, values={**measured.values, **self._cut_off(answers.at)})
+            if self._task.hybrid:
+                found = fuse_answers(answers.found, words, self._places, self._depth)
+                label, facts = hybrid_label(answers.setting.label), facts | {"hybrid": FUSION}
+                yield replace(self._judge(label, answers.setting, found, facts, files), hybrid=True)
             self._progress.advance(1)
         if baseline:
             yield baseline
 
     def _answers(self, settings: Sequence[Setting]) -> Iterator[Answers]:
-        queries = list(self._judged.queries.values())
-        states, cut = encode_counting(self._source, queries, "query")
+        queries, states, cut, files = ask(self._task.query_vectors, self._judged.queries, self._subject, self._source)
+        self.data |= files
         if not self._own:
             query_like = any(needs_query_mean(setting) for setting in settings)
             self.data |= _query_file(self._subject) if query_like else {}
             self._collection.prepare(query_like)
         self.notes += self._cut(cut, self._collection.truncated)
         self._progress.phase("ranking", len(settings))
-        rest = (states, queries, self._depth, self._places)
         if self._own:
-            yield index_answers(self._own, settings[0], *rest, self._task.cutoffs)
+            yield index_answers(self._own, settings[0], states, queries, self._depth, self._task.cutoffs)
         else:
-            yield from fitted_answers(self._collection, settings, *rest)
+            yield from fitted_answers(self._collection, settings, states, queries, self._depth, self._places)
 
     def _cut(self, queries: int, documents: int) -> Iterator[str]:
-        limit = self._subject.spec.identity["max_length"]
-        for count, nouns in ((queries, ("query", "queries")), (documents, ("document", "documents"))):
+        limit = self._subject.spec.identity.get("max_length")
+        encoded = ("window", "windows") if self._subject.config.chunk.tokens else ("document", "documents")
+        for count, nouns in ((queries, ("query", "queries")), (documents, encoded)):
             if count:
                 yield f"cut at {limit} tokens: {counted(count, *nouns)}"
 
@@ -172,17 +187,29 @@ class _Evaluation:
         if self._task.run is None:
             return {}
         require_plain_ids([*self._judged.queries, *self._names])
-        files = run_files(self._task.run, labels, [LABEL] * self._task.bm25)
+        others = [hybrid_label(label) for label in labels if self._task.hybrid] + [LABEL] * self._task.bm25
+        files = run_files(self._task.run, labels, others)
         for path in files.values():
             check_output(path, "--run")
-        if self._task.bm25 and LABEL not in files:
-            self.notes.append(f"{self._task.run} holds the run of the setting only; name a folder for that of {LABEL}")
+        if missing := [label for label in others if label not in files]:
+            self.notes.append(
+                f"{self._task.run} holds the run of the setting only; name a folder for that of {' and '.join(missing)}"
+            )
         return files
 
-    def _bm25(self, files: dict[str, Path]) -> Measured:
-        self._progress.phase("BM25", None)
-        texts = self._collection.texts()
-        found = rank_bm25(texts, list(self._judged.queries.values()), self._places, self._depth)
+    @property
+    def _needs_bm25(self) -> bool:
+        return self._task.bm25 or self._task.hybrid
+
+    def _words(self) -> list[Found]:
+        """What BM25 finds. An index whose hybrid is measured is asked as `isotrope query --hybrid` asks it."""
+        queries = list(self._judged.queries.values())
+        if self._own and self._task.hybrid:
+            return Lexical(self._own, self._progress).search(queries, self._depth)
+        self._progress.phase(LABEL, None)
+        return rank_bm25(self._collection.texts(), queries, self._places, self._depth)
+
+    def _bm25(self, found: list[Found], files: dict[str, Path]) -> Measured:
         facts = {"encoder": None, "transform": None, "dimensions": None, "bm25": PARAMETERS}
         return self._judge(LABEL, None, found, facts, files)
 
@@ -261,5 +288,5 @@ def _require_places(task: RetrievalTask) -> None:
 
 
 def _require_packages(task: RetrievalTask) -> None:
-    for package in ("ir_measures", "pytrec_eval", *(("bm25s", "Stemmer") if task.bm25 else ())):
+    for package in ("ir_measures", "pytrec_eval", *(("bm25s", "Stemmer") if task.bm25 or task.hybrid else ())):
         require_extra(package, "eval")

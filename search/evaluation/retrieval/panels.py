@@ -9,11 +9,13 @@ from search.evaluation.settings import written
 
 _CENTRES = {"role": "two means (role)", "common": "one mean (common)", "none": "no centring (none)"}
 _LOOKS = {"role": ("#0072b2", "o"), "common": ("#d55e00", "s"), "none": ("#009e73", "^")}
+_HYBRID_LOOKS = {"role": ("#cc79a7", "D"), "common": ("#e69f00", "v"), "none": ("#56b4e9", "P")}
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a3d9a")
 _MARKERS = ("o", "s", "^", "D", "v", "P")  # no divisor in common with the colours: 42 lines that differ
+HYBRID_RAW = "hybrid, raw"
 _COMPARABLE = 0.45  # of the range of several panels; one that needs less would be squeezed by sharing their axis
 Row = Mapping[str, Any]
-Kind = tuple[str, int | None, float]  # centre, dim, shrinkage
+Kind = tuple[str, int | None, float, bool]  # centre, dim, shrinkage, hybrid
 Interval = tuple[float, float]
 
 
@@ -75,14 +77,17 @@ def panels_of(result: Mapping[str, Any]) -> list[Panel]:
     measure = measure_of(result)
     settings = [row for row in result["results"] if row["pooling"] is not None]
     baselines = {row["setting"]: _point(row, measure).value for row in result["results"] if row["pooling"] is None}
-    raw = {_embedding(row): _point(row, measure) for row in settings if row["strength"] == "none"}
+    unwhitened = [row for row in settings if row["strength"] == "none"]
+    raw = {_embedding(row): _point(row, measure) for row in unwhitened if not _is_hybrid(row)}
+    raw_hybrids = {_embedding(row): {HYBRID_RAW: _point(row, measure).value} for row in unwhitened if _is_hybrid(row)}
     whitened = [row for row in settings if row["strength"] != "none"]
     kinds = list(dict.fromkeys(map(_kind, whitened)))
     panels = []
     for embedding in dict.fromkeys(map(_embedding, whitened)):
         own = [row for row in whitened if _embedding(row) == embedding]
         lines = tuple(line for kind in kinds if (line := _line(kind, kinds, own, measure)).points)
-        panels.append(Panel(_named(*embedding), lines, raw.get(embedding), baselines))
+        levels = raw_hybrids.get(embedding, {}) | baselines
+        panels.append(Panel(_named(*embedding), lines, raw.get(embedding), levels))
     return panels
 
 
@@ -109,7 +114,11 @@ def _embedding(row: Row) -> tuple[str, tuple[int, ...]]:
 
 
 def _kind(row: Row) -> Kind:
-    return row["centre"], row["dim"], row["shrinkage"]
+    return row["centre"], row["dim"], row["shrinkage"], _is_hybrid(row)
+
+
+def _is_hybrid(row: Row) -> bool:
+    return bool(row.get("hybrid"))
 
 
 def _point(row: Row, measure: str) -> Point:
@@ -122,16 +131,16 @@ def _line(kind: Kind, kinds: Sequence[Kind], rows: Sequence[Row], measure: str) 
     """The rows of one kind. It looks the same wherever it is drawn, and a centre alone the same in all pictures."""
     number = kinds.index(kind)
     look = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
-    if len({other[1:] for other in kinds}) == 1:
-        look = _LOOKS[kind[0]]
+    if len({other[1:3] for other in kinds}) == 1:
+        look = (_HYBRID_LOOKS if kind[3] else _LOOKS)[kind[0]]
     points = {row["strength"]: _point(row, measure) for row in rows if _kind(row) == kind}
     return Line(_label(kind, kinds), look, dict(sorted(points.items())))
 
 
 def _label(kind: Kind, kinds: Sequence[Kind]) -> str:
     """The centre, and dimensions and shrinkage where they are not left as they are in all lines."""
-    centre, dim, shrinkage = kind
-    words = [_CENTRES[centre]]
+    centre, dim, shrinkage, hybrid = kind
+    words = [f"hybrid, {_CENTRES[centre]}" if hybrid else _CENTRES[centre]]
     if any(other[1] for other in kinds):
         words.append(f"{dim} dimensions" if dim else "all dimensions")
     if any(other[2] for other in kinds):
@@ -140,6 +149,8 @@ def _label(kind: Kind, kinds: Sequence[Kind]) -> str:
 
 
 def _named(pooling: str, layers: tuple[int, ...]) -> str:
+    if not layers:
+        return "embeddings that came with the corpus"
     names = " + ".join("last" if layer == -1 else str(layer) for layer in layers)
     return f"{'last layer' if names == 'last' else f'layer {names}'}, {pooling} pooling"
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from search.evaluation.retrieval.panels import Line, Panel, Point, measure_of, panels_of, shared_ranges
+from search.evaluation.retrieval.panels import HYBRID_RAW, Line, Panel, Point, measure_of, panels_of, shared_ranges
 from search.plotting import Size, model_name, whiskers, write_plot
 from search.printable import counted, printable
 
@@ -95,7 +95,8 @@ def _draw(axes: Any, panel: Panel, width: float) -> None:
     if panel.raw:
         _draw_raw(axes, panel.raw, panel.raw_label)
     for name, value in panel.baselines.items():
-        axes.axhline(value, color=_BASELINE, linestyle=":", linewidth=1.4, label=name, zorder=1.5)
+        style = "-." if name == HYBRID_RAW else ":"
+        axes.axhline(value, color=_BASELINE, linestyle=style, linewidth=1.4, label=name, zorder=1.5)
     for number, line in enumerate(panel.lines):
         _draw_line(axes, line, step * (number - (len(panel.lines) - 1) / 2))
     room = 0.08 * span + step * len(panel.lines) / 2

@@ -4,7 +4,7 @@ A score and the place of its document in the order of ids are packed into one 64
 selection of the largest keys settles ties as well.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,37 +15,57 @@ Vectors = npt.NDArray[np.float32]
 Scores = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 Found = tuple[Scores, Rows]
-"""Scores and rows of one query's answer, best first."""
+"""Scores and numbers of the documents of one query's answer, best first."""
 _QUERY_BLOCK = 256
 _PLACE_BITS = 32
 _PLACE_MASK = (1 << _PLACE_BITS) - 1
 
 
 def places_of(ids: Sequence[str]) -> Rows:
-    """For each row its place in the ascending order of ids, (n,)."""
+    """For each document its place in the ascending order of ids, (n,)."""
     places = np.empty(len(ids), np.int64)
     places[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))
     return places
 
 
-def rank_blocks(queries: Vectors, blocks: Iterable[Vectors], places: Rows, depth: int) -> list[Found]:
-    """For each query (q, k) the `depth` rows with the largest inner product, of vectors that come block by block.
+def rank_blocks(
+    queries: Vectors, blocks: Iterable[Vectors], places: Rows, depth: int, document_of: Rows | None = None
+) -> list[Found]:
+    """For each query (q, k) the `depth` documents with the largest inner product, of vectors that come block by block.
 
-    A score is the float64 product rounded to float32, as on the engine's exact indexes. Holds one block of
+    `document_of` (rows,), ascending, says whose each vector is where documents have several windows: the best one
+    counts. A score is the float64 product rounded to float32, as on the engine's exact indexes. Holds one block of
     vectors, its products with 256 queries, and the best `depth` of every query.
     """
     best = np.empty((len(queries), 0), np.int64)
     first = 0
-    for block in blocks:
-        here = places[first : first + len(block)]
-        best = np.concatenate(
-            [
-                _largest(np.concatenate([best[group], _packed(_products(queries[group], block), here)], axis=1), depth)
-                for group in _groups(len(queries))
-            ]
-        )
-        first += len(block)
+    for block, starts in _whole_documents(blocks, document_of):
+        here = places[first : first + len(starts)]
+        kept = []
+        for group in _groups(len(queries)):
+            scores = _products(queries[group], block)
+            if len(starts) < len(block):
+                scores = np.maximum.reduceat(scores, starts, axis=1)
+            kept.append(_largest(np.concatenate([best[group], _packed(scores, here)], axis=1), depth))
+        best = np.concatenate(kept)
+        first += len(starts)
     return _unpacked(best, places)
+
+
+def _whole_documents(blocks: Iterable[Vectors], document_of: Rows | None) -> Iterator[tuple[Vectors, Rows]]:
+    """The same vectors in blocks that end with a document, and where each document's begin, (documents of it,)."""
+    if document_of is None:
+        yield from ((block, np.arange(len(block))) for block in blocks if len(block))
+        return
+    held, first = np.zeros((0, 0), np.float32), 0
+    for block in blocks:
+        held = np.concatenate([held, block]) if len(held) else block
+        documents = document_of[first : first + len(held)]
+        more = first + len(held) < len(document_of)
+        end = int(np.searchsorted(documents, document_of[first + len(held)])) if more else len(held)
+        if end:
+            yield held[:end], np.flatnonzero(np.diff(documents[:end], prepend=-1))
+        held, first = held[end:], first + end
 
 
 def rank_scores(scores: Scores, rows: Rows, places: Rows, depth: int) -> Found:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from indexer.errors import ConfigError, EvaluationError
+from indexer.store.files import FileStamp
 from search.evaluation.retrieval.metrics import Array
 from search.evaluation.retrieval.ranking import Found, Scores, ordered, unordered
 from search.provenance import write_output
@@ -32,23 +33,25 @@ def run_tag(label: str) -> str:
     return re.sub(r"\s+", "_", label)
 
 
-def require_plain_ids(ids: Sequence[str]) -> None:
+def require_plain_ids(ids: Sequence[str], option: str = "--run") -> None:
     """Raises EvaluationError for an id that a run, whose columns are parted by spaces, cannot hold."""
     for name in ids:
         if not name or name.split() != [name]:
             raise EvaluationError(
-                f'the id "{name}" holds white space, which parts the columns of a TREC run. Leave out --run, or '
+                f'the id "{name}" holds white space, which parts the columns of a TREC run. Leave out {option}, or '
                 "write the ids without it."
             )
 
 
-def write_run(path: Path, tag: str, queries: Sequence[str], ids: Sequence[str], answers: Sequence[Found]) -> None:
+def write_run(
+    path: Path, tag: str, queries: Sequence[str], ids: Sequence[str], answers: Sequence[Found], option: str = "--run"
+) -> FileStamp:
     """`query Q0 document rank score tag`, one line a hit. `ids` are those of the rows in `answers`."""
     lines = []
     for query, (scores, rows) in zip(queries, answers, strict=True):
         for rank, (row, score) in enumerate(zip(rows.tolist(), falling(scores).tolist(), strict=True), start=1):
             lines.append(f"{query} Q0 {ids[row]} {rank} {score:.9g} {tag}\n")
-    write_output(path, "".join(lines).encode(), "--run")
+    return write_output(path, "".join(lines).encode(), option)
 
 
 def falling(scores: Scores) -> Scores:

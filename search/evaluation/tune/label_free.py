@@ -5,10 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+
 from indexer.corpus.document import Document
 from indexer.encoders.protocol import Role, StateKey
 from indexer.moments import Moments
 from indexer.pipeline.progress import Progress, Silent
+from indexer.pipeline.row_texts import TextCutter
 from search.evaluation.settings import Setting, state_keys
 from search.evaluation.states import Rows
 from search.evaluation.subject import Subject
@@ -23,7 +27,8 @@ class LabelFree:
     """Pairs of a corpus, encoded once for every layer and pooling of `settings`.
 
     For retrieval a piece of a document asks for the rest of it; for STS two broken copies of a document ask for
-    each other, and both sides are treated as documents.
+    each other, and both sides are treated as documents. Where documents are chunked, what is asked for is, and counts
+    by its best window; the broken copies stay whole.
     """
 
     subject: Subject
@@ -41,11 +46,14 @@ class LabelFree:
         role: Role = "query" if self.objective == "retrieval" else "document"
         self.source = self.subject.states(list(settings), self.cache, self.progress)
         queries, answers = [pair.query for pair in self.pairs], [pair.document for pair in self.pairs]
+        starts = np.arange(len(answers))
+        if self.objective == "retrieval":
+            answers, starts = self._rows(answers)
         asked, rest = self.source.encode(queries, role), self.source.encode(answers, "document")
         keys = state_keys(settings)
         documents = {key: rest.of(answers, key) for key in keys}
         fits = self._fits(keys, documents)
-        self.questions = Questions({key: asked.of(queries, key) for key in keys}, documents, fits, role)
+        self.questions = Questions({key: asked.of(queries, key) for key in keys}, documents, starts, fits, role)
 
     @property
     def protocol(self) -> dict[str, Any]:
@@ -80,10 +88,17 @@ class LabelFree:
         opened, own = self.subject.opened, self.subject.own.key
         found = {own: self.subject.moments} if opened is not None and own in keys else {}
         if missing := [key for key in keys if key not in found]:
-            texts = [pair.fitted_on for pair in self.pairs]
+            texts, _ = self._rows([pair.fitted_on for pair in self.pairs])
             rows = self.source.encode(texts).rows if self.pairs[0].whole else documents
             found |= {key: Moments.of(rows[key]) for key in missing}
         return found
+
+    def _rows(self, texts: list[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
+        """The texts, or their windows, as a build encodes them, and where those of each text start."""
+        cut = TextCutter(self.subject.spec, self.subject.config.chunk)(texts)
+        if cut.windows is None:
+            return cut.texts, np.arange(len(texts))
+        return cut.texts, np.searchsorted(cut.windows.document, np.arange(len(texts)))
 
     def _watched(self) -> Iterator[Document]:
         for document in self.documents():

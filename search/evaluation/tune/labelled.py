@@ -47,7 +47,8 @@ class Labelled:
         self._states, _ = encode_counting(self.source, self._queries, "query")
         self._collection.prepare(any(needs_query_mean(setting) for setting in settings))
         if cut := self._collection.truncated:
-            self.notes.append(f"{cut:,} documents were cut at {self.source.spec.identity['max_length']} tokens")
+            encoded = "windows" if self.subject.config.chunk.tokens else "documents"
+            self.notes.append(f"{cut:,} {encoded} were cut at {self.source.spec.identity['max_length']} tokens")
 
     @property
     def protocol(self) -> dict[str, Any]:

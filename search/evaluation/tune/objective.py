@@ -19,8 +19,9 @@ _BLOCK = 1024  # questions compared at once
 
 @dataclass(frozen=True)
 class Questions:
-    """Embeddings of pairs under every (layers, pooling): row i of `queries` asks for row i of `documents`.
+    """Embeddings of pairs under every (layers, pooling): row i of `queries` asks for document i.
 
+    The rows of document i in `documents` start at `starts[i]`: one, or one for each of its windows.
     `fits` are the moments each transform is fitted on. With `role` "document" both sides are treated alike, as STS
     and de-duplication treat them; with "query" the questions are centred by their own mean, as queries are by that
     of query-like texts.
@@ -28,6 +29,7 @@ class Questions:
 
     queries: Mapping[StateKey, Rows]
     documents: Mapping[StateKey, Rows]
+    starts: npt.NDArray[np.int64]
     fits: Mapping[StateKey, Moments]
     role: Role
 
@@ -57,15 +59,18 @@ def measure(questions: Questions, settings: Sequence[Setting]) -> list[Measured]
     return [_measured(questions, setting) for setting in settings]
 
 
-def reciprocal_ranks(queries: Rows, documents: Rows) -> Array:
-    """1 / rank of row i of `documents` (n, k) for row i of `queries` (n, k) by inner product, (n,).
+def reciprocal_ranks(queries: Rows, documents: Rows, starts: npt.NDArray[np.int64] | None = None) -> Array:
+    """1 / rank of document i for row i of `queries` (n, k) by the inner product of its best row, (n,).
 
-    Documents that tie with the own one count half, so that duplicates favour nobody.
+    `documents` (rows, k) has one row for each, or those of document i from `starts[i]` on. Documents that tie with
+    the own one count half, so that duplicates favour nobody.
     """
     found = []
     for start in range(0, len(queries), _BLOCK):
         block = slice(start, start + _BLOCK)
         scores = queries[block] @ documents.T
+        if starts is not None and len(starts) < len(documents):
+            scores = np.maximum.reduceat(scores, starts, axis=1)
         own = np.take_along_axis(scores, np.arange(start, start + len(scores))[:, None], axis=1)
         better, equal = (scores > own).sum(axis=1), (scores == own).sum(axis=1)
         found.append(1 / (better + (equal + 1) / 2))
@@ -75,7 +80,8 @@ def reciprocal_ranks(queries: Rows, documents: Rows) -> Array:
 def _measured(questions: Questions, setting: Setting) -> Measured:
     asked, answers = questions.queries[setting.key], questions.documents[setting.key]
     transform = _fitted(questions, setting, asked)
-    values = reciprocal_ranks(transform.transform(asked, questions.role), transform.transform(answers, "document"))
+    sides = transform.transform(asked, questions.role), transform.transform(answers, "document")
+    values = reciprocal_ranks(*sides, questions.starts)
     digest = None if setting.raw else transform_hash(transform)
     return Measured(setting, values, transform.dim, digest, transform.settings()["note"])
 

@@ -12,6 +12,7 @@ from indexer.config import BuildConfig
 from indexer.corpus import Document, read_corpus
 from indexer.corpus.reading import OnError
 from indexer.corpus.sources import find_sources
+from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError
 from indexer.pipeline.fit import query_sample_hash
 from indexer.pipeline.progress import Progress, Silent
@@ -59,6 +60,12 @@ def run_tune(
     `cache` defaults to `default_cache()`. Raises ConfigError, CorpusError, EvaluationError, and what `Subject` raises.
     """
     clock = Clock()
+    if is_given(subject.spec):
+        raise ConfigError(
+            f"{cannot_encode(subject.spec)} Tuning asks with texts. Settings can be compared on judged queries whose "
+            "embeddings are at hand: isotrope evaluate retrieval BEIR_FOLDER INDEX --query-vectors FILE.npy "
+            "--strength none --strength 0.25"
+        )
     _require_one_corpus(task, subject)
     data = _data(task, subject)
     judge = _judge(task, subject, cache or _usable(default_cache()), progress or Silent())

@@ -1,0 +1,222 @@
+"""Approximate indexes side by side: recall, queries a second, bytes a vector and build time.
+
+    python -m benchmarks.ann INDEX... [--rows 200000 --rows 1000000] [--autofaiss PYTHON] [-o FILE]
+
+Vectors are those of the first index's transform, of all indexes named (of one encoder), each different one once, in a
+fixed random order; queries are vectors that were held out. More rows than there are vectors are made up of perturbed
+copies, and labelled so. Ours is what `index.type = "auto"` chooses for these vectors, the peers what their users build:
+hnswlib and usearch with M 16 and ef_construction 200, autofaiss within the memory that ours takes.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks import ann_peers as peers
+from benchmarks.ann_data import Data, load, recall
+from benchmarks.interleaved import machine, run_in_turns, save
+from indexer import BuildConfig, RunOptions, build_index, read_corpus
+from search.cli.output import print_table
+from search.opened import OpenIndex
+
+_TARGETS = (0.95, 0.99, 0.995)
+_DEPTH_OF_CURVE = 2  # rounds for the points of a curve; the compared ones get --rounds
+
+
+@dataclass(frozen=True)
+class Built:
+    """An index, the seconds it took, and what it is."""
+
+    peer: peers.Peer
+    seconds: float
+    what: str
+
+
+@click.command()
+@click.argument("indexes", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--rows", multiple=True, type=int, default=(200_000,), show_default=True, help="Vectors; repeatable.")
+@click.option("--queries", type=int, default=1000, show_default=True, help="Held-out queries.")
+@click.option("--recall", "asked", type=float, default=0.95, show_default=True, help="index.recall of ours.")
+@click.option("--rounds", type=int, default=5, show_default=True, help="Runs of each, in turns.")
+@click.option("--threads", type=int, default=2, show_default=True)
+@click.option("--autofaiss", "python", type=click.Path(path_type=Path), help="A Python that has autofaiss.")
+@click.option("--only", multiple=True, help="Run just these, as they are called in the table; repeatable.")
+@click.option("-o", "--output", type=click.Path(path_type=Path))
+def main(
+    indexes: tuple[Path, ...], rows: tuple[int, ...], queries: int, asked: float, rounds: int, threads: int,
+    python: Path | None, only: tuple[str, ...], output: Path | None,
+) -> None:  # fmt: skip
+    """Compare indexes on the vectors of some Isotrope indexes."""
+    results = []
+    for count in rows:
+        data = load(indexes, count, queries)
+        with tempfile.TemporaryDirectory(prefix="isotrope-ann-") as folder:
+            results.append(measure(data, Path(folder), asked, rounds, threads, python, only))
+        show(results[-1])
+        if output:
+            save(output, {"machine": machine(threads, ("hnswlib", "usearch")), "results": results})
+
+
+def measure(
+    data: Data, folder: Path, asked: float, rounds: int, threads: int, python: Path | None, only: tuple[str, ...]
+) -> dict[str, Any]:
+    """Build all, take every point of their curves, then compare those that reach each target, in turns."""
+    built = build_all(data, folder, asked, threads, python, only)
+    curves = {name: curve(one, data) for name, one in built.items()}
+    compared = {f"{target:g}": compare(built, curves, target, data, rounds) for target in _TARGETS}
+    for one in built.values():
+        if isinstance(one.peer, peers.Autofaiss):
+            one.peer.close()
+    rows = len(data.vectors)
+    return {
+        "rows": rows,
+        "real": data.real,
+        "dim": data.vectors.shape[1],
+        "queries": len(data.queries),
+        "indexes": {
+            name: {"what": one.what, "build_seconds": one.seconds, "bytes_per_vector": one.peer.bytes / rows}
+            for name, one in built.items()
+        },
+        "curves": curves,
+        "compared": compared,
+    }  # fmt: skip
+
+
+def build_all(
+    data: Data, folder: Path, asked: float, threads: int, python: Path | None, only: tuple[str, ...]
+) -> dict[str, Built]:
+    """Every index, one after another."""
+    np.save(folder / "vectors.npy", data.vectors)
+    (folder / "vectors.ids.txt").write_text("".join(f"{row}\n" for row in range(len(data.vectors))))
+    ours = timed(lambda: build_ours(folder, asked, threads), "")
+    assert isinstance(ours.peer, peers.Ours)
+    found = {"isotrope": Built(ours.peer, ours.seconds, ours.peer.what)}
+    makers: dict[str, Callable[[], Built]] = {
+        "faiss flat": lambda: timed(lambda: peers.Flat(data.vectors, threads), "Flat"),
+        "hnswlib": lambda: timed(lambda: peers.Hnswlib(data.vectors, threads), "M 16"),
+        "usearch": lambda: timed(lambda: peers.Usearch(data.vectors, threads), "f32, M 16"),
+        "usearch i8": lambda: timed(lambda: peers.Usearch(data.vectors, threads, "i8"), "i8, M 16"),
+    }
+    if python:
+        makers["autofaiss"] = lambda: build_autofaiss(data, folder, python, ours.peer.bytes, threads)
+    for name, make in makers.items():
+        if not only or name in only:
+            found[name] = make()
+            print(f"{name}: {found[name].seconds:.0f} s", flush=True)
+    return found
+
+
+def build_ours(folder: Path, asked: float, threads: int) -> peers.Ours:
+    """An Isotrope index of the vectors as they are; its segment is what is measured."""
+    config = BuildConfig().with_overrides(
+        ["encoder.kind=vectors", "whitening.strength=none", "index.type=auto", f"index.recall={asked}"]
+    )
+    index = folder / "isotrope"
+    build_index(read_corpus(folder / "vectors.npy", config=config.corpus), index, config, RunOptions(threads=threads))
+    opened = OpenIndex.open(index)
+    (segment,) = opened.segments
+    quality = opened.manifest.quality
+    made = peers.Ours(
+        segment.index, quality.get("recall_curve", []), opened.manifest.files[segment.entry.file].bytes, threads
+    )
+    made.what = segment.entry.factory
+    return made
+
+
+def build_autofaiss(data: Data, folder: Path, python: Path, memory: int, threads: int) -> Built:
+    """autofaiss with the memory that ours takes."""
+    (folder / "vectors").mkdir()
+    with suppress(OSError):
+        (folder / "vectors/vectors.npy").hardlink_to(folder / "vectors.npy")
+    np.save(folder / "queries.npy", data.queries)
+    made = peers.Autofaiss(python, folder, memory, threads)
+    return Built(made, made.seconds, made.chosen)
+
+
+def timed(make: Callable[[], peers.Peer], what: str) -> Built:
+    started = time.perf_counter()
+    made = make()
+    return Built(made, time.perf_counter() - started, what)
+
+
+def curve(one: Built, data: Data) -> list[dict[str, Any]]:
+    """Recall and queries a second at each setting, batched; up to where nothing more is found."""
+    points: list[dict[str, Any]] = []
+    for setting in one.peer.settings:
+        one.peer.set(setting)
+        seconds = []
+        for _ in range(_DEPTH_OF_CURVE):
+            started = time.perf_counter()
+            found = one.peer.search(data.queries)
+            seconds.append(_seconds(one.peer, time.perf_counter() - started))
+        points.append(
+            {"setting": setting, "recall": recall(found, data.best), "queries_per_second": len(found) / min(seconds)}
+        )
+        if points[-1]["recall"] >= 0.9995:
+            break
+    return points
+
+
+def compare(
+    built: dict[str, Built], curves: dict[str, list[dict[str, Any]]], target: float, data: Data, rounds: int
+) -> dict[str, Any]:
+    """Queries a second of the fastest setting of each that reaches the target, measured in turns."""
+    chosen = {}
+    for name, points in curves.items():
+        reaching = [point for point in points if point["recall"] >= target]
+        if reaching:
+            chosen[name] = max(reaching, key=lambda point: float(point["queries_per_second"]))
+    searched: dict[str, list[float]] = {name: [] for name in chosen}
+
+    def run(name: str) -> Callable[[], None]:
+        def search() -> None:
+            peer = built[name].peer
+            peer.set(chosen[name]["setting"])
+            started = time.perf_counter()
+            peer.search(data.queries)
+            searched[name].append(_seconds(peer, time.perf_counter() - started))
+
+        return search
+
+    run_in_turns({name: run(name) for name in chosen}, rounds)
+    return {
+        name: {
+            "setting": chosen[name]["setting"],
+            "recall": chosen[name]["recall"],
+            "queries_per_second": len(data.queries) / float(np.median(searched[name][1:])),
+        }
+        for name in chosen
+    }
+
+
+def _seconds(peer: peers.Peer, measured: float) -> float:
+    return peer.searched if isinstance(peer, peers.Autofaiss) else measured
+
+
+def show(result: dict[str, Any]) -> None:
+    """A table a target."""
+    made_up = result["rows"] - result["real"]
+    title = f"{result['rows']:,} vectors of {result['dim']} dimensions, {made_up:,} of them perturbed copies"
+    for target, found in result["compared"].items():
+        ours = found.get("isotrope", {}).get("queries_per_second")
+        rows = []
+        for name, one in found.items():
+            about = result["indexes"][name]
+            ratio = f"{ours / one['queries_per_second']:.2f}" if ours else "-"
+            rows.append(
+                [name, about["what"], f"{one['recall']:.4f}", f"{one['queries_per_second']:,.0f}", ratio,
+                 f"{about['bytes_per_vector']:,.0f}", f"{about['build_seconds']:,.0f}"]
+            )  # fmt: skip
+        columns = ["index", "kind", "recall@10", "queries/s", "ours, times as many", "bytes/vector", "build s"]
+        print_table(columns, rows, f"{title}: recall@10 of at least {target}")
+
+
+if __name__ == "__main__":
+    main()

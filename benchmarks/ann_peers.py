@@ -1,0 +1,173 @@
+"""Approximate indexes as their users build them, a class a library: the same vectors, threads and queries for all."""
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.ann_data import DEPTH, Vectors
+
+Rows = npt.NDArray[np.int64]
+_LINKS, _BUILD_REACH = 16, 200  # hnswlib's and usearch's usual M and ef_construction
+_REACHES = (16, 32, 64, 128, 256, 512, 1024)
+
+
+class Peer(Protocol):
+    """An index that has been built. `settings` go from the fastest to the one that finds most."""
+
+    bytes: int
+    settings: list[Any]
+
+    def set(self, setting: Any) -> None:
+        """Use a setting for the searches that follow."""
+        ...
+
+    def search(self, queries: Vectors) -> Rows:
+        """The ten best rows of each query."""
+        ...
+
+
+@dataclass
+class Flat:
+    """FAISS's exact index."""
+
+    vectors: Vectors
+    threads: int
+    settings: list[Any] = field(default_factory=lambda: ["exact"])
+
+    def __post_init__(self) -> None:
+        import faiss
+
+        faiss.omp_set_num_threads(self.threads)
+        self._index = faiss.IndexFlatIP(self.vectors.shape[1])
+        self._index.add(self.vectors)
+        self.bytes = self.vectors.nbytes
+
+    def set(self, setting: Any) -> None:
+        """There is nothing to set."""
+
+    def search(self, queries: Vectors) -> Rows:
+        rows: Rows = self._index.search(queries, DEPTH)[1]
+        return rows
+
+
+@dataclass
+class Hnswlib:
+    """hnswlib with inner products."""
+
+    vectors: Vectors
+    threads: int
+    settings: list[Any] = field(default_factory=lambda: list(_REACHES))
+
+    def __post_init__(self) -> None:
+        import hnswlib
+
+        self._index = hnswlib.Index(space="ip", dim=self.vectors.shape[1])
+        self._index.init_index(max_elements=len(self.vectors), ef_construction=_BUILD_REACH, M=_LINKS, random_seed=0)
+        self._index.set_num_threads(self.threads)
+        self._index.add_items(self.vectors)
+        self.bytes = int(self._index.index_file_size())
+
+    def set(self, setting: Any) -> None:
+        self._index.set_ef(max(setting, DEPTH))
+
+    def search(self, queries: Vectors) -> Rows:
+        labels, _ = self._index.knn_query(queries, k=DEPTH)
+        return np.asarray(labels, np.int64)
+
+
+@dataclass
+class Usearch:
+    """usearch with inner products, its vectors as `dtype` ("f32", "bf16" or "i8")."""
+
+    vectors: Vectors
+    threads: int
+    dtype: str = "f32"
+    settings: list[Any] = field(default_factory=lambda: list(_REACHES))
+
+    def __post_init__(self) -> None:
+        from usearch.index import Index
+
+        self._index = Index(ndim=self.vectors.shape[1], metric="ip", dtype=self.dtype)
+        self._index.add(np.arange(len(self.vectors)), self.vectors, threads=self.threads)
+        self.bytes = int(self._index.serialized_length)
+
+    def set(self, setting: Any) -> None:
+        self._index.expansion_search = setting  # type: ignore[misc]  # its setter is declared apart
+
+    def search(self, queries: Vectors) -> Rows:
+        return np.asarray(self._index.search(queries, DEPTH, threads=self.threads).keys, np.int64)
+
+
+@dataclass
+class Ours:
+    """The kind that `index.type = "auto"` has chosen, read from an Isotrope index; searched by FAISS alone."""
+
+    index: Any
+    curve: list[dict[str, Any]]
+    stored: int
+    threads: int
+    what: str = ""
+
+    def __post_init__(self) -> None:
+        self.bytes = self.stored
+        self.settings = [point["search_parameters"] for point in self.curve] or [{}]
+
+    def set(self, setting: Any) -> None:
+        from indexer import ann
+
+        ann.set_threads(self.threads)
+        ann.set_search_parameters(self.index, setting)
+
+    def search(self, queries: Vectors) -> Rows:
+        rows: Rows = self.index.search(queries, DEPTH)[1]
+        return rows
+
+
+class Autofaiss:
+    """autofaiss, in a Python of its own (its numpy is older), over .npy files; it answers one line of JSON a line."""
+
+    def __init__(self, python: Path, folder: Path, memory: int, threads: int) -> None:
+        script = Path(__file__).with_name("ann_autofaiss.py")
+        self._folder = folder
+        self._process = subprocess.Popen(
+            [str(python), str(script), str(folder), str(memory), str(threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+        )
+        self._ready = self._answer()
+        self.bytes, self.seconds = int(self._ready["bytes"]), float(self._ready["seconds"])
+        self.chosen, self.settings = str(self._ready["chosen"]), list(self._ready["settings"])
+
+    def set(self, setting: Any) -> None:
+        self._ask({"set": setting})
+
+    def search(self, queries: Vectors) -> Rows:
+        """Its seconds are taken there (`searched`), so that the exchange does not count."""
+        self.searched = float(self._ask({"search": True})["seconds"])
+        rows: Rows = np.load(self._folder / "found.npy")
+        return rows
+
+    def close(self) -> None:
+        self._process.communicate("")
+
+    def _ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                answer: dict[str, Any] = json.loads(line)
+                return answer
+        raise RuntimeError("the autofaiss process ended")

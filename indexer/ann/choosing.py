@@ -1,0 +1,118 @@
+"""Choosing a kind of index by measuring some on a sample of the vectors, and judging them by what a query costs.
+
+Each kind is trained as it would be for all vectors, filled with the sample, and tuned to the recall that is asked for.
+What a query then costs is counted for all rows, not timed. So the same vectors give the same choice on any machine.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any, cast
+
+from indexer.ann.arrays import Vectors
+from indexer.ann.curve import cheapest_with, recall_curve
+from indexer.ann.faiss_module import require_faiss
+from indexer.ann.files import save_index
+from indexer.ann.making import add_vectors, make_index, train_index
+from indexer.ann.truth import Truth
+from indexer.ann.work import reads
+
+SAMPLE_ROWS = 30_000
+SMALL_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an index must be: `rows` vectors of `dim` dimensions, a recall@10, and the most bytes (0: any number)."""
+
+    rows: int
+    dim: int
+    recall: float
+    memory: int = 0
+
+    def fits(self, bytes_per_vector: float) -> bool:
+        """Whether the budget allows so much."""
+        return not self.memory or bytes_per_vector * self.rows <= self.memory
+
+    @property
+    def is_small(self) -> bool:
+        """Whether an exact index is the right one without a look at others.
+
+        A query reads all of it: 64 MiB take a core about 3 ms, which is less than encoding the query does.
+        """
+        return self.rows * self.dim * 4 <= SMALL_BYTES and self.fits(4 * self.dim)
+
+
+@dataclass(frozen=True)
+class Considered:
+    """A kind of index: what it reached on the sample, and what it takes with all rows. `trained` is an empty one."""
+
+    factory: str
+    recall: float
+    cost: int
+    bytes_per_vector: float
+    fits: bool
+    search_parameters: dict[str, int] = field(default_factory=dict)
+    trained: Any = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types."""
+        return {name: value for name, value in vars(self).items() if name != "trained"}
+
+
+def exact(wanted: Wanted) -> Considered:
+    """An exact index, which needs no measuring."""
+    width = 4 * wanted.dim
+    cost = reads(make_index("Flat", wanted.dim), 1, wanted.rows).cost
+    return Considered("Flat", 1.0, cost, width, wanted.fits(width))
+
+
+def consider(
+    factory: str, wanted: Wanted, training: Vectors, sample: Vectors, truth: Truth, device: str = "cpu"
+) -> Considered:
+    """A kind of index, measured; trained on a CUDA device where FAISS can.
+
+    `training` and `sample` are vectors (n, dim), `truth` the best rows of some queries among the sample.
+    """
+    empty = trained(factory, training, device)
+    index = require_faiss().clone_index(empty)
+    add_vectors(index, sample)
+    point = cheapest_with(recall_curve(index, truth, enough=wanted.recall), wanted.recall)
+    cost = reads(index, truth.depth, wanted.rows, point.search_parameters).cost
+    fixed = stored_bytes(empty)
+    width = (stored_bytes(index) - fixed) / len(sample) + fixed / wanted.rows
+    return Considered(factory, point.recall, cost, width, wanted.fits(width), point.search_parameters, empty)
+
+
+def ranked(considered: Sequence[Considered], wanted: Wanted) -> list[Considered]:
+    """Those that fit and reach the recall first, by cost; then the others that fit, by recall; then the rest."""
+
+    def rank(one: Considered) -> tuple[bool, bool, float, float, str]:
+        low = one.recall < wanted.recall
+        return not one.fits, low, -one.recall if low else one.cost, one.bytes_per_vector, one.factory
+
+    return sorted(considered, key=rank)
+
+
+def trained(factory: str, training: Vectors, device: str = "cpu") -> Any:
+    """An empty index for vectors like these (n, dim), ready to be filled."""
+    index = make_index(factory, training.shape[1])
+    train_index(index, training, device)
+    return index
+
+
+def stored_bytes(index: Any) -> int:
+    """Bytes of the index as a file, which is what it takes in memory."""
+    counter = _Counter()
+    save_index(index, cast(IO[bytes], counter))
+    return counter.bytes
+
+
+class _Counter:
+    """A file that keeps nothing but its size."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def write(self, data: bytes) -> int:
+        self.bytes += len(data)
+        return len(data)

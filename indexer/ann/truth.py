@@ -1,0 +1,175 @@
+"""The exact best rows of some queries, by brute force, as vectors stream by: what answers are held against.
+
+A float32 matrix product finds candidates, a float64 dot product decides. A float32 sum of d products of unit
+vectors is wrong by at most d * 2**-24, so a row within twice that of the cut is a candidate too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.ann.arrays import Found, Rows, Vectors
+
+ROUNDING = 1e-6  # of a score
+RECALL_DEPTH = 10
+MOST_TIES = 1000  # rows kept of those that score as much as the last of the best
+_MOST_EXCLUDED = 16  # a search for many more answers than usual finds more of them
+_QUERY_ROWS = 1024  # queries a matrix product takes at once
+_PAIRS = 8192  # float64 dot products at once
+_COPY_SPAN = 1.5e-3  # more than |x - y| of unit vectors that score 1 - ROUNDING together: sqrt(2e-6) = 1.41e-3
+
+
+class ExactBest:
+    """The `depth` best rows of each query so far, and the rows that tie with the last of them up to `ROUNDING`.
+
+    `queries` (n, d) are unit vectors. Rows that count for neither side are either given, `excluded` for each query,
+    or found: with `origins` (n, d), the unit vectors of the rows that the queries were drawn from, every row that
+    scores at least 1 - `ROUNDING` with its query's origin is passed over and named by `excluded`.
+    """
+
+    def __init__(
+        self,
+        queries: Vectors,
+        depth: int = RECALL_DEPTH,
+        excluded: Sequence[Rows] | None = None,
+        origins: Vectors | None = None,
+    ) -> None:
+        self.queries, self.depth = queries, depth
+        self._origins = origins
+        self._own = None if origins is None else np.einsum("nd,nd->n", queries, origins, dtype=np.float64)
+        given = excluded if excluded is not None else []
+        self._owner = [np.repeat(np.arange(len(given)), [len(rows) for rows in given])]
+        self._passed = [np.concatenate([*given, np.zeros(0, np.int64)])]
+        self._scores = [np.zeros(0) for _ in queries]  # float64, best first
+        self._rows = [np.zeros(0, np.int64) for _ in queries]
+        self._cut = np.full(len(queries), -np.inf)
+
+    def update(self, first: int, vectors: Vectors, live: npt.NDArray[np.bool_] | None = None) -> None:
+        """Take in vectors (m, d), the rows from `first` on; of those only the `live` ones (m,), where that is given."""
+        numbers = np.arange(first, first + len(vectors))
+        if live is not None:
+            numbers, vectors = numbers[live], vectors[live]
+        if not len(vectors):
+            return
+        for start in range(0, len(self.queries), _QUERY_ROWS):
+            rough = self.queries[start : start + _QUERY_ROWS] @ vectors.T
+            self._pass_copies(start, rough, vectors, numbers)
+            self._pass_given(start, rough, numbers)
+            self._merge(start, rough, vectors, numbers)
+
+    @property
+    def last_scores(self) -> npt.NDArray[np.float64]:
+        """The score of the last of the best of each query, (n,); -inf where there are fewer than `depth`."""
+        return self._cut.copy()
+
+    @property
+    def best(self) -> list[tuple[npt.NDArray[np.float64], Rows]]:
+        """(scores, rows) of each query, best first, with the ties of the last: at most `MOST_TIES` of them."""
+        return list(zip(self._scores, self._rows, strict=True))
+
+    @property
+    def excluded(self) -> list[Rows]:
+        """The rows that count for neither side, ascending, for each query."""
+        owner, rows = np.concatenate(self._owner), np.concatenate(self._passed)
+        order = np.lexsort((rows, owner))
+        ends = np.searchsorted(owner[order], np.arange(1, len(self.queries)))
+        return np.split(rows[order], ends) if len(self.queries) else []
+
+    def _pass_copies(self, start: int, rough: Vectors, vectors: Vectors, numbers: Rows) -> None:
+        """Take copies of the origins out. One of them scores with the query what the origin does, up to its span."""
+        if self._origins is None or self._own is None:
+            return
+        own = self._own[start : start + len(rough), None]
+        query, place = np.nonzero(np.abs(rough - own) <= _COPY_SPAN + vectors.shape[1] * 2.0**-23)
+        copies = pair_scores(self._origins, query + start, vectors, place) >= 1 - ROUNDING
+        query, place = query[copies], place[copies]
+        rough[query, place] = -np.inf
+        self._owner.append(query + start)
+        self._passed.append(numbers[place])
+
+    def _pass_given(self, start: int, rough: Vectors, numbers: Rows) -> None:
+        if self._origins is not None:
+            return
+        owner, rows = self._owner[0], self._passed[0]
+        place = np.minimum(np.searchsorted(numbers, rows), len(numbers) - 1)
+        here = (numbers[place] == rows) & (owner >= start) & (owner < start + len(rough))
+        rough[owner[here] - start, place[here]] = -np.inf
+
+    def _merge(self, start: int, rough: Vectors, vectors: Vectors, numbers: Rows) -> None:
+        cut = self._cut[start : start + len(rough)]
+        if self.depth <= len(vectors):
+            cut = np.maximum(cut, np.partition(rough, -self.depth, axis=1)[:, -self.depth])
+        slack = vectors.shape[1] * 2.0**-23 + ROUNDING
+        query, place = np.nonzero((rough >= (cut - slack)[:, None]) & (rough > -np.inf))
+        if not len(query):
+            return
+        exact = pair_scores(self.queries, query + start, vectors, place)
+        distinct, starts = np.unique(query, return_index=True)
+        for number, first, end in zip(distinct.tolist(), starts, [*starts[1:], len(query)], strict=True):
+            self._keep(number + start, exact[first:end], numbers[place[first:end]])
+
+    def _keep(self, number: int, scores: npt.NDArray[np.float64], rows: Rows) -> None:
+        scores, rows = np.concatenate([self._scores[number], scores]), np.concatenate([self._rows[number], rows])
+        order = np.lexsort((rows, -scores))[: self.depth + MOST_TIES]
+        scores, rows = scores[order], rows[order]
+        if len(scores) >= self.depth:
+            self._cut[number] = scores[self.depth - 1]
+        keep = scores >= self._cut[number] - ROUNDING
+        self._scores[number], self._rows[number] = scores[keep], rows[keep]
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the answers to some queries are held against: for each the rows that are right, and those that count for
+    neither side. Queries with so many of either that one search is not like another are left out."""
+
+    queries: Vectors
+    right: list[Rows]
+    excluded: list[Rows]
+    depth: int
+
+    @classmethod
+    def of(cls, best: ExactBest) -> "Truth":
+        """What `best` has seen, once it has seen every row."""
+        right, excluded = [rows for _, rows in best.best], best.excluded
+        kept = [
+            number
+            for number, rows in enumerate(right)
+            if len(rows) and len(rows) < best.depth + MOST_TIES and len(excluded[number]) <= _MOST_EXCLUDED
+        ]
+        return cls(
+            best.queries[kept], [right[number] for number in kept], [excluded[number] for number in kept], best.depth
+        )
+
+    def __len__(self) -> int:
+        """Queries that count."""
+        return len(self.queries)
+
+    @property
+    def reach(self) -> int:
+        """Answers to ask an index for, so that `depth` are left when excluded rows are passed over."""
+        return self.depth + max(map(len, self.excluded), default=0)
+
+    def recall(self, answers: Sequence[Found]) -> float:
+        """Mean recall@depth: the share of a query's first answers that are right; 1 if there is no query.
+
+        A row that scores as much as the last of the best, up to `ROUNDING`, is as right as that one.
+        """
+        shares = []
+        for (_, rows), right, excluded in zip(answers, self.right, self.excluded, strict=True):
+            there = min(self.depth, len(right))
+            others = rows[~np.isin(rows, excluded)][:there]
+            shares.append(np.count_nonzero(np.isin(others, right)) / there)
+        return float(np.mean(shares)) if shares else 1.0
+
+
+def pair_scores(queries: Vectors, query: Rows, vectors: Vectors, row: Rows) -> npt.NDArray[np.float64]:
+    """float64 inner products of pairs, (n,): queries[query[i]] with vectors[row[i]]."""
+    found = np.zeros(len(query))
+    for start in range(0, len(query), _PAIRS):
+        part = slice(start, start + _PAIRS)
+        left, right = queries[query[part]].astype(np.float64), vectors[row[part]].astype(np.float64)
+        found[part] = np.einsum("nd,nd->n", left, right)
+    return found

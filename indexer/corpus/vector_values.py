@@ -1,0 +1,107 @@
+"""An embedding that stands in a row of the corpus: checked, and as float32."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.corpus.rejection import BadRow
+
+Vector = npt.NDArray[np.float32]
+LARGEST = 1e18  # of a number in an embedding: float32 holds its square
+_SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
+_NUMBERS = {int, float}
+
+
+def vector_of(value: Any, name: str) -> Vector:
+    """A list or array of numbers as a vector (d,) of its own memory; `name` is the column's, for messages.
+
+    Raises BadRow ("vector") for anything else, and for an empty one, NaN, infinity, a number beyond `LARGEST` and a
+    vector of zeros. Positions in messages count from 1.
+    """
+    numbers = _numbers(value, name)
+    if not len(numbers):
+        raise _unfit(name, "is empty")
+    if not _SMALLEST <= float(np.abs(numbers).max()) <= LARGEST:  # false for NaN too; one look at each number is enough
+        raise _unfit(name, _fault(numbers))
+    vector: Vector = numbers.astype(np.float32)
+    return vector
+
+
+class VectorSize:
+    """The length that all vectors of a corpus have: that of the first one taken."""
+
+    def __init__(self) -> None:
+        self._size, self._where = 0, ""
+
+    def check(self, vector: Vector | None) -> None:
+        """Raises BadRow ("vector") for a vector of another length, naming where the first one is."""
+        if vector is not None and self._size and len(vector) != self._size:
+            what = f"the vector has {_counted(len(vector))}, but that at {self._where} has {self._size:,}"
+            raise BadRow("vector", what, "give vectors of one model: all of the same length")
+
+    def take(self, vector: Vector | None, where: str) -> None:
+        """Note a vector that has been checked; `where` names its place in messages."""
+        if vector is not None and not self._size:
+            self._size, self._where = len(vector), where
+
+
+def _fault(numbers: npt.NDArray[Any]) -> str:
+    """What is wrong with numbers of which one is not finite or too large, or all are next to nothing."""
+    if not np.isfinite(numbers).all():
+        place = int(np.flatnonzero(~np.isfinite(numbers))[0])
+        return f"holds {'NaN' if np.isnan(numbers[place]) else 'infinity'} at position {place + 1}"
+    largest = int(np.abs(numbers).argmax())
+    if abs(float(numbers[largest])) > LARGEST:
+        return f"holds {numbers[largest]:g} at position {largest + 1}, beyond {LARGEST:g}"
+    return f"is all zero{' in float32' if numbers.any() else ''}, and has no direction"
+
+
+def _numbers(value: Any, name: str) -> npt.NDArray[Any]:
+    if value is None:
+        raise _unfit(name, "is null")
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "fiu":
+        return value if value.dtype.kind == "f" else value.astype(np.float64)
+    if isinstance(value, list | tuple) and set(map(type, value)) <= _NUMBERS:
+        return _from_list(value, name)
+    raise BadRow("vector", f'the vector "{name}" is {_said(value)}; expected a list of numbers', _way_out(value, name))
+
+
+def _from_list(value: Sequence[int | float], name: str) -> npt.NDArray[np.float64]:
+    try:
+        return np.array(value, np.float64)
+    except OverflowError:
+        raise _unfit(name, "holds a whole number beyond the range of a 64-bit float") from None
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of type {value.dtype} and shape {value.shape}"
+    if isinstance(value, list | tuple):
+        odd = next(place for place, element in enumerate(value) if type(element) not in _NUMBERS)
+        return f"a list with {_NAMES.get(type(value[odd]), 'something else')} at position {odd + 1}"
+    return _NAMES.get(type(value), f"of type {type(value).__name__}")
+
+
+def _way_out(value: Any, name: str) -> str:
+    return f"pass --column {name}:json to read it as JSON" if isinstance(value, str) else "fix the row"
+
+
+def _unfit(name: str, what: str) -> BadRow:
+    return BadRow("vector", f'the vector "{name}" {what}')
+
+
+def _counted(numbers: int) -> str:
+    return f"{numbers:,} number{'' if numbers == 1 else 's'}"
+
+
+_NAMES: dict[type, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    dict: "an object",
+    list: "a list",
+    type(None): "null",
+}

@@ -1,0 +1,226 @@
+"""`add_documents`: new documents in parts and a segment of their own; a known id replaces its document.
+
+Nothing that is published is written again: the next generation names the old parts and segments beside the new ones,
+and lists the replaced documents as deleted. A document that is there already, to the last column, is left alone, so
+running the same command again changes nothing.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from indexer.config import RunOptions
+from indexer.corpus import Corpus
+from indexer.corpus.document import Document
+from indexer.corpus.given import checked_documents
+from indexer.drift import Drift, measure_drift
+from indexer.errors import ConfigError, CorpusError
+from indexer.moments import merge
+from indexer.pipeline.change import Change, change
+from indexer.pipeline.encode import EncodedPart, EncoderSource, encode_parts
+from indexer.pipeline.given_vectors import same_document
+from indexer.pipeline.ingest import ingest
+from indexer.pipeline.progress import Progress, Silent
+from indexer.pipeline.publication import (
+    Parts,
+    new_parts,
+    next_generation,
+    publish_generation,
+    published_parts,
+    published_recipe,
+)
+from indexer.pipeline.stored_transform import StoredTransform, published_transform
+from indexer.pipeline.sweep import sweep_after
+from indexer.pipeline.vectors import write_segment_of
+from indexer.store import parts
+from indexer.store.manifest import Manifest, SegmentEntry
+from indexer.transforms import Whitening
+
+SMALL_ROWS = 50_000  # a segment of at most so many is exact whatever the recipe says
+
+
+@dataclass(frozen=True)
+class AddReport:
+    """What an addition did; `documents` and `rows` are those of the index now."""
+
+    index: Path
+    generation: int
+    documents: int
+    rows: int
+    added: int = 0  # new ids
+    replaced: int = 0  # ids that were there, with another document
+    unchanged: int = 0  # documents that were there as they are
+    rows_encoded: int = 0
+    rows_reused: int = 0  # embeddings found by their text
+    rows_given: int = 0  # embeddings that came with the corpus
+    tokens: int = 0
+    truncated: int = 0
+    retries: int = 0
+    backend: str = ""
+    drift: Drift | None = None
+    notes: tuple[str, ...] = ()
+    quality: dict[str, Any] = field(default_factory=dict)
+
+
+def add_documents(
+    corpus: Iterable[Document],
+    index: str | Path,
+    options: RunOptions | None = None,
+    progress: Progress | None = None,
+    model: str | Path | None = None,
+) -> AddReport:
+    """Add documents to an index with its own encoder and transform; a document whose id is there replaces that one.
+
+    `model` is the model's folder if it has moved. Interrupted additions are continued by the same call. Raises
+    CorpusError, ModelError, MismatchError, QualityError, LockedError, StoreError and MachineError as `build_index`.
+    """
+    options, progress = options or RunOptions(), progress or Silent()
+    with change(Path(index)) as opened:
+        build = opened.context(model)
+        if isinstance(corpus, Corpus) and corpus.config != build.config.corpus:
+            raise ConfigError(
+                "the corpus is read by other column rules than the index's; pass "
+                "read_corpus(..., config=the index's recipe.corpus)."
+            )
+        given = corpus if isinstance(corpus, Corpus) else checked_documents(corpus, build.config.corpus)
+        news = Upserts(opened, given)
+        arriving = iter(news)
+        first = next(arriving, None)
+        if first is None and news.unchanged:
+            return _up_to_date(opened, news)
+        ingested = ingest(chain([] if first is None else [first], arriving), build, progress, beside=True)
+        if schema_clash := _other_types(opened.published, [slot.schema for slot in ingested.slots]):
+            raise CorpusError(schema_clash)
+        source = EncoderSource(build.config, options, build.spec)
+        encoded = encode_parts(ingested.slots, build, source, options, progress)
+        records = [slot.record or encoded[slot.name].record for slot in ingested.slots]
+        transform = published_transform(opened.index, opened.published)
+        generation, contents = next_generation(opened.index), ingested.contents(opened.index)
+        segment = write_segment_of(
+            opened.index, generation, contents, records, transform, build.config, source, options, progress,
+            small=sum(contents.rows) <= SMALL_ROWS,
+        )  # fmt: skip
+        held = published_parts(opened.published) + new_parts(opened.index, ingested.slots, records)
+        live = np.concatenate([news.left(), np.ones(sum(contents.documents), bool)])
+        drift, since = _drift(opened, transform, held)
+        quality = _quality(opened.published, segment.quality, drift, since)
+        entry = segment.entry(opened.index, opened.published.stored_rows)
+        segments = [*published_segments(opened.published), entry]
+        recipe = published_recipe(opened.published)
+        manifest = publish_generation(opened.index, generation, recipe, held, transform, segments, live, quality)
+        left = sweep_after(opened.index)
+        return _report(opened.index, manifest, news, encoded, records, drift, (*segment.filled.notes, left))
+
+
+class Upserts:
+    """The documents of a corpus that an index does not hold as they are; counts the others as they go by."""
+
+    def __init__(self, opened: Change, documents: Iterable[Document]) -> None:
+        self._opened, self._documents = opened, documents
+        self._replaced: list[int] = []
+        self.new = self.unchanged = 0
+
+    @property
+    def replaced(self) -> int:
+        return len(self._replaced)
+
+    def left(self) -> Any:
+        """Which stored documents stay live, (stored documents,), once the corpus has been read."""
+        live = self._opened.live
+        live[self._opened.stored(np.array(self._replaced, np.int64))] = False
+        return live
+
+    def __iter__(self) -> Iterator[Document]:
+        stream, reader = iter(self._documents), self._opened.documents
+        while documents := list(islice(stream, self._opened.config.store.part_documents)):
+            numbers = reader.find_ids([document.id for document in documents])
+            there = dict(zip(numbers, self._opened.fetch(list(numbers.values())), strict=True))
+            for document in documents:
+                if document.id not in there:
+                    self.new += 1
+                elif same_document(document, there[document.id], self._opened.config.store):
+                    self.unchanged += 1
+                    continue
+                else:
+                    self._replaced.append(numbers[document.id])
+                yield document
+
+
+def published_segments(published: Manifest) -> list[tuple[SegmentEntry, Any]]:
+    """The segments of a published generation with their stamps, kept as they are."""
+    return [(entry, published.files[entry.file]) for entry in published.segments]
+
+
+def _other_types(published: Manifest, schemas: list[dict[str, Any]]) -> str:
+    """In words, the columns whose types do not go together with those of the index; empty when all do."""
+    from indexer.corpus.schema import merge_schemas, parse
+
+    try:
+        merge_schemas([parse(published.schema), *map(parse, schemas)])
+    except CorpusError as error:
+        return f"the new documents' metadata does not fit the index's: {error}"
+    return ""
+
+
+def _drift(opened: Change, transform: StoredTransform, held: Parts) -> tuple[Drift | None, int]:
+    """Drift of all documents added since the fit, and the part that those begin with."""
+    published = opened.published
+    since = published.quality.get("drift", {}).get("since_part", len(published.parts))
+    if not isinstance(transform.transform, Whitening):
+        return None, since
+    folders = [opened.index / part.name for part in held.entries]
+    added = merge(parts.load_moments(folder) for folder in folders[since:])
+    fitted = None
+    if opened.config.whitening.centre == "none" and since:
+        fitted = merge(parts.load_moments(folder) for folder in folders[:since]).mean
+    return measure_drift(transform.transform, added, fitted), since
+
+
+def _quality(published: Manifest, segment: dict[str, Any], drift: Drift | None, since: int) -> dict[str, Any]:
+    """Figures of the whole index: those of its first segment stay, gates and counts are of both."""
+    kept = dict(published.quality)
+    kept |= {name: kept.get(name, 0) + segment.get(name, 0) for name in ("tokens", "truncated")}
+    kept["added"] = {name: figure for name, figure in segment.items() if name not in ("tokens", "truncated")}
+    if drift:
+        kept["drift"] = drift.to_dict() | {"since_part": since}
+    return kept
+
+
+def _up_to_date(opened: Change, news: Upserts) -> AddReport:
+    published = opened.published
+    return AddReport(opened.index, published.generation, published.documents, published.rows, unchanged=news.unchanged)
+
+
+def _report(
+    index: Path,
+    manifest: Manifest,
+    news: Upserts,
+    encoded: dict[str, EncodedPart],
+    records: list[parts.PartRecord],
+    drift: Drift | None,
+    notes: tuple[str, ...],
+) -> AddReport:
+    reused, given = sum(part.reused for part in encoded.values()), sum(part.given for part in encoded.values())
+    return AddReport(
+        index=index,
+        generation=manifest.generation,
+        documents=manifest.documents,
+        rows=manifest.rows,
+        added=news.new,
+        replaced=news.replaced,
+        unchanged=news.unchanged,
+        rows_encoded=sum(part.record.rows for part in encoded.values()) - reused - given,
+        rows_reused=reused,
+        rows_given=given,
+        tokens=sum(record.tokens for record in records),
+        truncated=sum(record.truncated for record in records),
+        retries=sum(part.retries for part in encoded.values()),
+        backend="; ".join(sorted({part.backend for part in encoded.values() if part.backend})),
+        drift=drift,
+        notes=tuple(note for note in notes if note),
+        quality=manifest.quality,
+    )

@@ -1,0 +1,224 @@
+"""Making an index by measuring: kinds compared on a sample, one filled with every row, tuned and measured again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from indexer import ann
+from indexer.config import IndexConfig, RunOptions
+from indexer.errors import ConfigError, QualityError
+from indexer.moments import one_blas_thread
+from indexer.pipeline.progress import Progress
+from indexer.pipeline.recall_queries import Encode, RecallQueries, recall_queries, split_rows
+from indexer.pipeline.segment import SegmentSource, VectorBlocks, Vectors, build_threads
+
+
+@dataclass(frozen=True)
+class Order:
+    """What index is to be made, of what, and how."""
+
+    source: SegmentSource
+    config: IndexConfig
+    options: RunOptions
+    progress: Progress
+    encode: Encode | None = None
+
+    @property
+    def wanted(self) -> ann.Wanted:
+        """What the index must be."""
+        dim = self.source.transform.dim
+        return ann.Wanted(self.source.rows, dim, self.config.recall, self.config.memory_bytes)
+
+    @property
+    def device(self) -> str:
+        """Where FAISS trains and adds if it can; it cannot on other devices than CUDA's."""
+        device = self.options.device
+        return "cuda" if device == "auto" else device
+
+
+@dataclass(frozen=True)
+class Made:
+    """An index of all rows in memory with its search parameters set; no `index` where an exact one is best.
+
+    `zero` counts vectors that are zero; `figures` go into the manifest, JSON types.
+    """
+
+    factory: str
+    index: Any = None
+    recall: float | None = None
+    zero: int = 0
+    figures: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def make_named(order: Order, factory: str) -> Made:
+    """The index of a FAISS factory string, tuned to the recall asked for.
+
+    Raises ConfigError for a factory string or a memory budget that does not fit, QualityError for a missed recall.
+    """
+    making = _Making(order)
+    filled = making.fill(factory, ann.trained(factory, making.training, order.device))
+    if not order.wanted.fits(filled.bytes_per_vector):
+        raise ConfigError(too_large(order, factory, filled.bytes_per_vector))
+    if filled.recall < order.config.recall:
+        _refuse_low(order, filled.recall, factory)
+    return making.made(filled, "asked for by index.type")
+
+
+def make_best(order: Order) -> Made:
+    """The index that takes a query least work among those that reach the recall and fit the memory budget.
+
+    Raises ConfigError when no kind fits, QualityError when none that fits reaches the recall.
+    """
+    making = _Making(order)
+    considered = making.considered()
+    candidates = [one.to_dict() for one in considered]
+    missed: list[_Filled] = []
+    for one in _worth_filling(order, considered):
+        if ann.is_exact(one.factory):
+            why = _why(order, considered, missed)
+            return Made("Flat", figures={"index": {"why": why, "candidates": candidates}})
+        filled = making.fill(one.factory, one.trained)
+        if filled.recall >= order.config.recall:
+            return making.made(filled, _why(order, considered, missed), candidates)
+        missed.append(filled)
+    best = max(missed, key=lambda filled: filled.recall)
+    _refuse_low(order, best.recall, best.factory)
+    return making.made(best, "the highest recall of those that fit index.memory", candidates)
+
+
+def too_large(order: Order, factory: str, bytes_per_vector: float) -> str:
+    """That an index does not fit the memory budget, and the ways out."""
+    needed = bytes_per_vector * order.wanted.rows / 2**20
+    return (
+        f"index.memory is {order.config.memory}, but {factory} takes {needed:,.0f}M for {order.wanted.rows:,} vectors "
+        f"({bytes_per_vector:,.0f} bytes each). Allow more, choose another index.type, or keep fewer dimensions "
+        "(whitening.dim)."
+    )
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """An index of all rows, its curve, and the point that it is set to."""
+
+    factory: str
+    index: Any
+    curve: list[ann.CurvePoint]
+    point: ann.CurvePoint
+    bytes_per_vector: float
+
+    @property
+    def recall(self) -> float:
+        return self.point.recall
+
+
+class _Making:
+    """Vectors to train on, by id hash, queries to measure with, and indexes filled with every row.
+
+    The exact answers are found as the rows go by for the first time.
+    """
+
+    def __init__(self, order: Order) -> None:
+        order.progress.phase("drawing queries", None)
+        rows, held_out = split_rows(order.source)
+        self.training: Vectors = order.source.vectors(rows)
+        self._queries: RecallQueries = recall_queries(order.source, order.config, held_out, self.training, order.encode)
+        self._order = order
+        self._blocks = VectorBlocks(order.source, build_threads(order.options), order.progress)
+        self._truth: ann.Truth | None = None
+
+    def considered(self) -> list[ann.Considered]:
+        """Kinds of index measured on a sample, best first."""
+        order, sample, best = self._order, self.training[: ann.SAMPLE_ROWS], self._exact_best()
+        with one_blas_thread():
+            best.update(0, sample)
+        truth, wanted = ann.Truth.of(best), order.wanted
+        factories = ann.candidate_factories(wanted.rows, wanted.dim, bool(wanted.memory))
+        order.progress.phase("measuring kinds of index", len(factories))
+        found = [ann.exact(wanted)]
+        for factory in factories:
+            found.append(ann.consider(factory, wanted, self.training, sample, truth, order.device))
+            order.progress.advance(1)
+        return ann.ranked(found, wanted)
+
+    def fill(self, factory: str, index: Any) -> _Filled:
+        """Fill a trained, empty index and tune it."""
+        order, live = self._order, self._order.source.live
+        index = ann.to_device(index, order.device)
+        best = self._exact_best() if self._truth is None else None
+        for first, vectors in self._blocks:
+            ann.add_vectors(index, vectors)
+            if best is not None:
+                best.update(first, vectors, None if live is None else live[first : first + len(vectors)])
+        if best is not None:
+            self._truth = ann.Truth.of(best)
+        index = ann.to_cpu(index)
+        order.progress.phase("tuning", None)
+        curve = ann.recall_curve(index, self._measured_by, live)
+        point = ann.cheapest_with(curve, order.config.recall)
+        ann.set_search_parameters(index, point.search_parameters)
+        return _Filled(factory, index, curve, point, ann.stored_bytes(index) / index.ntotal)
+
+    def made(self, filled: _Filled, why: str, candidates: list[dict[str, Any]] | None = None) -> Made:
+        """An index with all that is to be said of it."""
+        figures = {
+            "recall_at_10": filled.recall,
+            "queries": len(self._measured_by),
+            "query_origin": self._queries.described,
+            "bytes_per_vector": filled.bytes_per_vector,
+            "why": why,
+        }
+        if candidates is not None:
+            figures["candidates"] = candidates
+        curve = [point.to_dict() for point in filled.curve]
+        low = filled.recall < self._order.config.recall
+        notes = (_low(filled.recall, self._order.config.recall, filled.factory),) if low else ()
+        whole = {"index": figures, "recall_curve": curve}
+        return Made(filled.factory, filled.index, filled.recall, self._blocks.zero, whole, notes)
+
+    @property
+    def _measured_by(self) -> ann.Truth:
+        if self._truth is None:
+            raise RuntimeError("no index has been filled yet")
+        return self._truth
+
+    def _exact_best(self) -> ann.ExactBest:
+        return ann.ExactBest(self._queries.vectors, origins=self._queries.origins)
+
+
+def _worth_filling(order: Order, considered: Sequence[ann.Considered]) -> list[ann.Considered]:
+    """The kinds that fit and reached the recall on the sample, best first; failing that, the nearest that fits.
+
+    An exact index reaches it, so there is none only where that does not fit.
+    """
+    fitting = [one for one in considered if one.fits]
+    if not fitting:
+        least = min(considered, key=lambda one: one.bytes_per_vector)
+        raise ConfigError(too_large(order, f"the smallest kind considered ({least.factory})", least.bytes_per_vector))
+    good = [one for one in fitting if one.recall >= order.config.recall]
+    if not good:
+        _refuse_low(order, fitting[0].recall, f"{fitting[0].factory}, the best that fits index.memory, on a sample")
+    return good or fitting[:1]
+
+
+def _refuse_low(order: Order, recall: float, factory: str) -> None:
+    if not order.options.allow_low_recall:
+        raise QualityError(
+            f"the index was not published, because {_low(recall, order.config.recall, factory)}. Choose another "
+            'index.type ("auto", "flat"), allow more index.memory, lower index.recall, or publish it as it is with '
+            "--allow-low-recall."
+        )
+
+
+def _low(recall: float, target: float, factory: str) -> str:
+    return f"recall_at_10 is {recall:.4f} ({factory}), below index.recall {target:g}"
+
+
+def _why(order: Order, considered: Sequence[ann.Considered], missed: Sequence[_Filled]) -> str:
+    wanted = order.wanted
+    good = sum(one.fits and one.recall >= wanted.recall for one in considered)
+    budget = " and fit index.memory" if wanted.memory else ""
+    reached = f"reach recall@10 {wanted.recall:g}{budget}"
+    why = f"least work a query of the {good} among {len(considered)} kinds that {reached}"
+    failed = "; ".join(f"{filled.factory} reached {filled.recall:.4f} with all rows" for filled in missed)
+    return f"{why} ({failed})" if failed else why

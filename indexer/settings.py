@@ -1,0 +1,85 @@
+"""Dataclasses of settings from nested mappings, every key and type checked."""
+
+import dataclasses
+import difflib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from indexer.errors import ConfigError
+
+
+def override(hint: Any, raw: str) -> Any:
+    """A value from the command line: TOML if it is, else the text as it stands; 0 for a text setting is "0"."""
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        return raw
+    return raw if hint is str and not isinstance(value, str) else value
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """What to say of a name that is not among those known: the nearest one, else all."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f'did you mean "{close[0]}"?' if close else f"expected one of {', '.join(names)}."
+    return f'unknown {what} "{name}"; {hint}'
+
+
+def build(cls: Any, data: Mapping[str, Any], where: str) -> Any:
+    """Make the dataclass `cls` from a mapping; missing keys take their defaults. `where` prefixes names in errors.
+
+    Raises ConfigError for an unknown key or a value of the wrong type.
+    """
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{where or 'the recipe'} is {data!r}; expected a table of settings.")
+    hints = get_type_hints(cls)
+    values = {}
+    for key, value in data.items():
+        name = f"{where}.{key}" if where else key
+        if key not in hints:
+            raise ConfigError(unknown("setting" if where else "section", name, _prefixed(hints, where)))
+        hint = hints[key]
+        values[key] = build(hint, value, name) if dataclasses.is_dataclass(hint) else _typed(value, hint, name)
+    return cls(**values)
+
+
+def _prefixed(names: Iterable[str], where: str) -> list[str]:
+    return [f"{where}.{name}" if where else name for name in names]
+
+
+def _typed(value: Any, hint: Any, name: str) -> Any:
+    """Check `value` against one of the few type forms used above; lists become tuples, whole numbers floats."""
+    for option in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
+        origin, arguments = get_origin(option), get_args(option)
+        if origin is Literal and value in arguments and isinstance(value, str):
+            return value
+        if origin is tuple and isinstance(value, list | tuple) and all(_is(v, arguments[0]) for v in value):
+            return tuple(value)
+        if origin is dict and isinstance(value, Mapping) and all(_is(v, str) for v in value.values()):
+            return dict(value)
+        if origin is None and _is(value, option):
+            return float(value) if option is float else value
+    raise ConfigError(f"{name} is {json.dumps(value, default=str)}; expected {describe(hint)}.")
+
+
+def _is(value: Any, kind: type) -> bool:
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+def describe(hint: Any) -> str:
+    """What values a type of setting takes, in words."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(describe(argument) for argument in arguments)
+    if origin is Literal:
+        return " or ".join(json.dumps(argument) for argument in arguments)
+    if origin is tuple:
+        return f"a list of {describe(arguments[0])}"
+    if origin is dict:
+        return "a table of text"
+    return {int: "a whole number", float: "a number", str: "text"}[hint]

@@ -1,0 +1,49 @@
+"""Columns of documents, by path: their types, their values, and how they are packed in Parquet."""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+LONG = 32  # bytes a value, on average
+ColumnPath = tuple[str, ...]  # a column, then fields inside its objects
+
+
+def type_at(schema: pa.Schema, path: ColumnPath) -> pa.DataType:
+    """The type of a column, or of a field inside its objects. Raises KeyError where there is none."""
+    kind = schema.field(path[0]).type
+    for name in path[1:]:
+        if not pa.types.is_struct(kind):
+            raise KeyError(name)
+        kind = kind.field(name).type
+    return kind
+
+
+def column_at(table: pa.Table, path: ColumnPath, kind: pa.DataType, count: int) -> pa.ChunkedArray:
+    """The `count` values at `path` as type `kind`; nulls where the table has no such column or field."""
+    nothing = pa.chunked_array([pa.nulls(count)])
+    column = table.column(path[0]) if path[0] in table.column_names else nothing
+    for name in path[1:]:
+        there = pa.types.is_struct(column.type) and column.type.get_field_index(name) >= 0
+        column = pc.struct_field(column, [name]) if there else nothing
+    return column if column.type == kind else column.cast(kind)
+
+
+def long_columns(table: pa.Table) -> list[str]:
+    """The Parquet columns of long texts or bytes, and those inside lists and objects."""
+    return [
+        path
+        for field, column in zip(table.schema, table.columns, strict=True)
+        if pa.types.is_nested(field.type) or column.nbytes >= LONG * len(column)
+        for path in _text_columns(field.name, field.type)
+    ]
+
+
+def _text_columns(path: str, kind: pa.DataType) -> Iterator[str]:
+    if pa.types.is_struct(kind):
+        for inner in kind:
+            yield from _text_columns(f"{path}.{inner.name}", inner.type)
+    elif pa.types.is_list(kind):
+        yield from _text_columns(f"{path}.list.element", kind.value_type)
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        yield path

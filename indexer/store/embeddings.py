@@ -1,0 +1,80 @@
+"""Stored embeddings of a published index, read a few rows or a block at a time, no byte before it is checked."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.errors import CorruptIndexError
+from indexer.store import layout
+from indexer.store.arrays import open_embeddings
+from indexer.store.checked import CheckedFile
+from indexer.store.manifest import Manifest
+
+Rows = npt.NDArray[np.int64]
+Embeddings = npt.NDArray[np.floating]
+BLOCK_ROWS = 4096
+
+
+class EmbeddingReader:
+    """Raw embeddings by stored row number. Each MiB of a file is compared with its digest when it is first touched.
+
+    Files stay open. Raises CorruptIndexError naming the file.
+    """
+
+    def __init__(self, index: Path, manifest: Manifest) -> None:
+        self._index, self._manifest = index, manifest
+        self.firsts: list[int] = np.cumsum([0, *(part.rows for part in manifest.parts)]).tolist()
+        self._parts: dict[int, tuple[CheckedFile, Embeddings, int]] = {}
+
+    def __len__(self) -> int:
+        return self.firsts[-1]
+
+    @property
+    def dim(self) -> int:
+        """Embedding size d."""
+        return int(self._manifest.encoder["dim"])
+
+    def rows(self, rows: Rows) -> Embeddings:
+        """Embeddings (n, d) of the given rows, in the order given."""
+        part_of = np.searchsorted(self.firsts, rows, side="right") - 1
+        found: Embeddings = np.zeros((len(rows), self.dim), np.float32)
+        for part in np.unique(part_of).tolist():
+            places = np.flatnonzero(part_of == part)
+            within = rows[places] - self.firsts[part]
+            file, embeddings, start = self._part(part)
+            width = embeddings.strides[0]
+            file.check((start + within * width, start + (within + 1) * width))
+            found[places] = embeddings[within]
+        return found
+
+    def blocks(self) -> Iterator[tuple[int, Embeddings]]:
+        """(first row, embeddings (m, d)) for every row, in order."""
+        for part, first in enumerate(self.firsts[:-1]):
+            count = self.firsts[part + 1] - first
+            for start in range(0, count, BLOCK_ROWS):
+                yield first + start, self.rows(np.arange(first + start, first + min(start + BLOCK_ROWS, count)))
+
+    def close(self) -> None:
+        """Let go of the files; they are opened again when they are needed."""
+        for file, _, _ in self._parts.values():
+            file.close()
+        self._parts.clear()
+
+    def _part(self, number: int) -> tuple[CheckedFile, Embeddings, int]:
+        """The file of a part, its array, memory-mapped, and the byte the array starts at."""
+        if number not in self._parts:
+            entry = self._manifest.parts[number]
+            name = f"{entry.name}/{layout.EMBEDDINGS}"
+            path, stamp = self._index / name, self._manifest.files[name]
+            file = CheckedFile(path, stamp)
+            file.check((np.array([0]), np.array([1])))
+            embeddings = open_embeddings(path.parent)
+            if embeddings.shape != (entry.rows, self.dim):
+                raise CorruptIndexError(
+                    f"{path}: {embeddings.shape[0]:,} embeddings of {embeddings.shape[1]} dimensions, the manifest "
+                    f"says {entry.rows:,} of {self.dim}. Build the index again."
+                )
+            self._parts[number] = file, embeddings, stamp.bytes - embeddings.nbytes
+        return self._parts[number]

@@ -1,0 +1,145 @@
+"""Which rows and documents an index holds, and how they are numbered.
+
+Parts hold documents and rows (vectors) one after another: their stored numbers. A deleted document stays there until
+`compact`; whoever reads an index counts only what is live, from 0 without gaps, and `Numbering` translates. So nothing
+above the store need know that anything was ever deleted. Without chunking a document has one row, with it one a window.
+"""
+
+import io
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.errors import CorruptIndexError
+from indexer.store import layout
+from indexer.store.checked import CheckedFile, read_checked
+from indexer.store.files import FileStamp, make_folder, write_bytes
+from indexer.store.manifest import WINDOWS, Manifest
+
+Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+_SPAN = ("document", "start", "end")
+
+
+class Numbering:
+    """The live documents and rows of one generation. Files are read, and checked, when they are first needed."""
+
+    def __init__(self, index: Path, manifest: Manifest) -> None:
+        self._index, self._manifest = index, manifest
+        self.one_to_one = WINDOWS not in manifest.features  # row i is the vector of document i
+        self.documents, self.rows = manifest.documents, manifest.rows
+
+    @cached_property
+    def live_documents(self) -> Mask | None:
+        """Which stored documents are live, (stored documents,); None when all are."""
+        deleted = read_deleted(self._index, self._manifest)
+        if not len(deleted):
+            return None
+        live = np.ones(self._manifest.stored_documents, bool)
+        live[deleted] = False
+        return live
+
+    @cached_property
+    def live_rows(self) -> Mask | None:
+        """Which stored rows are live, (stored rows,); None when all are."""
+        if self.live_documents is None:
+            return None
+        live: Mask = self.live_documents if self.one_to_one else self.live_documents[self._stored_spans[:, 0]]
+        return live
+
+    @cached_property
+    def stored_documents(self) -> Numbers | None:
+        """The stored number of each live document, ascending, (documents,); None when they are the same."""
+        return None if self.live_documents is None else np.flatnonzero(self.live_documents)
+
+    @cached_property
+    def stored_rows(self) -> Numbers | None:
+        """The stored number of each live row, ascending, (rows,); None when they are the same."""
+        return None if self.live_rows is None else np.flatnonzero(self.live_rows)
+
+    def numbers_of(self, stored: Numbers) -> Numbers:
+        """The numbers of live rows, given their stored ones."""
+        return stored if self.stored_rows is None else np.searchsorted(self.stored_rows, stored)
+
+    def documents_of(self, rows: Numbers) -> Numbers:
+        """The document of each row, (n,)."""
+        documents: Numbers = np.asarray(rows) if self.one_to_one else self._document_of[rows]
+        return documents
+
+    def rows_of(self, documents: Numbers) -> Numbers:
+        """All rows of some documents, ascending."""
+        wanted = np.unique(np.asarray(documents, np.int64))
+        if self.one_to_one:
+            return wanted
+        starts, ends = (np.searchsorted(self._document_of, wanted, side=side) for side in ("left", "right"))
+        counts = ends - starts
+        return np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+
+    def spans(self, rows: Numbers) -> Numbers:
+        """Where each row's window starts and ends in the joined text of its document, in characters, (n, 2).
+
+        Only for an index with windows.
+        """
+        stored = rows if self.stored_rows is None else self.stored_rows[rows]
+        return self._stored_spans[stored, 1:]
+
+    @cached_property
+    def _document_of(self) -> Numbers:
+        """The live document of each live row, (rows,); ascending."""
+        stored = self._stored_spans[:, 0]
+        if self.live_rows is None or self.live_documents is None:
+            return stored
+        return (np.cumsum(self.live_documents) - 1)[stored[self.live_rows]]
+
+    @cached_property
+    def _stored_spans(self) -> Numbers:
+        """Stored document, start and end of each stored row, (stored rows, 3)."""
+        return np.concatenate([*_part_spans(self._index, self._manifest), np.zeros((0, 3), np.int64)])
+
+
+def _part_spans(index: Path, manifest: Manifest) -> Iterator[Numbers]:
+    import pyarrow as pa  # here, as it takes time, and most indexes have no windows
+    import pyarrow.parquet as pq
+
+    first = 0
+    for part in manifest.parts:
+        name = f"{part.name}/{layout.WINDOWS}"
+        with (
+            CheckedFile(index / name, manifest.files[name]) as file,
+            pq.ParquetFile(pa.PythonFile(file, mode="r"), page_checksum_verification=True, pre_buffer=False) as windows,
+        ):
+            table = windows.read(columns=list(_SPAN), use_threads=False)
+        spans = np.stack([table.column(name).to_numpy() for name in _SPAN], axis=1).astype(np.int64)
+        if len(spans) != part.rows:
+            raise CorruptIndexError(f"{index / name}: {len(spans):,} windows, the manifest says {part.rows:,}.")
+        spans[:, 0] += first
+        first += part.documents
+        yield spans
+
+
+def read_deleted(index: Path, manifest: Manifest) -> Numbers:
+    """Stored numbers of the deleted documents, ascending. Raises CorruptIndexError."""
+    if manifest.deleted is None:
+        return np.zeros(0, np.int64)
+    path = index / manifest.deleted
+    data = read_checked(path, manifest.files[manifest.deleted])
+    try:
+        numbers = np.load(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise CorruptIndexError(f"{path}: not a list of documents: {error}.") from error
+    whole = numbers.ndim == 1 and numbers.dtype == np.int64 and bool((np.diff(numbers) > 0).all())
+    if not whole or (len(numbers) and not 0 <= numbers[0] <= numbers[-1] < manifest.stored_documents):
+        raise CorruptIndexError(f"{path}: not a list of ascending document numbers of this index.")
+    checked: Numbers = numbers
+    return checked
+
+
+def write_deleted(index: Path, generation: int, numbers: Numbers) -> tuple[str, FileStamp]:
+    """Write the list of a generation's deleted documents; returns its name and stamp."""
+    name, file = layout.deleted_name(generation), io.BytesIO()
+    np.save(file, np.ascontiguousarray(numbers, np.int64), allow_pickle=False)
+    make_folder((index / name).parent)
+    return name, write_bytes(index / name, file.getvalue())

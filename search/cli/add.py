@@ -1,0 +1,105 @@
+"""`isotrope add`."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from search.cli.corpus_options import corpus_of, remarks_on
+from search.cli.running_options import run_options, threaded_encoder_options
+
+if TYPE_CHECKING:
+    from indexer.corpus import CorpusReport
+    from indexer.pipeline.add import AddReport
+
+
+@click.command("add")
+@click.argument("index", type=click.Path(path_type=Path))
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option("--format", "format_", default="", metavar="NAME", help="Format of SOURCE; default by file name.")
+@click.option("--on-error", type=click.Choice(["fail", "skip"]), default="fail", help="What to do with a bad row.")
+@click.option(
+    "--rejects", type=click.Path(path_type=Path), help="File for rows left out. Default: INDEX.rejects.jsonl."
+)
+@click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, if it has moved.")
+@threaded_encoder_options
+@click.option("--workers", type=int, default=1, show_default=True, help="Encoding processes; one a GPU.")
+@click.option("--allow-low-recall", is_flag=True, help="Publish although the new segment misses index.recall.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--quiet", is_flag=True, help="No progress bars.")
+def command(
+    index: Path,
+    sources: tuple[str, ...],
+    rejects: Path | None,
+    model: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Add documents to an index, or replace them by id.
+
+    SOURCE is read by the column rules of the index, and encoded by its encoder and transform. A document that is
+    there as it is stays; one whose id is there replaces that document. Says when the new documents lie so far from
+    those the whitening was fitted on that a refit is advised.
+
+    \b
+    Examples:
+      isotrope add my-index new.jsonl
+      isotrope add my-index new.jsonl --on-error skip --json
+    """
+    from indexer import add_documents
+    from indexer.config import BuildConfig
+    from indexer.store.manifest import load_manifest
+    from search.cli.progress import BuildProgress
+
+    config = BuildConfig.from_dict(load_manifest(index).config)
+    run = run_options(options, workers=options["workers"], allow_low_recall=options["allow_low_recall"])
+    corpus = corpus_of(sources, config, options, rejects or index.with_name(f"{index.name}.rejects.jsonl"))
+    with BuildProgress(quiet) as progress:
+        report = add_documents(corpus, index, run, progress, model)
+    _print(report, corpus.report, as_json)
+
+
+def _print(report: "AddReport", read: "CorpusReport", as_json: bool) -> None:
+    from search.cli.output import print_facts, print_json, print_note
+
+    for line in [*report.notes, *_remarks(report), *remarks_on(read)]:
+        print_note(line)
+    if as_json:
+        corpus = {name: value for name, value in vars(read).items() if value}
+        drift = report.drift.to_dict() if report.drift else None
+        print_json(asdict(report) | {"index": str(report.index), "drift": drift, "corpus": corpus})
+        return
+    facts = [
+        ("index", f"{report.index}, generation {report.generation}"),
+        ("documents", f"{report.documents:,} now"),
+        ("added", f"{report.added:,} new, {report.replaced:,} replaced, {report.unchanged:,} there already"),
+        *(
+            [("embeddings", f"{report.rows_given:,} came with the documents")]
+            if report.rows_given
+            else [("texts", f"{report.rows_encoded:,} encoded, {report.rows_reused:,} known before")]
+        ),
+        *([("encoder", report.backend)] if report.backend else []),
+        *([("drift", drift_in_words(report.drift.to_dict()))] if report.drift else []),
+    ]
+    print_facts(facts)
+
+
+def drift_in_words(drift: dict[str, Any]) -> str:
+    """One line about how far the documents added since the fit lie from those it was fitted on."""
+    advice = "; a refit is advised: isotrope refit INDEX" if drift["refit_advised"] else ""
+    return (
+        f"{drift['rows']:,} added since the fit: mean shifted by {drift['mean_shift']:.3f} standard deviations "
+        f"(chance {drift['expected_mean_shift']:.3f}), variances off by {drift['covariance']:.3f} "
+        f"(chance {drift['expected_covariance']:.3f}){advice}"
+    )
+
+
+def _remarks(report: "AddReport") -> list[str]:
+    remarks = []
+    if report.truncated:
+        remarks.append(f"{report.truncated:,} texts were longer than encoder.max_length and cut there")
+    if report.retries:
+        remarks.append(f"{report.retries:,} batches ran out of memory and were halved; scores may differ by rounding")
+    return remarks

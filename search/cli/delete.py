@@ -1,0 +1,53 @@
+"""`isotrope delete`."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+
+@click.command("delete")
+@click.argument("index", type=click.Path(path_type=Path))
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--ids-file", type=click.Path(path_type=Path), help="File with one id a line; - is standard input.")
+@click.option("--where", default="", metavar="SQL", help="Delete what this condition on the metadata matches.")
+@click.option("--ignore-missing", is_flag=True, help="Ids that the index does not hold are no error.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+def command(
+    index: Path, ids: tuple[str, ...], ids_file: Path | None, where: str, ignore_missing: bool, as_json: bool
+) -> None:
+    """Take documents out of an index.
+
+    They are not found any more at once; `isotrope compact` takes them off the disk. Put -- before an id that starts
+    with a dash.
+
+    \b
+    Examples:
+      isotrope delete my-index doc17 doc18
+      isotrope delete my-index --ids-file old.txt
+      isotrope delete my-index --where "lang = 'la'"
+    """
+    from indexer import delete_documents
+    from indexer.corpus.id_file import read_id_file
+    from search.cli.output import print_json, print_note
+    from search.deleting import delete_where
+
+    if bool(where) == bool(ids or ids_file):
+        raise click.UsageError("Give ids (or --ids-file), or --where: one of the two.")
+    if where:
+        report = delete_where(index, where)
+    else:
+        report = delete_documents(index, [*ids, *(read_id_file(ids_file) if ids_file else [])], ignore_missing)
+    for line in report.notes:
+        print_note(line)
+    if as_json:
+        print_json(asdict(report) | {"index": str(report.index)})
+        return
+    missing = f" {len(report.missing):,} ids were not there." if report.missing else ""
+    if not report.deleted:
+        click.echo(f"{report.index}: nothing to delete; {report.documents:,} documents.{missing}")
+        return
+    click.echo(
+        f"{report.index}: {report.deleted:,} deleted, {report.documents:,} documents left, "
+        f"generation {report.generation}.{missing}"
+    )

@@ -1,0 +1,101 @@
+"""`isotrope export`."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from search.cli.running_options import encoder_options, run_options
+
+if TYPE_CHECKING:
+    from search.export.exported import Exported
+
+_FAISS, _FOLDER, _PARQUET, _RUN = _KINDS = ("faiss", "sentence-transformers", "parquet", "beir-run")
+# Options that only some kinds take.
+_TAKEN_BY = {
+    "queries": (_RUN,),
+    "k": (_RUN,),
+    "model": (_FOLDER, _RUN),
+    "device": (_RUN,),
+    "backend": (_RUN,),
+}
+
+
+@click.command("export")
+@click.argument("index", type=click.Path(path_type=Path))
+@click.option("--to", "kind", type=click.Choice(_KINDS), required=True, help="What to write; see above.")
+@click.option("-o", "output", type=click.Path(path_type=Path), required=True, metavar="PATH", help="Where to write it.")
+@click.option("--queries", type=click.Path(path_type=Path), metavar="FILE|BEIR_FOLDER", help="What beir-run asks: one "
+              "query a line, queries.jsonl, or a folder with that.")  # fmt: skip
+@click.option("-k", type=int, default=100, show_default=True, help="Hits a query in beir-run.")
+@click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, if it has moved.")
+@encoder_options
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@click.pass_context
+def command(context: click.Context, /, index: Path, kind: str, output: Path, as_json: bool, **options: Any) -> None:
+    """Write an index in the format of another program.
+
+    \b
+    faiss                  PATH is one FAISS file that takes raw embeddings of queries: the transform is its first
+                           layer. PATH.ids.parquet says which document each row is.
+    sentence-transformers  PATH is a folder for SentenceTransformer(PATH), which gives the vectors of the index.
+    parquet                PATH holds id and vector of every document.
+    beir-run               PATH is a TREC run: the best documents of every query in --queries.
+
+    Deleted documents are in none of them.
+
+    \b
+    Examples:
+      isotrope export my-index --to faiss -o my-index.faiss
+      isotrope export my-index --to sentence-transformers -o my-encoder
+      isotrope export my-index --to parquet -o vectors.parquet
+      isotrope export my-index --to beir-run --queries questions.txt -k 100 -o run.trec
+    """
+    _check_options(context, kind)
+    exported = _write(index, kind, output, options)
+    _show(exported, as_json)
+
+
+def _check_options(context: click.Context, kind: str) -> None:
+    """Raises UsageError for an option that this kind does not take, or lacks."""
+    for name, kinds in _TAKEN_BY.items():
+        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if given and kind not in kinds:
+            option = "-k" if name == "k" else f"--{name}"
+            raise click.UsageError(f"{option} is for --to {' and '.join(kinds)}; --to {kind} takes none.", context)
+    if kind == _RUN and context.params["queries"] is None:
+        raise click.UsageError("--to beir-run needs --queries FILE|BEIR_FOLDER.", context)
+
+
+def _write(index: Path, kind: str, output: Path, options: dict[str, Any]) -> "Exported":
+    import search
+
+    if kind == _FAISS:
+        return search.export_faiss(index, output)
+    if kind == _FOLDER:
+        return search.export_sentence_transformers(index, output, options["model"])
+    if kind == _PARQUET:
+        return search.export_parquet(index, output)
+    return search.export_run(index, output, options["queries"], options["k"], options["model"], run_options(options))
+
+
+def _show(exported: "Exported", as_json: bool) -> None:
+    from search.cli.output import print_facts, print_json, print_note, size
+
+    if as_json:
+        print_json(exported.to_dict())
+        return
+    facts = [(name.replace("_", " "), _said(value)) for name, value in exported.facts.items() if value != ""]
+    files = [("file", f"{name}, {size(count)}") for name, count in exported.files.items()]
+    print_facts([("written", str(exported.path)), *facts, *files])
+    for note in exported.notes:
+        print_note(note)
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {json.dumps(item, ensure_ascii=False)}" for name, item in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,106 @@
+"""An index as one file that FAISS alone can read and search, and a file that says which document each row is."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer import ann
+from indexer.ann.portable import QueryLayers, with_query_layers
+from indexer.errors import ConfigError
+from indexer.sampling import id_hash, smallest_hashes
+from indexer.transforms import Transform, Whitening
+from search.export.exported import Exported
+from search.export.live_rows import BLOCK_ROWS, write_ids
+from search.opened import OpenIndex
+from search.provenance import check_output, open_output
+
+KIND = "faiss"
+_AS_STORED = "as stored"
+TRAINING_ROWS = 262_144  # more than any common factory string looks at
+Vectors = npt.NDArray[np.float32]
+
+
+def export_faiss(index: str | Path, path: str | Path) -> Exported:
+    """Write `path`, for `faiss.read_index`, and `path`.ids.parquet: row, id, and with windows start and end.
+
+    The file takes raw embeddings of queries (pooled, not normalised): its first layers are the affine map of the
+    query's role and the normalisation. The type of the index is kept: its one segment as it is, or, where there are
+    several or deleted rows, made again of the live rows; flat where those are too few to train it. Raises ConfigError
+    for a path that cannot be written, CorruptIndexError and StoreError.
+    """
+    target = Path(path)
+    names = target.with_name(f"{target.name}.ids.parquet")
+    check_output(target)
+    check_output(names)
+    opened = OpenIndex.open(index)
+    found, factory, made = _index(opened)
+    portable = with_query_layers(found, _layers(opened.transform))
+    with open_output(target) as file, open_output(names) as rows:
+        write_ids(rows, opened)
+        ann.save_index(portable, file)  # type: ignore[arg-type]
+        if made == _AS_STORED:
+            opened.segments[0].require_sound(wait=True)
+    identity = opened.manifest.encoder["identity"]
+    facts = {
+        "documents": opened.manifest.documents,
+        "rows": opened.numbering.rows,
+        "embedding_dimensions": opened.manifest.encoder["dim"],
+        "dimensions": opened.transform.dim,
+        "factory": factory,
+        "index": made,
+        "search_parameters": ann.search_parameters(found),
+        "model": opened.manifest.encoder["model"],
+        "query_prefix": identity.get("query_prefix", ""),
+    }
+    sizes = {target.name: file.stamp.bytes, names.name: rows.stamp.bytes}
+    return Exported(KIND, target, sizes, facts, tuple(_notes(facts)))
+
+
+def _layers(transform: Transform) -> QueryLayers | None:
+    if not isinstance(transform, Whitening):
+        return None
+    return QueryLayers(transform.query_mean, transform.projection)
+
+
+def _index(opened: OpenIndex) -> tuple[Any, str, str]:
+    """The index of the live rows, its factory string, and in words where it comes from."""
+    entries, dim = opened.manifest.segments, opened.transform.dim
+    if len(entries) == 1 and opened.numbering.live_rows is None:
+        return opened.segments[0].index, entries[0].factory, _AS_STORED
+    largest = max(entries, key=lambda entry: entry.rows)
+    made, factory, how = ann.make_index(largest.factory, dim), largest.factory, "made again of the live rows"
+    if not made.is_trained:
+        try:
+            ann.train_index(made, _training(opened))
+        except ConfigError:
+            made, factory, how = ann.make_index("Flat", dim), "Flat", f"{how}, too few to train {factory}"
+    for vectors in _blocks(opened):
+        ann.add_vectors(made, vectors)
+    if factory == largest.factory:
+        ann.set_search_parameters(made, largest.search_parameters)
+    return made, factory, how
+
+
+def _blocks(opened: OpenIndex) -> Iterator[Vectors]:
+    rows = opened.numbering.rows
+    for start in range(0, rows, BLOCK_ROWS):
+        yield opened.vectors(np.arange(start, min(start + BLOCK_ROWS, rows)))
+
+
+def _training(opened: OpenIndex) -> Vectors:
+    """Vectors of the documents with the smallest id hashes."""
+    hashes = np.array([id_hash(identity) for identity in opened.documents.all_ids()], np.uint64)
+    rows = opened.numbering.rows_of(smallest_hashes(hashes, TRAINING_ROWS))
+    return opened.vectors(rows[:TRAINING_ROWS])
+
+
+def _notes(facts: dict[str, Any]) -> list[str]:
+    notes = ["search it with pooled embeddings of queries, not normalised; scores are inner products, higher is closer"]
+    if facts["query_prefix"]:
+        notes.append(f'put "{facts["query_prefix"]}" before each query')
+    if facts["index"] != _AS_STORED:
+        notes.append(f"the index ({facts['factory']}) was {facts['index']}")
+    return notes

@@ -1,0 +1,94 @@
+"""The rows of an index as tables, block by block: ids, windows, vectors. Deleted rows are not among them."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from indexer.store.files import DurableFile
+from search.opened import OpenIndex
+
+Rows = npt.NDArray[np.int64]
+BLOCK_ROWS = 8192  # rows of a row group
+_SPAN = ("start", "end")
+
+
+def row_ids(opened: OpenIndex) -> Iterator[tuple[Rows, list[str]]]:
+    """(rows, the id of the document of each) for every row, in order; a block of ids in memory at a time."""
+    numbering, ids = opened.numbering, opened.documents.all_ids()
+    document, name = -1, ""
+    for start in range(0, numbering.rows, BLOCK_ROWS):
+        rows, names = np.arange(start, min(start + BLOCK_ROWS, numbering.rows)), []
+        for wanted in numbering.documents_of(rows).tolist():
+            while document < wanted:
+                document, name = document + 1, next(ids)
+            names.append(name)
+        yield rows, names
+
+
+def write_ids(file: DurableFile, opened: OpenIndex) -> None:
+    """Parquet with a line for each row: row, id, and where there are windows start and end."""
+    fields = [pa.field("row", pa.int64(), nullable=False), pa.field("id", pa.string(), nullable=False)]
+    with _writer(file, [*fields, *_span_fields(opened)], {}) as writer:
+        for rows, names in row_ids(opened):
+            writer.write_batch(_batch(writer, [pa.array(rows), pa.array(names), *_spans(opened, rows)]))
+
+
+def write_vectors(file: DurableFile, opened: OpenIndex) -> None:
+    """Parquet with a line for each row: id, vector (fixed-size list of float32), and start and end of a window.
+
+    Written a row group at a time. The metadata key "isotrope" says which encoder and transform made the vectors.
+    """
+    dim = opened.transform.dim
+    element = pa.field("element", pa.float32(), nullable=False)
+    fields = [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("vector", pa.list_(element, dim), nullable=False),
+    ]
+    with _writer(file, [*fields, *_span_fields(opened)], _origin(opened)) as writer:
+        for rows, names in row_ids(opened):
+            flat = pa.array(opened.vectors(rows).ravel())
+            vectors = pa.FixedSizeListArray.from_arrays(flat, type=fields[1].type)
+            writer.write_batch(_batch(writer, [pa.array(names), vectors, *_spans(opened, rows)]))
+
+
+def _origin(opened: OpenIndex) -> dict[str, Any]:
+    manifest = opened.manifest
+    return {
+        "encoder": manifest.fingerprint,
+        "transform": manifest.files[manifest.transform["file"]].sha256,
+        "role": "document",
+        "normalised": True,
+    }
+
+
+def _span_fields(opened: OpenIndex) -> list[pa.Field]:
+    if opened.numbering.one_to_one:
+        return []
+    return [pa.field(name, pa.int64(), nullable=False) for name in _SPAN]
+
+
+def _spans(opened: OpenIndex, rows: Rows) -> list[pa.Array]:
+    if opened.numbering.one_to_one:
+        return []
+    spans = opened.numbering.spans(rows)
+    return [pa.array(np.ascontiguousarray(spans[:, side])) for side in range(len(_SPAN))]
+
+
+def _writer(file: DurableFile, fields: list[pa.Field], origin: dict[str, Any]) -> pq.ParquetWriter:
+    metadata = {"isotrope": json.dumps(origin, sort_keys=True)} if origin else None
+    return pq.ParquetWriter(
+        pa.PythonFile(file, mode="w"),
+        pa.schema(fields, metadata=metadata),
+        compression="zstd",
+        use_dictionary=False,  # no value comes twice
+        write_page_checksum=True,
+    )
+
+
+def _batch(writer: pq.ParquetWriter, columns: list[pa.Array]) -> pa.RecordBatch:
+    return pa.record_batch(columns, schema=writer.schema)

@@ -1,0 +1,130 @@
+"""What an index answers to a set of queries, as a TREC run that trec_eval, ir-measures or BEIR can judge."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from indexer.config import RunOptions
+from indexer.corpus.query_file import read_query_file
+from indexer.corpus.query_vectors import is_array_file, read_query_vectors
+from indexer.corpus.sources import COMPRESSIONS
+from indexer.encoders import EncodeLog
+from indexer.encoders.backends import open_encoder
+from indexer.encoders.published import published_spec
+from indexer.errors import ConfigError
+from indexer.store.embeddings import Embeddings
+from search.evaluation.retrieval.beir import find_file, read_texts
+from search.evaluation.retrieval.ranking import Found
+from search.evaluation.retrieval.runs import require_plain_ids, write_run
+from search.export.exported import Exported
+from search.finding import Finder, Vectors
+from search.opened import OpenIndex
+from search.printable import counted
+from search.provenance import check_output
+from search.ranked import Place
+from search.request import Request
+
+KIND = "beir-run"
+_TAG = "isotrope"
+_OPTION = "--to beir-run"
+_BATCH = 256  # queries answered at once
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Ids of queries, their texts or else their raw embeddings (n, d), and what there is to say of the reading."""
+
+    names: Sequence[str]
+    texts: Sequence[str] = ()
+    embeddings: Embeddings | None = None
+    notes: tuple[str, ...] = ()
+
+
+def export_run(
+    index: str | Path,
+    path: str | Path,
+    queries: str | Path,
+    k: int = 100,
+    model: str | Path | None = None,
+    options: RunOptions | None = None,
+) -> Exported:
+    """Write the best `k` documents of every query: `query Q0 document rank score isotrope`, one line a hit.
+
+    `queries` as in `read_queries`, `model` and `options` as in `SearchEngine`. Raises ConfigError for k below 1 and a
+    path that cannot be written, ConfigError or EvaluationError for queries that cannot be read and ids that hold white
+    space, and what `SearchEngine` raises.
+    """
+    target, request = Path(path), Request(k)
+    check_output(target)
+    opened = OpenIndex.open(index)
+    asked = read_queries(Path(queries), opened.manifest.encoder["dim"])
+    require_plain_ids(asked.names, _OPTION)
+    embeddings, notes = asked.embeddings, list(asked.notes)
+    if embeddings is None:
+        embeddings, cut = _encoded(opened, asked.texts, model, options or RunOptions())
+        notes += cut
+    ids, found = _answers(opened, opened.transform.transform(embeddings, "query"), request)
+    require_plain_ids(ids, _OPTION)
+    stamp = write_run(target, _TAG, asked.names, ids, found, "-o")
+    facts = {"queries": len(asked.names), "k": k, "hits": sum(len(rows) for _, rows in found)}
+    return Exported(KIND, target, {target.name: stamp.bytes}, facts, tuple(notes))
+
+
+def read_queries(path: Path, dim: int) -> Queries:
+    """The queries of a BEIR folder, a queries.jsonl (also compressed), a file with one a line, or a .npy file.
+
+    The last holds raw embeddings (n, dim). Where queries have no ids, these are "1", "2", ... in the order of the
+    file, blank lines not counted. Raises ConfigError and EvaluationError, naming file and line.
+    """
+    if path.is_dir():
+        return _named(read_texts(find_file(path, "queries.jsonl")))
+    if not path.is_file():
+        raise ConfigError(f"--queries {path}: no such file or folder.")
+    if is_array_file(path):
+        embeddings = read_query_vectors(path, dim, ConfigError, "--queries ")
+        return Queries(_numbers(len(embeddings)), embeddings=embeddings)
+    plain = path.name.removesuffix(path.suffix) if path.suffix in COMPRESSIONS else path.name
+    if plain.endswith(".jsonl"):
+        return _named(read_texts(path))
+    found = read_query_file(path, ConfigError, "--queries ")
+    notes = (f"{counted(found.blank, 'blank line', 'blank lines')} of {path.name} not counted",) if found.blank else ()
+    return Queries(_numbers(len(found.texts)), found.texts, notes=notes)
+
+
+def _named(texts: dict[str, str]) -> Queries:
+    return Queries(list(texts), list(texts.values()))
+
+
+def _numbers(count: int) -> list[str]:
+    return [str(number) for number in range(1, count + 1)]
+
+
+def _encoded(
+    opened: OpenIndex, texts: Sequence[str], model: str | Path | None, options: RunOptions
+) -> tuple[Embeddings, list[str]]:
+    """Raw embeddings (n, d) of queries by the index's own encoder, and how many were cut."""
+    encoder, log = open_encoder(published_spec(opened.path, opened.manifest, model), options), EncodeLog()
+    embeddings = encoder.encode(texts, "query", log)
+    if not log.truncated:
+        return embeddings, []
+    limit = encoder.spec.identity["max_length"]
+    return embeddings, [f"{counted(log.truncated, 'query', 'queries')} longer than {limit} tokens, cut there"]
+
+
+def _answers(opened: OpenIndex, vectors: Vectors, request: Request) -> tuple[list[str], list[Found]]:
+    """Ids of the documents found, and for each query its scores and which of the ids they belong to."""
+    finder = Finder(opened)
+    ranked: list[list[Place]] = []
+    for start in range(0, len(vectors), _BATCH):
+        ranked += finder.find(vectors[start : start + _BATCH], request, None)
+    documents = np.unique([place.document for places in ranked for place in places])
+    found = [
+        (
+            np.array([place.score for place in places], np.float32),
+            np.searchsorted(documents, [place.document for place in places]),
+        )
+        for places in ranked
+    ]
+    return opened.documents.ids(documents.tolist()), found

@@ -1,0 +1,183 @@
+"""An index's encoder and transform as a folder that `SentenceTransformer(folder)` loads.
+
+`encode` and `encode_document` give the vectors of documents, `encode_query` those of queries, equal to ours within 1e-5
+in float32, whatever precision the index was built in. The folder holds the model's own files, copied and compared with
+the hashes in the index.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from indexer.encoders import EncoderSpec
+from indexer.encoders.limits import layer_count
+from indexer.encoders.model_files import ModelFiles, find_model_files
+from indexer.encoders.published import published_spec
+from indexer.errors import ConfigError, ModelError
+from indexer.store.files import FileStamp
+from indexer.transforms import Transform, Whitening
+from search.export import modules
+from search.export.exported import Exported
+from search.export.modules import Chain, Module, Prompts
+from search.export.new_folder import Content, new_folder, write_files
+from search.opened import OpenIndex
+from search.provenance import check_new_folder
+
+KIND = "sentence-transformers"
+_TOKENIZER_CONFIG = "tokenizer_config.json"
+_PADDING = ("pad_token", "eos_token", "sep_token", "unk_token")  # what an encoder of ours pads with, in this order
+
+
+def export_sentence_transformers(index: str | Path, path: str | Path, model: str | Path | None = None) -> Exported:
+    """Write the folder `path`, which must not exist. `model` is where the model's files lie, if they have moved.
+
+    Raises ConfigError for an index of embeddings made elsewhere, ModelError and MismatchError as `SearchEngine` does,
+    ExistsError and StoreError.
+    """
+    opened, folder = OpenIndex.open(index), Path(path)
+    _require_transformer(opened)
+    check_new_folder(folder)
+    spec = published_spec(opened.path, opened.manifest, model)
+    found = find_model_files(Path(spec.folder))
+    chain = _chain(opened, spec, found)
+    files = modules.folder_files(chain) | {"README.md": _readme(opened, spec, chain).encode()}
+    with new_folder(folder) as beside:
+        stamps = write_files(beside, files)
+        _require_copied(spec, found, files, stamps)
+    facts = {
+        "modules": chain.kinds,
+        "model": _name(spec),
+        "layers": spec.identity["layers"],
+        "pooling": spec.identity["pooling"],
+        "max_length": spec.identity["max_length"],
+        "dimensions": opened.transform.dim,
+        "prompts": vars(chain.prompts),
+        "fingerprint": spec.fingerprint,
+    }
+    sizes = {name: stamp.bytes for name, stamp in stamps.items()}
+    return Exported(KIND, folder, sizes, facts, tuple(_notes(opened, spec)))
+
+
+def _require_transformer(opened: OpenIndex) -> None:
+    kind = opened.manifest.encoder["identity"]["kind"]
+    if kind != "transformer":
+        raise ConfigError(
+            f'{opened.path}: encoder.kind is "{kind}": the index holds embeddings made elsewhere, so there is no '
+            "model to export. --to faiss and --to parquet export its vectors."
+        )
+
+
+def _chain(opened: OpenIndex, spec: EncoderSpec, found: ModelFiles) -> Chain:
+    settings, size = spec.identity, int(opened.manifest.encoder["dim"])
+    layers, blocks = settings["layers"], layer_count(found)
+    averaged = layers != [blocks]
+    chain = [modules.transformer(_model_files(found), settings["max_length"], settings["lowercase"], averaged)]
+    if averaged:
+        chain.append(modules.layer_average(layers, blocks, size))
+    chain.append(modules.pooling(settings["pooling"], size))
+    affine, of_queries = _affine(opened.transform)
+    query = {len(chain): of_queries} if of_queries else {}
+    chain += [*affine, modules.normalize()]
+    return Chain(chain, query, Prompts(settings["query_prefix"], settings["document_prefix"]))
+
+
+def _affine(transform: Transform) -> tuple[list[Module], Module | None]:
+    """The module that transforms documents, if any, and that of queries where it differs."""
+    if not isinstance(transform, Whitening):
+        return [], None
+    alike = np.array_equal(transform.mean, transform.query_mean)
+    of_queries = None if alike else modules.dense(transform.query_mean, transform.projection)
+    return [modules.dense(transform.mean, transform.projection)], of_queries
+
+
+def _model_files(found: ModelFiles) -> dict[str, Content]:
+    """The model's own files; the tokenizer is told to pad as ours does where its own settings say otherwise."""
+    names = ("config.json", *found.weights, *found.tokenizer)
+    changed = _padding_settings(found)
+    files: dict[str, Content] = {name: found.root / name for name in names}
+    if changed:
+        files[_TOKENIZER_CONFIG] = json.dumps(found.tokenizer_config | changed, indent=2, ensure_ascii=False).encode()
+    return files
+
+
+def _padding_settings(found: ModelFiles) -> dict[str, str]:
+    """What must be changed in the tokenizer's settings so that it pads, and on the right."""
+    from transformers import AutoTokenizer
+
+    from indexer.encoders.loading import load_errors_as_model_errors, quiet_transformers
+
+    with load_errors_as_model_errors(found.root, "the tokenizer"), quiet_transformers():
+        tokenizer: Any = AutoTokenizer.from_pretrained(str(found.root), local_files_only=True, trust_remote_code=False)
+    changed = {}
+    if tokenizer.pad_token is None:
+        tokens = (getattr(tokenizer, name, None) for name in _PADDING)
+        changed["pad_token"] = next((str(token) for token in tokens if token), tokenizer.convert_ids_to_tokens(0))
+    if tokenizer.padding_side != "right":
+        changed["padding_side"] = "right"
+    return changed
+
+
+def _require_copied(
+    spec: EncoderSpec, found: ModelFiles, files: Mapping[str, Content], stamps: Mapping[str, FileStamp]
+) -> None:
+    """Raises ModelError if a copied file changed since it was hashed."""
+    expected = spec.identity["weights"] | spec.identity["tokenizer"] | spec.identity["config"]
+    for name, sha256 in expected.items():
+        copies = [copy for copy, content in files.items() if content == found.root / name]
+        if any(stamps[copy].sha256 != sha256 for copy in copies):
+            raise ModelError(f"{found.root / name}: changed while it was copied. Run the command again.")
+
+
+def _notes(opened: OpenIndex, spec: EncoderSpec) -> list[str]:
+    notes = []
+    precision = spec.identity["precision"]
+    if precision == "int8":
+        notes.append(
+            "the index was built in int8; its ranges are not exported. The folder computes in float32, and its vectors "
+            "differ from the stored ones as int8 does from float32"
+        )
+    elif precision != "float32":
+        notes.append(f"the index was built in {precision}; the folder computes in float32")
+    if "windows" in opened.manifest.features:
+        notes.append("documents were split in windows; sentence-transformers cuts them at the maximum length instead")
+    return notes
+
+
+def _name(spec: EncoderSpec) -> str:
+    """The model's name; of a folder, its last part."""
+    return Path(spec.folder).name if spec.local else spec.model
+
+
+def _readme(opened: OpenIndex, spec: EncoderSpec, chain: Chain) -> str:
+    whitening = opened.config.whitening
+    transform = opened.manifest.files[opened.manifest.transform["file"]].sha256
+    return f"""---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+---
+
+# Vectors of an Isotrope index
+
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer("path/to/this/folder")
+    documents = model.encode_document(["a document"])
+    queries = model.encode_query(["a question"])
+    scores = queries @ documents.T  # inner products of unit vectors: higher is closer
+
+`encode` takes every text as a document. {opened.transform.dim} dimensions, unit length.
+
+| what | value |
+| --- | --- |
+| model | {_name(spec)} |
+| modules | {" -> ".join(chain.kinds)} |
+| layers | {", ".join(map(str, spec.identity["layers"]))} |
+| pooling | {spec.identity["pooling"]} |
+| maximum length | {spec.identity["max_length"]} tokens |
+| whitening | strength {whitening.strength}, centre {whitening.centre} |
+| encoder | sha256 {spec.fingerprint} |
+| transform | sha256 {transform} |
+"""

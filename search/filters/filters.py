@@ -1,0 +1,72 @@
+"""From an index and a filter to the numbers of the documents that meet it."""
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from search.filters.columns import Columns
+from search.filters.execution import Database, FilterError, TimeLimitError
+from search.filters.held import Held
+from search.filters.source import Source, shortened
+from search.filters.translation import translate
+from search.filters.values import Values
+
+if TYPE_CHECKING:
+    from search.opened import OpenIndex
+
+SECONDS = 1.0  # that DuckDB may spend on a filter
+ANSWER_BYTES = 32 << 20  # of answers kept, a bit a document
+_SAID = 300  # characters of what DuckDB says
+
+
+class Filters:
+    """Filters over the documents of an open index. Columns and answers used lately are kept. Not thread-safe."""
+
+    def __init__(self, opened: "OpenIndex") -> None:
+        self._documents = opened.documents
+        self._values, self._database = Values(opened.documents), Database()
+        self._answers: Held[str, npt.NDArray[np.uint8]] = Held(ANSWER_BYTES)
+
+    def documents(self, where: str) -> npt.NDArray[np.int64]:
+        """The numbers of the documents that meet an SQL condition, ascending. Where it is NULL it is not met.
+
+        Columns are id, title, text and those of metadata; `column.field` is a field of an object. Times with a zone
+        count in UTC. Raises ConfigError for what is no condition, unknown columns, values of kinds that cannot be
+        compared, and a condition that takes longer than a second.
+        """
+        bits = self._answers.find(where)
+        if bits is None:
+            bits = self._answers.keep(where, np.packbits(self._met(where)))
+        return np.flatnonzero(np.unpackbits(bits, count=len(self._documents)))
+
+    def _met(self, where: str) -> npt.NDArray[np.bool_]:
+        """Which documents meet a condition, (documents,)."""
+        source = Source(where)
+        columns = Columns(self._documents.schema, source)
+        condition, weight = translate(source, columns)
+        met, left = np.zeros(len(self._documents), bool), SECONDS
+        for batch in self._values.batches(columns.paths):
+            started = time.monotonic()
+            try:
+                found = self._database.matches(condition, batch.columns, batch.count, left, weight)
+            except FilterError as error:
+                source.refuse(_in_words(str(error), columns))
+            except TimeLimitError:
+                source.refuse(
+                    f"not worked out within {SECONDS:g} s over {len(met):,} documents. Add a condition that leaves "
+                    "fewer to be looked at, or spare the longest columns"
+                )
+            met[batch.first + found] = True
+            left -= time.monotonic() - started
+        return met
+
+
+def _in_words(reason: str, columns: Columns) -> str:
+    """What DuckDB says, with the filter's own columns and what each holds."""
+    names = [".".join(path) for path in columns.paths]
+    said = re.sub(r"\bc(\d+)\b", lambda found: dict(enumerate(names)).get(int(found[1]), found[0]), reason)
+    kinds = ", ".join(f"{name}: {kind}" for name, kind in zip(names, columns.kinds, strict=True))
+    return f"{shortened(said, _SAID)}{f' ({kinds})' if kinds else ''}"

@@ -1,0 +1,138 @@
+"""Which documents answer a vector: filtered, one hit a document, one a group, alone or together with BM25."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.store.numbering import Mask
+from search.opened import OpenIndex
+from search.ranked import Place, by_id, documents_of, one_a_group
+from search.request import Request
+
+if TYPE_CHECKING:
+    from search.filters import Filters
+    from search.grouping import Codes
+    from search.hybrid.lexical import Lexical
+
+Vectors = npt.NDArray[np.float32]
+_GROUPINGS = 4  # columns whose values are kept
+_WIDER = 4  # times as many rows, when the first gave too few documents
+
+
+class Finder:
+    """Finds documents of an open index; what filters and groupings have read stays for the next question."""
+
+    def __init__(self, opened: OpenIndex) -> None:
+        self._opened = opened
+        self._codes: OrderedDict[str, Codes] = OrderedDict()
+
+    def allowed(self, request: Request) -> Mask | None:
+        """Which documents may be found, (documents,); None: all. Raises ConfigError."""
+        if request.group_by:
+            self._group(request.group_by)
+        if not request.where:
+            return None
+        mask = np.zeros(self._opened.manifest.documents, bool)
+        mask[self._filters.documents(request.where)] = True
+        return mask
+
+    def find(self, vectors: Vectors, request: Request, allowed: Mask | None) -> list[list[Place]]:
+        """The best documents for each vector (n, dim), at most k, best first, ties by id."""
+        codes = self._group(request.group_by)
+        found = self._collect(vectors, request, allowed, lambda places: one_a_group(places, codes))
+        return [_above(places, request)[: request.k] for places in found]
+
+    def find_hybrid(
+        self, queries: Sequence[str], vectors: Vectors, request: Request, allowed: Mask | None
+    ) -> list[list[Place]]:
+        """The same by reciprocal rank fusion with BM25 over the same documents."""
+        from search.hybrid.fusion import fuse, list_depth
+
+        codes, depth = self._group(request.group_by), list_depth(request.k)
+        deep = Request(depth, exact=request.exact)
+        by_vector = self._collect(vectors, deep, allowed, list)
+        by_words = self._lexical.search(queries, depth, allowed)
+        answers = []
+        for places, (_, numbers) in zip(by_vector, by_words, strict=True):
+            rows = {place.document: place.row for place in places}
+            fused = fuse([[place.document for place in places], numbers.tolist()], depth)
+            ranked = by_id([Place(number, score, rows.get(number, -1)) for score, number in fused], self._ids)
+            answers.append(one_a_group(ranked, codes)[: request.k])
+        return answers
+
+    def neighbours(self, document: int, request: Request, allowed: Mask | None) -> list[Place]:
+        """The best documents for a stored one, without itself: each by its best pair of rows."""
+        others = np.ones(self._opened.manifest.documents, bool) if allowed is None else allowed.copy()
+        others[document] = False
+        rows = self._opened.numbering.rows_of(np.array([document]))
+        found = self.find(self._opened.vectors(rows), request, others)
+        best: dict[int, Place] = {}
+        for place in (place for places in found for place in places):
+            if place.document not in best or place.score > best[place.document].score:
+                best[place.document] = place
+        ranked = by_id(sorted(best.values(), key=lambda place: -place.score), self._ids)
+        return one_a_group(ranked, self._group(request.group_by))[: request.k]
+
+    def _collect(
+        self, vectors: Vectors, request: Request, allowed: Mask | None, select: "Callable[[list[Place]], list[Place]]"
+    ) -> list[list[Place]]:
+        """Selected documents for each vector: k and those that tie with the k-th, or all there are."""
+        numbering, rows = self._opened.numbering, self._rows(allowed)
+        count = numbering.rows if rows is None else int(np.count_nonzero(rows))
+        answers: list[list[Place]] = [[] for _ in vectors]
+        pending, reach = list(range(len(vectors))), request.k
+        while pending:
+            found = self._opened.search(vectors[pending], reach, rows, request.exact)
+            short = []
+            for query, (scores, best) in zip(pending, found, strict=True):
+                answers[query] = select(documents_of(scores, best, numbering, self._ids))
+                if len(answers[query]) < request.k and reach < count:
+                    short.append(query)
+            pending, reach = short, reach * _WIDER
+        return answers
+
+    def _rows(self, allowed: Mask | None) -> Mask | None:
+        """Which rows may be found, (rows,)."""
+        numbering = self._opened.numbering
+        if allowed is None or numbering.one_to_one:
+            return allowed
+        mask = np.zeros(numbering.rows, bool)
+        mask[numbering.rows_of(np.flatnonzero(allowed))] = True
+        return mask
+
+    def _ids(self, numbers: Sequence[int]) -> list[str]:
+        return self._opened.documents.ids(numbers)
+
+    def _group(self, column: str) -> "Codes | None":
+        if not column:
+            return None
+        if column not in self._codes:
+            from search.grouping import group_codes
+
+            self._codes[column] = group_codes(self._opened, column)
+            if len(self._codes) > _GROUPINGS:
+                self._codes.popitem(last=False)
+        return self._codes[column]
+
+    @cached_property
+    def _filters(self) -> "Filters":
+        from search.filters import Filters
+
+        return Filters(self._opened)
+
+    @cached_property
+    def _lexical(self) -> "Lexical":
+        from search.hybrid.lexical import Lexical
+
+        return Lexical(self._opened)
+
+
+def _above(places: list[Place], request: Request) -> list[Place]:
+    """Those that score at least what was asked for."""
+    if request.min_score is None:
+        return places
+    return [place for place in places if place.score >= request.min_score]

@@ -1,0 +1,55 @@
+"""From rows with scores to documents in order: one row a document, one document a group, ties by id."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.store.numbering import Numbering, Numbers
+from search.grouping import UNGROUPED, Codes
+
+Scores = npt.NDArray[np.floating]
+IdsOf = Callable[[Sequence[int]], list[str]]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A document in a ranking, and the row that brought it there (-1: none did)."""
+
+    document: int
+    score: float
+    row: int
+
+
+def documents_of(scores: Scores, rows: Numbers, numbering: Numbering, ids_of: IdsOf) -> list[Place]:
+    """Documents by their best row, best first, ties by id. `rows` come best first."""
+    documents = numbering.documents_of(rows)
+    if not numbering.one_to_one:
+        _, first = np.unique(documents, return_index=True)
+        first.sort()
+        documents, scores, rows = documents[first], scores[first], rows[first]
+    places = [Place(*place) for place in zip(documents.tolist(), scores.tolist(), rows.tolist(), strict=True)]
+    return by_id(places, ids_of)
+
+
+def by_id(places: list[Place], ids_of: IdsOf) -> list[Place]:
+    """The same with equal scores in ascending order of id; ids are only looked up where they decide."""
+    if len({place.score for place in places}) == len(places):
+        return places
+    names = dict(zip((place.document for place in places), ids_of([place.document for place in places]), strict=True))
+    return sorted(places, key=lambda place: (-place.score, names[place.document]))
+
+
+def one_a_group(places: Sequence[Place], codes: Codes | None) -> list[Place]:
+    """The first document of each group; those without a value are groups of their own."""
+    if codes is None:
+        return list(places)
+    seen: set[int] = set()
+    kept = []
+    for place in places:
+        code = int(codes[place.document])
+        if code == UNGROUPED or code not in seen:
+            seen.add(code)
+            kept.append(place)
+    return kept

@@ -1,0 +1,182 @@
+"""The segments of an index, searched as one: rows that may not be found are left out, every score is exact.
+
+A segment is a FAISS index of a run of stored rows. Kinds that do not hold the vectors as they are give candidates only,
+whose scores are then taken from the stored embeddings, so a hit's score depends neither on the kind of index nor on
+which segment it lies in. Few rows are scored one by one instead of searched for, as are all allowed rows when an
+approximate search gave fewer than there are: k hits come back whenever k documents match.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer import ann
+from indexer.errors import CorruptIndexError
+from indexer.store.checked import BackgroundCheck, CheckedFile, read_checked
+from indexer.store.files import BLOCK, FileStamp
+from indexer.store.manifest import SegmentEntry
+from indexer.store.numbering import Mask, Numbers
+
+Vectors = npt.NDArray[np.float32]
+Found = tuple[npt.NDArray[np.float32], Numbers]
+MAPPED_BYTES = 256 << 20  # a larger segment is memory-mapped
+_BLOCK_BYTES = 32 << 20  # of vectors scored at once
+
+
+class VectorsOf(Protocol):
+    """Unit vectors (n, k) of stored rows."""
+
+    def __call__(self, rows: Numbers) -> Vectors: ...
+
+
+@dataclass(frozen=True)
+class Segment:
+    """An opened segment. `background` is the hashing of a file that is searched before all of it was read."""
+
+    entry: SegmentEntry
+    index: Any
+    background: BackgroundCheck | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether it holds the vectors as they are and compares a query with each."""
+        return ann.is_exact(self.entry.factory)
+
+    def require_sound(self, wait: bool = False) -> None:
+        """Raises CorruptIndexError if the hashing in the background has found another file than was published.
+
+        `wait` for the end of it.
+        """
+        if self.background is not None:
+            self.background.require_sound(wait)
+
+
+def open_segment(path: Path, entry: SegmentEntry, stamp: FileStamp, dim: int, at_once: bool) -> Segment:
+    """Open a segment; `at_once`: hash it now, as the whole index is small. Raises CorruptIndexError."""
+    background = None
+    if at_once:  # sha256 is twice as fast as a digest for each MiB
+        index = ann.load_index(BytesIO(read_checked(path, stamp)), str(path))
+    elif stamp.bytes > MAPPED_BYTES:
+        with CheckedFile(path, stamp) as file:  # what FAISS reads to lay out the index
+            file.check((np.array([0, stamp.bytes - 1]), np.array([BLOCK, stamp.bytes])))
+        index = ann.map_index(path)
+        background = BackgroundCheck(path, stamp)
+    else:
+        with CheckedFile(path, stamp) as file:
+            index = ann.load_index(file, str(path))
+    if index.ntotal != entry.rows or index.d != dim:
+        raise CorruptIndexError(
+            f"{path}: {index.ntotal:,} vectors of {index.d} dimensions, the manifest says {entry.rows:,} of "
+            f"{dim}. Build the index again."
+        )
+    ann.set_search_parameters(index, entry.search_parameters)
+    return Segment(entry, index, background)
+
+
+def search_segments(
+    segments: Sequence[Segment],
+    queries: Vectors,
+    k: int,
+    allowed: Mask | None,
+    vectors_of: VectorsOf,
+    exact: bool = False,
+) -> list[Found]:
+    """For each query (n, k) the best k stored rows and all that tie with the k-th, best first: (scores, rows).
+
+    `allowed` (stored rows,) says which rows may be found, None all; `exact` scores every one of them.
+    """
+    found: list[list[Found]] = [[] for _ in queries]
+    for segment in segments:
+        first, rows = segment.entry.first_row, segment.entry.rows
+        mask = None if allowed is None else allowed[first : first + rows]
+        if mask is not None and mask.all():
+            mask = None
+        for query, best in enumerate(_search_segment(segment, queries, k, mask, vectors_of, exact)):
+            found[query].append((best[0], best[1] + first))
+        segment.require_sound()
+    return [_best([_joined(answers)], k) for answers in found]
+
+
+def _search_segment(
+    segment: Segment, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool
+) -> list[Found]:
+    """Best rows of one segment, counted from its first."""
+    count = segment.entry.rows if mask is None else int(np.count_nonzero(mask))
+    if not count:
+        return [_nothing() for _ in queries]
+    if segment.exact:
+        return ann.search_index(segment.index, queries, k, mask)
+    if exact or _is_cheaper_to_score(segment, len(queries), k, count):
+        return _score(segment, queries, k, _numbers(mask, segment), vectors_of)
+    found = _rescored(segment, queries, ann.search_index(segment.index, queries, k, mask), vectors_of)
+    short = [query for query, best in enumerate(found) if len(best[1]) < min(k, count)]
+    if short:
+        scored = _score(segment, queries[short], k, _numbers(mask, segment), vectors_of)
+        for query, best in zip(short, scored, strict=True):
+            found[query] = best
+    return found
+
+
+def _is_cheaper_to_score(segment: Segment, queries: int, k: int, rows: int) -> bool:
+    """Whether to compute the vectors of `rows` rows and score them takes less than to search.
+
+    A vector is made of its embedding once for all queries: a read somewhere, and a product a dimension.
+    """
+    width = 4 * segment.index.d
+    making = ann.Work(bytes=rows * width, products=rows * segment.index.d, fetches=rows)
+    scoring = ann.Work(bytes=rows * width, products=0)
+    return making.cost + queries * scoring.cost <= queries * ann.reads(segment.index, k, allowed=rows).cost
+
+
+def _numbers(mask: Mask | None, segment: Segment) -> Numbers:
+    return np.arange(segment.entry.rows) if mask is None else np.flatnonzero(mask)
+
+
+def _score(segment: Segment, queries: Vectors, k: int, rows: Numbers, vectors_of: VectorsOf) -> list[Found]:
+    """The best k of some rows by their exact scores, block by block."""
+    best = [_nothing() for _ in queries]
+    most = max(1, _BLOCK_BYTES // (4 * segment.index.d))
+    for start in range(0, len(rows), most):
+        some = rows[start : start + most]
+        block = ann.make_index("Flat", segment.index.d)
+        ann.add_vectors(block, vectors_of(some + segment.entry.first_row))
+        for query, (scores, places) in enumerate(ann.search_index(block, queries, k)):
+            best[query] = _best([best[query], (scores, some[places])], k)
+    return best
+
+
+def _rescored(segment: Segment, queries: Vectors, found: Sequence[Found], vectors_of: VectorsOf) -> list[Found]:
+    """The candidates of an approximate search with the scores of their vectors."""
+    rows = np.unique(np.concatenate([candidates for _, candidates in found]))
+    vectors = vectors_of(rows + segment.entry.first_row).astype(np.float64) if len(rows) else np.zeros((0, 0))
+    exact = []
+    for query, (_, candidates) in zip(queries, found, strict=True):
+        scores = (vectors[np.searchsorted(rows, candidates)] @ query.astype(np.float64)).astype(np.float32)
+        exact.append(_sorted(scores, candidates))
+    return exact
+
+
+def _best(found: Sequence[Found], k: int) -> Found:
+    """The best k of several answers and all that tie with the k-th."""
+    scores, rows = _sorted(*_joined(found))
+    keep = scores >= scores[min(k, len(scores)) - 1] if len(scores) else slice(0)
+    return scores[keep], rows[keep]
+
+
+def _joined(found: Sequence[Found]) -> Found:
+    scores, rows = zip(*found, strict=True) if found else ((_nothing()[0],), (_nothing()[1],))
+    return np.concatenate(scores), np.concatenate(rows)
+
+
+def _sorted(scores: npt.NDArray[np.float32], rows: Numbers) -> Found:
+    order = np.lexsort((rows, -scores))
+    return scores[order], rows[order]
+
+
+def _nothing() -> Found:
+    return np.zeros(0, np.float32), np.zeros(0, np.int64)

@@ -1,0 +1,85 @@
+"""How fast an index answers on this machine, by the clock: figures that are shown and never stored."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from indexer import ann
+from indexer.errors import EvaluationError
+from indexer.pipeline.recall_queries import moved
+from search.opened import OpenIndex
+from search.segments import Vectors
+
+BATCH = 256
+_SINGLE = 500  # queries asked one by one
+_BATCHES = 8
+_WARM_UP = 10  # queries
+_PERCENTILES = (50, 90, 99)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Queries a second, one after another on one thread and in batches; percentiles in milliseconds."""
+
+    k: int
+    queries: int
+    single_per_second: float
+    single_ms: dict[str, float]
+    batch: int
+    batch_per_second: dict[int, float]  # threads -> queries a second
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types."""
+        by_threads = {str(threads): rate for threads, rate in self.batch_per_second.items()}
+        return vars(self) | {"batch_per_second": by_threads}
+
+
+def time_searches(opened: OpenIndex, k: int = 10) -> Timing:
+    """Time the search for the best k rows, without encoding and without fetching documents.
+
+    The queries are documents, moved as they are when a build measures recall. Raises EvaluationError for an index
+    without documents.
+    """
+    queries = _queries(opened)
+    ann.set_threads(1)
+    for query in queries[:_WARM_UP]:
+        opened.search(query[None], k)
+    taken = [_seconds(lambda query=query: opened.search(query[None], k)) for query in queries[:_SINGLE]]  # type: ignore[misc]
+    percentiles = np.percentile(1000 * np.array(taken), _PERCENTILES).tolist()
+    rates = {threads: _rate(opened, queries, k, threads) for threads in sorted({1, os.cpu_count() or 1})}
+    ann.set_threads(1)
+    return Timing(
+        k,
+        len(taken),
+        len(taken) / sum(taken),
+        {f"p{level}": round(value, 4) for level, value in zip(_PERCENTILES, percentiles, strict=True)},
+        min(BATCH, len(queries)),
+        rates,
+    )
+
+
+def _queries(opened: OpenIndex) -> Vectors:
+    """Rows spread evenly over the index, moved among the ones between them; no more than there are rows."""
+    rows = np.unique(np.linspace(0, opened.numbering.rows - 1, 2 * _BATCHES * BATCH).astype(np.int64))
+    if opened.numbering.rows < 1:
+        raise EvaluationError(f"{opened.path}: holds no documents; there is nothing to search.")
+    vectors = opened.vectors(rows)
+    return moved(vectors[::2], vectors[1::2] if len(vectors) > 1 else vectors).vectors
+
+
+def _rate(opened: OpenIndex, queries: Vectors, k: int, threads: int) -> float:
+    ann.set_threads(threads)
+    batches = [queries[start : start + BATCH] for start in range(0, len(queries), BATCH)]
+    opened.search(batches[0], k)
+    seconds = sum(_seconds(lambda batch=batch: opened.search(batch, k)) for batch in batches)  # type: ignore[misc]
+    return len(queries) / seconds
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start

@@ -1,0 +1,75 @@
+"""Indexes of a few documents for tests of filters, and a slow, obvious reading of conditions."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from indexer.corpus.document import Document
+from indexer.corpus.schema import describe, merge_schemas, parse
+from indexer.store import layout
+from indexer.store.documents import DocumentReader, write_documents
+from indexer.store.files import make_folder
+from indexer.store.manifest import Manifest, PartEntry
+from search.filters import Filters
+
+if TYPE_CHECKING:
+    from search.opened import OpenIndex
+
+Row = dict[str, Any]
+Truth = bool | None  # None: NULL
+
+
+def open_filters(index: Path, parts: Sequence[Sequence[Document]], live: Sequence[int] | None = None) -> Filters:
+    """Filters over an index that holds documents and nothing else; `live` as stored numbers, None: all."""
+    entries, stamps, schemas = [], {}, []
+    for number, documents in enumerate(parts):
+        name = layout.part_name(number)
+        make_folder(index / name)
+        stamps[f"{name}/{layout.DOCUMENTS}"], schema = write_documents(index / name, documents)
+        schemas.append(schema)
+        entries.append(PartEntry(name, len(documents), len(documents), "", ""))
+    manifest = cast(Manifest, SimpleNamespace(parts=tuple(entries), files=stamps))
+    schema = parse(describe(merge_schemas(schemas)))
+    reader = DocumentReader(index, manifest, schema, None if live is None else np.array(live, np.int64))
+    return Filters(cast("OpenIndex", SimpleNamespace(documents=reader)))
+
+
+def row_of(document: Document) -> Row:
+    """A document's columns; absent ones are None when looked up with `get`."""
+    return {"id": document.id, "title": document.title, "text": document.text, **document.metadata}
+
+
+def not_(inner: Truth) -> Truth:
+    return None if inner is None else not inner
+
+
+def and_(*inner: Truth) -> Truth:
+    return False if False in inner else None if None in inner else True
+
+
+def or_(*inner: Truth) -> Truth:
+    return not_(and_(*map(not_, inner)))
+
+
+def compared(one: Any, other: Any, test: Callable[[Any, Any], bool]) -> Truth:
+    """A comparison: NULL where either side is."""
+    return None if one is None or other is None else test(one, other)
+
+
+def is_like(value: str | None, pattern: str, escape: str = "", ignore_case: bool = False) -> Truth:
+    """LIKE and ILIKE by a regular expression."""
+    if value is None:
+        return None
+    if ignore_case:
+        value, pattern = value.lower(), pattern.lower()
+    regex, characters = "", iter(pattern)
+    for character in characters:
+        if character == escape:
+            regex += re.escape(next(characters))
+        else:
+            regex += {"%": ".*", "_": "."}.get(character, re.escape(character))
+    return re.fullmatch(regex, value, re.DOTALL) is not None

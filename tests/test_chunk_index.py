@@ -1,0 +1,228 @@
+"""Indexes of windows: what is stored of each, what is encoded again, and what a question finds."""
+
+import hashlib
+import pickle
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from indexer import BuildConfig, Document, add_documents, build_index, chunking, compact_index, delete_documents
+from indexer.config import ChunkConfig, EncoderConfig, RunOptions, StoreConfig
+from indexer.corpus.document import joined_text
+from indexer.encoders import load_encoder, resolve_spec
+from indexer.encoders.chunker import open_chunker
+from indexer.errors import ConfigError, ExistsError, MismatchError
+from indexer.pipeline.row_texts import TextCutter
+from indexer.store import layout, parts
+from indexer.store.manifest import WINDOWS, load_manifest
+from search import SearchEngine, verify_index
+from search.opened import OpenIndex
+from tests.life import assert_equals_fresh_build, expected_after_add
+from tests.oracles import best_rows
+
+WORDS = ("whale", "song", "of", "the", "deep", "sea", "library", "data", "for", "singing", "to")
+CHUNK = ChunkConfig(tokens=12, overlap=4)
+COLUMNS = ("title", "text")
+
+
+def corpus(count: int = 14, longest: int = 50) -> list[Document]:
+    """Documents of one word to many, a part of the long ones shared by several."""
+    draw = random.Random(5)
+    shared = " ".join(draw.choices(WORDS, k=20))
+    found = []
+    for number in range(count):
+        words = " ".join(draw.choices(WORDS, k=draw.randint(1, longest)))
+        text = f"{words} {shared}" if number % 5 == 4 else words
+        found.append(Document(f"d{number}", text, title=f"Title {number}", metadata={"year": number}))
+    return found
+
+
+@pytest.fixture(scope="module")
+def config(tiny_model: Callable[[str], Path]) -> BuildConfig:
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=24, precision="float32")
+    return BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4), chunk=CHUNK)
+
+
+@pytest.fixture(scope="module")
+def index(config: BuildConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("windows") / "index"
+    build_index(corpus(), path, config)
+    return path
+
+
+def windows_of(documents: list[Document], config: BuildConfig) -> list[tuple[int, int, int, str]]:
+    """(document, start, end, text) of every window, cut document by document."""
+    chunker = open_chunker(resolve_spec(config.encoder), config.chunk)
+    found = []
+    for number, document in enumerate(documents):
+        text = joined_text(document, COLUMNS)
+        windows = chunker([text])
+        spans = zip(windows.start.tolist(), windows.end.tolist(), strict=True)
+        found += [(number, start, end, text[start:end].strip()) for start, end in spans]
+    return found
+
+
+def test_every_window_is_stored_with_its_document_its_span_and_the_hash_of_its_text(
+    index: Path, config: BuildConfig
+) -> None:
+    expected, first = windows_of(corpus(), config), 0
+    stored = []
+    for part in load_manifest(index).parts:
+        with open(index / part.name / layout.WINDOWS, "rb") as file:
+            table = pq.read_table(file, use_threads=False, pre_buffer=False)
+        assert table.schema.names == ["text_hash", "tokens", "document", "start", "end"]
+        stored += [(row["document"] + first, row["start"], row["end"], row["text_hash"]) for row in table.to_pylist()]
+        first += part.documents
+    assert stored == [(*span, hashlib.blake2b(text.encode(), digest_size=16).digest()) for *span, text in expected]
+    assert len(expected) > 2 * len(corpus())
+
+
+def test_a_row_holds_the_embedding_of_its_window(index: Path, config: BuildConfig) -> None:
+    opened = OpenIndex.open(index)
+    texts = [text for *_, text in windows_of(corpus(), config)]
+    embeddings = load_encoder(config.encoder).encode(texts, "document")
+    rows = np.arange(len(texts))
+    np.testing.assert_allclose(opened.embeddings(rows), embeddings, atol=2e-6)
+    np.testing.assert_allclose(opened.vectors(rows), opened.transform.transform(embeddings, "document"), atol=1e-4)
+
+
+def test_counts_are_of_documents_and_of_windows(index: Path, config: BuildConfig) -> None:
+    manifest, windows = load_manifest(index), windows_of(corpus(), config)
+    assert (manifest.documents, manifest.rows) == (len(corpus()), len(windows))
+    assert WINDOWS in manifest.features
+    assert manifest.quality["sample"] == len(windows)
+    lengths = np.concatenate([parts.read_lengths(index / part.name) for part in manifest.parts])
+    assert manifest.quality["tokens"] == lengths.sum()
+    assert lengths.max() <= CHUNK.tokens + 2
+    assert verify_index(index).passed
+
+
+def test_windows_that_the_encoder_cuts_are_counted(config: BuildConfig, tmp_path: Path) -> None:
+    """Taken out of a word, letters may be other tokens, and more of them, than they were."""
+    unbroken = "the" * 200 + "whale"
+    tight = replace(config, encoder=replace(config.encoder, max_length=CHUNK.tokens + 2))
+    report = build_index([Document("a", unbroken), Document("b", "whale song")], tmp_path / "index", tight)
+    folders = [tmp_path / "index" / part.name for part in load_manifest(tmp_path / "index").parts]
+    lengths = np.concatenate([parts.read_lengths(folder) for folder in folders])
+    assert report.truncated == np.count_nonzero(lengths > tight.encoder.max_length)
+    assert report.rows > report.truncated
+
+
+def test_an_index_without_chunking_stores_no_windows(config: BuildConfig, tmp_path: Path) -> None:
+    build_index(corpus(3), tmp_path / "index", replace(config, chunk=ChunkConfig()))
+    manifest = load_manifest(tmp_path / "index")
+    assert manifest.features == ()
+    with open(tmp_path / "index" / manifest.parts[0].name / layout.WINDOWS, "rb") as file:
+        assert pq.read_schema(file).names == ["text_hash", "tokens"]
+
+
+def test_the_same_corpus_is_up_to_date_and_another_cut_is_another_recipe(index: Path, config: BuildConfig) -> None:
+    assert build_index(corpus(), index, config).up_to_date
+    with pytest.raises(ExistsError, match=r"chunk\.overlap is 4 there and 5 here"):
+        build_index(corpus(), index, replace(config, chunk=ChunkConfig(12, 5)))
+
+
+def test_windows_whose_text_is_known_are_not_encoded_again(config: BuildConfig, tmp_path: Path) -> None:
+    """A text that grew at its end, and a document that came in at the top, which moves every part."""
+    documents = corpus()
+    build_index(documents, tmp_path / "index", config)
+    before = {text for *_, text in windows_of(documents, config)}
+    documents = [Document("new", "a data library"), *documents]
+    documents[-1] = replace(documents[-1], text=f"{documents[-1].text} and whales")
+    after = [text for *_, text in windows_of(documents, config)]
+    report = build_index(documents, tmp_path / "index", config, RunOptions(overwrite=True))
+    assert report.rows_reused == sum(text in before for text in after)
+    assert report.rows_encoded == len(after) - report.rows_reused < 12
+    build_index(documents, tmp_path / "anew", config)
+    old, new = (OpenIndex.open(tmp_path / name) for name in ("index", "anew"))
+    rows = np.arange(len(after))
+    np.testing.assert_allclose(old.embeddings(rows), new.embeddings(rows), atol=2e-6)
+
+
+def test_a_cut_the_encoder_cannot_take_is_refused_before_anything_is_written(
+    config: BuildConfig, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"chunk\.tokens is 23, but of the 24 tokens"):
+        build_index(corpus(), tmp_path / "index", replace(config, chunk=ChunkConfig(23, 4)))
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_cutter_cuts_the_same_in_another_process(config: BuildConfig) -> None:
+    cutter = TextCutter(resolve_spec(config.encoder), config.chunk)
+    texts = [joined_text(document, COLUMNS) for document in corpus()]
+    cut = cutter(texts)
+    again = pickle.loads(pickle.dumps(cutter))(texts)  # noqa: S301 - our own
+    assert again.texts == cut.texts
+    assert cut.windows is not None
+    np.testing.assert_array_equal(again.windows.document, cut.windows.document)
+
+
+def test_hits_name_each_document_once_by_its_best_window(index: Path, config: BuildConfig) -> None:
+    engine, documents = SearchEngine(index), corpus()
+    windows = windows_of(documents, config)
+    vectors = engine.opened.vectors(np.arange(len(windows)))
+    names = [f"{documents[number].id} {row:04d}" for row, (number, *_) in enumerate(windows)]
+    for query in ("whale song", "data for the library", "singing"):
+        hits = engine.search(query, k=9)
+        ranked = best_rows(vectors, engine.embed([query])[0], names, len(windows))
+        best: dict[str, tuple[float, int]] = {}
+        for name, score in ranked:
+            identity, _, place = name.partition(" ")
+            best.setdefault(identity, (score, int(place)))
+        expected = sorted(best.items(), key=lambda item: (-item[1][0], item[0]))[:9]
+        assert [(hit.id, hit.score) for hit in hits] == [(identity, score) for identity, (score, _) in expected]
+        for hit, (_, (_, row)) in zip(hits, expected, strict=True):
+            number, start, end, _ = windows[row]
+            assert hit.window is not None
+            assert (hit.window.start, hit.window.end) == (start, end)
+            assert hit.window.text == joined_text(documents[number], COLUMNS)[start:end]
+
+
+def test_windows_larger_than_every_document_change_nothing(config: BuildConfig, tmp_path: Path) -> None:
+    roomy = replace(config, encoder=replace(config.encoder, max_length=100))
+    build_index(corpus(), tmp_path / "plain", replace(roomy, chunk=ChunkConfig()))
+    build_index(corpus(), tmp_path / "chunked", replace(roomy, chunk=ChunkConfig(98, 8)))
+    plain, chunked = SearchEngine(tmp_path / "plain"), SearchEngine(tmp_path / "chunked")
+    for query in ("whale song", "the library of data"):
+        hits = chunked.search(query, k=14)
+        assert [(hit.id, hit.score) for hit in hits] == [(hit.id, hit.score) for hit in plain.search(query, k=14)]
+        texts = {document.id: joined_text(document, COLUMNS) for document in corpus()}
+        assert all(hit.window is not None and hit.window.text == texts[hit.id] for hit in hits)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_an_index_of_windows_that_lived_answers_as_one_built_anew(
+    compacted: bool, config: BuildConfig, tmp_path: Path
+) -> None:
+    index, documents = tmp_path / "index", corpus()
+    build_index(documents, index, config)
+    longer = replace(documents[4], text=f"{documents[4].text} the singing library")
+    new = [Document("new", "deep data " * 20, "Title", {"year": 30}), longer]
+    assert add_documents(new, index).rows > 0
+    delete_documents(index, ["d0", "d9"])
+    if compacted:
+        compact_index(index, keep=1, grace=0)
+    held = [document for document in expected_after_add(documents, new) if document.id not in ("d0", "d9")]
+    assert_equals_fresh_build(index, held, tmp_path / "fresh", config)
+    ours, theirs = (SearchEngine(tmp_path / name).search("whale song", k=14) for name in ("index", "fresh"))
+    assert [hit.window for hit in ours] == [hit.window for hit in theirs]
+    assert verify_index(index).passed
+    manifest = load_manifest(index)
+    assert manifest.rows == len(windows_of(held, config))
+    assert (manifest.stored_rows == manifest.rows) == compacted
+
+
+def test_windows_that_are_cut_otherwise_are_not_compacted(
+    config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an update of the tokenizer's library: rows would be taken for others."""
+    build_index(corpus(), tmp_path / "index", config)
+    delete_documents(tmp_path / "index", ["d0"])
+    monkeypatch.setattr(chunking._Places, "best", lambda _, place: place - 1)
+    with pytest.raises(MismatchError, match="not cut into the windows that are stored"):
+        compact_index(tmp_path / "index", keep=1, grace=0)

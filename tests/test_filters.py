@@ -1,0 +1,398 @@
+"""Filters: an SQL condition gives exactly the documents that it holds for."""
+
+import operator
+import re
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from indexer.corpus.document import Document
+from indexer.errors import ConfigError
+from search.filters import Filters, execution, filters, values
+from search.filters.held import Held
+from tests.filtered import Row, Truth, and_, compared, is_like, not_, open_filters, or_, row_of
+
+TEXTS = ["", "en", "EN", "naïve ÉTÉ", "it's 100%", "a_b", "line\nbreak", "--;", "\U0001f40b"]
+DAYS = [date(1999, 12, 31), date(2020, 2, 29), date(2021, 1, 1)]
+
+
+def corpus() -> list[list[Document]]:
+    """Three parts in which every column has values, nulls, and another part where it is absent or of another type."""
+    found: list[list[Document]] = [[], [], []]
+    for number in range(60):
+        part = number // 20
+        row: dict[str, Any] = {
+            "year": 2015 + number % 9 if number % 4 else None,
+            "score": number / 8 if part else number,  # whole numbers in the first part
+            "Lang": TEXTS[number % len(TEXTS)] if number % 5 else None,
+            "ok": (number % 3 == 0) if number % 7 else None,
+            "day": DAYS[number % 3] if number % 6 else None,
+            "tags": [TEXTS[number % 9], None, "x"][: number % 4] if part != 1 else None,
+            "meta": {"Kind": TEXTS[number % 4], "n": number % 3} if part == 2 else None,
+            "price": Decimal(number) / 4 if number % 2 else None,
+        }
+        metadata = {name: value for name, value in row.items() if value is not None}
+        title = TEXTS[number % 4] if number % 3 else None
+        found[part].append(Document(f"d{number:02}", f"text {number} {TEXTS[number % 9]}", title, metadata))
+    return found
+
+
+PARTS = corpus()
+ROWS = [row_of(document) for part in PARTS for document in part]
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Filters:
+    return open_filters(tmp_path_factory.mktemp("filters"), PARTS)
+
+
+def expected(truth: Callable[[Row], Truth]) -> list[int]:
+    return [number for number, row in enumerate(ROWS) if truth(row) is True]
+
+
+# --- any condition
+
+Condition = tuple[str, Callable[[Row], Truth]]
+COMPARISONS = {"=": operator.eq, "==": operator.eq, "<>": operator.ne, "!=": operator.ne,
+               "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}  # fmt: skip
+META: dict[str, Callable[[Row], Any]] = {
+    "meta.Kind": lambda row: (row.get("meta") or {}).get("Kind"),
+    "META.n": lambda row: (row.get("meta") or {}).get("n"),
+}
+
+
+def column(*names: str) -> st.SearchStrategy[tuple[str, Callable[[Row], Any]]]:
+    return st.sampled_from([(name, META.get(name, lambda row, name=name: row.get(name.strip('"')))) for name in names])
+
+
+def quoted(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+TEXT_COLUMNS = column("Lang", '"Lang"', "id", "title", "text", "meta.Kind")
+NUMBER_COLUMNS = column("year", "score", "META.n", "price")
+TEXT_VALUES = st.sampled_from([*TEXTS, "d07"])
+NUMBER_VALUES = st.integers(-3, 2030) | st.sampled_from([0.5, 2.25, 7.0, 1e3])
+PATTERNS = st.text(st.sampled_from("%_en ïéÉ0!"), max_size=5)
+
+
+@st.composite
+def comparisons(draw: st.DrawFn) -> Condition:
+    sign = draw(st.sampled_from(list(COMPARISONS)))
+    if draw(st.booleans()):
+        (name, get), value = draw(TEXT_COLUMNS), draw(TEXT_VALUES)
+        return f"{name} {sign} {quoted(value)}", lambda row: compared(get(row), value, COMPARISONS[sign])
+    if draw(st.integers(0, 3)) == 0:
+        day = draw(st.sampled_from(DAYS))
+        word = draw(st.sampled_from(["", "DATE ", "date"]))
+        return f"day {sign} {word}'{day}'", lambda row: compared(row.get("day"), day, COMPARISONS[sign])
+    (name, get), number = draw(NUMBER_COLUMNS), draw(NUMBER_VALUES)
+    return f"{name} {sign} {number}", lambda row: compared(get(row), number, COMPARISONS[sign])
+
+
+@st.composite
+def memberships(draw: st.DrawFn) -> Condition:
+    (name, get), chosen = draw(NUMBER_COLUMNS), draw(st.lists(NUMBER_VALUES, min_size=1, max_size=4))
+    word = draw(st.sampled_from(["", "NOT "]))
+    sign: Callable[[Truth], Truth] = not_ if word else lambda truth: truth
+    if draw(st.booleans()):
+        bounds = chosen[0], chosen[-1]
+        between: Callable[[Any, Any], bool] = lambda value, ends: ends[0] <= value <= ends[1]  # noqa: E731
+        return f"{name} {word}BETWEEN {bounds[0]} AND {bounds[1]}", lambda row: sign(
+            compared(get(row), bounds, between)
+        )
+    listed = ", ".join(map(str, chosen))
+    return f"{name} {word}in ({listed})", lambda row: sign(compared(get(row), chosen, lambda one, all_: one in all_))
+
+
+@st.composite
+def patterns(draw: st.DrawFn) -> Condition:
+    (name, get), pattern = draw(TEXT_COLUMNS), draw(PATTERNS)
+    word, negated, escaped = draw(st.sampled_from(["LIKE", "ilike"])), draw(st.booleans()), draw(st.booleans())
+    if escaped and re.search(r"(?<!!)(!!)*!$", pattern):
+        pattern += "!"
+    sql = f"{name} {'NOT ' if negated else ''}{word} {quoted(pattern)}{' ESCAPE ' + quoted('!') if escaped else ''}"
+
+    def truth(row: Row) -> Truth:
+        found = is_like(get(row), pattern, "!" if escaped else "", word == "ilike")
+        return not_(found) if negated else found
+
+    return sql, truth
+
+
+@st.composite
+def states(draw: st.DrawFn) -> Condition:
+    name, get = draw(TEXT_COLUMNS | NUMBER_COLUMNS | column("ok", "day", "tags"))
+    if draw(st.booleans()):
+        return f"{name} IS NULL", lambda row: get(row) is None
+    return f"{name} is not null", lambda row: get(row) is not None
+
+
+@st.composite
+def truths(draw: st.DrawFn) -> Condition:
+    value = draw(st.booleans())
+    conditions: list[Condition] = [
+        ("ok", lambda row: row.get("ok")),
+        (f"ok = {value}", lambda row: compared(row.get("ok"), value, operator.eq)),
+        (f"ok IS {value}", lambda row: row.get("ok") is value),
+        (f"ok IS NOT {value}", lambda row: row.get("ok") is not value),
+        (f"ok IS DISTINCT FROM {value}", lambda row: row.get("ok") is not value),
+        (f"{value}", lambda row: value),
+        ("'x' IN tags", lambda row: compared(row.get("tags"), "x", lambda tags, tag: tag in tags)),
+        ("starts_with(text, 'text 1')", lambda row: row["text"].startswith("text 1")),
+        ("length(id) = len(id)", lambda row: True),
+        ("coalesce(year, 0) = 0", lambda row: row.get("year") is None),
+        ("year(day) = 2020", lambda row: compared(row.get("day"), 2020, lambda day, year: day.year == year)),
+    ]
+    return draw(st.sampled_from(conditions))
+
+
+def combined(inner: st.SearchStrategy[Condition]) -> st.SearchStrategy[Condition]:
+    def negation(one: Condition) -> Condition:
+        return f"NOT ({one[0]})", lambda row: not_(one[1](row))
+
+    def joined(some: list[Condition], word: str) -> Condition:
+        join = and_ if word.upper() == "AND" else or_
+        return f" {word} ".join(f"({sql})" for sql, _ in some), lambda row: join(*(truth(row) for _, truth in some))
+
+    words = st.sampled_from(["AND", "or", "And", "OR"])
+    return inner.map(negation) | st.builds(joined, st.lists(inner, min_size=1, max_size=3), words)
+
+
+ATOMS = comparisons() | memberships() | patterns() | states() | truths()
+
+
+@settings(max_examples=100)
+@given(st.recursive(ATOMS, combined, max_leaves=6))
+def test_exactly_the_documents_for_which_a_condition_is_true_are_found(index: Filters, condition: Condition) -> None:
+    sql, truth = condition
+    assert index.documents(sql).tolist() == expected(truth)
+
+
+@st.composite
+def loose(draw: st.DrawFn) -> str:
+    """Conditions without the parentheses that would say what belongs together."""
+    words = [draw(ATOMS)[0]]
+    for _ in range(draw(st.integers(1, 4))):
+        words += [draw(st.sampled_from(["AND", "OR"])), draw(st.sampled_from(["", "NOT", "NOT NOT"])), draw(ATOMS)[0]]
+    return " ".join(words)
+
+
+@pytest.fixture(scope="module")
+def by_duckdb(index: Filters) -> Iterator[Callable[[str], list[int]]]:
+    """What DuckDB itself, its own parser included, finds for a filter as it was written."""
+    names = index._documents.schema.names
+    (batch,) = index._values.batches([(name,) for name in names])
+    columns = dict(zip(names, batch.columns, strict=True))
+    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
+        connection.register("documents", pa.table(columns | {"number": list(range(batch.count))}))
+        query = "SELECT number FROM documents WHERE "
+        yield lambda sql: sorted(number for (number,) in connection.execute(query + sql).fetchall())
+
+
+@settings(max_examples=60)
+@given(loose())
+def test_a_filter_means_what_duckdb_takes_it_to_mean(
+    index: Filters, by_duckdb: Callable[[str], list[int]], sql: str
+) -> None:
+    assert index.documents(sql).tolist() == by_duckdb(sql)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "NOT ok = TRUE AND year > 2018 OR Lang = 'en'",
+        "year BETWEEN 2016 AND 2018 AND ok",
+        "NOT year IN (2016, 2017) OR NOT Lang LIKE 'e%'",
+        "score > - 5 AND year > 2018",
+        "(year) = (2018)",
+        "(year > 2018) = (ok IS NULL)",
+        "CAST(year AS VARCHAR) LIKE '201%' AND TRY_CAST(Lang AS INTEGER) IS NULL",
+        "score > 1. AND score < 1.2e1 AND score <> .5e1 AND score <> 6",
+        "score::INTEGER::varchar = '5'",
+        "abs(score) >= 5 AND round(score, 1) = 5.2 OR floor(score) = 7 OR ceil(score) = 4",
+        "lower(Lang) = 'en' OR upper(title) = 'EN' OR trim(Lang) = ''",
+        "month(day) = 2 OR day(day) = 31",
+        "contains(text, '100%') OR ends_with(id, '7')",
+        "list_contains(tags, 'en') OR len(tags) = 3",
+        "price = 1.25 OR price > 10 AND price <= 12.5",
+        "coalesce(Lang, title, 'none') = 'none'",
+        "meta.kind = 'en' AND meta.N <> 1",
+        "day = '2020-02-29' OR day < TIMESTAMP '2000-01-01 00:00:00'",
+    ],
+)
+def test_every_form_means_what_duckdb_takes_it_to_mean(
+    index: Filters, by_duckdb: Callable[[str], list[int]], sql: str
+) -> None:
+    found = index.documents(sql).tolist()
+    assert found == by_duckdb(sql)
+    assert 0 < len(found) < len(ROWS)
+
+
+# --- kinds of values
+
+
+def test_times_count_in_utc_whatever_the_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Pacific/Auckland")
+    moment = datetime(2020, 1, 1, 1, tzinfo=timezone(timedelta(hours=2)))
+    times: list[Any] = [moment, datetime(2020, 1, 1, tzinfo=UTC)]
+    found = open_filters(
+        tmp_path, [[Document(str(n), "", metadata={"at": at, "times": [at]}) for n, at in enumerate(times)]]
+    )
+    assert found.documents("at < '2020-01-01'").tolist() == [0]
+    assert found.documents("at = TIMESTAMP '2019-12-31 23:00:00'").tolist() == [0]
+    assert found.documents("at = '2020-01-01 02:00:00+02'").tolist() == [1]
+    assert found.documents("at IN ('2020-01-01T00:00:00Z', '2020-1-1 2:00')").tolist() == [1]
+    assert found.documents("at = TIMESTAMP '2020-01-01 13:00:00+13:00'").tolist() == [1]
+    assert found.documents("coalesce(at, '2000-01-01 00:00Z') = CAST('2020-01-01 00:00Z' AS TIMESTAMP)").tolist() == [1]
+    assert found.documents("year(at) = 2019 AND hour(at) = 23").tolist() == [0]
+    assert found.documents("'2020-01-01 02:00:00+02' IN times").tolist() == [1]
+
+
+def test_every_kind_of_column_can_be_asked(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"clock": time(8, 30), "raw": b"a", "big": 2**63 - 1, "nulls": [None], "nan": float("nan"), "deep": [[1]]},
+        {"clock": time(9), "raw": b"\xff", "big": -(2**63), "nan": 1.5, "objects": [{"a": 1}]},
+        {},
+    ]
+    found = open_filters(tmp_path, [[Document(str(n), "", metadata=row) for n, row in enumerate(rows)]])
+    answers = {
+        "clock > '08:30:00'": [1],
+        "hour(clock) = 8": [0],
+        r"raw = '\xFF'": [1],
+        "big = 9223372036854775807": [0],
+        "big < -9223372036854775807": [1],
+        "len(nulls) = 1": [0],
+        "list_contains(nulls, 'x')": [],
+        "nan > 1e300": [0],  # not a number comes after all numbers, as in SQL
+        "len(deep) = 1 OR len(objects) = 1": [0, 1],
+    }
+    assert {sql: found.documents(sql).tolist() for sql in answers} == answers
+
+
+def test_names_in_another_case_are_found_unless_two_would_do(tmp_path: Path) -> None:
+    rows = [{"Year": 1, "year": 2, "Größe": 1, "from": 1, "two words": 1, "a.b": 1, 'q"q': 1, "हिन्दी": 1}]
+    found = open_filters(tmp_path, [[Document("a", "", metadata=row) for row in rows]])
+    for sql in ("Year = 1", "year = 2", '"year" = 2', "gRÖße = 1", '"from" = 1',
+                '"TWO words" = 1', '"a.b" = 1', '"q""q" = 1', "हिन्दी = 1"):  # fmt: skip
+        assert found.documents(sql).tolist() == [0], sql
+    with pytest.raises(ConfigError, match='no column "YEAR"'):
+        found.documents("YEAR = 1")
+    with pytest.raises(ConfigError, match=r'no column "a\.b" \(did you mean "a\.b", in double quotes\?\)'):
+        found.documents("a.b = 1")
+
+
+def test_filters_number_live_documents(tmp_path: Path) -> None:
+    live = [number for number in range(60) if number % 3]
+    found = open_filters(tmp_path, PARTS, live).documents("year >= 2020 OR Lang = 'en'")
+    wanted = expected(lambda row: or_(compared(row.get("year"), 2020, operator.ge),
+                                      compared(row.get("Lang"), "en", operator.eq)))  # fmt: skip
+    assert [live[number] for number in found] == [number for number in wanted if number in live]
+
+
+def test_a_deleted_document_makes_no_mistakes(tmp_path: Path) -> None:
+    documents = [Document("a", "", metadata={"n": "1"}), Document("b", "", metadata={"n": "many"})]
+    assert open_filters(tmp_path, [documents], [0]).documents("CAST(n AS INTEGER) = 1").tolist() == [0]
+    with pytest.raises(ConfigError, match="many"):
+        open_filters(tmp_path, [documents]).documents("CAST(n AS INTEGER) = 1")
+
+
+def test_an_index_may_have_no_live_documents(tmp_path: Path) -> None:
+    assert open_filters(tmp_path, PARTS, []).documents("year > 2015 OR TRUE").tolist() == []
+
+
+# --- memory and time
+
+
+@pytest.mark.parametrize(("held", "batch"), [(0, 1), (1, 1 << 20), (700, 1500), (1 << 20, 1)])
+def test_what_is_kept_in_memory_changes_no_answer(
+    held: int, batch: int, index: Filters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(values, "HELD_BYTES", held)
+    monkeypatch.setattr(values, "BATCH_BYTES", batch)
+    monkeypatch.setattr(filters, "ANSWER_BYTES", held)
+    found = open_filters(tmp_path, PARTS)
+    for sql in ("year > 2018 AND Lang = 'en'", "TRUE", "meta.n = 1 OR score > 4", "Lang IS NULL AND year > 2017") * 2:
+        assert found.documents(sql).tolist() == index.documents(sql).tolist()
+        assert found._values._held._bytes <= held
+        assert found._answers._bytes <= held
+
+
+def test_a_filter_asked_again_reads_nothing_and_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = open_filters(tmp_path, PARTS)
+    first = found.documents("year > 2018")
+    first[:] = -1  # the caller's own
+    other = found.documents("year > 2019")
+    monkeypatch.setattr(found._documents, "columns", None)
+    assert found.documents("year <= 2019").size > 0  # the column is kept
+    monkeypatch.setattr(found, "_database", None)
+    assert found.documents("year > 2019").tolist() == other.tolist()
+    assert found.documents("year > 2018").min() >= 0
+
+
+def test_what_was_used_longest_ago_goes_first() -> None:
+    held: Held[str, bytearrays] = Held(10)
+    for name in ("a", "b"):
+        held.keep(name, bytearrays(4))
+    held.find("a")
+    held.keep("c", bytearrays(4))
+    assert [held.find(name) is not None for name in "abc"] == [True, False, True]
+    assert held.keep("large", bytearrays(11)).nbytes == 11
+    assert [held.find(name) is not None for name in ("a", "c", "large")] == [True, True, False]
+
+
+class bytearrays:  # noqa: N801
+    """Something of a size."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+
+@pytest.fixture(scope="module")
+def long_index(tmp_path_factory: pytest.TempPathFactory) -> Filters:
+    """Texts that take a while to look through."""
+    return open_filters(tmp_path_factory.mktemp("long"), [[Document(str(n), "ab" * 2000) for n in range(3000)]])
+
+
+def test_a_filter_that_takes_too_long_is_stopped(long_index: Filters, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = " OR ".join(f"lower(upper(text)) LIKE '%a_b{n}%'" for n in range(120))
+    monkeypatch.setattr(filters, "SECONDS", 0.1)
+    with pytest.raises(ConfigError, match=r"not worked out within 0\.1 s over 3,000 documents\. Add a condition"):
+        long_index.documents(slow)
+    monkeypatch.undo()
+    assert long_index.documents("id = '7'").tolist() == [7]  # the connection is as good as before
+
+
+def test_an_interrupt_before_the_start_is_not_lost(long_index: Filters, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filters, "SECONDS", -1.0)
+    monkeypatch.setattr(execution, "_AGAIN", 0.001)
+    with pytest.raises(ConfigError, match="not worked out"):
+        long_index.documents(" OR ".join(f"lower(upper(text)) LIKE '%b_a{n}%'" for n in range(120)))
+
+
+@pytest.mark.parametrize("word", ["LIKE", "ILIKE"])
+@pytest.mark.parametrize("pattern", ["%a_" * 12 + "c", "%_a" * 12 + "%c", "a%" * 40 + "c", "%ba_%" * 9 + "c"])
+def test_no_pattern_makes_matching_take_forever(long_index: Filters, word: str, pattern: str) -> None:
+    """Tried out in every way, these would outlast the universe, and nothing interrupts a single match."""
+    assert long_index.documents(f"text {word} '{pattern}' AND id < '2'").tolist() == []
+
+
+def test_long_lists_are_no_rarity(index: Filters) -> None:
+    listed = ", ".join(f"'d{number:05}'" for number in range(8000))
+    assert index.documents(f"id IN ({listed}, 'd07', 'd11')").tolist() == [7, 11]
+    assert len(index.documents(f"id NOT IN ({listed}, 'd07', 'd11')")) == 58
+
+
+@pytest.fixture(autouse=True)
+def _no_threads_left() -> Iterator[None]:
+    yield
+    assert "filter-limit" not in {thread.name for thread in threading.enumerate()}

@@ -1,0 +1,162 @@
+"""The lexical side of an index: as bm25s over its live documents, and kept so that changes cost little."""
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from indexer import BuildConfig, Document, add_documents, build_index, delete_documents
+from indexer.corpus.document import joined_text
+from indexer.errors import CorruptIndexError, MachineError
+from search.evaluation.retrieval.bm25 import rank_bm25
+from search.evaluation.retrieval.ranking import places_of
+from search.hybrid.lexical import Lexical
+from search.hybrid.postings import Postings
+from search.opened import OpenIndex
+from tests.documents import DOCUMENTS
+
+QUERIES = ["deep sea sand", "bees dance", "of the", "zeppelin", "sand sand glass"]
+Answer = list[tuple[float, str]]
+
+
+class Watcher:
+    """The phases it is told of, with the number of documents expected."""
+
+    def __init__(self) -> None:
+        self.phases: list[tuple[str, int | None]] = []
+        self.done = 0
+
+    def phase(self, name: str, total: int | None) -> None:
+        self.phases.append((name, total))
+
+    def advance(self, texts: int, tokens: int = 0) -> None:
+        self.done += texts
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "bm25"
+
+
+@pytest.fixture
+def index(tmp_path: Path, tiny_config: BuildConfig) -> Path:
+    """Nine documents in parts of four."""
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    return tmp_path / "index"
+
+
+def answers(index: Path, k: int = 9, watcher: Watcher | None = None) -> list[Answer]:
+    """(score, id) of the hits of `QUERIES`."""
+    opened = OpenIndex.open(index)
+    lexical, ids = Lexical(opened, watcher), list(opened.documents.all_ids())
+    found = lexical.search(QUERIES, k)
+    assert all(lexical.ids(numbers.tolist()) == [ids[number] for number in numbers] for _, numbers in found)
+    return [list(zip(scores.tolist(), (ids[n] for n in numbers), strict=True)) for scores, numbers in found]
+
+
+def by_bm25s(documents: Sequence[Document], k: int = 9) -> list[Answer]:
+    """The same by bm25s's own index of just these documents."""
+    texts, ids = [joined_text(document, ("title", "text")) for document in documents], [d.id for d in documents]
+    found = rank_bm25(texts, QUERIES, places_of(ids), k)
+    return [list(zip(scores.tolist(), (ids[n] for n in numbers), strict=True)) for scores, numbers in found]
+
+
+def test_an_index_answers_as_bm25s_does_from_its_documents(index: Path) -> None:
+    assert answers(index) == by_bm25s(DOCUMENTS)
+    assert answers(index, k=1) == [answer[:1] for answer in by_bm25s(DOCUMENTS)]
+    assert [len(answer) for answer in answers(index)] == [3, 1, 0, 0, 2]
+
+
+def test_an_index_that_grew_and_shrank_answers_as_one_built_at_once(index: Path) -> None:
+    changed = dataclasses.replace(DOCUMENTS[3], text="Sand bees: sand, sand and sea.")
+    added = [changed, *(Document(f"a{number}", "The deep sea of sand.") for number in range(3))]
+    add_documents(added, index)
+    delete_documents(index, ["d0", "a1", "d8"])
+    left = [document for document in DOCUMENTS if document.id not in ("d0", "d3", "d8")] + [
+        document for document in added if document.id != "a1"
+    ]
+    assert answers(index) == by_bm25s(left)
+
+
+def test_a_filter_leaves_out_hits_before_they_are_counted(index: Path) -> None:
+    delete_documents(index, ["d1"])
+    opened = OpenIndex.open(index)
+    ids, lexical = list(opened.documents.all_ids()), Lexical(opened)
+    allowed = np.array([identity in ("d4", "d6", "d8") for identity in ids])
+    (everything,) = lexical.search(["deep sea sand bees"], 9)
+    (filtered,) = lexical.search(["deep sea sand bees"], 1, allowed)
+    kept = [place for place, number in enumerate(everything[1]) if allowed[number]]
+    assert len(kept) == 2 < len(everything[1])
+    assert kept[0] > 0  # the best of all is left out
+    assert [found.tolist() for found in filtered] == [found[kept[:1]].tolist() for found in everything]
+
+
+def test_postings_are_made_once_for_each_part(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher = Watcher()
+    first = answers(index, watcher=watcher)
+    assert (watcher.phases, watcher.done) == ([("BM25", 9)], 9)
+
+    def refused(*_: object) -> Postings:
+        raise AssertionError("postings are made again")
+
+    monkeypatch.setattr(Postings, "of", refused)
+    again = Watcher()
+    assert answers(index, watcher=again) == first
+    delete_documents(index, ["d2"])
+    answers(index, watcher=again)
+    assert again.phases == []
+
+
+def test_an_addition_costs_the_postings_of_its_own_parts(index: Path, cache: Path) -> None:
+    answers(index)
+    before = {path.name for path in cache.iterdir()}
+    add_documents([Document("new", "Whales of steel.")], index)
+    watcher = Watcher()
+    answers(index, watcher=watcher)
+    assert watcher.phases == [("BM25", 1)]
+    assert len({path.name for path in cache.iterdir()} - before) == 1
+
+
+def test_other_columns_of_the_same_documents_have_postings_of_their_own(
+    index: Path, tmp_path: Path, tiny_config: BuildConfig
+) -> None:
+    build_index(DOCUMENTS, tmp_path / "bodies", tiny_config.with_overrides(['corpus.text=["text"]']))
+    title_only = [index, tmp_path / "bodies"]
+    found = [Lexical(OpenIndex.open(path)).search(["rivers"], 9)[0][1].tolist() for path in title_only]
+    assert found == [[4], [4]]
+    found = [Lexical(OpenIndex.open(path)).search(["whales"], 9)[0][0].tolist() for path in title_only]
+    assert found[0] != found[1]  # in the title and the text, in the text
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: data[:50]])
+def test_damaged_postings_are_made_anew(index: Path, cache: Path, damage: Callable[[bytes], bytes]) -> None:
+    first = answers(index)
+    files = sorted(cache.glob("*/postings.safetensors"))
+    sound = [path.read_bytes() for path in files]
+    files[1].write_bytes(damage(sound[1]))
+    assert answers(index) == first
+    assert [path.read_bytes() for path in files] == sound
+
+
+def test_damaged_documents_become_no_postings(index: Path, cache: Path) -> None:
+    opened = OpenIndex.open(index)
+    path = index / "parts/00001/documents.parquet"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptIndexError, match=r"parts/00001/documents\.parquet"):
+        Lexical(opened)
+    assert len(list(cache.iterdir())) == 1  # of the part before
+
+
+@pytest.mark.parametrize("module", ["bm25s", "Stemmer"])
+def test_without_the_packages_the_line_that_installs_them_is_shown(
+    index: Path, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MachineError, match=r"pip install 'isotrope\[hybrid\]'"):
+        Lexical(OpenIndex.open(index))

@@ -1,0 +1,252 @@
+"""The index chosen and measured: exact answers, candidates, recall curves, and the choice among kinds."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from indexer import ann
+from indexer.errors import ConfigError
+
+Vectors = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
+
+
+def unit(count: int, dim: int, seed: int = 0) -> Vectors:
+    """Unit vectors around some centres, with a spectrum that falls as that of embeddings does."""
+    random = np.random.default_rng(seed)
+    centres = random.normal(size=(max(2, count // 20), dim))
+    rows = (centres[random.integers(len(centres), size=count)] + random.normal(size=(count, dim))) * np.geomspace(
+        1, 0.3, dim
+    )
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+def best_by_sorting(vectors: Vectors, query: Vectors, excluded: set[int], depth: int) -> tuple[list[int], float | None]:
+    """The rows that score at least what the `depth`-th best does, and that score; every score by itself."""
+    scores = {
+        row: float(np.dot(vectors[row].astype(np.float64), query.astype(np.float64))) for row in range(len(vectors))
+    }
+    for row in excluded:
+        scores.pop(row, None)
+    order = sorted(scores.values(), reverse=True)
+    if len(order) < depth:
+        return sorted(scores), None
+    return sorted(row for row, score in scores.items() if score >= order[depth - 1] - ann.ROUNDING), order[depth - 1]
+
+
+# --- exact answers
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_exact_best_is_what_sorting_every_score_gives(data: st.DataObject) -> None:
+    rows, dim, depth = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 8)), data.draw(st.integers(1, 12))
+    vectors = unit(rows, dim, data.draw(st.integers(0, 5)))
+    copies = data.draw(st.lists(st.integers(0, rows - 1), max_size=6))
+    vectors = np.concatenate([vectors, vectors[copies]])  # ties
+    live = np.array(data.draw(st.lists(st.booleans(), min_size=len(vectors), max_size=len(vectors))))
+    queries = unit(3, dim, 99)
+    numbers = st.integers(0, len(vectors) - 1)
+    excluded = [np.array(sorted(data.draw(st.sets(numbers, max_size=5))), np.int64) for _ in queries]
+    exact, step = ann.ExactBest(queries, depth, excluded), data.draw(st.integers(1, len(vectors)))
+    for first in range(0, len(vectors), step):
+        exact.update(first, vectors[first : first + step], live[first : first + step])
+    for number, (_, found) in enumerate(exact.best):
+        out = {*excluded[number].tolist(), *np.flatnonzero(~live).tolist()}
+        expected, last = best_by_sorting(vectors, queries[number], out, depth)
+        assert sorted(found.tolist()) == expected
+        assert exact.last_scores[number] == (-np.inf if last is None else pytest.approx(last, abs=1e-12))
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_copies_of_a_query_s_origin_are_found_and_left_out(data: st.DataObject) -> None:
+    rows, dim = data.draw(st.integers(2, 50)), data.draw(st.integers(2, 8))
+    vectors = unit(rows, dim, data.draw(st.integers(0, 5)))
+    vectors = np.concatenate([vectors, vectors[data.draw(st.lists(st.integers(0, rows - 1), max_size=9))]])
+    own = np.array([0, rows - 1])
+    queries = unit(2, dim, 77) * data.draw(st.sampled_from([0.0, 0.5, 1.0])) + vectors[own]
+    queries = (queries / np.linalg.norm(queries, axis=1, keepdims=True)).astype(np.float32)
+    exact, step = ann.ExactBest(queries, 3, origins=vectors[own]), data.draw(st.integers(1, len(vectors)))
+    for first in range(0, len(vectors), step):
+        exact.update(first, vectors[first : first + step])
+    for number, row in enumerate(own.tolist()):
+        copies = {n for n, v in enumerate(vectors) if float(v.astype(np.float64) @ vectors[row]) >= 1 - ann.ROUNDING}
+        assert set(exact.excluded[number].tolist()) == copies
+        assert sorted(exact.best[number][1].tolist()) == best_by_sorting(vectors, queries[number], copies, 3)[0]
+
+
+def found(*rows: int) -> ann.Found:
+    return np.linspace(1, 0, len(rows), dtype=np.float32), np.array(rows, np.int64)
+
+
+def truth(right: list[list[int]], excluded: list[list[int]], depth: int = 2) -> ann.Truth:
+    wanted, left_out = ([np.array(rows, np.int64) for rows in lists] for lists in (right, excluded))
+    return ann.Truth(np.zeros((len(right), 1), np.float32), wanted, left_out, depth)
+
+
+@pytest.mark.parametrize(
+    ("right", "excluded", "answer", "recall"),
+    [
+        ([4, 5], [], (4, 5), 1.0),
+        ([4, 5], [], (5, 4, 9), 1.0),
+        ([4, 5], [], (4, 9, 5), 0.5),  # the first two count
+        ([4, 5], [7], (7, 4, 5), 1.0),  # an excluded row is passed over
+        ([4, 5, 6], [], (6, 5), 1.0),  # what ties with the last is as right
+        ([4], [], (4, 9), 1.0),  # there is but one
+        ([4, 5], [], (), 0.0),
+        ([4, 5], [], (9, 8), 0.0),
+    ],
+)
+def test_recall_counts_first_answers_among_the_right_ones(
+    right: list[int], excluded: list[int], answer: tuple[int, ...], recall: float
+) -> None:
+    assert truth([right], [excluded]).recall([found(*answer)]) == recall
+
+
+def test_recall_is_the_mean_over_queries_and_asks_for_as_many_more_as_are_left_out() -> None:
+    both = truth([[1, 2], [3, 4]], [[], [7, 8, 9]])
+    assert both.recall([found(1, 2), found(3, 9, 8, 7, 1)]) == 0.75
+    assert both.reach == 5
+    assert truth([], []).recall([]) == 1.0
+
+
+def test_queries_unlike_others_do_not_count() -> None:
+    vectors = unit(40, 8)
+    many = np.concatenate([vectors, np.repeat(vectors[:1], 30, axis=0)])  # row 0 is there 31 times
+    exact = ann.ExactBest(vectors[:2], 3, origins=vectors[:2])
+    exact.update(0, many)
+    counted = ann.Truth.of(exact)
+    assert len(counted) == 1
+    np.testing.assert_array_equal(counted.queries[0], vectors[1])
+
+
+# --- curves
+
+
+def filled(factory: str, vectors: Vectors) -> object:
+    index = ann.make_index(factory, vectors.shape[1])
+    ann.train_index(index, vectors)
+    ann.add_vectors(index, vectors)
+    return index
+
+
+def truth_over(vectors: Vectors, queries: Vectors, live: npt.NDArray[np.bool_] | None = None) -> ann.Truth:
+    exact = ann.ExactBest(queries)
+    exact.update(0, vectors, live)
+    return ann.Truth.of(exact)
+
+
+@pytest.mark.parametrize("factory", ["IVF16,Flat", "HNSW8", "IVF1,PQ4x4fs,RFlat", "IVF16,PQ4x4fs,Refine(SQ8)"])
+def test_a_curve_rises_in_work_and_recall_and_leaves_the_index_as_it_was(factory: str) -> None:
+    vectors = unit(1500, 16)
+    index, judged = filled(factory, vectors), truth_over(vectors, unit(60, 16, 1))
+    before = ann.search_parameters(index)
+    curve = ann.recall_curve(index, judged)
+    assert ann.search_parameters(index) == before
+    assert curve[-1].recall > 0.97
+    costs, recalls = [point.work.cost for point in curve], [point.recall for point in curve]
+    assert costs == sorted(costs)
+    assert recalls == sorted(set(recalls))
+    for point in curve:  # each point is what a search with its parameters gives
+        ann.set_search_parameters(index, point.search_parameters)
+        assert judged.recall(ann.search_index(index, judged.queries, judged.reach)) == pytest.approx(point.recall)
+
+
+def test_deleted_rows_count_for_neither_side_of_a_curve() -> None:
+    vectors, live = unit(1200, 16), np.arange(1200) % 3 > 0
+    judged = truth_over(vectors, unit(40, 16, 1), live)
+    assert not set(np.concatenate(judged.right).tolist()) & set(np.flatnonzero(~live).tolist())
+    assert ann.recall_curve(filled("IVF16,Flat", vectors), judged, live)[-1].recall == 1.0
+
+
+def stored_curve() -> list[dict[str, object]]:
+    points = [({"nprobe": 1}, 0.5), ({"nprobe": 4}, 0.9), ({"nprobe": 8}, 0.97)]
+    return [ann.CurvePoint(parameters, recall, ann.Work(1, 1)).to_dict() for parameters, recall in points]
+
+
+@pytest.mark.parametrize(("recall", "nprobe"), [(0.1, 1), (0.5, 1), (0.51, 4), (0.95, 8), (0.97, 8)])
+def test_the_least_parameters_with_a_recall_are_looked_up(recall: float, nprobe: int) -> None:
+    assert ann.parameters_for(stored_curve(), recall) == {"nprobe": nprobe}
+
+
+def test_a_recall_out_of_reach_names_the_highest_there_is() -> None:
+    with pytest.raises(ConfigError, match=r"recall@10 of 0\.99; the highest measured is 0\.9700.*--exact"):
+        ann.parameters_for(stored_curve(), 0.99)
+    assert ann.parameters_for([], 1.0) == {}  # exact
+
+
+# --- kinds
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3, 7, 16, 24, 381])
+@pytest.mark.parametrize("rows", [1000, 1_000_000])
+def test_every_kind_considered_can_be_made(dim: int, rows: int) -> None:
+    factories = ann.candidate_factories(rows, dim, limited=True)
+    assert len(set(factories)) == len(factories)
+    for factory in factories:
+        assert ann.make_index(factory, dim).d == dim
+
+
+def test_kinds_with_lists_are_for_many_rows_and_coarse_ones_for_little_memory() -> None:
+    few, many = (ann.candidate_factories(rows, 384, limited=False) for rows in (50_000, 1_000_000))
+    assert set(few) < set(many)
+    assert {"IVF4096,Flat", "IVF4096,PQ96x4fs,RFlat"} <= set(many) - set(few)
+    limited = ann.candidate_factories(50_000, 384, limited=True)
+    assert set(few) < set(limited)
+    assert "SQ4" in limited
+    for family in ("PQ", "HNSW", "RaBitQ"):
+        assert any(family in factory for factory in few)
+
+
+@pytest.mark.parametrize("factory", ["HNSW8", "IVF16,Flat", "IVF1,PQ4x4fs,RFlat", "SQ8"])
+def test_bytes_are_those_of_the_file_carried_over_to_all_rows(factory: str) -> None:
+    vectors = unit(3000, 16)
+    judged = truth_over(vectors[:1500], unit(20, 16, 1))
+    wanted = ann.Wanted(3000, 16, 0.5)
+    expected = ann.stored_bytes(filled(factory, vectors)) / 3000
+    measured = ann.consider(factory, wanted, vectors, vectors[:1500], judged).bytes_per_vector
+    assert measured == pytest.approx(expected, rel=0.02)
+
+
+def considered(factory: str, recall: float, cost: int, width: float, fits: bool = True) -> ann.Considered:
+    return ann.Considered(factory, recall, cost, width, fits)
+
+
+def test_ranking_puts_cheap_ones_first_that_fit_and_reach_the_recall() -> None:
+    wanted = ann.Wanted(1000, 16, 0.9)
+    expected = [
+        considered("cheap", 0.91, 5, 90),
+        considered("as cheap but larger", 0.99, 5, 100),
+        considered("dear", 1.0, 50, 64),
+        considered("low", 0.8, 1, 10),
+        considered("lower", 0.7, 1, 10),
+        considered("too large", 1.0, 1, 999, fits=False),
+    ]
+    assert ann.ranked(expected[::-1], wanted) == expected
+
+
+def test_small_is_what_a_query_reads_in_a_moment_and_memory_holds() -> None:
+    assert ann.Wanted(40_000, 384, 0.95).is_small
+    assert not ann.Wanted(50_000, 384, 0.95).is_small
+    assert not ann.Wanted(1000, 384, 0.95, memory=1 << 20).is_small
+    assert ann.Wanted(1000, 384, 0.95, memory=2 << 20).is_small
+
+
+def test_what_is_considered_does_not_depend_on_threads() -> None:
+    vectors = unit(1500, 16)
+    judged, wanted = truth_over(vectors[:1000], unit(30, 16, 1)), ann.Wanted(200_000, 16, 0.9)
+
+    def all_of_them() -> list[dict[str, object]]:
+        kinds = ann.candidate_factories(20_000, 16, limited=True)
+        return [ann.consider(kind, wanted, vectors, vectors[:1000], judged).to_dict() for kind in kinds]
+
+    ann.set_threads(1)
+    alone = all_of_them()
+    try:
+        ann.set_threads(3)
+        assert all_of_them() == alone
+    finally:
+        ann.set_threads(1)
