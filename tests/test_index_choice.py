@@ -20,7 +20,8 @@ def unit(count: int, dim: int, seed: int = 0) -> Vectors:
     rows = (centres[random.integers(len(centres), size=count)] + random.normal(size=(count, dim))) * np.geomspace(
         1, 0.3, dim
     )
-    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    scaled: Vectors = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    return scaled
 
 
 def best_by_sorting(vectors: Vectors, query: Vectors, excluded: set[int], depth: int) -> tuple[list[int], float | None]:

@@ -24,9 +24,9 @@ _COPY_SPAN = 1.5e-3  # more than |x - y| of unit vectors that score 1 - ROUNDING
 class ExactBest:
     """The `depth` best rows of each query so far, and the rows that tie with the last of them up to `ROUNDING`.
 
-    `queries` (n, d) are unit vectors. Rows that count for neither side are either given, `excluded` for each query,
-    or found: with `origins` (n, d), the unit vectors of the rows that the queries were drawn from, every row that
-    scores at least 1 - `ROUNDING` with its query's origin is passed over and named by `excluded`.
+    `queries` (n, d) are unit vectors. Rows that count for neither side are given, `excluded` for each query, and
+    found: with `origins` (n, d), the unit vectors of the rows that the queries were drawn from, every row that scores
+    at least 1 - `ROUNDING` with its query's origin is passed over too. The attribute `excluded` names both.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ExactBest:
         self.queries, self.depth = queries, depth
         self._origins = origins
         self._own = None if origins is None else np.einsum("nd,nd->n", queries, origins, dtype=np.float64)
-        given = excluded if excluded is not None else []
+        given = [np.zeros(0, np.int64) for _ in queries] if excluded is None else excluded
         self._owner = [np.repeat(np.arange(len(given)), [len(rows) for rows in given])]
         self._passed = [np.concatenate([*given, np.zeros(0, np.int64)])]
         self._scores = [np.zeros(0) for _ in queries]  # float64, best first
@@ -73,9 +73,7 @@ class ExactBest:
     def excluded(self) -> list[Rows]:
         """The rows that count for neither side, ascending, for each query."""
         owner, rows = np.concatenate(self._owner), np.concatenate(self._passed)
-        order = np.lexsort((rows, owner))
-        ends = np.searchsorted(owner[order], np.arange(1, len(self.queries)))
-        return np.split(rows[order], ends) if len(self.queries) else []
+        return [np.unique(rows[owner == number]) for number in range(len(self.queries))]
 
     def _pass_copies(self, start: int, rough: Vectors, vectors: Vectors, numbers: Rows) -> None:
         """Take copies of the origins out. One of them scores with the query what the origin does, up to its span."""
@@ -90,8 +88,6 @@ class ExactBest:
         self._passed.append(numbers[place])
 
     def _pass_given(self, start: int, rough: Vectors, numbers: Rows) -> None:
-        if self._origins is not None:
-            return
         owner, rows = self._owner[0], self._passed[0]
         place = np.minimum(np.searchsorted(numbers, rows), len(numbers) - 1)
         here = (numbers[place] == rows) & (owner >= start) & (owner < start + len(rough))
@@ -134,10 +130,11 @@ class Truth:
     def of(cls, best: ExactBest) -> "Truth":
         """What `best` has seen, once it has seen every row."""
         right, excluded = [rows for _, rows in best.best], best.excluded
+        usual = np.median([len(rows) for rows in excluded]) if excluded else 0  # many where documents have many windows
         kept = [
             number
             for number, rows in enumerate(right)
-            if len(rows) and len(rows) < best.depth + MOST_TIES and len(excluded[number]) <= _MOST_EXCLUDED
+            if len(rows) and len(rows) < best.depth + MOST_TIES and len(excluded[number]) <= max(_MOST_EXCLUDED, usual)
         ]
         return cls(
             best.queries[kept], [right[number] for number in kept], [excluded[number] for number in kept], best.depth

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="File of real queries, one a line, to measure the index's recall with. The same as index.queries.",
 )
+@click.option(
+    "--transform-from",
+    type=click.Path(path_type=Path),
+    metavar="INDEX",
+    help="Take the transform of this index, of the same encoder, instead of fitting one.",
+)
 @click.option("--allow-low-recall", is_flag=True, help="Publish although the index misses index.recall.")
 @threaded_encoder_options
 @click.option(
@@ -64,7 +70,7 @@ def command(
     run = run_options(options, **{name: options[name] for name in fields})
     corpus = corpus_of(sources, config, options, rejects or index.with_name(f"{index.name}.rejects.jsonl"))
     with BuildProgress(quiet) as progress:
-        report = build_index(corpus, index, config, run, progress)
+        report = build_index(corpus, index, config, run, progress, options["transform_from"])
     _print(report, corpus.report, as_json)
 
 

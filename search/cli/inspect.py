@@ -34,6 +34,7 @@ def command(index: Path, measure: bool, as_json: bool) -> None:
 
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    from search.cli.add import drift_in_words
     from search.cli.output import number, size
     from search.opened import settings_in_words
 
@@ -41,6 +42,8 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("index", f"{facts['index']} (format {facts['format']}, generation {facts['generation']}, {facts['created']})"),
         ("documents", f"{facts['documents']:,} in {facts['parts']:,} parts; {facts['rows']:,} vectors"),
+        *([("deleted", f"{facts['deleted']:,} still on disk, until isotrope compact")] if facts["deleted"] else []),
+        *([("drift", drift_in_words(quality["drift"]))] if "drift" in quality else []),
         *settings_in_words(facts).items(),
         ("queries", f"mean of {transform['query_texts']['texts']:,} texts ({transform['query_texts']['source']})"),
         ("segments", "; ".join(map(_segment, facts["segments"]))),
