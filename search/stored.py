@@ -21,14 +21,14 @@ BLOCK_ROWS = 4096
 class StoredRows:
     """Rows of an open index, read a block at a time; deleted ones are passed over.
 
-    Embeddings are checked as they are read; the other files are hashed first if they are at most 256 MB, above that
-    `isotrope verify` does it. Raises CorruptIndexError.
+    The files behind them are hashed first if they are at most 256 MB; above that embeddings are checked as they are
+    read, the others by `isotrope verify`. Raises CorruptIndexError.
     """
 
     def __init__(self, opened: OpenIndex) -> None:
         self.opened, self._numbering = opened, opened.numbering
         self._folders = [opened.path / part.name for part in opened.manifest.parts]
-        files = (layout.MOMENTS, layout.WINDOWS)
+        files = (layout.EMBEDDINGS, layout.MOMENTS, layout.WINDOWS)
         check_files(
             opened.path, opened.manifest, [f"{part.name}/{file}" for part in opened.manifest.parts for file in files]
         )

@@ -227,12 +227,13 @@ def test_rows_to_train_on_and_to_ask_for_are_drawn_by_hash_and_apart(rows: int, 
         assert hashes[training].max() < hashes[held_out].min()
 
 
-def test_moved_documents_score_with_themselves_what_they_do_with_their_closest_other(vectors: npt.NDArray[Any]) -> None:
+def test_documents_are_moved_half_the_way_that_lies_to_the_closest_other(vectors: npt.NDArray[Any]) -> None:
     documents, others = vectors[:200], np.concatenate([vectors[200:], vectors[:50]])  # some copies among the others
     queries = moved(documents, others)
     scores = documents @ others.T
     scores[scores >= 1 - ann.ROUNDING] = -1
-    assert queries.similarity == pytest.approx(np.median(scores.max(axis=1)), abs=1e-6)
+    between = np.arccos(np.median(scores.max(axis=1)))
+    assert queries.similarity == pytest.approx(np.cos(between / 2), abs=1e-6)
     own = np.einsum("nk,nk->n", queries.vectors, documents)
     assert queries.similarity is not None
     np.testing.assert_allclose(own, queries.similarity, atol=1e-5)
@@ -243,10 +244,17 @@ def test_moved_documents_score_with_themselves_what_they_do_with_their_closest_o
     assert np.corrcoef(spread, noise_spread)[0, 1] > 0.9  # noise lies where the corpus does
 
 
-def test_zero_vectors_and_single_ones_make_no_trouble() -> None:
+def test_a_single_other_document_moves_none() -> None:
     one = unit(1, 4)
-    assert len(moved(np.zeros((3, 4), np.float32), one).vectors) == 0
     np.testing.assert_allclose(moved(one, one).vectors, one, atol=1e-6)
+
+
+def test_all_rows_of_a_query_s_document_count_for_neither_side(source: SegmentSource) -> None:
+    hashes = np.repeat(source.id_hashes[: ROWS // 5], 5)  # documents of five windows
+    windows = dataclasses.replace(source, id_hashes=hashes, live=np.arange(ROWS) % 5 > 0)
+    for row, beside in zip([0, 7, 2499], windows.rows_beside(np.array([0, 7, 2499])), strict=True):
+        first = row // 5 * 5
+        assert beside.tolist() == list(range(first + 1, first + 5))
 
 
 def test_the_user_s_own_queries_are_encoded_and_measured_with(fill: Fill, tmp_path: Path) -> None:

@@ -129,7 +129,8 @@ class _Making:
 
     def considered(self) -> list[ann.Considered]:
         """Kinds of index measured on a sample, best first."""
-        order, sample, best = self._order, self.training[: ann.SAMPLE_ROWS], self._exact_best()
+        order, sample, queries = self._order, self.training[: ann.SAMPLE_ROWS], self._queries
+        best = ann.ExactBest(queries.vectors, origins=queries.origins)
         with one_blas_thread():
             best.update(0, sample)
         truth, wanted = ann.Truth.of(best), order.wanted
@@ -145,7 +146,9 @@ class _Making:
         """Fill a trained, empty index and tune it."""
         order, live = self._order, self._order.source.live
         index = ann.to_device(index, order.device)
-        best = self._exact_best() if self._truth is None else None
+        queries, best = self._queries, None
+        if self._truth is None:
+            best = ann.ExactBest(queries.vectors, excluded=queries.own, origins=queries.origins)
         for first, vectors in self._blocks:
             ann.add_vectors(index, vectors)
             if best is not None:
@@ -181,9 +184,6 @@ class _Making:
         if self._truth is None:
             raise RuntimeError("no index has been filled yet")
         return self._truth
-
-    def _exact_best(self) -> ann.ExactBest:
-        return ann.ExactBest(self._queries.vectors, origins=self._queries.origins)
 
 
 def _worth_filling(order: Order, considered: Sequence[ann.Considered]) -> list[ann.Considered]:

@@ -10,7 +10,7 @@ Their own rows and the copies of those do not count.
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,13 +35,14 @@ Encode = Callable[[list[str]], npt.NDArray[np.floating]]
 
 @dataclass(frozen=True)
 class RecallQueries:
-    """Unit vectors of queries (n, k). `origins` (n, k) are the documents they were drawn from, None for real queries.
+    """Unit vectors of queries (n, k). `origins` (n, k) are the rows they were drawn from, None for real queries.
 
-    `similarity` is the score of each with its origin.
+    `own` are all rows of each one's document, and `similarity` is the score of each with its origin.
     """
 
     vectors: Vectors
     origins: Vectors | None = None
+    own: tuple[Rows, ...] | None = None
     similarity: float | None = None
     sha256: str = ""
 
@@ -79,7 +80,9 @@ def recall_queries(
     Raises ConfigError for a query file that cannot be read, and where there is nothing to encode it.
     """
     if not config.queries:
-        return moved(source.vectors(held_out), training)
+        documents = source.vectors(held_out)
+        there = documents.any(axis=1)
+        return replace(moved(documents[there], training), own=source.rows_beside(held_out[there]))
     embeddings = _query_embeddings(source, config, encode)
     with one_blas_thread():
         vectors = source.transform.transform(embeddings, "query")
@@ -97,8 +100,7 @@ def _query_embeddings(source: SegmentSource, config: IndexConfig, encode: Encode
 
 
 def moved(documents: Vectors, others: Vectors) -> RecallQueries:
-    """Documents (n, k), those that are zero left out, moved as this module says; `others` (m, k) are their corpus."""
-    documents = documents[documents.any(axis=1)]
+    """Unit vectors (n, k) moved as this module says; `others` (m, k) are those of the rest of their corpus."""
     similarity = math.sqrt((1 + _closest_other(documents, others[:_NEIGHBOUR_ROWS])) / 2)  # cosine of half the angle
     random = np.random.default_rng(0)
     with one_blas_thread():
@@ -110,7 +112,7 @@ def moved(documents: Vectors, others: Vectors) -> RecallQueries:
     noise = np.divide(noise, length, out=np.zeros_like(noise), where=there)
     queries = np.where(there, similarity * documents + np.sqrt(1 - similarity**2) * noise, documents)
     queries /= np.linalg.norm(queries, axis=1, keepdims=True)
-    return RecallQueries(queries.astype(np.float32), documents, similarity)
+    return RecallQueries(queries.astype(np.float32), documents, similarity=similarity)
 
 
 def _closest_other(documents: Vectors, others: Vectors) -> float:

@@ -49,6 +49,12 @@ class SegmentSource:
         order = np.argsort(self.id_hashes, kind="stable")
         return order if self.live is None else order[self.live[order]]
 
+    def rows_beside(self, rows: Rows) -> tuple[Rows, ...]:
+        """For each of some rows, all live rows of its document: more than itself where documents have windows."""
+        hashes = self.id_hashes[self.drawing_order]
+        starts, ends = (np.searchsorted(hashes, self.id_hashes[rows], side=side) for side in ("left", "right"))
+        return tuple(np.sort(self.drawing_order[start:end]) for start, end in zip(starts, ends, strict=True))
+
     def vectors(self, rows: Rows) -> Vectors:
         """Unit vectors (n, k) of some rows, in the order given."""
         found = np.zeros((len(rows), self.transform.dim), np.float32)
