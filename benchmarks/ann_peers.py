@@ -93,12 +93,12 @@ class Usearch:
     def __post_init__(self) -> None:
         from usearch.index import Index
 
-        self._index = Index(ndim=self.vectors.shape[1], metric="ip", dtype=self.dtype)
+        self._index: Any = Index(ndim=self.vectors.shape[1], metric="ip", dtype=self.dtype)
         self._index.add(np.arange(len(self.vectors)), self.vectors, threads=self.threads)
         self.bytes = int(self._index.serialized_length)
 
     def set(self, setting: Any) -> None:
-        self._index.expansion_search = setting  # type: ignore[misc]  # its setter is declared apart
+        self._index.expansion_search = setting
 
     def search(self, queries: Vectors) -> Rows:
         return np.asarray(self._index.search(queries, DEPTH, threads=self.threads).keys, np.int64)

@@ -43,7 +43,7 @@ def test_a_summary_is_printed_and_files_are_written(index: Path, tmp_path: Path)
     assert "with equal text" in done.stdout
     assert "all found (exact)" in done.stdout
     rows = pq.read_table(tmp_path / "d.parquet").to_pylist()
-    assert {row["id"] for row in rows} >= {f"copy-{number}" for number in (1, 2, 3)}
+    assert {row["id"] for row in rows} >= {f"copy-doc{number}" for number in (1, 2, 3)}
     kept = [json.loads(line)["id"] for line in (tmp_path / "k.jsonl").read_text().splitlines()]
     assert len(kept) + len(rows) == 72
     assert not {row["id"] for row in rows} & set(kept)
@@ -90,8 +90,8 @@ def test_suggest_shows_numbers_and_pairs_to_read(index: Path) -> None:
 
 
 def test_labelled_pairs_give_precision_and_recall(index: Path, tmp_path: Path) -> None:
-    lines = [f"{number}\tcopy-{number}\t1" for number in range(1, 9)]
-    lines += [f"{number}\t{number + 20}\t0" for number in range(1, 9)]
+    lines = [f"doc{number}\tcopy-doc{number}\t1" for number in range(1, 9)]
+    lines += [f"doc{number}\tdoc{number + 20}\t0" for number in range(1, 9)]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
     done = isotrope("dedup", index, "--suggest", "--pairs", tmp_path / "pairs.tsv")
     assert done.returncode == 0, done.stderr

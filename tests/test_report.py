@@ -226,10 +226,11 @@ def test_the_page_shows_the_index_its_gates_and_its_origin(built: Built) -> None
 
 
 def test_recall_at_build_is_shown_for_an_approximate_index(built: Built) -> None:
-    text = page_of(built("index.type=HNSW4")).text
+    index = built("index.type=HNSW4")
+    text, (segment,) = page_of(index).text, OpenIndex.open(index).segments
     assert "recall_at_10 passed 1 at least 0.95" in text
     assert "At build, recall@10 against exact search was 1, with documents as queries." in text
-    assert "HNSW4 efSearch 16" in text
+    assert f"HNSW4 efSearch {segment.entry.search_parameters['efSearch']}" in text
 
 
 def test_no_transform_is_said_and_shown_once(built: Built) -> None:

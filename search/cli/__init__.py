@@ -18,7 +18,7 @@ _COMMANDS = {
     "delete": ("search.cli.delete", "Take documents out of an index."),
     "refit": ("search.cli.refit", "Fit the whitening, or choose the index, anew."),
     "compact": ("search.cli.compact", "Fold segments, drop deleted documents from the disk, forget old generations."),
-    "inspect": ("search.cli.inspect", "Show what an index holds and how it was built."),
+    "inspect": ("search.cli.inspect", "Show what an index holds, how it was built and what its search reaches."),
     "dedup": ("search.cli.dedup", "Find near-duplicates, and prove it."),
     "evaluate": ("search.cli.evaluate", "Measure quality: similarity, retrieval, recall."),
     "tune": ("search.cli.tune", "Pick whitening settings for a corpus, without labels or with them."),
