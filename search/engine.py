@@ -17,6 +17,7 @@ from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role
 from indexer.encoders.backends import open_encoder
 from indexer.encoders.published import published_spec
 from indexer.errors import ConfigError
+from indexer.pipeline.progress import Progress
 from search.finding import Finder
 from search.opened import OpenIndex
 from search.ranked import Place
@@ -111,6 +112,13 @@ class SearchEngine:
     def opened(self) -> OpenIndex:
         """The index files behind this engine."""
         return self._opened
+
+    def prepare_hybrid(self, progress: Progress) -> None:
+        """Make now what the first hybrid question needs: BM25 of all documents, unless the cache holds it.
+
+        Raises MachineError when bm25s or PyStemmer is not installed.
+        """
+        self._finder.lexical(progress)
 
     def search(self, query: str, k: int = 10, **asked: Any) -> list[Hit]:
         """The k documents closest to the query, best first, ties by id; all of them if there are fewer than k.

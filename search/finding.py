@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from indexer.pipeline.progress import Progress, Silent
 from indexer.store.numbering import Mask
 from search.opened import OpenIndex
 from search.ranked import Place, by_id, documents_of, one_a_group
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from search.hybrid.lexical import Lexical
 
 Vectors = npt.NDArray[np.float32]
+_SILENT = Silent()
 _GROUPINGS = 4  # columns whose values are kept
 _WIDER = 4  # times as many rows, when the first gave too few documents
 
@@ -29,6 +31,7 @@ class Finder:
     def __init__(self, opened: OpenIndex) -> None:
         self._opened = opened
         self._codes: OrderedDict[str, Codes] = OrderedDict()
+        self._lexical: Lexical | None = None
 
     def allowed(self, request: Request) -> Mask | None:
         """Which documents may be found, (documents,); None: all. Raises ConfigError."""
@@ -46,6 +49,14 @@ class Finder:
         found = self._collect(vectors, request, allowed, lambda places: one_a_group(places, codes))
         return [_above(places, request)[: request.k] for places in found]
 
+    def lexical(self, progress: Progress = _SILENT) -> "Lexical":
+        """BM25 of the documents: read from the cache, or made at the first call."""
+        from search.hybrid.lexical import Lexical
+
+        if self._lexical is None:
+            self._lexical = Lexical(self._opened, progress)
+        return self._lexical
+
     def find_hybrid(
         self, queries: Sequence[str], vectors: Vectors, request: Request, allowed: Mask | None
     ) -> list[list[Place]]:
@@ -53,14 +64,15 @@ class Finder:
         from search.hybrid.fusion import fuse, list_depth
 
         codes, depth = self._group(request.group_by), list_depth(request.k)
-        deep = Request(depth, exact=request.exact)
+        deep, lexical = Request(depth, exact=request.exact), self.lexical()
         by_vector = self._collect(vectors, deep, allowed, list)
-        by_words = self._lexical.search(queries, depth, allowed)
+        by_words = lexical.search(queries, depth, allowed)
         answers = []
         for places, (_, numbers) in zip(by_vector, by_words, strict=True):
             rows = {place.document: place.row for place in places}
             fused = fuse([[place.document for place in places], numbers.tolist()], depth)
-            ranked = by_id([Place(number, score, rows.get(number, -1)) for score, number in fused], self._ids)
+            found = [Place(number, score, rows.get(number, -1)) for score, number in fused]
+            ranked = by_id(found, lexical.places)
             answers.append(one_a_group(ranked, codes)[: request.k])
         return answers
 
@@ -123,12 +135,6 @@ class Finder:
         from search.filters import Filters
 
         return Filters(self._opened)
-
-    @cached_property
-    def _lexical(self) -> "Lexical":
-        from search.hybrid.lexical import Lexical
-
-        return Lexical(self._opened)
 
 
 def _above(places: list[Place], request: Request) -> list[Place]:

@@ -1,7 +1,9 @@
 """From rows with scores to documents in order: one row a document, one document a group, ties by id."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +12,8 @@ from indexer.store.numbering import Numbering, Numbers
 from search.grouping import UNGROUPED, Codes
 
 Scores = npt.NDArray[np.floating]
-IdsOf = Callable[[Sequence[int]], list[str]]
+IdsOf = Callable[[Sequence[int]], Sequence[Any]]
+"""Ids of some documents, or what is ordered as they are."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,12 @@ def documents_of(scores: Scores, rows: Numbers, numbering: Numbering, ids_of: Id
 
 def by_id(places: list[Place], ids_of: IdsOf) -> list[Place]:
     """The same with equal scores in ascending order of id; ids are only looked up where they decide."""
-    if len({place.score for place in places}) == len(places):
+    times = Counter(place.score for place in places)
+    tied = [place.document for place in places if times[place.score] > 1]
+    if not tied:
         return places
-    names = dict(zip((place.document for place in places), ids_of([place.document for place in places]), strict=True))
-    return sorted(places, key=lambda place: (-place.score, names[place.document]))
+    names = dict(zip(tied, ids_of(tied), strict=True))
+    return sorted(places, key=lambda place: (-place.score, names.get(place.document)))
 
 
 def one_a_group(places: Sequence[Place], codes: Codes | None) -> list[Place]:

@@ -13,8 +13,8 @@ from indexer.errors import MachineError
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.bm25 import describe_bm25, rank_bm25
 from search.evaluation.retrieval.metrics import measure
-from search.evaluation.retrieval.ranking import places_of
 from search.hybrid.terms import PARAMETERS
+from search.ranking import places_of
 
 TEXTS = ["whale whale song", "deep sea whale", "bridge cables of steel", "the song"]
 

@@ -19,12 +19,12 @@ from search.evaluation.recall.evaluation import evaluate_recall
 from search.evaluation.recall.exact import duplicates_of
 from search.evaluation.report.page import write_report
 from search.evaluation.retrieval.evaluation import RetrievalTask, evaluate_retrieval
-from search.evaluation.retrieval.ranking import Vectors, places_of, rank_blocks
 from search.evaluation.settings import Sweep
 from search.evaluation.subject import Subject
 from search.evaluation.tune.objective import reciprocal_ranks
 from search.evaluation.tune.running import TuneTask, run_tune
 from search.opened import OpenIndex
+from search.ranking import Vectors, places_of, rank_blocks
 from search.stored import StoredRows
 from tests.oracles import best_rows
 from tests.test_dedup_background import sphere

@@ -38,6 +38,21 @@ def test_an_entry_is_made_once_for_each_key(cache: Path) -> None:
     assert first.is_relative_to(cache)
 
 
+def test_of_many_entries_those_used_last_are_kept(cache: Path) -> None:
+    make = Maker()
+    for number in (1, 2, 1, 3):  # 1 is used again before 3 comes
+        kept("kind", {"n": number}, make, most=2)
+        for seal in cache.glob("kind/*/seal.json"):  # as if a second had passed
+            used = seal.stat().st_mtime_ns - 10**9
+            os.utime(seal, ns=(used, used))
+    assert make.made == 3
+    kept("kind", {"n": 1}, make, most=2)
+    assert make.made == 3
+    kept("kind", {"n": 2}, make, most=2)
+    assert make.made == 4
+    assert len(list((cache / "kind").iterdir())) == 2
+
+
 @pytest.mark.parametrize("name", ["a", "seal.json"])
 def test_a_damaged_or_half_deleted_entry_is_made_anew(cache: Path, name: str) -> None:
     make = Maker()

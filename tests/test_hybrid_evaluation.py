@@ -95,7 +95,7 @@ def test_without_the_baseline_the_hybrid_still_has_its_parameters(folder: Path, 
 def test_a_recipe_an_index_and_search_itself_give_the_same_hybrid(
     folder: Path, config: BuildConfig, index: Path, tmp_path: Path
 ) -> None:
-    """The recipe's comes from bm25s and exact search, the index's from its kept postings and its segments."""
+    """The recipe's comes from bm25s and exact search, the index's from its kept BM25 and its segments."""
     results = []
     for name, subject in (("recipe", config), ("index", index)):
         (tmp_path / name).mkdir()

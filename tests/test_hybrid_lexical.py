@@ -1,4 +1,4 @@
-"""The lexical side of an index: as bm25s over its live documents, and kept so that changes cost little."""
+"""The lexical side of an index: as bm25s over its live documents, kept until they change."""
 
 import dataclasses
 import sys
@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from indexer import BuildConfig, Document, add_documents, build_index, delete_documents
+from indexer import BuildConfig, Document, add_documents, build_index, delete_documents, refit_index
 from indexer.corpus.document import joined_text
 from indexer.errors import CorruptIndexError, MachineError
 from search.evaluation.retrieval.bm25 import rank_bm25
-from search.evaluation.retrieval.ranking import places_of
 from search.hybrid.lexical import Lexical
-from search.hybrid.postings import Postings
 from search.opened import OpenIndex
+from search.ranking import places_of
 from tests.documents import DOCUMENTS
 
 QUERIES = ["deep sea sand", "bees dance", "of the", "zeppelin", "sand sand glass"]
@@ -54,7 +53,7 @@ def answers(index: Path, k: int = 9, watcher: Watcher | None = None) -> list[Ans
     opened = OpenIndex.open(index)
     lexical, ids = Lexical(opened, watcher), list(opened.documents.all_ids())
     found = lexical.search(QUERIES, k)
-    assert all(lexical.ids(numbers.tolist()) == [ids[number] for number in numbers] for _, numbers in found)
+    assert [sorted(ids)[place] for place in lexical.places(range(len(ids)))] == ids
     return [list(zip(scores.tolist(), (ids[n] for n in numbers), strict=True)) for scores, numbers in found]
 
 
@@ -95,33 +94,28 @@ def test_a_filter_leaves_out_hits_before_they_are_counted(index: Path) -> None:
     assert [found.tolist() for found in filtered] == [found[kept[:1]].tolist() for found in everything]
 
 
-def test_postings_are_made_once_for_each_part(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bm25_is_made_once_for_the_same_documents(index: Path, cache: Path) -> None:
     watcher = Watcher()
     first = answers(index, watcher=watcher)
     assert (watcher.phases, watcher.done) == ([("BM25", 9)], 9)
-
-    def refused(*_: object) -> Postings:
-        raise AssertionError("postings are made again")
-
-    monkeypatch.setattr(Postings, "of", refused)
     again = Watcher()
     assert answers(index, watcher=again) == first
-    delete_documents(index, ["d2"])
-    answers(index, watcher=again)
+    refit_index(index, ["whitening.strength=0.5"])  # other vectors, the same texts
+    assert answers(index, watcher=again) == first
     assert again.phases == []
+    assert len(list(cache.iterdir())) == 1
 
 
-def test_an_addition_costs_the_postings_of_its_own_parts(index: Path, cache: Path) -> None:
-    answers(index)
-    before = {path.name for path in cache.iterdir()}
-    add_documents([Document("new", "Whales of steel.")], index)
-    watcher = Watcher()
-    answers(index, watcher=watcher)
-    assert watcher.phases == [("BM25", 1)]
-    assert len({path.name for path in cache.iterdir()} - before) == 1
+def test_it_is_made_anew_after_a_change_and_only_some_stay_in_the_cache(index: Path, cache: Path) -> None:
+    for number in range(6):
+        watcher = Watcher()
+        answers(index, watcher=watcher)
+        assert watcher.phases == [("BM25", 9 + number)]
+        add_documents([Document(f"new{number}", "Whales of steel.")], index)
+    assert len(list(cache.iterdir())) == 4
 
 
-def test_other_columns_of_the_same_documents_have_postings_of_their_own(
+def test_other_columns_of_the_same_documents_are_ranked_apart(
     index: Path, tmp_path: Path, tiny_config: BuildConfig
 ) -> None:
     build_index(DOCUMENTS, tmp_path / "bodies", tiny_config.with_overrides(['corpus.text=["text"]']))
@@ -133,16 +127,17 @@ def test_other_columns_of_the_same_documents_have_postings_of_their_own(
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: data[:50]])
-def test_damaged_postings_are_made_anew(index: Path, cache: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_damaged_files_are_made_anew(index: Path, cache: Path, damage: Callable[[bytes], bytes]) -> None:
     first = answers(index)
-    files = sorted(cache.glob("*/postings.safetensors"))
-    sound = [path.read_bytes() for path in files]
-    files[1].write_bytes(damage(sound[1]))
-    assert answers(index) == first
-    assert [path.read_bytes() for path in files] == sound
+    for name in ("data.csc.index.npy", "vocab.index.json", "places.npy"):
+        (path,) = cache.glob(f"*/{name}")
+        path.write_bytes(damage(path.read_bytes()))
+        watcher = Watcher()
+        assert answers(index, watcher=watcher) == first
+        assert watcher.phases == [("BM25", 9)]
 
 
-def test_damaged_documents_become_no_postings(index: Path, cache: Path) -> None:
+def test_damaged_documents_become_no_bm25(index: Path, cache: Path) -> None:
     opened = OpenIndex.open(index)
     path = index / "parts/00001/documents.parquet"
     data = bytearray(path.read_bytes())
@@ -150,7 +145,7 @@ def test_damaged_documents_become_no_postings(index: Path, cache: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(CorruptIndexError, match=r"parts/00001/documents\.parquet"):
         Lexical(opened)
-    assert len(list(cache.iterdir())) == 1  # of the part before
+    assert list(cache.iterdir()) == []
 
 
 @pytest.mark.parametrize("module", ["bm25s", "Stemmer"])

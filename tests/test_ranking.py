@@ -12,8 +12,8 @@ from hypothesis.extra.numpy import arrays
 
 from indexer.errors import ConfigError, EvaluationError
 from search.evaluation.retrieval.metrics import measure
-from search.evaluation.retrieval.ranking import Vectors, ordered, places_of, rank_blocks, rank_scores, unordered
 from search.evaluation.retrieval.runs import falling, require_plain_ids, run_files, run_tag, write_per_query, write_run
+from search.ranking import Vectors, ordered, places_of, rank_blocks, rank_positive, unordered
 from tests.oracles import best_rows
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -47,9 +47,9 @@ def test_no_queries_have_no_answers() -> None:
     assert rank_blocks(np.zeros((0, 3), np.float32), iter([np.ones((2, 3), np.float32)]), np.arange(2), 5) == []
 
 
-def test_scores_of_some_rows_are_ranked_with_ties_by_id() -> None:
+def test_documents_that_score_are_ranked_with_ties_by_id() -> None:
     places = places_of(["c", "a", "b", "d"])
-    scores, rows = rank_scores(np.array([1, 1, 2], np.float32), np.array([0, 1, 3]), places, 2)
+    scores, rows = rank_positive(np.array([1, 1, 0, 2], np.float32), places, 2)
     assert (scores.tolist(), rows.tolist()) == ([2, 1], [3, 1])
 
 
@@ -83,7 +83,7 @@ def test_a_run_is_judged_by_trec_eval_as_the_ranking_itself_is(
     ties: list[float], relevant: set[int], seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     ids = [f"d{number}" for number in np.random.default_rng(seed).permutation(9)]
-    answer = rank_scores(np.array(ties, np.float32), np.arange(len(ties)), places_of(ids), 9)
+    answer = rank_positive(np.array(ties, np.float32), places_of(ids)[: len(ties)], 9)
     judgements = {"q": {ids[row]: 1 for row in relevant}}
     expected = measure(judgements, {"q": [ids[row] for row in answer[1]]}, [3])
     path = tmp_path_factory.mktemp("run") / "a.run"

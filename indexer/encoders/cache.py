@@ -1,4 +1,4 @@
-"""What is made once for each model and kept outside the index: converted graphs, tokenizers.
+"""What is made once and kept outside the index: a model's converted graphs and tokenizers, an index's BM25.
 
 Everything here can be made again, so the folder may be deleted at any time. An entry is one folder, named by the hash
 of all that decides its contents, with a seal: the sha256 of each of its files. One that does not match is made anew.
@@ -10,6 +10,7 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,16 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isotrope"
 
 
-def kept(kind: str, key: Mapping[str, Any], make: Callable[[Path], None]) -> Path:
+def kept(kind: str, key: Mapping[str, Any], make: Callable[[Path], None], most: int = 0) -> Path:
     """The folder of an entry. `make` fills a new folder with it when there is none, or when it is not as it was sealed.
 
-    Where the cache cannot be written, the entry is made in a temporary folder, with a warning.
+    With `most`, so many entries of the kind are kept: those that were used last. Where the cache cannot be written, the
+    entry is made in a temporary folder, with a warning.
     """
     path = cache_folder() / kind / fingerprint(dict(key))
     if _is_whole(path):
+        with suppress(OSError):
+            (path / _SEAL).touch()  # used now
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -50,6 +54,8 @@ def kept(kind: str, key: Mapping[str, Any], make: Callable[[Path], None]) -> Pat
         _publish(_made(make, beside), path)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+    if most:
+        _drop_unused(path.parent, most)
     return path
 
 
@@ -69,6 +75,13 @@ def _publish(made: Path, path: Path) -> None:
     except OSError:
         if not _is_whole(path):
             raise
+
+
+def _drop_unused(folder: Path, most: int) -> None:
+    """Who has an entry open goes on reading it."""
+    used = [(seal.stat().st_mtime_ns, seal.parent) for seal in folder.glob(f"*/{_SEAL}") if seal.exists()]
+    for _, entry in sorted(used, reverse=True)[most:]:
+        shutil.rmtree(entry, ignore_errors=True)
 
 
 def _is_whole(path: Path) -> bool:

@@ -65,6 +65,7 @@ def command(
     """
     from indexer.corpus.query_vectors import read_query_vectors
     from indexer.errors import ConfigError
+    from search.cli.progress import BuildProgress
     from search.engine import SearchEngine
 
     if k < 1:
@@ -74,6 +75,9 @@ def command(
     few = "-" not in texts and len(texts) <= _FEW
     run, asked = run_options(options, texts="few" if few else "many"), {name: options[name] for name in _ASKED}
     engine = SearchEngine(index, model, run, ahead=bool(texts), recall=recall)
+    if asked["hybrid"]:
+        with BuildProgress(as_json) as progress:
+            engine.prepare_hybrid(progress)
     show = _show_json if as_json else _show_table
     if like is not None:
         show(f"like {like}", engine.neighbours(like, k, **asked))

@@ -1,110 +1,61 @@
-"""BM25 with Lucene's weights over the live documents of an index, to the bit as bm25s scores them.
+"""BM25 with Lucene's weights, by bm25s (Lu, arXiv:2407.03618): every score worked out once.
 
-bm25s (Lu, arXiv:2407.03618) stores the score of each term in each document. It depends on the number of documents and
-their mean length, so that one more document changes every score. Here postings hold counts, and scores are computed of
-the documents that hold a term of the query (Robertson et al., TREC-3, 1994; Kamphuis et al., ECIR 2020, for Lucene's):
-
-    sum over terms  log(1 + (N - n + 0.5) / (n + 0.5)) * f / (f + k1 * (1 - b + b * length / mean length))
-
-N documents, n of them with the term, f times in this one. All three are counted over live documents only, so an index
-that grew and shrank gives the scores of one built at once. A filter restricts the answer, not what is counted.
+A score depends on how many documents there are and on their mean length: other documents mean another index.
 """
 
-import bisect
-import math
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from search.hybrid.postings import Numbers, Postings, Unsigned
-from search.hybrid.terms import PARAMETERS
+from search.extras import require_extra
+from search.hybrid.terms import PARAMETERS, numbered_terms
 
 Scores = npt.NDArray[np.float32]
-Mask = npt.NDArray[np.bool_]
-Ranking = tuple[Scores, Numbers]
-"""Scores and numbers of documents, best first."""
+_EMPTY = "empty"  # a file's name, where there is no document with a term
 
 
 class Bm25:
-    """Documents of one or more `Postings`, numbered through them all; only the live ones count, and have a number.
+    """Texts as bm25s scores them. Made by `of` or `load`; both raise MachineError as `require_terms` does."""
 
-    `live` says which are, None that all are.
-    """
+    def __init__(self, index: Any, documents: int) -> None:
+        """`index` is None where no text has a term: bm25s would divide by their mean length."""
+        self._index, self._documents = index, documents
+        self._known = set(index.vocab_dict) if index is not None else set()
 
-    def __init__(self, parts: Sequence[Postings], live: Mask | None = None) -> None:
-        self._parts = parts
-        self._firsts: list[int] = np.cumsum([0, *map(len, parts)]).tolist()
-        self._live = live
-        self._documents = self._firsts[-1] if live is None else int(np.count_nonzero(live))
-        self._numbers = None if live is None else np.cumsum(live) - 1  # by place in the postings
-        self._places = None if live is None else np.flatnonzero(live)  # by number
-        self._norms = self._length_norms()
+    @classmethod
+    def of(cls, texts: Sequence[str], extra: str) -> "Bm25":
+        """The index of some texts, numbered as they come."""
+        terms = numbered_terms(texts, extra)
+        if not any(terms.ids):
+            return cls(None, len(texts))
+        index = require_extra("bm25s", extra).BM25(
+            method=PARAMETERS["method"], k1=PARAMETERS["k1"], b=PARAMETERS["b"], backend="numpy"
+        )
+        index.index(terms, show_progress=False)
+        return cls(index, len(texts))
 
-    def __len__(self) -> int:
-        """Number of live documents."""
-        return self._documents
+    def save(self, folder: Path) -> None:
+        """Write it into a folder, as files that `load` maps."""
+        if self._index is None:
+            (folder / _EMPTY).write_text("")
+        else:
+            self._index.save(folder, show_progress=False)
 
-    def search(self, terms: Sequence[str], k: int, allowed: Mask | None = None) -> Ranking:
-        """The best k of the documents that hold one of the terms, or fewer; ties in ascending order of id.
+    @classmethod
+    def load(cls, folder: Path, documents: int, extra: str) -> "Bm25":
+        """What `save` wrote for so many documents."""
+        bm25s = require_extra("bm25s", extra)
+        if (folder / _EMPTY).exists():
+            return cls(None, documents)
+        return cls(bm25s.BM25.load(folder, mmap=True, show_progress=False), documents)
 
-        A term that comes twice counts twice. `allowed` (documents,) says which may be found.
-        """
-        scores = self._scores(terms)
-        places = np.flatnonzero(scores > 0 if self._live is None else (scores > 0) & self._live)
-        numbers = places if self._numbers is None else self._numbers[places]
-        if allowed is not None:
-            chosen = allowed[numbers]
-            places, numbers = places[chosen], numbers[chosen]
-        best = self._best(scores[places], places, k)
-        return scores[places[best]], numbers[best]
-
-    def ids(self, numbers: Sequence[int]) -> list[str]:
-        """The ids of some documents, in the order given."""
-        places = numbers if self._places is None else self._places[list(numbers)].tolist()
-        return [self._id(place).decode() for place in places]
-
-    def _scores(self, terms: Sequence[str]) -> Scores:
-        """Of every document, deleted ones too, (documents,). Added up in the order of the terms, as bm25s does."""
-        scores = np.zeros(self._firsts[-1], np.float32)
-        encoded = [term.encode() for term in terms]
-        found = [part.holders(encoded) for part in self._parts]
-        for number in range(len(terms)):
-            holders = [own[number] for own in found]
-            weight = self._weight([documents for documents, _ in holders])
-            for first, (documents, counts) in zip(self._firsts, holders, strict=False):
-                often = counts.astype(np.float64)
-                shares = often / (self._norms[first:][documents] + often)
-                scores[first:][documents] += (weight * shares).astype(np.float32)
-        return scores
-
-    def _weight(self, holders: Sequence[Unsigned]) -> np.float32:
-        """Lucene's inverse document frequency; `holders` are the documents of each part."""
-        count = sum(map(len, holders))
-        if self._live is not None:
-            parts = zip(self._firsts, holders, strict=False)
-            count = sum(int(np.count_nonzero(self._live[first:][documents])) for first, documents in parts)
-        return np.float32(math.log(1 + (self._documents - count + 0.5) / (count + 0.5)))
-
-    def _length_norms(self) -> npt.NDArray[np.float64]:
-        """What a document's length makes of k1, (documents,)."""
-        lengths = np.concatenate([np.zeros(0, np.int64), *(part.lengths for part in self._parts)])
-        total = int(lengths.sum() if self._live is None else lengths[self._live].sum())
-        k1, b = PARAMETERS["k1"], PARAMETERS["b"]
-        norms: npt.NDArray[np.float64] = k1 * ((1 - b) + b * lengths / (total / max(1, self._documents) or 1.0))
-        return norms
-
-    def _best(self, scores: Scores, places: Numbers, k: int) -> Numbers:
-        """Positions of the best k of `scores`, which are those of the documents at `places`."""
-        kept = np.arange(len(scores))
-        if len(scores) > k:
-            kept = np.flatnonzero(scores >= np.partition(scores, len(scores) - k)[len(scores) - k])
-        _, which, times = np.unique(scores[kept], return_inverse=True, return_counts=True)
-        by_id = np.zeros(len(kept), np.int64)  # only where it decides
-        tied = np.flatnonzero(times[which] > 1)
-        by_id[sorted(tied.tolist(), key=lambda position: self._id(int(places[kept[position]])))] = np.arange(len(tied))
-        return kept[np.lexsort((by_id, -scores[kept]))[:k]]
-
-    def _id(self, place: int) -> bytes:
-        part = bisect.bisect_right(self._firsts, place) - 1
-        return self._parts[part].ids[place - self._firsts[part]]
+    def scores(self, terms: Sequence[str]) -> Scores:
+        """Of every document for the terms of a query, (documents,); 0 for those that share none. A term that comes
+        twice counts twice."""
+        terms = [term for term in terms if term in self._known]  # bm25s refuses a query without any
+        if not terms:
+            return np.zeros(self._documents, np.float32)
+        return np.asarray(self._index.get_scores(terms), np.float32)

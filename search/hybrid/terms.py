@@ -31,10 +31,9 @@ def terms_of(texts: Sequence[str], extra: str) -> list[list[str]]:
     return terms
 
 
-def numbered_terms(texts: Sequence[str], extra: str) -> tuple[list[list[int]], dict[str, int]]:
-    """`terms_of` as numbers, and the number of each term; in another process the numbers may be others."""
-    found = _tokenized(texts, extra, return_ids=True)
-    return found.ids, found.vocab
+def numbered_terms(texts: Sequence[str], extra: str) -> Any:
+    """`terms_of` as numbers: bm25s's `Tokenized`, with `ids` (a list for each text) and `vocab`. Raises as above."""
+    return _tokenized(texts, extra, return_ids=True)
 
 
 def terms_key() -> dict[str, Any]:

@@ -10,11 +10,11 @@ from indexer import ann
 from indexer.transforms import Transform
 from search.evaluation.fits import fit_setting, transform_hash
 from search.evaluation.retrieval.collection import Collection
-from search.evaluation.retrieval.ranking import Found, Rows, rank_blocks
 from search.evaluation.settings import Setting
 from search.evaluation.states import States
 from search.finding import Finder
 from search.opened import OpenIndex
+from search.ranking import Found, Rows, rank_blocks
 from search.request import Request
 
 _QUERIES = 256  # an index is asked at once

@@ -22,7 +22,6 @@ from search.evaluation.retrieval.comparisons import Comparison, Measured
 from search.evaluation.retrieval.hybrid import FUSION, fuse_answers, hybrid_label
 from search.evaluation.retrieval.metrics import MAP, MRR, Array, measure, measure_names
 from search.evaluation.retrieval.query_vectors import ask, require_queries
-from search.evaluation.retrieval.ranking import Found, places_of
 from search.evaluation.retrieval.runs import require_plain_ids, run_files, run_tag, write_per_query, write_run
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.states import StateSource
@@ -32,6 +31,7 @@ from search.hybrid.lexical import Lexical
 from search.hybrid.terms import PARAMETERS
 from search.printable import counted
 from search.provenance import Clock, check_output, file_hash, how_built
+from search.ranking import Found, places_of
 
 DEPTH = 1000  # hits of a query that are judged, as in TREC's runs; more where a k asks for more
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from search.evaluation.retrieval.ranking import Found, Rows
 from search.hybrid.fusion import CONSTANT, DEPTH, fuse, list_depth
+from search.ranking import Found, Rows
 
 FUSION: dict[str, Any] = {"method": "reciprocal rank", "constant": CONSTANT, "depth": DEPTH}
 

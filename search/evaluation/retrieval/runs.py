@@ -9,8 +9,8 @@ import numpy as np
 from indexer.errors import ConfigError, EvaluationError
 from indexer.store.files import FileStamp
 from search.evaluation.retrieval.metrics import Array
-from search.evaluation.retrieval.ranking import Found, Scores, ordered, unordered
 from search.provenance import write_output
+from search.ranking import Found, Scores, ordered, unordered
 
 _ENDING = ".run"
 

@@ -11,12 +11,12 @@ from search.evaluation.retrieval.answers import fitted_answers, needs_query_mean
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.collection import BeirCorpus, Collection, IndexedCorpus, encode_counting
 from search.evaluation.retrieval.metrics import measure as judged_values
-from search.evaluation.retrieval.ranking import places_of
 from search.evaluation.settings import Setting
 from search.evaluation.states import StateSource
 from search.evaluation.subject import Subject
 from search.evaluation.tune.objective import Measured
 from search.provenance import file_hash
+from search.ranking import places_of
 
 _DEPTH = 10
 _MEASURE = f"nDCG@{_DEPTH}"

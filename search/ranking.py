@@ -68,10 +68,13 @@ def _whole_documents(blocks: Iterable[Vectors], document_of: Rows | None) -> Ite
         held, first = held[end:], first + end
 
 
-def rank_scores(scores: Scores, rows: Rows, places: Rows, depth: int) -> Found:
-    """The best `depth` of one query's `scores` (m,), which are those of `rows` (m,)."""
-    keys = _largest(_packed(scores[None], places[rows]), depth)
-    return _unpacked(keys, places)[0]
+def rank_positive(scores: Scores, places: Rows, depth: int) -> Found:
+    """The best `depth` documents of one query by its `scores` (n,), of those that score above 0."""
+    rows = np.flatnonzero(scores > 0)
+    keys = _packed(scores[rows], places[rows])
+    best = np.argpartition(keys, len(keys) - depth)[len(keys) - depth :] if len(keys) > depth else np.arange(len(keys))
+    best = best[np.argsort(-keys[best])]
+    return scores[rows[best]], rows[best]
 
 
 def ordered(scores: Scores) -> Rows:
@@ -98,7 +101,7 @@ def _products(queries: Vectors, vectors: Vectors) -> Scores:
 
 
 def _packed(scores: Scores, places: Rows) -> Rows:
-    """One key for each score (q, n): larger for a larger score, then for an earlier id."""
+    """One key for each score (..., n): larger for a larger score, then for an earlier id."""
     return (ordered(scores) << _PLACE_BITS) | (_PLACE_MASK - places)
 
 
