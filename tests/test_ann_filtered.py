@@ -22,6 +22,7 @@ APPROXIMATE = [
     "HNSW16,SQ8",
     "IVF16,Flat",
     "IVF1,PQ16x4fs,RFlat",
+    "Pad48,IVF1,PQ12x4fs,Refine(SQfp16)",
     "PQ16x4fs,RFlat",
     "PQ16x4fs,Refine(SQ8)",
     "RaBitQ4",

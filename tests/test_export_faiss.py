@@ -147,7 +147,9 @@ def test_several_segments_become_one(config: BuildConfig, tmp_path: Path) -> Non
     assert_same_hits(path, index, 14)
 
 
-@pytest.mark.parametrize("factory", ["HNSW8", "IVF4,Flat", "PCA12,PQ4x4,RFlat", "IVF1,PQ8x4fs,RFlat"])
+@pytest.mark.parametrize(
+    "factory", ["HNSW8", "IVF4,Flat", "PCA12,PQ4x4,RFlat", "IVF1,PQ8x4fs,RFlat", "Pad48,IVF1,PQ12x4fs,Refine(SQ8)"]
+)
 def test_the_type_is_kept_with_its_search_parameters(factory: str, config: BuildConfig, tmp_path: Path) -> None:
     index = tmp_path / "index"
     whitening = replace(config.whitening, dim=16)

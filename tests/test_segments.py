@@ -16,6 +16,7 @@ KINDS = [
     "HNSW16",
     "IVF64,Flat",
     "IVF1,PQ16x4fs,RFlat",
+    "Pad48,IVF1,PQ12x4fs,Refine(SQfp16)",
     "PQ16x4fs,RFlat",
     "PQ16x4fs,Refine(SQ8)",
     "IVF64,SQ8",

@@ -9,6 +9,7 @@ from indexer.ann.arrays import Rows, Vectors
 from indexer.ann.faiss_module import loaded_faiss, prefer_matrix_products, reason_of, require_faiss
 from indexer.ann.gpu import centroids_on
 from indexer.ann.layers import layers_of
+from indexer.ann.shaping import deal_out_dimensions, make_shaped
 from indexer.ann.threads import adding_threads, training_threads
 from indexer.errors import ConfigError
 
@@ -35,7 +36,7 @@ def make_index(factory: str, dim: int) -> Any:
             "may be 0, and HNSW needs at least 2 links."
         )
     try:
-        index = faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
+        index = make_shaped(factory, dim)
     except (RuntimeError, MemoryError) as error:
         raise ConfigError(
             f'index.type "{factory}" is not a FAISS factory string for {dim} dimensions: {reason_of(error)}. '
@@ -65,6 +66,7 @@ def train_index(index: Any, sample: Vectors, device: str = "cpu") -> None:
         return
     prefer_matrix_products(index.d)
     _train_plainly(index)
+    deal_out_dimensions(index, sample)
     try:
         with training_threads(index), centroids_on(index, device):
             index.train(np.ascontiguousarray(sample, dtype=np.float32))
