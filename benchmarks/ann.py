@@ -5,7 +5,8 @@
 Vectors are those of the first index's transform, of all indexes named (of one encoder), each different one once, in a
 fixed random order; queries are vectors that were held out. More rows than there are vectors are made up of perturbed
 copies, and labelled so. Ours is what `index.type = "auto"` chooses for these vectors, the peers what their users build:
-hnswlib and usearch with M 16 and ef_construction 200, autofaiss within the memory that ours takes.
+hnswlib and usearch with M 16 and ef_construction 200, autofaiss within the memory that ours
+takes for the first recall (its Python wants faiss-cpu 1.7.4 and numpy 1).
 """
 
 import tempfile
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from indexer import BuildConfig, RunOptions, build_index, read_corpus
 from search.cli.output import print_table
 from search.opened import OpenIndex
 
+OURS = "isotrope"
 _TARGETS = (0.95, 0.99, 0.995)
 _DEPTH_OF_CURVE = 2  # rounds for the points of a curve; the compared ones get --rounds
 
@@ -43,29 +46,39 @@ class Built:
 @click.argument("indexes", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--rows", multiple=True, type=int, default=(200_000,), show_default=True, help="Vectors; repeatable.")
 @click.option("--queries", type=int, default=1000, show_default=True, help="Held-out queries.")
-@click.option("--recall", "asked", type=float, default=0.95, show_default=True, help="index.recall of ours.")
+@click.option("--recall", "asked", multiple=True, type=float, default=(0.95, 0.995), show_default=True,
+              help="index.recall of ours; repeatable, an index each.")  # fmt: skip
 @click.option("--rounds", type=int, default=5, show_default=True, help="Runs of each, in turns.")
 @click.option("--threads", type=int, default=2, show_default=True)
 @click.option("--autofaiss", "python", type=click.Path(path_type=Path), help="A Python that has autofaiss.")
 @click.option("--only", multiple=True, help="Run just these, as they are called in the table; repeatable.")
+@click.option("--keep", type=click.Path(path_type=Path), help="A folder for the indexes, which then stay.")
 @click.option("-o", "--output", type=click.Path(path_type=Path))
 def main(
-    indexes: tuple[Path, ...], rows: tuple[int, ...], queries: int, asked: float, rounds: int, threads: int,
-    python: Path | None, only: tuple[str, ...], output: Path | None,
+    indexes: tuple[Path, ...], rows: tuple[int, ...], queries: int, asked: tuple[float, ...], rounds: int, threads: int,
+    python: Path | None, only: tuple[str, ...], keep: Path | None, output: Path | None,
 ) -> None:  # fmt: skip
     """Compare indexes on the vectors of some Isotrope indexes."""
     results = []
     for count in rows:
         data = load(indexes, count, queries)
-        with tempfile.TemporaryDirectory(prefix="isotrope-ann-") as folder:
-            results.append(measure(data, Path(folder), asked, rounds, threads, python, only))
+        with tempfile.TemporaryDirectory(prefix="isotrope-ann-") as temporary:
+            folder = keep / str(count) if keep else Path(temporary)
+            folder.mkdir(parents=True, exist_ok=True)
+            results.append(measure(data, folder, asked, rounds, threads, python, only))
         show(results[-1])
         if output:
             save(output, {"machine": machine(threads, ("hnswlib", "usearch")), "results": results})
 
 
 def measure(
-    data: Data, folder: Path, asked: float, rounds: int, threads: int, python: Path | None, only: tuple[str, ...]
+    data: Data,
+    folder: Path,
+    asked: tuple[float, ...],
+    rounds: int,
+    threads: int,
+    python: Path | None,
+    only: tuple[str, ...],
 ) -> dict[str, Any]:
     """Build all, take every point of their curves, then compare those that reach each target, in turns."""
     built = build_all(data, folder, asked, threads, python, only)
@@ -90,22 +103,26 @@ def measure(
 
 
 def build_all(
-    data: Data, folder: Path, asked: float, threads: int, python: Path | None, only: tuple[str, ...]
+    data: Data, folder: Path, asked: tuple[float, ...], threads: int, python: Path | None, only: tuple[str, ...]
 ) -> dict[str, Built]:
     """Every index, one after another."""
     np.save(folder / "vectors.npy", data.vectors)
     (folder / "vectors.ids.txt").write_text("".join(f"{row}\n" for row in range(len(data.vectors))))
-    ours = timed(lambda: build_ours(folder, asked, threads), "")
-    assert isinstance(ours.peer, peers.Ours)
-    found = {"isotrope": Built(ours.peer, ours.seconds, ours.peer.what)}
+    found: dict[str, Built] = {}
+    for recall_asked in asked:
+        ours = timed(partial(build_ours, folder, recall_asked, threads), "")
+        assert isinstance(ours.peer, peers.Ours)
+        found[f"{OURS} {recall_asked:g}"] = Built(ours.peer, ours.seconds, ours.peer.what)
+        print(f"{OURS} {recall_asked:g}: {ours.peer.what}, {ours.seconds:.0f} s", flush=True)
+    memory = next(iter(found.values())).peer.bytes
     makers: dict[str, Callable[[], Built]] = {
         "faiss flat": lambda: timed(lambda: peers.Flat(data.vectors, threads), "Flat"),
         "hnswlib": lambda: timed(lambda: peers.Hnswlib(data.vectors, threads), "M 16"),
         "usearch": lambda: timed(lambda: peers.Usearch(data.vectors, threads), "f32, M 16"),
         "usearch i8": lambda: timed(lambda: peers.Usearch(data.vectors, threads, "i8"), "i8, M 16"),
     }
-    if python:
-        makers["autofaiss"] = lambda: build_autofaiss(data, folder, python, ours.peer.bytes, threads)
+    if python and (not only or "autofaiss" in only):
+        makers["autofaiss"] = lambda: build_autofaiss(data, folder, python, memory, threads)
     for name, make in makers.items():
         if not only or name in only:
             found[name] = make()
@@ -118,7 +135,7 @@ def build_ours(folder: Path, asked: float, threads: int) -> peers.Ours:
     config = BuildConfig().with_overrides(
         ["encoder.kind=vectors", "whitening.strength=none", "index.type=auto", f"index.recall={asked}"]
     )
-    index = folder / "isotrope"
+    index = folder / f"{OURS}-{asked:g}"
     build_index(read_corpus(folder / "vectors.npy", config=config.corpus), index, config, RunOptions(threads=threads))
     opened = OpenIndex.open(index)
     (segment,) = opened.segments
@@ -205,7 +222,7 @@ def show(result: dict[str, Any]) -> None:
     made_up = result["rows"] - result["real"]
     title = f"{result['rows']:,} vectors of {result['dim']} dimensions, {made_up:,} of them perturbed copies"
     for target, found in result["compared"].items():
-        ours = found.get("isotrope", {}).get("queries_per_second")
+        ours = max((one["queries_per_second"] for name, one in found.items() if name.startswith(OURS)), default=0)
         rows = []
         for name, one in found.items():
             about = result["indexes"][name]
