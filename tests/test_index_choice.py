@@ -212,6 +212,16 @@ def test_bytes_are_those_of_the_file_carried_over_to_all_rows(factory: str) -> N
     assert measured == pytest.approx(expected, rel=0.02)
 
 
+def test_a_graph_of_more_rows_is_walked_wider() -> None:
+    """Its cost for 16 times the rows is that of twice the width, which a fit for as many rows is not charged for."""
+    vectors = unit(1500, 16)
+    judged, index = truth_over(vectors, unit(20, 16, 1)), filled("HNSW8", vectors)
+    for rows, wider in ((1500, 1), (24_000, 2)):
+        found = ann.consider("HNSW8", ann.Wanted(rows, 16, 0.9), vectors, vectors, judged)
+        width = found.search_parameters["efSearch"]
+        assert found.cost == ann.reads(index, 10, rows, {"efSearch": wider * width}).cost
+
+
 def considered(factory: str, recall: float, cost: int, width: float, fits: bool = True) -> ann.Considered:
     return ann.Considered(factory, recall, cost, width, fits)
 
