@@ -49,13 +49,18 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("segments", "; ".join(map(_segment, facts["segments"]))),
         *_search(quality.get("index"), facts.get("timing")),
         ("metadata", ", ".join(f"{name} {kind}" for name, kind in facts["metadata"].items()) or "none"),
-        *([("truncated", f"{quality['truncated']:,} of {facts['rows']:,} at {encoder['max_length']} tokens")]
+        *([("truncated", f"{quality['truncated']:,} of {_stored_rows(facts):,} at {encoder['max_length']} tokens")]
           if "max_length" in encoder else []),
         ("gates", ", ".join(f"{name} {number(gate['value'])}" for name, gate in quality.items() if _is_gate(gate))),
         ("held out", _held_out(quality.get("held_out"))),
         ("size", f"{size(facts['bytes']['total'])}: "
                  + ", ".join(f"{name} {size(count)}" for name, count in facts["bytes"].items() if name != "total")),
     ]  # fmt: skip
+
+
+def _stored_rows(facts: dict[str, Any]) -> int:
+    """Rows on disk, deleted ones included: those that were encoded."""
+    return sum(entry["rows"] for entry in facts["segments"])
 
 
 def _segment(entry: dict[str, Any]) -> str:
