@@ -208,7 +208,7 @@ def test_bytes_are_those_of_the_file_carried_over_to_all_rows(factory: str) -> N
     judged = truth_over(vectors[:1500], unit(20, 16, 1))
     wanted = ann.Wanted(3000, 16, 0.5)
     expected = ann.stored_bytes(filled(factory, vectors)) / 3000
-    measured = ann.consider(factory, wanted, vectors, vectors[:1500], judged).bytes_per_vector
+    measured = ann.consider(factory, wanted, ann.Trainer(vectors), judged, 1500).bytes_per_vector
     assert measured == pytest.approx(expected, rel=0.02)
 
 
@@ -217,7 +217,7 @@ def test_a_graph_of_more_rows_is_walked_wider() -> None:
     vectors = unit(1500, 16)
     judged, index = truth_over(vectors, unit(20, 16, 1)), filled("HNSW8", vectors)
     for rows, wider in ((1500, 1), (24_000, 2)):
-        found = ann.consider("HNSW8", ann.Wanted(rows, 16, 0.9), vectors, vectors, judged)
+        found = ann.consider("HNSW8", ann.Wanted(rows, 16, 0.9), ann.Trainer(vectors), judged)
         width = found.search_parameters["efSearch"]
         assert found.cost == ann.reads(index, 10, rows, {"efSearch": wider * width}).cost
 
@@ -252,7 +252,8 @@ def test_what_is_considered_does_not_depend_on_threads() -> None:
 
     def all_of_them() -> list[dict[str, object]]:
         kinds = ann.candidate_factories(20_000, 16, limited=True)
-        return [ann.consider(kind, wanted, vectors, vectors[:1000], judged).to_dict() for kind in kinds]
+        trainer = ann.Trainer(vectors)
+        return [ann.consider(kind, wanted, trainer, judged, 1000).to_dict() for kind in kinds]
 
     ann.set_threads(1)
     alone = all_of_them()

@@ -6,13 +6,14 @@ Scores are inner products of unit vectors; higher is closer. Rows are positions 
 from indexer.ann.arrays import Found, Rows, Scores, Vectors
 from indexer.ann.asking import takes_selector
 from indexer.ann.candidates import candidate_factories
-from indexer.ann.choosing import SAMPLE_ROWS, Considered, Wanted, consider, exact, ranked, stored_bytes, trained
+from indexer.ann.choosing import SAMPLE_ROWS, Considered, Wanted, consider, exact, ranked, stored_bytes
 from indexer.ann.curve import CurvePoint, cheapest_with, parameters_for, recall_curve
 from indexer.ann.devices import accelerated
 from indexer.ann.faiss_module import require_faiss, set_threads
 from indexer.ann.files import Reader, is_mapped, load_index, map_index, save_index
 from indexer.ann.gpu import to_cpu, to_device
 from indexer.ann.grid import parameter_grid, widen_search
+from indexer.ann.layers import is_graph
 from indexer.ann.making import (
     add_vectors,
     factory_of,
@@ -20,12 +21,12 @@ from indexer.ann.making import (
     make_index,
     require_factory,
     require_finite,
-    train_index,
     vectors_at,
 )
 from indexer.ann.parameters import search_parameters, set_search_parameters
 from indexer.ann.searching import search_index
 from indexer.ann.threads import one_thread
+from indexer.ann.training import Trainer, train_index
 from indexer.ann.truth import RECALL_DEPTH, ROUNDING, ExactBest, Truth, pair_scores
 from indexer.ann.work import Work, reads
 
@@ -40,6 +41,7 @@ __all__ = [
     "Reader",
     "Rows",
     "Scores",
+    "Trainer",
     "Truth",
     "Vectors",
     "Wanted",
@@ -52,6 +54,7 @@ __all__ = [
     "exact",
     "factory_of",
     "is_exact",
+    "is_graph",
     "is_mapped",
     "load_index",
     "make_index",
@@ -76,7 +79,6 @@ __all__ = [
     "to_cpu",
     "to_device",
     "train_index",
-    "trained",
     "vectors_at",
     "widen_search",
 ]

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
-from indexer.ann.arrays import Vectors
 from indexer.ann.curve import cheapest_with, recall_curve
 from indexer.ann.faiss_module import require_faiss
 from indexer.ann.files import save_index
-from indexer.ann.making import add_vectors, make_index, train_index
+from indexer.ann.making import add_vectors, make_index
+from indexer.ann.training import Trainer
 from indexer.ann.truth import Truth
 from indexer.ann.work import reads
 
@@ -70,14 +70,12 @@ def exact(wanted: Wanted) -> Considered:
     return Considered("Flat", 1.0, cost, width, wanted.fits(width))
 
 
-def consider(
-    factory: str, wanted: Wanted, training: Vectors, sample: Vectors, truth: Truth, device: str = "cpu"
-) -> Considered:
-    """A kind of index, measured; trained on a CUDA device where FAISS can.
+def consider(factory: str, wanted: Wanted, trainer: Trainer, truth: Truth, rows: int = SAMPLE_ROWS) -> Considered:
+    """A kind of index, measured with the first `rows` vectors of a trainer's sample.
 
-    `training` and `sample` are vectors (n, dim), `truth` the best rows of some queries among the sample.
+    `truth` are the best rows of some queries among these.
     """
-    empty = trained(factory, training, device)
+    empty, sample = trainer.trained(factory), trainer.sample[:rows]
     index = require_faiss().clone_index(empty)
     add_vectors(index, sample)
     point = cheapest_with(recall_curve(index, truth, enough=wanted.recall), wanted.recall)
@@ -101,13 +99,6 @@ def ranked(considered: Sequence[Considered], wanted: Wanted) -> list[Considered]
         return not one.fits, low, -one.recall if low else one.cost, one.bytes_per_vector, one.factory
 
     return sorted(considered, key=rank)
-
-
-def trained(factory: str, training: Vectors, device: str = "cpu") -> Any:
-    """An empty index for vectors like these (n, dim), ready to be filled."""
-    index = make_index(factory, training.shape[1])
-    train_index(index, training, device)
-    return index
 
 
 def stored_bytes(index: Any) -> int:

@@ -66,6 +66,11 @@ def is_on_gpu(index: Any) -> bool:
     return type(index).__name__.startswith("Gpu")
 
 
+def is_graph(index: Any) -> bool:
+    """Whether a search walks from row to row: HNSW, NSG and the like."""
+    return hasattr(innermost(index), "storage")
+
+
 def is_flat(index: Any) -> bool:
     """Whether it holds the vectors as they are and compares a query with each."""
     return type(index).__name__ in ("IndexFlat", "IndexFlatIP")  # as the factory makes it, and as a file holds it

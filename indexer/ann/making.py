@@ -1,4 +1,4 @@
-"""Making an index: what its factory string means, training, adding."""
+"""Making an index: what its factory string means, and adding."""
 
 import re
 from typing import Any
@@ -6,11 +6,9 @@ from typing import Any
 import numpy as np
 
 from indexer.ann.arrays import Rows, Vectors
-from indexer.ann.faiss_module import loaded_faiss, prefer_matrix_products, reason_of, require_faiss
-from indexer.ann.gpu import centroids_on
-from indexer.ann.layers import layers_of
-from indexer.ann.shaping import deal_out_dimensions, make_shaped
-from indexer.ann.threads import adding_threads, training_threads
+from indexer.ann.faiss_module import prefer_matrix_products, reason_of, require_faiss
+from indexer.ann.shaping import make_shaped
+from indexer.ann.threads import adding_threads
 from indexer.errors import ConfigError
 
 _USUAL_DIMENSIONS = (384, 768, 1024, 960)
@@ -58,39 +56,6 @@ def require_factory(factory: str, dim: int) -> None:
                 raise
         else:
             return
-
-
-def train_index(index: Any, sample: Vectors, device: str = "cpu") -> None:
-    """Train on a sample of vectors (n, k), if the kind of index needs it; on a CUDA device where FAISS can."""
-    if index.is_trained:
-        return
-    prefer_matrix_products(index.d)
-    _train_plainly(index)
-    deal_out_dimensions(index, sample)
-    try:
-        with training_threads(index), centroids_on(index, device):
-            index.train(np.ascontiguousarray(sample, dtype=np.float32))
-    except RuntimeError as error:
-        raise ConfigError(
-            f"the index cannot be trained on {len(sample):,} vectors: {reason_of(error)}. "
-            'Choose a smaller index.type, or "flat".'
-        ) from error
-
-
-def _train_plainly(index: Any) -> None:
-    """Leave out of the training what is of no use here.
-
-    K-means would write to stderr that it has few vectors: what an index is worth is measured afterwards. Product
-    quantizers would have their centroids put in an order for polysemous search, which takes several times as long.
-    """
-    faiss, parts = loaded_faiss(), layers_of(index)
-    held = [getattr(part, name, None) for part in parts for name in ("refine_index", "storage")]
-    for part in [*parts, *(faiss.downcast_index(inside) for inside in held if inside is not None)]:
-        if hasattr(part, "do_polysemous_training"):
-            part.do_polysemous_training = False
-        for owner in (part, getattr(part, "pq", None)):
-            if owner is not None and hasattr(owner, "cp"):
-                owner.cp.min_points_per_centroid = 1
 
 
 def add_vectors(index: Any, vectors: Vectors) -> None:

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from indexer.ann.faiss_module import loaded_faiss
-from indexer.ann.layers import innermost, layers_of
+from indexer.ann.layers import innermost, is_graph, layers_of
 
-_MANY_CENTROIDS = 4096  # a k-means of fewer is over before threads pay off
+_MANY_CENTROIDS = 1024  # a k-means of fewer is over in seconds
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def adding_threads(index: Any) -> Iterator[None]:
     faiss = loaded_faiss()
     inner = innermost(index)
     ordered = hasattr(inner, "hnsw") and hasattr(faiss.HNSW, "merge_reverse_links_deterministic")
-    if hasattr(inner, "storage") and not ordered:
+    if is_graph(index) and not ordered:
         with one_thread():
             yield
     else:

@@ -8,9 +8,10 @@ from indexer import ann
 from indexer.config import IndexConfig, RunOptions
 from indexer.errors import ConfigError, QualityError
 from indexer.moments import one_blas_thread
+from indexer.pipeline.finalists import FilledIndex, Finalists
 from indexer.pipeline.progress import Progress
 from indexer.pipeline.recall_queries import Encode, RecallQueries, recall_queries, split_rows
-from indexer.pipeline.segment import SegmentSource, VectorBlocks, Vectors, build_threads
+from indexer.pipeline.segment import SegmentSource, VectorBlocks, build_threads
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def make_named(order: Order, factory: str) -> Made:
     Raises ConfigError for a factory string or a memory budget that does not fit, QualityError for a missed recall.
     """
     making = _Making(order)
-    filled = making.fill(factory, ann.trained(factory, making.training, order.device))
+    filled = making.fill(factory, making.trainer.trained(factory))
     if not order.wanted.fits(filled.bytes_per_vector):
         raise ConfigError(too_large(order, factory, filled.bytes_per_vector))
     if filled.recall < order.config.recall:
@@ -68,23 +69,22 @@ def make_named(order: Order, factory: str) -> Made:
 def make_best(order: Order) -> Made:
     """The index that takes a query least work among those that reach the recall and fit the memory budget.
 
-    Raises ConfigError when no kind fits, QualityError when none that fits reaches the recall.
+    Two filled indexes are in memory at most. Raises ConfigError when no kind fits, QualityError when none that fits
+    reaches the recall.
     """
     making = _Making(order)
     considered = making.considered()
-    candidates = [one.to_dict() for one in considered]
-    missed: list[_Filled] = []
-    for one in _worth_filling(order, considered):
+    finalists = Finalists(_worth_filling(order, considered), order.config.recall)
+    for one in finalists:
         if ann.is_exact(one.factory):
-            why = _why(order, considered, missed)
-            return Made("Flat", figures={"index": {"why": why, "candidates": candidates}})
-        filled = making.fill(one.factory, one.trained)
-        if filled.recall >= order.config.recall:
-            return making.made(filled, _why(order, considered, missed), candidates)
-        missed.append(filled)
-    best = max(missed, key=lambda filled: filled.recall)
-    _refuse_low(order, best.recall, best.factory)
-    return making.made(best, "the highest recall of those that fit index.memory", candidates)
+            figures = _compared(considered, finalists)
+            return Made("Flat", figures={"index": {"why": _why(order, considered, finalists), **figures}})
+        finalists.take(making.fill(one.factory, one.trained))
+    best, why = finalists.best, _why(order, considered, finalists)
+    if best.recall < order.config.recall:
+        _refuse_low(order, best.recall, best.factory)
+        why = "the highest recall of those that fit index.memory"
+    return making.made(best, why, _compared(considered, finalists))
 
 
 def too_large(order: Order, factory: str, bytes_per_vector: float) -> str:
@@ -97,21 +97,6 @@ def too_large(order: Order, factory: str, bytes_per_vector: float) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _Filled:
-    """An index of all rows, its curve, and the point that it is set to."""
-
-    factory: str
-    index: Any
-    curve: list[ann.CurvePoint]
-    point: ann.CurvePoint
-    bytes_per_vector: float
-
-    @property
-    def recall(self) -> float:
-        return self.point.recall
-
-
 class _Making:
     """Vectors to train on, by id hash, queries to measure with, and indexes filled with every row.
 
@@ -121,15 +106,16 @@ class _Making:
     def __init__(self, order: Order) -> None:
         order.progress.phase("drawing queries", None)
         rows, held_out = split_rows(order.source)
-        self.training: Vectors = order.source.vectors(rows)
-        self._queries: RecallQueries = recall_queries(order.source, order.config, held_out, self.training, order.encode)
+        training = order.source.vectors(rows)
+        self.trainer = ann.Trainer(training, order.device)
+        self._queries: RecallQueries = recall_queries(order.source, order.config, held_out, training, order.encode)
         self._order = order
         self._blocks = VectorBlocks(order.source, build_threads(order.options), order.progress)
         self._truth: ann.Truth | None = None
 
     def considered(self) -> list[ann.Considered]:
         """Kinds of index measured on a sample, best first."""
-        order, sample, queries = self._order, self.training[: ann.SAMPLE_ROWS], self._queries
+        order, sample, queries = self._order, self.trainer.sample[: ann.SAMPLE_ROWS], self._queries
         best = ann.ExactBest(queries.vectors, origins=queries.origins)
         with one_blas_thread():
             best.update(0, sample)
@@ -138,11 +124,11 @@ class _Making:
         order.progress.phase("measuring kinds of index", len(factories))
         found = [ann.exact(wanted)]
         for factory in factories:
-            found.append(ann.consider(factory, wanted, self.training, sample, truth, order.device))
+            found.append(ann.consider(factory, wanted, self.trainer, truth))
             order.progress.advance(1)
         return ann.ranked(found, wanted)
 
-    def fill(self, factory: str, index: Any) -> _Filled:
+    def fill(self, factory: str, index: Any) -> FilledIndex:
         """Fill a trained, empty index and tune it."""
         order, live = self._order, self._order.source.live
         index = ann.to_device(index, order.device)
@@ -160,9 +146,9 @@ class _Making:
         curve = ann.recall_curve(index, self._measured_by, live)
         point = ann.cheapest_with(curve, order.config.recall)
         ann.set_search_parameters(index, point.search_parameters)
-        return _Filled(factory, index, curve, point, ann.stored_bytes(index) / index.ntotal)
+        return FilledIndex(factory, index, curve, point, ann.stored_bytes(index) / index.ntotal)
 
-    def made(self, filled: _Filled, why: str, candidates: list[dict[str, Any]] | None = None) -> Made:
+    def made(self, filled: FilledIndex, why: str, compared: dict[str, Any] | None = None) -> Made:
         """An index with all that is to be said of it."""
         figures = {
             "recall_at_10": filled.recall,
@@ -170,9 +156,8 @@ class _Making:
             "query_origin": self._queries.described,
             "bytes_per_vector": filled.bytes_per_vector,
             "why": why,
+            **(compared or {}),
         }
-        if candidates is not None:
-            figures["candidates"] = candidates
         curve = [point.to_dict() for point in filled.curve]
         low = filled.recall < self._order.config.recall
         notes = (_low(filled.recall, self._order.config.recall, filled.factory),) if low else ()
@@ -214,11 +199,18 @@ def _low(recall: float, target: float, factory: str) -> str:
     return f"recall_at_10 is {recall:.4f} ({factory}), below index.recall {target:g}"
 
 
-def _why(order: Order, considered: Sequence[ann.Considered], missed: Sequence[_Filled]) -> str:
+def _why(order: Order, considered: Sequence[ann.Considered], finalists: Finalists) -> str:
     wanted = order.wanted
     good = sum(one.fits and one.recall >= wanted.recall for one in considered)
     budget = " and fit index.memory" if wanted.memory else ""
     reached = f"reach recall@10 {wanted.recall:g}{budget}"
     why = f"least work a query of the {good} among {len(considered)} kinds that {reached}"
-    failed = "; ".join(f"{filled.factory} reached {filled.recall:.4f} with all rows" for filled in missed)
-    return f"{why} ({failed})" if failed else why
+    filled = len(finalists.figures)
+    again = f"{filled} of them compared with all rows" if filled > 1 else ""
+    about = "; ".join(part for part in (again, finalists.missed) if part)
+    return f"{why} ({about})" if about else why
+
+
+def _compared(considered: Sequence[ann.Considered], finalists: Finalists) -> dict[str, Any]:
+    """All kinds, as the sample has it, and those filled, as they are."""
+    return {"candidates": [one.to_dict() for one in considered], "filled": finalists.figures}

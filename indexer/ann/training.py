@@ -1,0 +1,116 @@
+"""Training an index before it is filled.
+
+Most of it is finding the centroids of inverted lists: 68 s for 4,096 of them among 262,144 vectors of 381 dimensions on
+two cores. They depend on the vectors and the number of lists alone, so they are found once for all kinds of index that
+have as many, and with several threads, which leave them as they are to the last bit.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from indexer.ann.arrays import Vectors
+from indexer.ann.faiss_module import loaded_faiss, prefer_matrix_products, reason_of
+from indexer.ann.gpu import centroids_on
+from indexer.ann.layers import innermost, inside_transforms, is_flat, layers_of
+from indexer.ann.making import make_index
+from indexer.ann.shaping import deal_out_dimensions
+from indexer.ann.threads import one_thread, training_threads
+from indexer.errors import ConfigError
+
+_ROWS_A_LIST = 64  # that centroids are found among; FAISS's own 256 take four times as long for the same recall
+
+
+class Trainer:
+    """Makes indexes that are ready to be filled, trained on a sample of vectors (n, k).
+
+    On a CUDA device where FAISS can.
+    """
+
+    def __init__(self, sample: Vectors, device: str = "cpu") -> None:
+        self.sample = np.ascontiguousarray(sample, dtype=np.float32)
+        self._device = device
+        self._centroids: dict[int, Vectors] = {}
+
+    def trained(self, factory: str) -> Any:
+        """An empty index of a factory string. Raises ConfigError for one that cannot be trained on so few vectors."""
+        index = make_index(factory, self.sample.shape[1])
+        if not index.is_trained:
+            self.train(index)
+        return index
+
+    def train(self, index: Any) -> None:
+        """Train an index that needs it."""
+        prefer_matrix_products(index.d)
+        _train_plainly(index)
+        deal_out_dimensions(index, self.sample)
+        try:
+            if _has_plain_lists(index):
+                self._train_with_lists(index)
+            else:
+                with training_threads(index), centroids_on(index, self._device):
+                    index.train(self.sample)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"the index cannot be trained on {len(self.sample):,} vectors: {reason_of(error)}. "
+                'Choose a smaller index.type, or "flat".'
+            ) from error
+
+    def _train_with_lists(self, index: Any) -> None:
+        lists = innermost(index)
+        coarse = loaded_faiss().downcast_index(lists.quantizer)
+        if lists.nlist not in self._centroids:
+            self._centroids[lists.nlist] = self._found(lists.nlist)
+        _, shaped = inside_transforms(index, self._centroids[lists.nlist])
+        coarse.reset()
+        coarse.add(shaped)  # FAISS finds none where there are as many as lists
+        with one_thread():
+            index.train(self.sample)
+
+    def _found(self, count: int) -> Vectors:
+        """Centroids (count, k) in the space of the vectors."""
+        faiss = loaded_faiss()
+        plain = make_index(f"IVF{count},Flat", self.sample.shape[1])
+        _train_plainly(plain)
+        plain.cp.max_points_per_centroid = _ROWS_A_LIST
+        with training_threads(plain), centroids_on(plain, self._device):
+            plain.train(self.sample)
+        found: Vectors = faiss.downcast_index(plain.quantizer).reconstruct_n(0, count)
+        return found
+
+
+def train_index(index: Any, sample: Vectors, device: str = "cpu") -> None:
+    """Train on a sample of vectors (n, k), if the kind of index needs it; on a CUDA device where FAISS can."""
+    if not index.is_trained:
+        Trainer(sample, device).train(index)
+
+
+def _has_plain_lists(index: Any) -> bool:
+    """Whether an index has inverted lists, their centroids in a flat index, and only padding in front of them."""
+    faiss, lists = loaded_faiss(), innermost(index)
+    if not hasattr(lists, "quantizer") or not is_flat(faiss.downcast_index(lists.quantizer)):
+        return False
+    shaping = [layer for layer in layers_of(index) if isinstance(layer, faiss.IndexPreTransform)]
+    return not shaping or (shaping[0] is layers_of(index)[0] and all(map(_only_pads, shaping)) and len(shaping) == 1)
+
+
+def _only_pads(layer: Any) -> bool:
+    faiss = loaded_faiss()
+    steps = (faiss.downcast_VectorTransform(layer.chain.at(number)) for number in range(layer.chain.size()))
+    return all(isinstance(step, faiss.RemapDimensionsTransform) for step in steps)
+
+
+def _train_plainly(index: Any) -> None:
+    """Leave out of the training what is of no use here.
+
+    K-means would write to stderr that it has few vectors: what an index is worth is measured afterwards. Product
+    quantizers would have their centroids put in an order for polysemous search, which takes several times as long.
+    """
+    faiss, parts = loaded_faiss(), layers_of(index)
+    held = [getattr(part, name, None) for part in parts for name in ("refine_index", "storage")]
+    for part in [*parts, *(faiss.downcast_index(inside) for inside in held if inside is not None)]:
+        if hasattr(part, "do_polysemous_training"):
+            part.do_polysemous_training = False
+        for owner in (part, getattr(part, "pq", None)):
+            if owner is not None and hasattr(owner, "cp"):
+                owner.cp.min_points_per_centroid = 1
