@@ -156,6 +156,18 @@ def test_a_curve_rises_in_work_and_recall_and_leaves_the_index_as_it_was(factory
         assert judged.recall(ann.search_index(index, judged.queries, judged.reach)) == pytest.approx(point.recall)
 
 
+@pytest.mark.parametrize("factory", ["HNSW8", "IVF16,PQ4x4fs,Refine(SQ8)", "IVF1,RaBitQfs,Refine(SQ8)"])
+@pytest.mark.parametrize("enough", [0.0, 0.8, 1.0])
+def test_a_curve_begun_is_the_same_when_it_is_finished(factory: str, enough: float) -> None:
+    vectors = unit(1500, 16)
+    index, judged = filled(factory, vectors), truth_over(vectors, unit(60, 16, 1))
+    begun = ann.recall_curve(index, judged, enough=enough)
+    whole = ann.recall_curve(index, judged)
+    assert begun == whole[: len(begun)]
+    assert begun[-1].recall >= enough or begun == whole
+    assert ann.recall_curve(index, judged, begun=begun) == whole
+
+
 def test_deleted_rows_count_for_neither_side_of_a_curve() -> None:
     vectors, live = unit(1200, 16), np.arange(1200) % 3 > 0
     judged = truth_over(vectors, unit(40, 16, 1), live)

@@ -32,15 +32,24 @@ class CurvePoint:
 
 
 def recall_curve(
-    index: Any, truth: Truth, allowed: npt.NDArray[np.bool_] | None = None, enough: float = _ALL
+    index: Any,
+    truth: Truth,
+    allowed: npt.NDArray[np.bool_] | None = None,
+    enough: float = _ALL,
+    begun: Sequence[CurvePoint] = (),
 ) -> list[CurvePoint]:
     """Points of ever more work and ever higher recall, until `enough` is reached or nothing reaches more.
 
-    `allowed` (rows of the index,) are those that may be found. The index keeps the parameters it had.
+    `allowed` (rows of the index,) are those that may be found. `begun` is a curve of the same index and queries that
+    had enough earlier. The index keeps the parameters it had.
     """
-    before, points = search_parameters(index), list[CurvePoint]()
+    before, points, settings = search_parameters(index), list(begun), parameter_grid(index, truth.depth)
+    if points:
+        done = points[-1].search_parameters
+        where = next(number for number, setting in enumerate(settings) if setting.items() <= done.items())
+        settings = settings[where + 1 :] if points[-1].recall < enough else []
     try:
-        for parameters in parameter_grid(index, truth.depth):
+        for parameters in settings:
             set_search_parameters(index, parameters)
             with one_thread():
                 recall = truth.recall(search_index(index, truth.queries, truth.reach, allowed))

@@ -129,7 +129,7 @@ class _Making:
         return ann.ranked(found, wanted)
 
     def fill(self, factory: str, index: Any) -> FilledIndex:
-        """Fill a trained, empty index and tune it."""
+        """Fill a trained, empty index and tune it to the recall."""
         order, live = self._order, self._order.source.live
         index = ann.to_device(index, order.device)
         queries, best = self._queries, None
@@ -143,13 +143,13 @@ class _Making:
             self._truth = ann.Truth.of(best)
         index = ann.to_cpu(index)
         order.progress.phase("tuning", None)
-        curve = ann.recall_curve(index, self._measured_by, live)
+        curve = ann.recall_curve(index, self._measured_by, live, order.config.recall)
         point = ann.cheapest_with(curve, order.config.recall)
         ann.set_search_parameters(index, point.search_parameters)
         return FilledIndex(factory, index, curve, point, ann.stored_bytes(index) / index.ntotal)
 
     def made(self, filled: FilledIndex, why: str, compared: dict[str, Any] | None = None) -> Made:
-        """An index with all that is to be said of it."""
+        """An index with all that is to be said of it, its whole curve included."""
         figures = {
             "recall_at_10": filled.recall,
             "queries": len(self._measured_by),
@@ -158,10 +158,12 @@ class _Making:
             "why": why,
             **(compared or {}),
         }
-        curve = [point.to_dict() for point in filled.curve]
-        low = filled.recall < self._order.config.recall
-        notes = (_low(filled.recall, self._order.config.recall, filled.factory),) if low else ()
-        whole = {"index": figures, "recall_curve": curve}
+        order = self._order
+        order.progress.phase("measuring recall", None)
+        curve = ann.recall_curve(filled.index, self._measured_by, order.source.live, begun=filled.curve)
+        low = filled.recall < order.config.recall
+        notes = (_low(filled.recall, order.config.recall, filled.factory),) if low else ()
+        whole = {"index": figures, "recall_curve": [point.to_dict() for point in curve]}
         return Made(filled.factory, filled.index, filled.recall, self._blocks.zero, whole, notes)
 
     @property

@@ -17,7 +17,7 @@ _NEAR = 4  # times the least predicted work: what a prediction may be wrong by
 
 @dataclass(frozen=True)
 class FilledIndex:
-    """An index of all rows, its curve, and the point that it is set to."""
+    """An index of all rows, its curve up to the recall asked for, and the point that it is set to."""
 
     factory: str
     index: Any
