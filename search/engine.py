@@ -113,6 +113,10 @@ class SearchEngine:
         """The index files behind this engine."""
         return self._opened
 
+    def check(self, k: int = 10, **asked: Any) -> None:
+        """Raises ConfigError for what no search could be asked for: see `Request`, and filters and columns."""
+        self._finder.allowed(Request(k, **asked))
+
     def prepare_hybrid(self, progress: Progress) -> None:
         """Make now what the first hybrid question needs: BM25 of all documents, unless the cache holds it.
 
@@ -149,6 +153,9 @@ class SearchEngine:
         expected = int(self._opened.manifest.encoder["dim"])
         if embeddings.ndim != 2 or embeddings.shape[1] != expected:
             raise ConfigError(f"query vectors have shape {embeddings.shape}; expected (n, {expected}).")
+        finite = np.isfinite(embeddings).all(axis=1)
+        if not finite.all():
+            raise ConfigError(f"query vector {int(np.argmin(finite)) + 1} is not finite (NaN or infinity).")
         if request.hybrid:
             raise ConfigError("hybrid search needs the text of a query, not its vector.")
         chosen = self._finder.allowed(request)

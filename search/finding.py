@@ -1,7 +1,8 @@
 """Which documents answer a vector: filtered, one hit a document, one a group, alone or together with BM25."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 from indexer.pipeline.progress import Progress, Silent
 from indexer.store.numbering import Mask
 from search.opened import OpenIndex
-from search.ranked import Place, by_id, documents_of, one_a_group
+from search.ranked import Groups, Place, by_id, documents_of
 from search.request import Request
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Finder:
     def allowed(self, request: Request) -> Mask | None:
         """Which documents may be found, (documents,); None: all. Raises ConfigError."""
         if request.group_by:
-            self._group(request.group_by)
+            self._codes_of(request.group_by)
         if not request.where:
             return None
         mask = np.zeros(self._opened.manifest.documents, bool)
@@ -45,8 +46,7 @@ class Finder:
 
     def find(self, vectors: Vectors, request: Request, allowed: Mask | None) -> list[list[Place]]:
         """The best documents for each vector (n, dim), at most k, best first, ties by id."""
-        codes = self._group(request.group_by)
-        found = self._collect(vectors, request, allowed, lambda places: one_a_group(places, codes))
+        found = self._collect(vectors, request, allowed)
         return [_above(places, request)[: request.k] for places in found]
 
     def lexical(self, progress: Progress = _SILENT) -> "Lexical":
@@ -63,18 +63,23 @@ class Finder:
         """The same by reciprocal rank fusion with BM25 over the same documents."""
         from search.hybrid.fusion import fuse, list_depth
 
-        codes, depth = self._group(request.group_by), list_depth(request.k)
-        deep, lexical = Request(depth, exact=request.exact), self.lexical()
-        by_vector = self._collect(vectors, deep, allowed, list)
-        by_words = lexical.search(queries, depth, allowed)
-        answers = []
-        for places, (_, numbers) in zip(by_vector, by_words, strict=True):
-            rows = {place.document: place.row for place in places}
-            fused = fuse([[place.document for place in places], numbers.tolist()], depth)
-            found = [Place(number, score, rows.get(number, -1)) for score, number in fused]
-            ranked = by_id(found, lexical.places)
-            answers.append(one_a_group(ranked, codes)[: request.k])
-        return answers
+        depth, lexical, groups = list_depth(request.k), self.lexical(), self._groups(request, allowed)
+        answers: list[list[Place]] = [[] for _ in vectors]
+        pending = list(range(len(vectors)))
+        while pending:
+            by_vector = self._collect(vectors[pending], Request(depth, exact=request.exact), allowed)
+            by_words = lexical.search([queries[query] for query in pending], depth, allowed)
+            short = []
+            for query, places, (_, numbers) in zip(pending, by_vector, by_words, strict=True):
+                rows = {place.document: place.row for place in places}
+                fused = fuse([[place.document for place in places], numbers.tolist()], depth)
+                found = [Place(number, score, rows.get(number, -1)) for score, number in fused]
+                answers[query] = groups.first_of(by_id(found, lexical.places))
+                more = max(len(places), len(numbers)) >= depth
+                if more and len(answers[query]) < request.k and len(answers[query]) < groups.count:
+                    short.append(query)
+            pending, depth = short, depth * _WIDER
+        return [self._with_rows(found[: request.k], vector) for found, vector in zip(answers, vectors, strict=True)]
 
     def neighbours(self, document: int, request: Request, allowed: Mask | None) -> list[Place]:
         """The best documents for a stored one, without itself: each by its best pair of rows."""
@@ -87,13 +92,24 @@ class Finder:
             if place.document not in best or place.score > best[place.document].score:
                 best[place.document] = place
         ranked = by_id(sorted(best.values(), key=lambda place: -place.score), self._ids)
-        return one_a_group(ranked, self._group(request.group_by))[: request.k]
+        return self._groups(request, others).first_of(ranked)[: request.k]
 
-    def _collect(
-        self, vectors: Vectors, request: Request, allowed: Mask | None, select: "Callable[[list[Place]], list[Place]]"
-    ) -> list[list[Place]]:
-        """Selected documents for each vector: k and those that tie with the k-th, or all there are."""
-        numbering, rows = self._opened.numbering, self._rows(allowed)
+    def _with_rows(self, places: list[Place], vector: Vectors) -> list[Place]:
+        """The same; documents that only their words brought there get the row that is closest to the vector (dim,)."""
+        numbering = self._opened.numbering
+        if numbering.one_to_one:
+            return places
+        found = []
+        for place in places:
+            if place.row < 0:
+                rows = numbering.rows_of(np.array([place.document]))
+                place = replace(place, row=int(rows[np.argmax(self._opened.vectors(rows) @ vector)]))
+            found.append(place)
+        return found
+
+    def _collect(self, vectors: Vectors, request: Request, allowed: Mask | None) -> list[list[Place]]:
+        """Documents for each vector, one a group: k and those that tie with the k-th, or all there are."""
+        numbering, rows, groups = self._opened.numbering, self._rows(allowed), self._groups(request, allowed)
         count = numbering.rows if rows is None else int(np.count_nonzero(rows))
         answers: list[list[Place]] = [[] for _ in vectors]
         pending, reach = list(range(len(vectors))), request.k
@@ -101,8 +117,8 @@ class Finder:
             found = self._opened.search(vectors[pending], reach, rows, request.exact)
             short = []
             for query, (scores, best) in zip(pending, found, strict=True):
-                answers[query] = select(documents_of(scores, best, numbering, self._ids))
-                if len(answers[query]) < request.k and reach < count:
+                answers[query] = groups.first_of(documents_of(scores, best, numbering, self._ids))
+                if reach < count and len(answers[query]) < request.k and len(answers[query]) < groups.count:
                     short.append(query)
             pending, reach = short, reach * _WIDER
         return answers
@@ -119,9 +135,12 @@ class Finder:
     def _ids(self, numbers: Sequence[int]) -> list[str]:
         return self._opened.documents.ids(numbers)
 
-    def _group(self, column: str) -> "Codes | None":
-        if not column:
-            return None
+    def _groups(self, request: Request, allowed: Mask | None) -> "Groups":
+        if not request.group_by:
+            return Groups(None, self._opened.manifest.documents)
+        return Groups(self._codes_of(request.group_by), self._opened.manifest.documents, allowed)
+
+    def _codes_of(self, column: str) -> "Codes":
         if column not in self._codes:
             from search.grouping import group_codes
 

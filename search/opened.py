@@ -10,6 +10,7 @@ import numpy as np
 
 from indexer import ann
 from indexer.config import BuildConfig
+from indexer.errors import ConfigError
 from indexer.store import layout
 from indexer.store.checked import read_checked
 from indexer.store.embeddings import EmbeddingReader, Embeddings
@@ -132,10 +133,20 @@ class OpenIndex:
 
         Raises ConfigError when it did not measure as much. Exact indexes have recall 1 as they are.
         """
-        for segment in self.segments:
+        for number, segment in enumerate(self.segments):
             if not segment.exact:
-                curve = self.manifest.quality.get("recall_curve", [])
-                ann.set_search_parameters(segment.index, ann.parameters_for(curve, recall))
+                ann.set_search_parameters(segment.index, ann.parameters_for(self.recall_curve(number), recall))
+
+    def recall_curve(self, segment: int) -> list[dict[str, Any]]:
+        """What was measured of a segment that is not exact, see `CurvePoint`. Raises ConfigError if nothing was."""
+        quality, file = self.manifest.quality, self.manifest.segments[segment].file
+        curve = quality.get("segments", {}).get(file, quality if segment == 0 else {}).get("recall_curve", [])
+        if not curve:
+            raise ConfigError(
+                f"{self.path}: the recall of {file} was not measured. Search exactly (--exact), or measure it with "
+                "isotrope refit."
+            )
+        return list(curve)
 
     def _stored_vectors(self, rows: Numbers) -> Vectors:
         return self.transform.transform(self.stored_embeddings.rows(rows), "document")

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,15 +47,35 @@ def by_id(places: list[Place], ids_of: IdsOf) -> list[Place]:
     return sorted(places, key=lambda place: (-place.score, names.get(place.document)))
 
 
-def one_a_group(places: Sequence[Place], codes: Codes | None) -> list[Place]:
-    """The first document of each group; those without a value are groups of their own."""
-    if codes is None:
-        return list(places)
-    seen: set[int] = set()
-    kept = []
-    for place in places:
-        code = int(codes[place.document])
-        if code == UNGROUPED or code not in seen:
-            seen.add(code)
-            kept.append(place)
-    return kept
+@dataclass(frozen=True)
+class Groups:
+    """The groups that documents fall into, by a metadata column's `codes` (documents,); None: each is one of its own.
+
+    `documents` are all there are, `allowed` (documents,) says which may be found, None all.
+    """
+
+    codes: Codes | None
+    documents: int
+    allowed: npt.NDArray[np.bool_] | None = None
+
+    @cached_property
+    def count(self) -> int:
+        """How many groups there are among the allowed documents: more hits there cannot be."""
+        if self.codes is None:
+            return self.documents
+        some = self.codes if self.allowed is None else self.codes[self.allowed]
+        grouped = some[some != UNGROUPED]
+        return len(some) - len(grouped) + int(np.count_nonzero(np.bincount(grouped)))
+
+    def first_of(self, places: Sequence[Place]) -> list[Place]:
+        """The first document of each group; those without a value are groups of their own."""
+        if self.codes is None:
+            return list(places)
+        seen: set[int] = set()
+        kept = []
+        for place in places:
+            code = int(self.codes[place.document])
+            if code == UNGROUPED or code not in seen:
+                seen.add(code)
+                kept.append(place)
+        return kept

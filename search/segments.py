@@ -90,6 +90,8 @@ def search_segments(
 
     `allowed` (stored rows,) says which rows may be found, None all; `exact` scores every one of them.
     """
+    if not len(queries):
+        return []
     found: list[list[Found]] = [[] for _ in queries]
     for segment in segments:
         first, rows = segment.entry.first_row, segment.entry.rows

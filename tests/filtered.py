@@ -6,15 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from indexer.corpus.document import Document
-from indexer.corpus.schema import describe, merge_schemas, parse
-from indexer.store import layout
-from indexer.store.documents import DocumentReader, write_documents
-from indexer.store.files import make_folder
-from indexer.store.manifest import Manifest, PartEntry
 from search.filters import Filters
+from tests.stored import open_index, write_index
 
 if TYPE_CHECKING:
     from search.opened import OpenIndex
@@ -25,16 +19,7 @@ Truth = bool | None  # None: NULL
 
 def open_filters(index: Path, parts: Sequence[Sequence[Document]], live: Sequence[int] | None = None) -> Filters:
     """Filters over an index that holds documents and nothing else; `live` as stored numbers, None: all."""
-    entries, stamps, schemas = [], {}, []
-    for number, documents in enumerate(parts):
-        name = layout.part_name(number)
-        make_folder(index / name)
-        stamps[f"{name}/{layout.DOCUMENTS}"], schema = write_documents(index / name, documents)
-        schemas.append(schema)
-        entries.append(PartEntry(name, len(documents), len(documents), "", ""))
-    manifest = cast(Manifest, SimpleNamespace(parts=tuple(entries), files=stamps))
-    schema = parse(describe(merge_schemas(schemas)))
-    reader = DocumentReader(index, manifest, schema, None if live is None else np.array(live, np.int64))
+    reader = open_index(index, write_index(index, parts), live)
     return Filters(cast("OpenIndex", SimpleNamespace(documents=reader)))
 
 

@@ -350,6 +350,16 @@ def test_what_was_used_longest_ago_goes_first() -> None:
     assert [held.find(name) is not None for name in ("a", "c", "large")] == [True, True, False]
 
 
+def test_long_keys_take_room_too() -> None:
+    held: Held[str, bytearrays] = Held(10, len)
+    held.keep("aaaa", bytearrays(1))
+    held.keep("bbbb", bytearrays(1))
+    held.keep("c" * 10, bytearrays(1))
+    assert [held.find(name) is not None for name in ("aaaa", "bbbb", "c" * 10)] == [True, True, False]
+    held.keep("d", bytearrays(0))
+    assert [held.find(name) is not None for name in ("aaaa", "bbbb", "d")] == [False, True, True]
+
+
 class bytearrays:  # noqa: N801
     """Something of a size."""
 

@@ -13,6 +13,7 @@ from indexer.config import BuildConfig
 from indexer.errors import ConfigError
 from search import SearchEngine
 from search.engine import Hit
+from search.opened import OpenIndex
 from tests.test_cli import isotrope
 
 COLOURS = ["red", "green", "blue"]
@@ -206,3 +207,64 @@ def test_exact_segments_are_searched_on_a_device_with_the_same_answers(
     assert (
         engine.search(QUERY, 5, where="year > 2005") == [hit for hit in everything if hit.metadata["year"] > 2005][:5]
     )
+
+
+def test_hybrid_groups_are_filled_beyond_the_depth_of_its_lists(
+    index: Path, everything: list[Hit], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three colours and twelve documents without: fifteen hits, though the first lists hold but four documents."""
+    from search.hybrid import fusion
+
+    engine = SearchEngine(index)
+    expected = {hit.id for hit in engine.search(QUERY, 100, hybrid=True, group_by="colour")}
+    colours = [hit.metadata.get("colour") for hit in everything]
+    assert len(expected) == colours.count(None) + len(COLOURS)
+    monkeypatch.setattr(fusion, "DEPTH", 4)
+    hits = SearchEngine(index).search(QUERY, 20, hybrid=True, group_by="colour")
+    assert len(hits) == len(expected)
+    grouped = [hit.metadata["colour"] for hit in hits if "colour" in hit.metadata]
+    assert sorted(grouped) == sorted(COLOURS)
+
+
+def test_no_more_groups_are_looked_for_than_there_are(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    search = OpenIndex.search
+
+    def counted(self: OpenIndex, vectors: Any, k: int, *given: Any) -> Any:
+        asked.append(k)
+        return search(self, vectors, k, *given)
+
+    monkeypatch.setattr(OpenIndex, "search", counted)
+    hits = engine.search(QUERY, 10, where="colour IS NOT NULL", group_by="colour")
+    assert len(hits) == len(COLOURS)
+    assert max(asked) < 47  # documents with a colour
+
+
+def test_vectors_that_are_not_finite_are_refused(engine: SearchEngine) -> None:
+    asked = np.zeros((3, 32), np.float32)
+    asked[1, 4] = np.nan
+    with pytest.raises(ConfigError, match="query vector 2 is not finite"):
+        engine.search_vectors(asked)
+
+
+@pytest.mark.parametrize("wrong", [{"where": "yeer = 1"}, {"group_by": "color"}, {"min_score": 0.5}])
+def test_what_cannot_be_asked_shows_before_words_are_counted(
+    index: Path, wrong: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SearchEngine, "prepare_hybrid", None)
+    with pytest.raises(ConfigError):
+        SearchEngine(index).check(hybrid=True, **wrong)
+    SearchEngine(index).check(hybrid=True, where="year > 2000")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([QUERY, "--exact", "--recall", "0.9"], "--exact finds everything anyway"),
+        (["--like", "d09", "--hybrid"], "--hybrid needs TEXT"),
+    ],
+)
+def test_options_that_do_not_go_together_are_told(index: Path, arguments: list[str], message: str) -> None:
+    done = isotrope("query", str(index), *arguments)
+    assert done.returncode == 2
+    assert message in " ".join(done.stderr.split())

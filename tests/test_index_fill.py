@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from indexer import ann
 from indexer.ann import choosing
 from indexer.config import BuildConfig, IndexConfig, RunOptions
 from indexer.errors import ConfigError, QualityError
+from indexer.pipeline import finalists
 from indexer.pipeline.index import Filled, SegmentSource, fill_segment, index_queries_hash, judge_segment
 from indexer.pipeline.progress import Silent
 from indexer.pipeline.recall_queries import QUERIES, moved, split_rows
@@ -169,6 +171,26 @@ def test_a_missed_recall_that_is_allowed_is_noted_and_kept(fill: Fill, source: S
         assert figures["recall_at_10"] == {"value": filled.recall, "limit": 0.99, "passed": False}
         with pytest.raises(QualityError, match="recall_at_10 is"):
             judge_segment(filled, source, [], recipe, RunOptions(), Silent(), None)
+
+
+def test_only_the_best_index_is_kept_while_others_are_filled(
+    fill: Fill, measured: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finalists, "_NEAR", 1000)
+    seen: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+    take = finalists.Finalists.take
+
+    def watched(self: finalists.Finalists, filled: finalists.FilledIndex) -> None:
+        take(self, filled)
+        alive.append(sum(one() is not None for one in seen))  # beside the one that comes now
+        seen.append(weakref.ref(filled.index))
+        assert all(one.trained is None or not one.trained.ntotal for one in [*self._near, *self._others])
+
+    monkeypatch.setattr(finalists.Finalists, "take", watched)
+    filled = fill(recall=0.5)
+    assert len(filled.figures["index"]["filled"]) == len(alive) > 1
+    assert max(alive) <= 1
 
 
 def test_a_kind_that_only_did_well_on_the_sample_makes_way_for_the_next(

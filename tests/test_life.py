@@ -47,7 +47,7 @@ def counting(tiny_config: BuildConfig, monkeypatch: pytest.MonkeyPatch) -> Count
     """The tiny encoder, loaded once for all changes of a test; nothing is really synced."""
     encoder = Counting(tiny_config)
     monkeypatch.setattr(encode, "open_encoder", lambda *_, **__: encoder)
-    monkeypatch.setattr("indexer.pipeline.refit.open_encoder", lambda *_, **__: encoder)
+    monkeypatch.setattr("indexer.pipeline.late_encoder.open_encoder", lambda *_, **__: encoder)
     monkeypatch.setattr("search.engine.open_encoder", lambda *_, **__: encoder)
     monkeypatch.setattr(files, "os", FaultyOs())
     return encoder

@@ -116,3 +116,8 @@ def test_fewer_rows_than_k_come_back_all() -> None:
 def test_nothing_is_found_where_nothing_is_allowed() -> None:
     for scores, rows in search_segments([segment("Flat")], queries(), K, np.zeros(ROWS, bool), vectors_of):
         assert len(scores) == len(rows) == 0
+
+
+@pytest.mark.parametrize("kind", ["Flat", "IVF1,PQ16x4fs,RFlat"])
+def test_no_query_has_no_answer(kind: str) -> None:
+    assert search_segments([segment(kind)], queries()[:0], K, None, vectors_of) == []

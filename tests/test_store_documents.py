@@ -8,7 +8,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,47 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from indexer.corpus.document import Document
-from indexer.corpus.schema import canonical, describe, merge_schemas, parse
+from indexer.corpus.schema import canonical, parse
 from indexer.errors import CorruptIndexError
-from indexer.store import checked, files, layout
+from indexer.store import checked, document_files, files, layout
 from indexer.store import documents as stored
-from indexer.store.documents import DocumentReader, read_some, write_documents
-from indexer.store.files import make_folder
+from indexer.store.document_files import read_some, write_documents
+from indexer.store.documents import DocumentReader
 from indexer.store.manifest import Manifest, PartEntry
+from tests.stored import open_index, write_index
 
 Column = st.SearchStrategy[Any]
-
-
-def write_index(index: Path, parts: Sequence[Sequence[Document]]) -> Manifest:
-    """The documents of an index, and the least manifest that names them."""
-    entries, stamps, schemas = [], {}, []
-    for number, documents in enumerate(parts):
-        name = layout.part_name(number)
-        make_folder(index / name)
-        stamps[f"{name}/{layout.DOCUMENTS}"], schema = write_documents(index / name, documents)
-        schemas.append(schema)
-        entries.append(PartEntry(name, len(documents), len(documents), "", ""))
-    return Manifest(
-        generation=1,
-        config={},
-        encoder={},
-        fingerprint="",
-        transform={},
-        parts=tuple(entries),
-        segments=(),
-        files=stamps,
-        schema=describe(merge_schemas(schemas)),
-        documents=sum(map(len, parts)),
-        rows=sum(map(len, parts)),
-        quality={},
-        versions={},
-        created="",
-    )
-
-
-def open_index(index: Path, manifest: Manifest, live: Sequence[int] | None = None) -> DocumentReader:
-    """`live`: stored numbers of the documents that are not deleted; None: all."""
-    return DocumentReader(index, manifest, parse(manifest.schema), None if live is None else np.array(live, np.int64))
 
 
 @contextmanager
@@ -195,7 +163,7 @@ def test_row_groups_hold_few_bytes(length: int, rows: int, tmp_path: Path) -> No
 def test_rows_are_found_in_any_order_however_long_row_groups_are(
     group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored, "_GROUP_ROWS", (group, group))
+    monkeypatch.setattr(document_files, "_GROUP_ROWS", (group, group))
     parts = [numbered(600)[:520], numbered(600)[520:]]
     manifest = write_index(tmp_path, parts)
     assert group_lengths(tmp_path / layout.part_name(0))[0] == min(group, 520)

@@ -6,7 +6,7 @@ Scores are inner products of unit vectors; higher is closer. Rows are positions 
 from indexer.ann.arrays import Found, Rows, Scores, Vectors
 from indexer.ann.asking import takes_selector
 from indexer.ann.candidates import candidate_factories
-from indexer.ann.choosing import SAMPLE_ROWS, Considered, Wanted, consider, exact, ranked, stored_bytes
+from indexer.ann.choosing import SAMPLE_ROWS, Considered, Wanted, consider, copy_of, exact, ranked, stored_bytes
 from indexer.ann.curve import CurvePoint, cheapest_with, parameters_for, recall_curve
 from indexer.ann.devices import accelerated
 from indexer.ann.faiss_module import require_faiss, set_threads
@@ -51,6 +51,7 @@ __all__ = [
     "candidate_factories",
     "cheapest_with",
     "consider",
+    "copy_of",
     "exact",
     "factory_of",
     "is_exact",

@@ -4,9 +4,15 @@ from typing import Any
 
 from indexer.ann.arrays import Found, Mask, Scores, Vectors, best_first
 from indexer.ann.asking import ask, takes_selector
-from indexer.ann.parameters import REACHING, SPARE, largest_parameters, reach_to_drop, search_parameters, wider_for
-
-_WIDEST_WALK = 4096  # nodes kept in a walk for some rows only: FAISS looks through all of them at every step
+from indexer.ann.parameters import (
+    REACHING,
+    SPARE,
+    WIDEST_WALK,
+    largest_parameters,
+    reach_to_drop,
+    search_parameters,
+    wider_for,
+)
 
 
 def search_all(index: Any, queries: Vectors, k: int) -> list[Found]:
@@ -24,7 +30,7 @@ def search_allowed(index: Any, queries: Vectors, k: int, allowed: Mask, count: i
     widest = wider_for(index, parameters, 1 / index.ntotal)
     for some in (parameters, widest):
         if "efSearch" in some:
-            some["efSearch"] = min(some["efSearch"], max(_WIDEST_WALK, search_parameters(index)["efSearch"]))
+            some["efSearch"] = min(some["efSearch"], max(WIDEST_WALK, search_parameters(index)["efSearch"]))
     return _until_full(index, queries, k, parameters, widest, count, allowed)
 
 

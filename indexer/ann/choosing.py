@@ -76,7 +76,7 @@ def consider(factory: str, wanted: Wanted, trainer: Trainer, truth: Truth, rows:
     `truth` are the best rows of some queries among these.
     """
     empty, sample = trainer.trained(factory), trainer.sample[:rows]
-    index = require_faiss().clone_index(empty)
+    index = copy_of(empty)
     add_vectors(index, sample)
     point = cheapest_with(recall_curve(index, truth, enough=wanted.recall), wanted.recall)
     cost = reads(index, truth.depth, wanted.rows, _grown(point.search_parameters, wanted.rows / len(sample))).cost
@@ -99,6 +99,11 @@ def ranked(considered: Sequence[Considered], wanted: Wanted) -> list[Considered]
         return not one.fits, low, -one.recall if low else one.cost, one.bytes_per_vector, one.factory
 
     return sorted(considered, key=rank)
+
+
+def copy_of(index: Any) -> Any:
+    """Another index with the same contents."""
+    return require_faiss().clone_index(index)
 
 
 def stored_bytes(index: Any) -> int:

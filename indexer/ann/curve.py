@@ -38,7 +38,7 @@ def recall_curve(
     enough: float = _ALL,
     begun: Sequence[CurvePoint] = (),
 ) -> list[CurvePoint]:
-    """Points of ever more work and ever higher recall, until `enough` is reached or nothing reaches more.
+    """Points of ever more work and ever higher recall, until `enough` is reached or there is no other setting.
 
     `allowed` (rows of the index,) are those that may be found. `begun` is a curve of the same index and queries that
     had enough earlier. The index keeps the parameters it had.
@@ -70,10 +70,8 @@ def cheapest_with(curve: Sequence[CurvePoint], recall: float) -> CurvePoint:
 def parameters_for(curve: Sequence[Mapping[str, Any]], recall: float) -> dict[str, int]:
     """The search parameters of least work that reach `recall`, of a curve as a manifest holds it.
 
-    An exact index has no curve and needs no parameters. Raises ConfigError naming the highest recall there is.
+    Raises ConfigError naming the highest recall there is.
     """
-    if not curve:
-        return {}
     for point in curve:
         if point["recall"] >= recall:
             return dict(point["search_parameters"])

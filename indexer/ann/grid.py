@@ -3,7 +3,7 @@
 from itertools import product
 from typing import Any
 
-from indexer.ann.parameters import largest_parameters, search_parameters, set_search_parameters
+from indexer.ann.parameters import WIDEST_WALK, largest_parameters, search_parameters, set_search_parameters
 from indexer.ann.work import reads
 
 _LEAST_WIDTH = 16  # of a walk through a graph, which keeps as many nodes as rows are wanted anyway
@@ -40,6 +40,8 @@ def _bounds(index: Any, k: int) -> dict[str, tuple[int, int]]:
     for name, most in largest_parameters(index).items():
         if name == "k_factor":
             most = min(_MOST_CANDIDATES, -(-most // k))  # as many candidates as there are rows
+        if name == "efSearch":
+            most = min(most, WIDEST_WALK)
         bounds[name] = (min(least[name], most), most)
     return bounds
 

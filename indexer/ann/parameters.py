@@ -16,6 +16,7 @@ from indexer.errors import ConfigError
 
 SPARE = 16  # candidates beyond k, so that few searches must be done again for rows that tie with the k-th
 SPARSE = 16  # with fewer than one row in so many allowed, reading them is reading here and there
+WIDEST_WALK = 4096  # nodes kept on the way through a graph: FAISS looks through all of them at every step
 REACHING = ("nprobe", "efSearch")  # parameters that decide how many rows a search comes by
 _MOST_BITS = 8
 _MARGIN = 1.25  # candidates asked for beyond what an even spread of the allowed rows makes likely

@@ -16,7 +16,7 @@ ROUNDING = 1e-6  # of a score
 RECALL_DEPTH = 10
 MOST_TIES = 1000  # rows kept of those that score as much as the last of the best
 _MOST_EXCLUDED = 16  # a search for many more answers than usual finds more of them
-_QUERY_ROWS = 1024  # queries a matrix product takes at once
+_QUERY_ROWS, _VECTOR_ROWS = 1024, 16_384  # that a matrix product takes at once
 _PAIRS = 8192  # float64 dot products at once
 _COPY_SPAN = 1.5e-3  # more than |x - y| of unit vectors that score 1 - ROUNDING together: sqrt(2e-6) = 1.41e-3
 
@@ -51,8 +51,10 @@ class ExactBest:
         numbers = np.arange(first, first + len(vectors))
         if live is not None:
             numbers, vectors = numbers[live], vectors[live]
-        if not len(vectors):
-            return
+        for start in range(0, len(vectors), _VECTOR_ROWS):  # a part of long documents has a million windows
+            self._take(vectors[start : start + _VECTOR_ROWS], numbers[start : start + _VECTOR_ROWS])
+
+    def _take(self, vectors: Vectors, numbers: Rows) -> None:
         for start in range(0, len(self.queries), _QUERY_ROWS):
             rough = self.queries[start : start + _QUERY_ROWS] @ vectors.T
             self._pass_copies(start, rough, vectors, numbers)

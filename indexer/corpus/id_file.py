@@ -10,7 +10,7 @@ def read_id_file(path: Path) -> list[str]:
     """The ids of a file, or of standard input for "-", in order; empty lines are passed over. Raises ConfigError."""
     try:
         data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-        lines = data.decode("utf-8").split("\n")
+        lines = data.decode("utf-8-sig").split("\n")
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:

@@ -17,28 +17,27 @@ from indexer.config import RunOptions
 from indexer.corpus import Corpus
 from indexer.corpus.document import Document
 from indexer.corpus.given import checked_documents
-from indexer.drift import Drift, measure_drift
-from indexer.errors import ConfigError, CorpusError
-from indexer.moments import merge
+from indexer.drift import Drift
+from indexer.errors import ConfigError
+from indexer.pipeline.added_types import require_same_types
 from indexer.pipeline.change import Change, change
+from indexer.pipeline.drifting import Since, drift_since
 from indexer.pipeline.encode import EncodedPart, EncoderSource, encode_parts
 from indexer.pipeline.given_vectors import same_document
 from indexer.pipeline.ingest import ingest
 from indexer.pipeline.progress import Progress, Silent
 from indexer.pipeline.publication import (
-    Parts,
     new_parts,
     next_generation,
     publish_generation,
     published_parts,
     published_recipe,
 )
-from indexer.pipeline.stored_transform import StoredTransform, published_transform
+from indexer.pipeline.stored_transform import published_transform
 from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
 from indexer.store import parts
 from indexer.store.manifest import Manifest, SegmentEntry
-from indexer.transforms import Whitening
 
 SMALL_ROWS = 50_000  # a segment of at most so many is exact whatever the recipe says
 
@@ -93,8 +92,7 @@ def add_documents(
         if first is None and news.unchanged:
             return _up_to_date(opened, news)
         ingested = ingest(chain([] if first is None else [first], arriving), build, progress, beside=True)
-        if schema_clash := _other_types(opened.published, [slot.schema for slot in ingested.slots]):
-            raise CorpusError(schema_clash)
+        require_same_types(opened, ingested.slots)
         source = EncoderSource(build.config, options, build.spec)
         encoded = encode_parts(ingested.slots, build, source, options, progress)
         records = [slot.record or encoded[slot.name].record for slot in ingested.slots]
@@ -106,9 +104,12 @@ def add_documents(
         )  # fmt: skip
         held = published_parts(opened.published) + new_parts(opened.index, ingested.slots, records)
         live = np.concatenate([news.left(), np.ones(sum(contents.documents), bool)])
-        drift, since = _drift(opened, transform, held)
-        quality = _quality(opened.published, segment.quality, drift, since)
+        since = Since.of(opened.published)
+        drift = drift_since(since, transform.transform, [opened.index / part.name for part in held.entries])
         entry = segment.entry(opened.index, opened.published.stored_rows)
+        quality = _quality(opened.published, entry[0], segment.quality) | since.figures()
+        if drift:
+            quality["drift"] = drift.to_dict()
         segments = [*published_segments(opened.published), entry]
         recipe = published_recipe(opened.published)
         manifest = publish_generation(opened.index, generation, recipe, held, transform, segments, live, quality)
@@ -155,38 +156,16 @@ def published_segments(published: Manifest) -> list[tuple[SegmentEntry, Any]]:
     return [(entry, published.files[entry.file]) for entry in published.segments]
 
 
-def _other_types(published: Manifest, schemas: list[dict[str, Any]]) -> str:
-    """In words, the columns whose types do not go together with those of the index; empty when all do."""
-    from indexer.corpus.schema import merge_schemas, parse
+def _quality(published: Manifest, entry: SegmentEntry, segment: dict[str, Any]) -> dict[str, Any]:
+    """Figures of the whole index: those of its first segment stay, counts are of both.
 
-    try:
-        merge_schemas([parse(published.schema), *map(parse, schemas)])
-    except CorpusError as error:
-        return f"the new documents' metadata does not fit the index's: {error}"
-    return ""
-
-
-def _drift(opened: Change, transform: StoredTransform, held: Parts) -> tuple[Drift | None, int]:
-    """Drift of all documents added since the fit, and the part that those begin with."""
-    published = opened.published
-    since = published.quality.get("drift", {}).get("since_part", len(published.parts))
-    if not isinstance(transform.transform, Whitening):
-        return None, since
-    folders = [opened.index / part.name for part in held.entries]
-    added = merge(parts.load_moments(folder) for folder in folders[since:])
-    fitted = None
-    if opened.config.whitening.centre == "none" and since:
-        fitted = merge(parts.load_moments(folder) for folder in folders[:since]).mean
-    return measure_drift(transform.transform, added, fitted), since
-
-
-def _quality(published: Manifest, segment: dict[str, Any], drift: Drift | None, since: int) -> dict[str, Any]:
-    """Figures of the whole index: those of its first segment stay, gates and counts are of both."""
+    "segments" has what was measured of each added one, by file; "added" all about the last.
+    """
     kept = dict(published.quality)
     kept |= {name: kept.get(name, 0) + segment.get(name, 0) for name in ("tokens", "truncated")}
     kept["added"] = {name: figure for name, figure in segment.items() if name not in ("tokens", "truncated")}
-    if drift:
-        kept["drift"] = drift.to_dict() | {"since_part": since}
+    measured = {name: segment[name] for name in ("index", "recall_curve") if name in segment}
+    kept["segments"] = {**kept.get("segments", {}), entry.file: measured}
     return kept
 
 

@@ -79,7 +79,7 @@ def make_best(order: Order) -> Made:
         if ann.is_exact(one.factory):
             figures = _compared(considered, finalists)
             return Made("Flat", figures={"index": {"why": _why(order, considered, finalists), **figures}})
-        finalists.take(making.fill(one.factory, one.trained))
+        finalists.take(making.fill(one.factory, ann.copy_of(one.trained)))  # empty still, unlike what is made of it
     best, why = finalists.best, _why(order, considered, finalists)
     if best.recall < order.config.recall:
         _refuse_low(order, best.recall, best.factory)

@@ -13,8 +13,10 @@ from typing import Any
 from indexer.config import RunOptions
 from indexer.errors import StoreError
 from indexer.pipeline.change import Change, change
+from indexer.pipeline.drifting import Since
 from indexer.pipeline.encode import EncoderSource, encode_parts
 from indexer.pipeline.ingest import ingest
+from indexer.pipeline.late_encoder import LateEncoder
 from indexer.pipeline.progress import Progress, Silent
 from indexer.pipeline.publication import new_parts, next_generation, publish_generation, published_recipe
 from indexer.pipeline.reuse import StoredOrder
@@ -101,11 +103,13 @@ def _fold(
     records = [slot.record or encoded[slot.name].record for slot in ingested.slots]
     transform, generation = published_transform(index, published), next_generation(index)
     contents = ingested.contents(index)
-    segment = write_segment_of(index, generation, contents, records, transform, build.config, source, options, progress)
-    of_the_fit = ("sample", "held_out", "covariance")
+    queries = LateEncoder(opened, build.config, options, model)
+    segment = write_segment_of(
+        index, generation, contents, records, transform, build.config, queries, options, progress
+    )
+    of_the_fit = ("sample", "held_out", "covariance", "drift")
     kept: dict[str, Any] = {name: published.quality[name] for name in of_the_fit if name in published.quality}
-    if "drift" in published.quality:
-        kept["drift"] = {**published.quality["drift"], "since_part": len(records)}
+    kept |= Since.of(published).compacted(published, opened.numbering, contents.rows).figures()
     manifest = publish_generation(
         index,
         generation,
@@ -122,7 +126,7 @@ def _fold(
 def _forget(index: Path, keep: int, grace: float) -> int:
     """Remove manifests of old generations; what only they name goes with the next sweep. Returns how many."""
     numbers, removed = generations(index), 0
-    for number, follower in pairwise(numbers[: len(numbers) - keep + 1]):
+    for number, follower in pairwise(numbers[: max(0, len(numbers) - keep + 1)]):
         path = index / layout.manifest_name(follower)
         try:
             age = time.time() - path.stat().st_mtime

@@ -28,7 +28,7 @@ from indexer.pipeline.row_texts import TextCutter
 from indexer.pipeline.stages import in_stages
 from indexer.quality import require_usable
 from indexer.store import parts
-from indexer.store.documents import read_texts
+from indexer.store.document_files import read_texts
 
 if TYPE_CHECKING:
     from indexer.encoders.tokens import Tokens
@@ -69,7 +69,7 @@ class EncoderSource:
     def get(self) -> Encoder:
         """The encoder. Raises MismatchError if its files have changed since the build began."""
         if self._encoder is None:
-            now = resolve_spec(self.config.encoder, self.spec.folder)
+            now = resolve_spec(self.config.encoder, self.spec.folder, self.spec.identity["rules"])
             if now.fingerprint != self.spec.unfitted:
                 raise MismatchError(
                     f"{self.spec.folder}: the model changed while the build was running: "

@@ -22,7 +22,7 @@ from indexer.moments import Moments
 from indexer.pipeline.progress import Progress
 from indexer.pipeline.stored_transform import Fitted as Fitted
 from indexer.sampling import Population, Sample, query_like
-from indexer.store.documents import read_some
+from indexer.store.document_files import read_some
 from indexer.transforms import Whitening, fit_whitening
 
 QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already steady

@@ -26,8 +26,9 @@ from indexer.pipeline.progress import Progress
 from indexer.pipeline.reuse import KnownRows, TextReuse
 from indexer.sampling import id_hash
 from indexer.store import layout, parts
-from indexer.store.documents import write_documents
+from indexer.store.document_files import write_documents
 from indexer.store.files import make_folder
+from indexer.transforms import Whitening
 
 
 @dataclass(frozen=True)
@@ -123,13 +124,21 @@ def _complete_parts(build: BuildContext, beside: bool) -> dict[str, _Complete]:
     return found
 
 
+def _dim_of(build: BuildContext, beside: bool) -> int:
+    """The size that embeddings must have; 0 for any."""
+    if build.taken:
+        transform = build.taken.transform
+        return len(transform.mean) if isinstance(transform, Whitening) else transform.dim
+    return int(build.published.encoder["dim"]) if build.published and beside else 0
+
+
 class _Placing:
     """Finds each part on disk, or writes its documents under the lowest free number."""
 
     def __init__(self, build: BuildContext, known: Known, beside: bool) -> None:
         self._build, self._known = build, known
         self._complete, self._free = _complete_parts(build, beside), _free_names(build.index)
-        self._dim = build.published.encoder["dim"] if build.published and beside else 0
+        self._dim = _dim_of(build, beside)
         self._rules = asdict(build.config.corpus) | {"embeddings": build.config.store.embeddings}
         del self._rules["vector_column"]  # what is read from there is hashed
         if build.config.chunk.tokens:
@@ -139,8 +148,9 @@ class _Placing:
         build, columns = self._build, self._build.config.corpus.text
         given = given_embeddings(documents, build.config.store) if is_given(build.spec) else None
         if given is not None and self._dim not in (0, given.shape[1]):
+            owner = "the index whose transform is taken over" if build.taken else str(build.index)
             raise CorpusError(
-                f'document "{documents[0].id}": its vector has {given.shape[1]:,} numbers, those of {build.index} have '
+                f'document "{documents[0].id}": its vector has {given.shape[1]:,} numbers, those of {owner} have '
                 f"{self._dim:,}. Give embeddings of the same model."
             )
         if given is None:

@@ -2,25 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from indexer import ann
 from indexer.config import BuildConfig, RunOptions
-from indexer.encoders import Encoder
-from indexer.encoders.backends import open_encoder
-from indexer.encoders.published import published_spec
 from indexer.errors import ConfigError
 from indexer.pipeline.change import Change, change
 from indexer.pipeline.contents import published_contents
 from indexer.pipeline.fit import KnownQueries, fit, query_sample_hash
 from indexer.pipeline.index import index_queries_hash
+from indexer.pipeline.late_encoder import LateEncoder
 from indexer.pipeline.progress import Progress, Silent
 from indexer.pipeline.publication import next_generation, publish_generation, published_parts, published_recipe
 from indexer.pipeline.stored_transform import published_transform, write_transform
 from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
+from indexer.store.verify import require_parts
 from indexer.transforms import Whitening
 
 CHANGEABLE = ("whitening", "index")  # sections of the recipe that need no encoding
@@ -51,7 +49,8 @@ def refit_index(
 
     `assignments` ("whitening.strength=0.5") change settings of whitening and index; ConfigError for any other. The
     encoder is needed only for query-like texts, where those are not the ones the present transform knows. Raises
-    QualityError, ModelError, MismatchError, LockedError, StoreError and MachineError as `build_index`.
+    CorruptIndexError for a damaged part, QualityError, ModelError, MismatchError, LockedError, StoreError and
+    MachineError as `build_index`.
     """
     options, progress = options or RunOptions(), progress or Silent()
     with change(Path(index)) as opened:
@@ -59,6 +58,7 @@ def refit_index(
         ann.require_factory(ann.factory_of(config.index.type), config.whitening.dim)
         query_sample_hash(config.whitening)
         index_queries_hash(config.index)
+        require_parts(opened.index, opened.published, {part.name for part in opened.published.parts})
         source = LateEncoder(opened, config, options, model)
         records, generation = opened.records(), next_generation(opened.index)
         contents = published_contents(opened.index, opened.published)
@@ -88,21 +88,6 @@ def refit_index(
             tuple(note for note in notes if note),
             manifest.quality,
         )
-
-
-class LateEncoder:
-    """The encoder of an index, found and loaded when the first text needs it."""
-
-    def __init__(self, opened: Change, config: BuildConfig, options: RunOptions, model: str | Path | None) -> None:
-        self.config, self._opened, self._options, self._model = config, opened, options, model
-
-    def get(self) -> Encoder:
-        """The encoder. Raises ModelError and MismatchError."""
-        return self._loaded
-
-    @cached_property
-    def _loaded(self) -> Encoder:
-        return open_encoder(published_spec(self._opened.index, self._opened.published, self._model), self._options)
 
 
 def changed_recipe(config: BuildConfig, assignments: Sequence[str]) -> BuildConfig:

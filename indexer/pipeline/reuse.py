@@ -16,6 +16,7 @@ from indexer.pipeline.context import BuildContext
 from indexer.store import parts
 from indexer.store.manifest import Manifest
 from indexer.store.numbering import Numbering
+from indexer.store.verify import require_parts
 from indexer.versions import version_of
 
 Numbers = npt.NDArray[np.int32]
@@ -112,10 +113,14 @@ def _text_hashes(folder: Path) -> parts.TextHashes:
 
 
 class StoredOrder:
-    """The rows of a rebuild from an index's own live documents, in the order of their numbers: each is known."""
+    """The rows of a rebuild from an index's own live documents, in the order of their numbers: each is known.
+
+    A part is hashed before its first row is taken, lest damage be published anew as what it should be.
+    """
 
     def __init__(self, index: Path, published: Manifest, numbering: Numbering) -> None:
-        self._index, self._hashes = index, dict[int, parts.TextHashes]()  # of the part read last
+        self._index, self._published = index, published
+        self._hashes = dict[int, parts.TextHashes]()  # of the part read last
         firsts = np.cumsum([0, *(part.rows for part in published.parts)])
         stored = np.arange(published.stored_rows) if numbering.stored_rows is None else numbering.stored_rows
         self._parts = (np.searchsorted(firsts, stored, side="right") - 1).astype(np.int32)
@@ -124,7 +129,10 @@ class StoredOrder:
         self._taken = 0
 
     def find(self, wanted: parts.TextHashes) -> KnownRows:
-        """The next rows, as many as there are texts. Raises MismatchError if they are not of these texts."""
+        """The next rows, as many as there are texts.
+
+        Raises MismatchError if they are not of these texts, CorruptIndexError naming a damaged file.
+        """
         some = slice(self._taken, self._taken + len(wanted))
         self._taken += len(wanted)
         found = KnownRows(np.arange(len(wanted), dtype=np.int32), self._parts[some], self._rows[some], self._names)
@@ -140,6 +148,7 @@ class StoredOrder:
         hashes = np.empty((len(found), 2), np.uint64)
         for part in np.unique(found.parts).tolist():
             if part not in self._hashes:
+                require_parts(self._index, self._published, {self._names[part]})
                 self._hashes = {part: parts.read_text_hashes(self._index / self._names[part])}
             inside = found.parts == part
             hashes[inside] = self._hashes[part][found.sources[inside]]

@@ -1,7 +1,7 @@
 """The segment of vectors that a transform makes of all rows of some parts: written, and judged."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,8 @@ def write_segment_of(
 ) -> NewSegment:
     """Write the vectors of all rows of `contents` as one segment and judge it; a bad one does not stay.
 
-    With `small` it is exact whatever the recipe says. Raises QualityError, ConfigError and StoreError.
+    With `small` it is exact whatever the recipe says. An index.queries file that is not where it was when the index was
+    built is done without, and a note says so. Raises QualityError, ConfigError and StoreError.
     """
     path = index / layout.segment_name(generation, 0)
     make_folder(path.parent)
@@ -63,7 +64,12 @@ def write_segment_of(
     def encode_queries(texts: list[str]) -> Any:
         return source.get().encode(texts, "query")
 
-    filled = fill_segment(rows, config.index, path, options, progress, encode_queries, small)
+    settings, notes = config.index, tuple[str, ...]()
+    if settings.queries and not Path(settings.queries).exists():
+        notes = (f"index.queries: {settings.queries} is not there; held-out documents stand in for its queries",)
+        settings = replace(settings, queries="")
+    filled = fill_segment(rows, settings, path, options, progress, encode_queries, small)
+    filled = replace(filled, notes=(*notes, *filled.notes))
     try:
         quality = judge_segment(filled, rows, list(records), config, options, progress, stored.fitted)
     except QualityError:

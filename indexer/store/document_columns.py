@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexer.corpus.column_kinds import EXACT_INTEGER
+
 LONG = 32  # bytes a value, on average
 ColumnPath = tuple[str, ...]  # a column, then fields inside its objects
 
@@ -27,6 +29,19 @@ def column_at(table: pa.Table, path: ColumnPath, kind: pa.DataType, count: int) 
         there = pa.types.is_struct(column.type) and column.type.get_field_index(name) >= 0
         column = pc.struct_field(column, [name]) if there else nothing
     return column if column.type == kind else column.cast(kind)
+
+
+def loses_digits(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> bool:
+    """Whether values would be rounded as type `kind`: whole numbers beyond 2**53 as floats, at any depth."""
+    if pa.types.is_integer(column.type) and pa.types.is_floating(kind):
+        least, most = (value.as_py() or 0 for value in pc.min_max(column).values())
+        return max(-least, most) > EXACT_INTEGER
+    if pa.types.is_struct(column.type):
+        inside = (inner.name for inner in column.type)
+        return any(loses_digits(pc.struct_field(column, [name]), kind.field(name).type) for name in inside)
+    if pa.types.is_list(column.type):
+        return loses_digits(pc.list_flatten(column), kind.value_type)
+    return False
 
 
 def long_columns(table: pa.Table) -> list[str]:

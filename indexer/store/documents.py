@@ -1,10 +1,8 @@
-"""Documents in Parquet: written a part at a time, read back a few, a column or a whole part at a time."""
+"""Documents of a published index in Parquet, read back a few, a column or a whole part at a time."""
 
 import bisect
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
@@ -15,108 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from indexer.corpus.document import Document, join_columns
-from indexer.corpus.schema import canonical, part_schema
+from indexer.corpus.document import Document
 from indexer.errors import CorruptIndexError
 from indexer.store import layout
 from indexer.store.checked import CheckedFile
-from indexer.store.document_columns import ColumnPath, column_at, long_columns, type_at
-from indexer.store.files import FileStamp, write_file
+from indexer.store.document_columns import ColumnPath, column_at, type_at
+from indexer.store.document_files import STORED, OpenPart, document_of, picked
 from indexer.store.manifest import Manifest
 
-GROUP_BYTES = 48 << 10  # of a row group; small, so that fetching one hit's text reads little
-_GROUP_ROWS = (32, 256)  # documents in one, at least and at most, however long they are
 HELD_BYTES = 32 << 20  # of row groups that a reader keeps in memory
+OPEN_PARTS = 384  # files open at a time; with as many of embeddings, below the 1,024 that a process may usually open
 _LOOKED_UP = 1 << 20  # ids in memory at a time, while some are looked up
 Numbers = npt.NDArray[np.int64]
-_STORED = [
-    pa.field("id", pa.string(), nullable=False),
-    pa.field("title", pa.string()),
-    pa.field("text", pa.string(), nullable=False),
-]
-
-
-def parquet_options() -> dict[str, Any]:
-    """How every Parquet file of an index is written. pyarrow writes no page checksums unless asked."""
-    return {"compression": "zstd", "write_page_checksum": True}
-
-
-def _document_options(table: pa.Table) -> dict[str, Any]:
-    """For looking up single documents: setting up a column of a row group costs more than its bytes do.
-
-    A dictionary, or the least and greatest value, of so few rows is about as long as they are, and numbers and short
-    texts become hardly smaller by compression.
-    """
-    packed = dict.fromkeys(long_columns(table), "zstd")
-    least, most = _GROUP_ROWS
-    rows = min(most, max(least, GROUP_BYTES * len(table) // max(1, table.nbytes)))
-    options = {"compression": packed, "use_dictionary": False, "write_statistics": False, "row_group_size": rows}
-    return parquet_options() | options
-
-
-def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileStamp, pa.Schema]:
-    """Write a part's `documents.parquet`; returns its stamp and the schema of its metadata."""
-    metadata = part_schema(document.metadata for document in documents)
-    columns: list[Any] = [
-        [document.id for document in documents],
-        [document.title for document in documents],
-        [document.text for document in documents],
-        *([document.metadata.get(name) for document in documents] for name in metadata.names),
-    ]
-    schema = pa.schema([*_STORED, *metadata])
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    table = pa.table(arrays, schema=schema)
-    with write_file(folder / layout.DOCUMENTS) as file:
-        pq.write_table(table, pa.PythonFile(file, mode="w"), **_document_options(table))
-    return file.stamp, metadata
-
-
-def read_texts(folder: Path, columns: Sequence[str]) -> list[str]:
-    """The texts of a part as they are encoded (`joined_text`), in row order. Only those columns are read."""
-    with _opened(folder) as file:
-        there = [name for name in columns if name in file.schema_arrow.names]
-        table = file.read(columns=there, use_threads=False)
-        count = file.metadata.num_rows
-    read = [table.column(name).to_pylist() for name in there]
-    return [join_columns(values) for values in zip(*read, strict=True)] if read else [""] * count
-
-
-def read_some(folder: Path, rows: Sequence[int]) -> Iterator[Document]:
-    """Some rows of a part, ascending; only the row groups they are in are read."""
-    with _opened(folder) as file:
-        part = _Part.of(file)
-        places = [part.place(row) for row in rows]
-        for group, members in groupby(places, key=lambda place: place[0]):
-            table = file.read_row_group(group, use_threads=False)
-            yield from (_document(row, None) for row in _picked(table, [offset for _, offset in members]))
-
-
-@contextmanager
-def _opened(folder: Path) -> Iterator[pq.ParquetFile]:
-    """The documents of a part. Opened by us: pyarrow refuses names that are not UTF-8."""
-    with (
-        open(folder / layout.DOCUMENTS, "rb") as source,
-        pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as file,
-    ):
-        yield file
-
-
-@dataclass(frozen=True)
-class _Part:
-    """The open file of a part. How long its row groups are, the file says: older ones were longer."""
-
-    file: pq.ParquetFile
-    ends: list[int]  # of each row group: the number of the row after it
-
-    @classmethod
-    def of(cls, file: pq.ParquetFile) -> "_Part":
-        metadata = file.metadata
-        return cls(file, list(accumulate(metadata.row_group(group).num_rows for group in range(file.num_row_groups))))
-
-    def place(self, row: int) -> tuple[int, int]:
-        """(row group, offset in it)."""
-        group = bisect.bisect_right(self.ends, row)
-        return group, row - (self.ends[group - 1] if group else 0)
 
 
 class DocumentReader:
@@ -124,15 +32,15 @@ class DocumentReader:
 
     `stored` holds the stored number of each live document, ascending; None when none is deleted.
 
-    Open files and footers are kept, and row groups read lately, so that a second look-up in the same place is cheap.
-    Not thread-safe. Arrow's threads are not used: one that still holds a Python file when the interpreter ends aborts
-    the process.
+    Files used lately stay open with their footers, and row groups read lately in memory, so that a second look-up in
+    the same place is cheap. Not thread-safe. Arrow's threads are not used: one that still holds a Python file when the
+    interpreter ends aborts the process.
     """
 
     def __init__(self, index: Path, manifest: Manifest, schema: pa.Schema, stored: Numbers | None = None) -> None:
         self._index, self._manifest, self._schema, self._stored = index, manifest, schema, stored
         self._ends = list(accumulate(part.documents for part in manifest.parts))
-        self._parts: dict[int, _Part] = {}
+        self._parts: OrderedDict[int, OpenPart] = OrderedDict()  # the one used last at the end
         self._groups: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()  # the one used last at the end
         self._held = 0  # bytes of those
 
@@ -150,7 +58,7 @@ class DocumentReader:
     @property
     def schema(self) -> pa.Schema:
         """Every column and its type: id, title, text, then metadata as it is in the whole index."""
-        return pa.schema([*_STORED, *self._schema])
+        return pa.schema([*STORED, *self._schema])
 
     @property
     def counts(self) -> list[int]:
@@ -162,7 +70,7 @@ class DocumentReader:
 
     def fetch(self, rows: Sequence[int]) -> list[Document]:
         """The documents of the given numbers, in the order given; each row group is read once."""
-        return [_document(row, self._schema) for row in self._rows(rows, None)]
+        return [document_of(row, self._schema) for row in self._rows(rows, None)]
 
     def ids(self, rows: Sequence[int]) -> list[str]:
         """Just the ids of the given numbers, in the order given."""
@@ -193,7 +101,7 @@ class DocumentReader:
                 if live is not None:
                     table = table.take(live[slice(*np.searchsorted(live, [start, end]))] - start)
                 start = end
-                yield from (_document(row, self._schema) for row in table.to_pylist())
+                yield from (document_of(row, self._schema) for row in table.to_pylist())
 
     def columns(self, part: int, paths: Sequence[ColumnPath]) -> list[pa.ChunkedArray]:
         """Some columns of a part's documents, in order of number, in the types that `schema` gives them.
@@ -232,7 +140,7 @@ class DocumentReader:
         for (part, group), members in groupby(places, key=lambda place: place[:2]):
             table = self._group(part, group) if columns is None else self._read(part, group, columns)
             _, _, offsets, positions = zip(*members, strict=True)
-            for position, row in zip(positions, _picked(table, offsets), strict=True):
+            for position, row in zip(positions, picked(table, offsets), strict=True):
                 found[position] = row
         return found
 
@@ -256,40 +164,23 @@ class DocumentReader:
         part = bisect.bisect_right(self._ends, row)
         return part, *self._part(part).place(row - (self._ends[part - 1] if part else 0))
 
-    def _part(self, part: int) -> _Part:
-        if part not in self._parts:
-            name = f"{self._manifest.parts[part].name}/{layout.DOCUMENTS}"
-            path = self._index / name
-            source = pa.PythonFile(CheckedFile(path, self._manifest.files[name]), mode="r")
-            file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
-            if file.metadata.num_rows != self._manifest.parts[part].documents:
-                raise CorruptIndexError(
-                    f"{path}: {file.metadata.num_rows:,} rows, the manifest says "
-                    f"{self._manifest.parts[part].documents:,}. Build the index again."
-                )
-            self._parts[part] = _Part.of(file)
+    def _part(self, part: int) -> OpenPart:
+        if part in self._parts:
+            self._parts.move_to_end(part)
+            return self._parts[part]
+        self._parts[part] = self._opened(part)
+        if len(self._parts) > OPEN_PARTS:
+            self._parts.popitem(last=False)[1].file.close()
         return self._parts[part]
 
-
-def _picked(table: pa.Table, offsets: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Some rows of a table; a value at a time, which for a few rows is cheaper than to take a table of them."""
-    columns = list(zip(table.column_names, table.columns, strict=True))
-    return ({name: column[offset].as_py() for name, column in columns} for offset in offsets)
-
-
-def _document(row: dict[str, Any], schema: pa.Schema | None) -> Document:
-    identity, title, text = row.pop("id"), row.pop("title"), row.pop("text")
-    if schema is not None:
-        row = {name: _promoted(value, schema.field(name).type) for name, value in row.items()}
-    return Document(identity, text, title, canonical(row))
-
-
-def _promoted(value: Any, kind: pa.DataType) -> Any:
-    """A part may hold whole numbers in a column that is float elsewhere in the corpus."""
-    if isinstance(value, int) and pa.types.is_floating(kind):
-        return float(value)
-    if isinstance(value, dict):
-        return {name: _promoted(item, kind.field(name).type) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_promoted(item, kind.value_type) for item in value]
-    return value
+    def _opened(self, part: int) -> OpenPart:
+        name = f"{self._manifest.parts[part].name}/{layout.DOCUMENTS}"
+        path = self._index / name
+        source = pa.PythonFile(CheckedFile(path, self._manifest.files[name]), mode="r")
+        file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
+        if file.metadata.num_rows != self._manifest.parts[part].documents:
+            raise CorruptIndexError(
+                f"{path}: {file.metadata.num_rows:,} rows, the manifest says "
+                f"{self._manifest.parts[part].documents:,}. Build the index again."
+            )
+        return OpenPart.of(file)

@@ -1,5 +1,6 @@
 """Stored embeddings of a published index, read a few rows or a block at a time, no byte before it is checked."""
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,18 +16,20 @@ from indexer.store.manifest import Manifest
 Rows = npt.NDArray[np.int64]
 Embeddings = npt.NDArray[np.floating]
 BLOCK_ROWS = 4096
+OPEN_PARTS = 384  # files open at a time
+_Open = tuple[CheckedFile, Embeddings, int]  # and the byte that the array starts at
 
 
 class EmbeddingReader:
     """Raw embeddings by stored row number. Each MiB of a file is compared with its digest when it is first touched.
 
-    Files stay open. Raises CorruptIndexError naming the file.
+    Files used lately stay open. Raises CorruptIndexError naming the file.
     """
 
     def __init__(self, index: Path, manifest: Manifest) -> None:
         self._index, self._manifest = index, manifest
         self.firsts: list[int] = np.cumsum([0, *(part.rows for part in manifest.parts)]).tolist()
-        self._parts: dict[int, tuple[CheckedFile, Embeddings, int]] = {}
+        self._parts: OrderedDict[int, _Open] = OrderedDict()  # the one used last at the end
 
     def __len__(self) -> int:
         return self.firsts[-1]
@@ -62,7 +65,7 @@ class EmbeddingReader:
             file.close()
         self._parts.clear()
 
-    def _part(self, number: int) -> tuple[CheckedFile, Embeddings, int]:
+    def _part(self, number: int) -> _Open:
         """The file of a part, its array, memory-mapped, and the byte the array starts at."""
         if number not in self._parts:
             entry = self._manifest.parts[number]
@@ -77,4 +80,7 @@ class EmbeddingReader:
                     f"says {entry.rows:,} of {self.dim}. Build the index again."
                 )
             self._parts[number] = file, embeddings, stamp.bytes - embeddings.nbytes
+            if len(self._parts) > OPEN_PARTS:
+                self._parts.popitem(last=False)[1][0].close()
+        self._parts.move_to_end(number)
         return self._parts[number]

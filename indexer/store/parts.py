@@ -20,7 +20,7 @@ from indexer.errors import CorruptIndexError
 from indexer.moments import Moments
 from indexer.store import layout
 from indexer.store.arrays import open_embeddings as open_embeddings
-from indexer.store.documents import parquet_options
+from indexer.store.document_files import parquet_options
 from indexer.store.files import FileStamp, stamp_file, write_bytes, write_file
 from indexer.store.manifest import canonical_json
 

@@ -1,7 +1,7 @@
 """Comparing every file of an index with its manifest."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,6 +31,15 @@ def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:
     with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="hash") as hashers:  # hashing lets go of the GIL
         for name, sha256 in zip(names, hashers.map(lambda name: hash_file(index / name), names), strict=True):
             if sha256 != manifest.files[name].sha256:
+                raise changed(index / name)
+
+
+def require_parts(index: Path, manifest: Manifest, parts: Collection[str]) -> None:
+    """Hash every file of the named parts. Raises CorruptIndexError for the first that is not what was published."""
+    for name, stamp in manifest.files.items():
+        if name.rpartition("/")[0] in parts:
+            check_size(index / name, stamp)
+            if stamp_file(index / name) != stamp:
                 raise changed(index / name)
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.corpus_options import corpus_of, remarks_on
-from search.cli.running_options import run_options, threaded_encoder_options
+from search.cli.corpus_options import beside, corpus_of, remarks_on
+from search.cli.running_options import change_options, run_options
 
 if TYPE_CHECKING:
     from indexer.corpus import CorpusReport
@@ -22,12 +22,8 @@ if TYPE_CHECKING:
 @click.option(
     "--rejects", type=click.Path(path_type=Path), help="File for rows left out. Default: INDEX.rejects.jsonl."
 )
-@click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, if it has moved.")
-@threaded_encoder_options
 @click.option("--workers", type=int, default=1, show_default=True, help="Encoding processes; one a GPU.")
-@click.option("--allow-low-recall", is_flag=True, help="Publish although the new segment misses index.recall.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--quiet", is_flag=True, help="No progress bars.")
+@change_options
 def command(
     index: Path,
     sources: tuple[str, ...],
@@ -55,7 +51,7 @@ def command(
 
     config = BuildConfig.from_dict(load_manifest(index).config)
     run = run_options(options, workers=options["workers"], allow_low_recall=options["allow_low_recall"])
-    corpus = corpus_of(sources, config, options, rejects or index.with_name(f"{index.name}.rejects.jsonl"))
+    corpus = corpus_of(sources, config, options, rejects or beside(index, ".rejects.jsonl"))
     with BuildProgress(quiet) as progress:
         report = add_documents(corpus, index, run, progress, model)
     _print(report, corpus.report, as_json)

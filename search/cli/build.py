@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.corpus_options import config_of, corpus_of, corpus_options, remarks_on
+from search.cli.corpus_options import beside, config_of, corpus_of, corpus_options, remarks_on
 from search.cli.running_options import run_options, threaded_encoder_options
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def command(
         config = replace(config, index=replace(config.index, queries=str(options["queries"])))
     fields = ("workers", "half", "compile", "overwrite", "allow_low_recall")
     run = run_options(options, **{name: options[name] for name in fields})
-    corpus = corpus_of(sources, config, options, rejects or index.with_name(f"{index.name}.rejects.jsonl"))
+    corpus = corpus_of(sources, config, options, rejects or beside(index, ".rejects.jsonl"))
     with BuildProgress(quiet) as progress:
         report = build_index(corpus, index, config, run, progress, options["transform_from"])
     _print(report, corpus.report, as_json)

@@ -1,12 +1,11 @@
 """`isotrope compact`."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from search.cli.running_options import run_options, threaded_encoder_options
+from search.cli.running_options import change_options, run_options
 
 
 @click.command("compact")
@@ -19,11 +18,7 @@ from search.cli.running_options import run_options, threaded_encoder_options
     show_default=True,
     help="Seconds that an older generation stays after it was followed by another, for readers that have it open.",
 )
-@click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, if it has moved.")
-@threaded_encoder_options
-@click.option("--allow-low-recall", is_flag=True, help="Publish although the index misses index.recall.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--quiet", is_flag=True, help="No progress bars.")
+@change_options
 def command(
     index: Path, keep: int, grace: float, model: Path | None, as_json: bool, quiet: bool, **options: Any
 ) -> None:
@@ -37,16 +32,13 @@ def command(
       isotrope compact my-index --keep 1 --grace 0
     """
     from indexer import compact_index
-    from search.cli.output import print_facts, print_json, print_note, size
+    from search.cli.output import print_facts, print_report, size
     from search.cli.progress import BuildProgress
 
     run = run_options(options, allow_low_recall=options["allow_low_recall"])
     with BuildProgress(quiet) as progress:
         report = compact_index(index, run, progress, model, keep, grace)
-    for line in report.notes:
-        print_note(line)
-    if as_json:
-        print_json(asdict(report) | {"index": str(report.index)})
+    if print_report(report, as_json):
         return
     folded = f"{report.segments_before:,} segments into one, {report.dropped:,} deleted documents dropped"
     freed = f"{size(report.bytes_freed)} freed" if report.bytes_freed >= 0 else f"{size(-report.bytes_freed)} more now"

@@ -44,6 +44,12 @@ def corpus_options(command: Command) -> Command:
     return command
 
 
+def beside(index: Path, suffix: str) -> Path:
+    """A path next to an index, called as it is and a suffix."""
+    whole = index.resolve() if index.name in ("", "..") else index  # "." has no name
+    return whole.with_name(f"{whole.name}{suffix}")
+
+
 def config_of(options: dict[str, Any]) -> "BuildConfig":
     """The recipe that these options make."""
     from indexer.config import BuildConfig

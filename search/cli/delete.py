@@ -1,6 +1,5 @@
 """`isotrope delete`."""
 
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -29,7 +28,7 @@ def command(
     """
     from indexer import delete_documents
     from indexer.corpus.id_file import read_id_file
-    from search.cli.output import print_json, print_note
+    from search.cli.output import print_report
     from search.deleting import delete_where
 
     if bool(where) == bool(ids or ids_file):
@@ -38,10 +37,7 @@ def command(
         report = delete_where(index, where)
     else:
         report = delete_documents(index, [*ids, *(read_id_file(ids_file) if ids_file else [])], ignore_missing)
-    for line in report.notes:
-        print_note(line)
-    if as_json:
-        print_json(asdict(report) | {"index": str(report.index)})
+    if print_report(report, as_json):
         return
     missing = f" {len(report.missing):,} ids were not there." if report.missing else ""
     if not report.deleted:

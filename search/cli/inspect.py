@@ -48,6 +48,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("queries", f"mean of {transform['query_texts']['texts']:,} texts ({transform['query_texts']['source']})"),
         ("segments", "; ".join(map(_segment, facts["segments"]))),
         *_search(quality.get("index"), facts.get("timing")),
+        *_added(facts["segments"], quality.get("segments", {})),
         ("metadata", ", ".join(f"{name} {kind}" for name, kind in facts["metadata"].items()) or "none"),
         *([("truncated", f"{quality['truncated']:,} of {_stored_rows(facts):,} at {encoder['max_length']} tokens")]
           if "max_length" in encoder else []),
@@ -85,6 +86,19 @@ def _search(about: dict[str, Any] | None, timing: dict[str, Any] | None) -> list
             ("in batches", f"of {timing['batch']}, queries a second by threads: {batch}"),
         ]
     return rows
+
+
+def _added(segments: list[dict[str, Any]], measured: dict[str, Any]) -> list[tuple[str, str]]:
+    """The recall of segments that were added, where they are not exact."""
+    of_file = ((entry["factory"], measured.get(entry["file"], {}).get("index", {})) for entry in segments)
+    return [
+        (
+            "added recall",
+            f"{factory}: recall@10 {about['recall_at_10']:.4f}; {about['bytes_per_vector']:,.0f} bytes a vector",
+        )
+        for factory, about in of_file
+        if about.get("queries")
+    ]
 
 
 def _is_gate(figure: Any) -> bool:

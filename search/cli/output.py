@@ -4,6 +4,7 @@ import json
 import math
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import date, time
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,18 @@ _WIDEST = 100_000  # characters of a table
 def print_json(value: Any) -> None:
     """One line of strict JSON; a number that JSON has no word for becomes null."""
     click.echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, default=str))
+
+
+def print_report(report: Any, as_json: bool) -> bool:
+    """The notes of a change's report, a dataclass with `notes` and `index`; with `as_json` all of it.
+
+    Returns whether that is all there is to print.
+    """
+    for line in report.notes:
+        print_note(line)
+    if as_json:
+        print_json(asdict(report) | {"index": str(report.index)})
+    return as_json
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:

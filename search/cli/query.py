@@ -1,5 +1,6 @@
 """`isotrope query`."""
 
+import math
 import queue
 import sys
 import threading
@@ -70,12 +71,17 @@ def command(
 
     if k < 1:
         raise ConfigError(f"-k is {k}; expected at least 1.")
+    if recall is not None and options["exact"]:
+        raise click.UsageError("--recall sets how far an approximate search reaches; --exact finds everything anyway.")
     if bool(texts) + (like is not None) + (vector is not None) != 1:
         raise click.UsageError("Give TEXT, or --like, or --vector: one of the three.")
     few = "-" not in texts and len(texts) <= _FEW
     run, asked = run_options(options, texts="few" if few else "many"), {name: options[name] for name in _ASKED}
     engine = SearchEngine(index, model, run, ahead=bool(texts), recall=recall)
     if asked["hybrid"]:
+        engine.check(k, **asked)
+        if not texts:
+            raise click.UsageError("--hybrid needs TEXT: words are compared, which --like and --vector have none of.")
         with BuildProgress(as_json) as progress:
             engine.prepare_hybrid(progress)
     show = _show_json if as_json else _show_table
@@ -143,7 +149,7 @@ def _answers(
 
     texts, log = [query for query in batch if query.strip()], EncodeLog()
     found = iter(engine.search_many(texts, k, log, **asked))
-    limit = engine.opened.manifest.encoder["identity"]["max_length"]
+    limit = engine.opened.manifest.encoder["identity"].get("max_length", math.inf)  # none where nothing encodes
     for query, length in zip(texts, log.lengths, strict=True):
         if length > limit:
             print_note(f'the query "{query[:40]}..." has {length:,} tokens and was cut at {limit}')

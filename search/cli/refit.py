@@ -1,12 +1,11 @@
 """`isotrope refit`."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from search.cli.running_options import run_options, threaded_encoder_options
+from search.cli.running_options import change_options, run_options
 
 
 @click.command("refit")
@@ -18,11 +17,7 @@ from search.cli.running_options import run_options, threaded_encoder_options
     metavar="SECTION.KEY=VALUE",
     help="Change a setting of whitening or index; the others stay.",
 )
-@click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, if it has moved.")
-@threaded_encoder_options
-@click.option("--allow-low-recall", is_flag=True, help="Publish although the index misses index.recall.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--quiet", is_flag=True, help="No progress bars.")
+@change_options
 def command(
     index: Path, assignments: tuple[str, ...], model: Path | None, as_json: bool, quiet: bool, **options: Any
 ) -> None:
@@ -38,16 +33,13 @@ def command(
       isotrope refit my-index --set index.type=HNSW32 --set index.recall=0.99
     """
     from indexer import refit_index
-    from search.cli.output import print_facts, print_json, print_note
+    from search.cli.output import print_facts, print_report
     from search.cli.progress import BuildProgress
 
     run = run_options(options, allow_low_recall=options["allow_low_recall"])
     with BuildProgress(quiet) as progress:
         report = refit_index(index, assignments, run, progress, model)
-    for line in report.notes:
-        print_note(line)
-    if as_json:
-        print_json(asdict(report) | {"index": str(report.index)})
+    if print_report(report, as_json):
         return
     print_facts(
         [

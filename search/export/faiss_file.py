@@ -32,8 +32,8 @@ def export_faiss(index: str | Path, path: str | Path) -> Exported:
     for a path that cannot be written, CorruptIndexError and StoreError.
     """
     target = Path(path)
-    names = target.with_name(f"{target.name}.ids.parquet")
     check_output(target)
+    names = target.with_name(f"{target.name}.ids.parquet")
     check_output(names)
     opened = OpenIndex.open(index)
     found, factory, made = _index(opened)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 SECONDS = 1.0  # that DuckDB may spend on a filter
 ANSWER_BYTES = 32 << 20  # of answers kept, a bit a document
+_ENTRY_BYTES = 256  # of an answer that is kept, beside what it says
 _SAID = 300  # characters of what DuckDB says
 
 
@@ -28,7 +29,9 @@ class Filters:
     def __init__(self, opened: "OpenIndex") -> None:
         self._documents = opened.documents
         self._values, self._database = Values(opened.documents), Database()
-        self._answers: Held[str, npt.NDArray[np.uint8]] = Held(ANSWER_BYTES)
+        self._answers: Held[str, npt.NDArray[np.uint8]] = Held(
+            ANSWER_BYTES, lambda where: 4 * len(where) + _ENTRY_BYTES
+        )
 
     def documents(self, where: str) -> npt.NDArray[np.int64]:
         """The numbers of the documents that meet an SQL condition, ascending. Where it is NULL it is not met.

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
-from indexer.store.documents import parquet_options
+from indexer.store.document_files import parquet_options
 from indexer.store.files import FileStamp
 from search.dedup.files.parquet_files import Kinds, open_parquet, with_facts
 from search.dedup.settings import Method, TextDuplicates, check_threshold

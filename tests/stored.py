@@ -1,0 +1,46 @@
+"""Documents of an index without encoder or vectors, for tests of how they are stored and filtered."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from indexer.corpus.document import Document
+from indexer.corpus.schema import describe, merge_schemas, parse
+from indexer.store import layout
+from indexer.store.document_files import write_documents
+from indexer.store.documents import DocumentReader
+from indexer.store.files import make_folder
+from indexer.store.manifest import Manifest, PartEntry
+
+
+def write_index(index: Path, parts: Sequence[Sequence[Document]]) -> Manifest:
+    """The documents of an index, and the least manifest that names them."""
+    entries, stamps, schemas = [], {}, []
+    for number, documents in enumerate(parts):
+        name = layout.part_name(number)
+        make_folder(index / name)
+        stamps[f"{name}/{layout.DOCUMENTS}"], schema = write_documents(index / name, documents)
+        schemas.append(schema)
+        entries.append(PartEntry(name, len(documents), len(documents), "", ""))
+    return Manifest(
+        generation=1,
+        config={},
+        encoder={},
+        fingerprint="",
+        transform={},
+        parts=tuple(entries),
+        segments=(),
+        files=stamps,
+        schema=describe(merge_schemas(schemas)),
+        documents=sum(map(len, parts)),
+        rows=sum(map(len, parts)),
+        quality={},
+        versions={},
+        created="",
+    )
+
+
+def open_index(index: Path, manifest: Manifest, live: Sequence[int] | None = None) -> DocumentReader:
+    """`live`: stored numbers of the documents that are not deleted; None: all."""
+    return DocumentReader(index, manifest, parse(manifest.schema), None if live is None else np.array(live, np.int64))

@@ -1,0 +1,71 @@
+"""The command line where it is given odd paths, odd files and nothing to ask."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from indexer import build_index
+from indexer.config import BuildConfig, EncoderConfig, StoreConfig
+from indexer.corpus.id_file import read_id_file
+from indexer.store.manifest import load_manifest
+from search import SearchEngine
+from tests.documents import DOCUMENTS
+from tests.test_cli import isotrope
+from tests.test_format1 import DATA
+from tests.test_vectors_index import GIVEN, random_documents
+
+
+@pytest.fixture
+def index(tiny_model: Callable[[str], Path], tmp_path: Path) -> Path:
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
+    build_index(DOCUMENTS, tmp_path / "index", BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4)))
+    return tmp_path / "index"
+
+
+def test_an_index_may_be_the_folder_one_is_in(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    news = index.parent / "new.jsonl"
+    news.write_text(
+        json.dumps({"_id": "new", "text": "one more"}) + "\n" + json.dumps({"_id": "bad", "text": 5}) + "\n"
+    )
+    monkeypatch.chdir(index)
+    for name, documents in ((".", len(DOCUMENTS) + 1), (os.path.join("..", "index"), len(DOCUMENTS) + 1)):
+        done = isotrope("add", name, str(news), "--on-error", "skip")
+        assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+        assert load_manifest(index).documents == documents
+    assert json.loads((index.parent / "index.rejects.jsonl").read_text())["id"] == "bad"
+    done = isotrope("export", ".", "--to", "faiss", "-o", ".")
+    assert done.returncode == 1
+    assert "is a folder; name a file" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+def test_nothing_to_ask_an_index_of_given_vectors_is_an_error(text: str, tmp_path: Path) -> None:
+    build_index(random_documents(), tmp_path / "index", GIVEN)
+    done = isotrope("query", str(tmp_path / "index"), text)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "no query was answered" in done.stderr
+
+
+def test_an_id_file_may_begin_with_a_byte_order_mark(index: Path, tmp_path: Path) -> None:
+    (tmp_path / "ids.txt").write_bytes("d1\r\nd2\r\n".encode("utf-8-sig"))
+    assert read_id_file(tmp_path / "ids.txt") == ["d1", "d2"]
+    assert isotrope("delete", str(index), "--ids-file", str(tmp_path / "ids.txt")).returncode == 0
+    assert load_manifest(index).documents == len(DOCUMENTS) - 2
+
+
+def test_an_index_by_older_rules_of_encoding_grows_by_the_same_rules(tmp_path: Path) -> None:
+    index = shutil.copytree(DATA / "index", tmp_path / "index")
+    before = load_manifest(index).fingerprint
+    (tmp_path / "new.jsonl").write_text(json.dumps({"_id": "new", "text": "something that was never encoded"}) + "\n")
+    done = isotrope("add", str(index), str(tmp_path / "new.jsonl"), "--model", str(DATA / "model"), "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    assert load_manifest(index).fingerprint == before
+    with SearchEngine(index, model=DATA / "model") as engine:
+        expected = engine.encoder.encode(["something that was never encoded"], "document")
+        last = engine.opened.stored_embeddings.rows(np.array([len(engine) - 1]))
+    np.testing.assert_allclose(last, expected, atol=1e-3)
