@@ -78,19 +78,20 @@ def test_whitening_and_layers_runs_where_the_real_sets_are_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ISOTROPE_DATA", str(tmp_path))
+    monkeypatch.setenv("ISOTROPE_SLICE", "20")
     printed = _run(WHITENING)
     assert "data: stand-ins" in printed
-    assert "stdlib: 60 queries, 400 documents" in printed
+    assert "stdlib: 60 queries, 200 documents" in printed
     _assert_two_ways_agree(printed)
 
 
 def test_whitening_and_layers_runs_on_a_slice_of_the_real_sets(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ISOTROPE_DATA", str(shared / "data"))
-    monkeypatch.setenv("ISOTROPE_SLICE", "20")
+    monkeypatch.setenv("ISOTROPE_SLICE", "12")
     printed = _run(WHITENING)
     assert "data: the real sets" in printed
-    assert re.search(r"all sets as one +26 subsets +520 pairs", printed)
-    assert re.search(r"cacm: [0-9]+ queries, 200 documents", printed)
+    assert re.search(r"all sets as one +26 subsets +312 pairs", printed)
+    assert re.search(r"cacm: [0-9]+ queries, 120 documents", printed)
     _assert_two_ways_agree(printed)
 
 

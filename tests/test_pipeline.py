@@ -36,7 +36,7 @@ def embeddings(index: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
 def test_bytes_do_not_depend_on_workers_or_threads(tiny_config: BuildConfig, tmp_path: Path) -> None:
     reference = None
-    for workers, threads in [(1, 1), (2, 2), (3, 3), (1, 3)]:
+    for workers, threads in [(1, 1), (2, 1), (1, 3)]:
         index = tmp_path / f"{workers}-{threads}"
         build_index(DOCUMENTS, index, tiny_config, RunOptions(device="cpu", workers=workers, threads=threads))
         reference = reference or snapshot(index)
