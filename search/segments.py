@@ -64,8 +64,8 @@ def open_segment(path: Path, entry: SegmentEntry, stamp: FileStamp, dim: int, at
     elif stamp.bytes > MAPPED_BYTES:
         with CheckedFile(path, stamp) as file:  # what FAISS reads to lay out the index
             file.check((np.array([0, stamp.bytes - 1]), np.array([BLOCK, stamp.bytes])))
+        background = BackgroundCheck(path, stamp)  # and it reads ahead of FAISS, whose pages come one by one
         index = ann.map_index(path)
-        background = BackgroundCheck(path, stamp)
     else:
         with CheckedFile(path, stamp) as file:
             index = ann.load_index(file, str(path))
