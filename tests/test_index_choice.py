@@ -253,6 +253,15 @@ def test_a_graph_of_more_rows_is_walked_wider() -> None:
         assert found.cost == ann.reads(index, 10, rows, {"efSearch": wider * width}).cost
 
 
+@pytest.mark.parametrize("factory", ["HNSW8", "IVF16,Flat", "IVF1,PQ4x4fs,Refine(SQ8)", "SQ8"])
+@pytest.mark.parametrize("rows", [1500, 40_000])
+def test_no_search_costs_less_than_the_least(factory: str, rows: int) -> None:
+    vectors = unit(1500, 16)
+    judged, wanted = truth_over(vectors, unit(20, 16, 1)), ann.Wanted(rows, 16, 0.01)
+    found = ann.consider(factory, wanted, ann.Trainer(vectors), judged)
+    assert 0 < ann.least_cost(factory, wanted) <= found.cost
+
+
 def considered(factory: str, recall: float, cost: int, width: float, fits: bool = True) -> ann.Considered:
     return ann.Considered(factory, recall, cost, width, fits)
 

@@ -127,7 +127,11 @@ def test_what_is_chosen_takes_least_work_of_those_that_reach_the_recall(fill: Fi
     filled = fill(recall=0.9)
     about = filled.figures["index"]
     good = [one for one in about["candidates"] if one["fits"] and one["recall"] >= 0.9]
-    assert {one["factory"] for one in about["candidates"]} == {"Flat", *ann.candidate_factories(ROWS, DIM, False)}
+    measured_kinds = {one["factory"] for one in about["candidates"]}
+    left_out = {"Flat", *ann.candidate_factories(ROWS, DIM, False)} - measured_kinds
+    assert {"Flat", "Pad16,IVF1,PQ4x4fs,Refine(SQ8)"} <= measured_kinds
+    for factory in left_out:  # dearer than the best, whatever it finds
+        assert ann.least_cost(factory, ann.Wanted(ROWS, DIM, 0.9)) >= min(one["cost"] for one in good)
     good_filled = [one for one in about["filled"] if one["recall"] >= 0.9]
     assert about["factory"] == filled.factory == min(good_filled, key=lambda one: one["cost"])["factory"]
     assert about["recall_at_10"] >= 0.9
@@ -198,7 +202,7 @@ def test_a_kind_that_only_did_well_on_the_sample_makes_way_for_the_next(
 ) -> None:
     def flattered(factory: str, wanted: ann.Wanted, *given: Any) -> ann.Considered:
         bad = dataclasses.replace(consider("PCA2,Flat", wanted, *given), recall=1.0, cost=1)
-        return bad if factory == "HNSW32" else dataclasses.replace(consider(factory, wanted, *given), recall=0.0)
+        return bad if "RaBitQ" in factory else dataclasses.replace(consider(factory, wanted, *given), recall=0.0)
 
     consider = ann.consider
     monkeypatch.setattr(ann, "consider", flattered)

@@ -6,7 +6,17 @@ Scores are inner products of unit vectors; higher is closer. Rows are positions 
 from indexer.ann.arrays import Found, Rows, Scores, Vectors
 from indexer.ann.asking import takes_selector
 from indexer.ann.candidates import candidate_factories
-from indexer.ann.choosing import SAMPLE_ROWS, Considered, Wanted, consider, copy_of, exact, ranked, stored_bytes
+from indexer.ann.choosing import (
+    SAMPLE_ROWS,
+    Considered,
+    Wanted,
+    consider,
+    copy_of,
+    exact,
+    least_cost,
+    ranked,
+    stored_bytes,
+)
 from indexer.ann.curve import CurvePoint, cheapest_with, parameters_for, recall_curve
 from indexer.ann.devices import accelerated
 from indexer.ann.faiss_module import require_faiss, set_threads
@@ -57,6 +67,7 @@ __all__ = [
     "is_exact",
     "is_graph",
     "is_mapped",
+    "least_cost",
     "load_index",
     "make_index",
     "map_index",

@@ -17,19 +17,22 @@ _COARSER = ("Refine(SQ6)", "Refine(SQ4)")  # they take less memory, and find les
 
 
 def candidate_factories(rows: int, dim: int, limited: bool) -> list[str]:
-    """Factory strings worth measuring for `rows` vectors of `dim` dimensions; `limited`: where memory is."""
+    """Factory strings worth measuring for `rows` vectors of `dim` dimensions; `limited`: where memory is.
+
+    Those that take longest to measure come last: they may be out of reach by then.
+    """
     wide = -(-dim // _REGISTER) * _REGISTER
     pad, scan = f"Pad{wide}", f"PQ{wide // _DIMENSIONS_A_CODE}x4fs"
     lists = ["IVF1", *([f"IVF{lists_for(rows)}"] if rows >= _LEAST_FOR_LISTS else [])]
     refined = [f"{pad},{some},{scan},{finer}" for some in lists for finer in _FINER]
-    found = [*refined, f"HNSW{_LINKS}", f"HNSW{_LINKS}_SQ8", "IVF1,RaBitQfs,Refine(SQ8)"]
+    found = [*refined, "IVF1,RaBitQfs,Refine(SQ8)"]
     if rows >= _LEAST_FOR_LISTS:
         found.append(f"IVF{lists_for(rows)},Flat")
     if limited:
         found += [f"{pad},IVF1,{scan},{coarser}" for coarser in _COARSER]
         found += [f"RR{dim},IVF1,RaBitQfs{bits}" for bits in (6, 4)]
         found += ["SQ8", "SQ6", "SQ4"]
-    return found
+    return [*found, f"HNSW{_LINKS}", f"HNSW{_LINKS}_SQ8"]
 
 
 def lists_for(rows: int) -> int:

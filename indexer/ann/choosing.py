@@ -12,9 +12,11 @@ from typing import IO, Any, cast
 from indexer.ann.curve import cheapest_with, recall_curve
 from indexer.ann.faiss_module import require_faiss
 from indexer.ann.files import save_index
+from indexer.ann.grid import LEAST_WIDTH
 from indexer.ann.making import add_vectors, make_index
+from indexer.ann.parameters import search_parameters
 from indexer.ann.training import Trainer
-from indexer.ann.truth import Truth
+from indexer.ann.truth import RECALL_DEPTH, Truth
 from indexer.ann.work import reads
 
 SAMPLE_ROWS = 30_000
@@ -68,6 +70,13 @@ def exact(wanted: Wanted) -> Considered:
     width = 4 * wanted.dim
     cost = reads(make_index("Flat", wanted.dim), 1, wanted.rows).cost
     return Considered("Flat", 1.0, cost, width, wanted.fits(width))
+
+
+def least_cost(factory: str, wanted: Wanted) -> int:
+    """What a query costs at least, whatever the vectors: with the narrowest search that is ever tried."""
+    index = make_index(factory, wanted.dim)
+    narrow = {name: LEAST_WIDTH if name == "efSearch" else 1 for name in search_parameters(index)}
+    return reads(index, RECALL_DEPTH, wanted.rows, _grown(narrow, wanted.rows / min(wanted.rows, SAMPLE_ROWS))).cost
 
 
 def consider(factory: str, wanted: Wanted, trainer: Trainer, truth: Truth, rows: int = SAMPLE_ROWS) -> Considered:

@@ -6,7 +6,7 @@ from typing import Any
 from indexer.ann.parameters import WIDEST_WALK, largest_parameters, search_parameters, set_search_parameters
 from indexer.ann.work import reads
 
-_LEAST_WIDTH = 16  # of a walk through a graph, which keeps as many nodes as rows are wanted anyway
+LEAST_WIDTH = 16  # of a walk through a graph, which keeps as many nodes as rows are wanted anyway
 _MOST_CANDIDATES = 1024  # for each row wanted: to sort more takes longer than to scan
 _LEAST_SHARE, _MOST_SHARE = 1 / 256, 4  # of the cost of scanning, what scoring again may cost
 
@@ -36,7 +36,7 @@ def widen_search(index: Any, k: int = 10) -> bool:
 
 
 def _bounds(index: Any, k: int) -> dict[str, tuple[int, int]]:
-    least, bounds = {"nprobe": 1, "efSearch": _LEAST_WIDTH, "k_factor": 1}, {}
+    least, bounds = {"nprobe": 1, "efSearch": LEAST_WIDTH, "k_factor": 1}, {}
     for name, most in largest_parameters(index).items():
         if name == "k_factor":
             most = min(_MOST_CANDIDATES, -(-most // k))  # as many candidates as there are rows

@@ -1,5 +1,6 @@
 """Making an index by measuring: kinds compared on a sample, one filled with every row, tuned and measured again."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -114,7 +115,7 @@ class _Making:
         self._truth: ann.Truth | None = None
 
     def considered(self) -> list[ann.Considered]:
-        """Kinds of index measured on a sample, best first."""
+        """Kinds of index measured on a sample, best first; without those that would be dearer whatever they find."""
         order, sample, queries = self._order, self.trainer.sample[: ann.SAMPLE_ROWS], self._queries
         best = ann.ExactBest(queries.vectors, origins=queries.origins)
         with one_blas_thread():
@@ -124,7 +125,9 @@ class _Making:
         order.progress.phase("measuring kinds of index", len(factories))
         found = [ann.exact(wanted)]
         for factory in factories:
-            found.append(ann.consider(factory, wanted, self.trainer, truth))
+            least = min((one.cost for one in found if one.fits and one.recall >= wanted.recall), default=math.inf)
+            if ann.least_cost(factory, wanted) < least:  # graphs take most of the time here, and seldom are that
+                found.append(ann.consider(factory, wanted, self.trainer, truth))
             order.progress.advance(1)
         return ann.ranked(found, wanted)
 
