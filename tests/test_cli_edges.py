@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from indexer import build_index
 from indexer.config import BuildConfig, EncoderConfig, StoreConfig
 from indexer.corpus.id_file import read_id_file
+from indexer.errors import ExistsError
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
 from tests.documents import DOCUMENTS
@@ -69,3 +71,31 @@ def test_an_index_by_older_rules_of_encoding_grows_by_the_same_rules(tmp_path: P
         expected = engine.encoder.encode(["something that was never encoded"], "document")
         last = engine.opened.stored_embeddings.rows(np.array([len(engine) - 1]))
     np.testing.assert_allclose(last, expected, atol=1e-3)
+
+
+def test_another_length_of_the_corpus_is_told_as_that(index: Path) -> None:
+    config = BuildConfig.from_dict(load_manifest(index).config)
+    with pytest.raises(ExistsError, match="this corpus ends after 6 documents, that of the index goes on after 8"):
+        build_index(DOCUMENTS[:6], index, config)
+    with pytest.raises(ExistsError, match="this corpus goes on after 12 documents, that of the index ends after 9"):
+        build_index(
+            [*DOCUMENTS, *(replace(document, id=f"more {document.id}") for document in DOCUMENTS)], index, config
+        )
+
+
+def test_a_refit_says_what_the_search_reaches_and_a_compaction_what_stays(index: Path) -> None:
+    done = isotrope("refit", str(index), "--quiet")
+    assert "search      Flat, recall@10 1.0000, 124 bytes a vector" in " ".join(done.stdout.split(" "))
+    isotrope("delete", str(index), "d1")
+    done = isotrope("compact", str(index), "--quiet")
+    assert "1 segment into one, 1 deleted documents dropped" in done.stdout
+    said = " ".join(done.stderr.split())
+    assert "3 older generations stay for readers, deleted documents in them included; --keep 1 --grace 0" in said
+    assert "older generations" not in isotrope("compact", str(index), "--keep", "1", "--grace", "0").stderr
+
+
+def test_a_quantizer_that_does_not_divide_the_dimensions_is_told_how_to_be_padded(index: Path) -> None:
+    dim = load_manifest(index).transform["dim"]
+    done = isotrope("refit", str(index), "--set", "index.type=IVF1,PQ16x4fs")
+    assert (done.returncode, dim % 16 > 0) == (1, True)
+    assert 'Put zeros in front: "Pad32,IVF1,PQ16x4fs"' in " ".join(done.stderr.split())

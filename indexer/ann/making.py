@@ -38,24 +38,34 @@ def make_index(factory: str, dim: int) -> Any:
     except (RuntimeError, MemoryError) as error:
         raise ConfigError(
             f'index.type "{factory}" is not a FAISS factory string for {dim} dimensions: {reason_of(error)}. '
-            'Use "flat", or a factory string such as "IVF256,Flat" or "HNSW32".'
+            f"{_way_out(factory, dim)}."
         ) from error
     if index.metric_type != faiss.METRIC_INNER_PRODUCT:
         raise ConfigError(f'index.type "{factory}" does not rank by inner product; choose another.')
     return index
 
 
+def _way_out(factory: str, dim: int) -> str:
+    """What to do about a factory string: a product quantizer shares the dimensions out evenly."""
+    quantizer = re.search(r"PQ(\d+)", factory)
+    if quantizer and int(quantizer[1]) and dim % int(quantizer[1]) and not factory.startswith("Pad"):
+        codes = int(quantizer[1])
+        return f'Put zeros in front: "Pad{-(-dim // codes) * codes},{factory}"'
+    return 'Use "flat", or a factory string such as "IVF256,Flat" or "HNSW32"'
+
+
 def require_factory(factory: str, dim: int) -> None:
     """Refuse a factory string that FAISS takes for no usual size; `dim` is 0 while the size is not known."""
     sizes = (dim,) if dim else _USUAL_DIMENSIONS
+    errors = []
     for size in sizes:
         try:
             make_index(factory, size)
-        except ConfigError:
-            if size == sizes[-1]:
-                raise
+        except ConfigError as error:
+            errors.append(error)
         else:
             return
+    raise errors[0]
 
 
 def add_vectors(index: Any, vectors: Vectors) -> None:

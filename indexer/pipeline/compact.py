@@ -43,6 +43,7 @@ class CompactReport:
     dropped: int = 0  # deleted documents that are gone from it
     segments_before: int = 1
     generations_removed: int = 0
+    generations_kept: int = 1
     bytes_freed: int = 0
     notes: tuple[str, ...] = ()
     quality: dict[str, Any] = field(default_factory=dict)
@@ -77,6 +78,7 @@ def compact_index(
             dropped=published.stored_documents - manifest.stored_documents,
             segments_before=len(published.segments),
             generations_removed=removed,
+            generations_kept=len(generations(opened.index)),
             bytes_freed=before - _bytes(opened.index),
             notes=tuple(note for note in (*notes, left) if note),
             quality=manifest.quality,

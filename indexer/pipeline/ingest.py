@@ -179,7 +179,15 @@ def _require_published(
     entries = build.published.parts if build.published else ()
     if there and position < len(entries) and entries[position].name == there.name:
         return
-    first = position * build.config.store.part_documents + 1
+    size = build.config.store.part_documents
+    there_too = entries[position].documents if position < len(entries) else 0
+    if len(documents) != there_too:  # only the last part of a corpus is shorter than others
+        ours, theirs = (
+            f"ends after {position * size + count:,}" if count < size else f"goes on after {position * size + count:,}"
+            for count in (len(documents), there_too)
+        )
+        raise corpus_differs(build, f"this corpus {ours} documents, that of the index {theirs}")
+    first = position * size + 1
     last = first + len(documents) - 1
     raise corpus_differs(build, f'documents {first:,} to {last:,} differ (the first is "{documents[0].id}")')
 

@@ -75,7 +75,7 @@ def command(
 
 
 def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
-    from search.cli.output import number, print_facts, print_json, print_note
+    from search.cli.output import kind_in_words, number, print_facts, print_json, print_note
 
     for line in _remarks(report, read):
         print_note(line)
@@ -96,16 +96,10 @@ def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
             ("parts", f"{report.parts_encoded:,} {made}, {report.parts_kept:,} kept"),
             *([("encoder", report.backend)] if report.backend else []),
             *_work(report),
-            ("search", _search(report.quality)),
+            ("search", kind_in_words(report.quality)),
             ("self-hit", number(report.quality["self_hit"]["value"])),
         ]
     )
-
-
-def _search(quality: dict[str, Any]) -> str:
-    """What kind of index it is, and what that reaches."""
-    about = quality["index"]
-    return f"{about['factory']}, recall@10 {about['recall_at_10']:.4f}, {about['bytes_per_vector']:,.0f} bytes a vector"
 
 
 def _work(report: "BuildReport") -> list[tuple[str, str]]:

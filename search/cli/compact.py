@@ -32,7 +32,7 @@ def command(
       isotrope compact my-index --keep 1 --grace 0
     """
     from indexer import compact_index
-    from search.cli.output import print_facts, print_report, size
+    from search.cli.output import print_facts, print_note, print_report, size
     from search.cli.progress import BuildProgress
 
     run = run_options(options, allow_low_recall=options["allow_low_recall"])
@@ -40,7 +40,8 @@ def command(
         report = compact_index(index, run, progress, model, keep, grace)
     if print_report(report, as_json):
         return
-    folded = f"{report.segments_before:,} segments into one, {report.dropped:,} deleted documents dropped"
+    segments = "1 segment" if report.segments_before == 1 else f"{report.segments_before:,} segments"
+    folded = f"{segments} into one, {report.dropped:,} deleted documents dropped"
     freed = f"{size(report.bytes_freed)} freed" if report.bytes_freed >= 0 else f"{size(-report.bytes_freed)} more now"
     print_facts(
         [
@@ -50,3 +51,8 @@ def command(
             ("disk", f"{report.generations_removed:,} old generations removed, {freed}"),
         ]
     )
+    if report.generations_kept > 1:
+        print_note(
+            f"{report.generations_kept - 1:,} older generations stay for readers, deleted documents in them included; "
+            "--keep 1 --grace 0 removes them now"
+        )

@@ -38,6 +38,12 @@ def print_report(report: Any, as_json: bool) -> bool:
     return as_json
 
 
+def kind_in_words(quality: dict[str, Any]) -> str:
+    """What kind of index it is, and what that reaches."""
+    about = quality["index"]
+    return f"{about['factory']}, recall@10 {about['recall_at_10']:.4f}, {about['bytes_per_vector']:,.0f} bytes a vector"
+
+
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """Two columns: what, and how much."""
     table = Table.grid(padding=(0, 2))

@@ -103,4 +103,9 @@ def _notes(facts: dict[str, Any]) -> list[str]:
         notes.append(f'put "{facts["query_prefix"]}" before each query')
     if facts["index"] != _AS_STORED:
         notes.append(f"the index ({facts['factory']}) was {facts['index']}")
+    if "k_factor" in facts["search_parameters"]:
+        notes.append(
+            "its candidates are a multiple (k_factor) of the hits asked for, measured for ten: ask FAISS for ten or "
+            "more, and take the first"
+        )
     return notes
