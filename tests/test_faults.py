@@ -126,7 +126,7 @@ def test_stopping_dead_at_any_operation_loses_nothing_finished(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     count = operations(tiny_config, tmp_path / "counted", monkeypatch)
-    for at in range(count):
+    for at in range(0, count, 1 if power_cut else 3):  # a power cut takes what a stop leaves, and more
         index = tmp_path / f"index-{at}"
         with monkeypatch.context() as patch:
             patch.setattr(files, "os", FaultyOs(at, None, power_cut))

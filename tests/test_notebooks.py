@@ -78,10 +78,10 @@ def test_whitening_and_layers_runs_where_the_real_sets_are_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ISOTROPE_DATA", str(tmp_path))
-    monkeypatch.setenv("ISOTROPE_SLICE", "20")
+    monkeypatch.setenv("ISOTROPE_SLICE", "14")
     printed = _run(WHITENING)
     assert "data: stand-ins" in printed
-    assert "stdlib: 60 queries, 200 documents" in printed
+    assert "stdlib: 60 queries, 140 documents" in printed
     _assert_two_ways_agree(printed)
 
 

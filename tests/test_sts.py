@@ -486,7 +486,7 @@ def test_mistakes_are_told_in_one_line(folder: Path, recipe: list[str], tmp_path
 def test_minilm_meets_the_reference(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every AVG cell within 0.01; and within 0.0005 with the division by tokens + 0.01 of the paper's code.
 
-    Four of the seven tasks, with fewer than half of the sentences: the others take another minute and a half.
+    Three of the seven tasks, with a quarter of the sentences: the others take two minutes more.
     """
     pytest.importorskip(DEMO_PACKAGE)
     monkeypatch.delenv("ISOTROPE_BACKEND")  # the fastest there is
@@ -496,7 +496,7 @@ def test_minilm_meets_the_reference(shared: Path, tmp_path: Path, monkeypatch: p
     settings = subject.settings(Sweep(layers=((1,), (-1,), (1, -1)), strengths=("none", 1.0)))
     tasks = read_tasks(shared / "data/sts")
     assert [task.name for task in tasks] == list(TASKS)
-    tasks = [task for task in tasks if task.name in ("STSB", "SICK", "STS13", "STS16")]
+    tasks = [task for task in tasks if task.name in ("STSB", "STS13", "STS16")]
     plan = StsPlan(settings)
     assert worst(evaluate_sts(subject, tasks, plan, tmp_path)["results"], reference) < 0.01
     with pytest.MonkeyPatch.context() as patch:
@@ -526,5 +526,5 @@ def worst(rows: list[dict[str, Any]], reference: dict[str, dict[str, float]]) ->
             continue
         differences.append(abs(row["spearman"] - cells[row["task"]]))
         assert row["rank"] == cells.get("rank", {}).get(row["task"])
-    assert len(differences) == 24
+    assert len(differences) == 18
     return max(differences)
