@@ -1,172 +1,30 @@
 """Settings: `BuildConfig` says WHAT is built (stored in the index), `RunOptions` HOW (never stored).
 
-A recipe file (`configs/*.toml`) has one section for each dataclass below. Unknown keys are refused with the
-nearest known one; `BuildConfig()` is the same as `configs/minilm.toml`.
+A recipe file (`configs/*.toml`) has one section for each dataclass of `indexer.sections`. Unknown keys are refused with
+the nearest known one; `BuildConfig()` is the same as `configs/minilm.toml`.
 """
 
 import dataclasses
 import json
-import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args
 
 from indexer.errors import ConfigError
-from indexer.settings import build, describe, override, unknown
+from indexer.sections import ChunkConfig as ChunkConfig
+from indexer.sections import CorpusConfig as CorpusConfig
+from indexer.sections import EncoderConfig as EncoderConfig
+from indexer.sections import IndexConfig as IndexConfig
+from indexer.sections import Pooling as Pooling
+from indexer.sections import Precision as Precision
+from indexer.sections import StoreConfig as StoreConfig
+from indexer.sections import WhiteningConfig as WhiteningConfig
+from indexer.settings import build, describe, override, setting_hint, unknown
 
-Precision = Literal["float32", "bfloat16", "int8"]
 Backend = Literal["auto", "torch", "openvino", "numpy"]
-_MOST_IN_A_PART = 1_000_000  # a part is in memory as a whole
-_FEWEST_TOKENS = 8  # in a window
-Pooling = Literal["auto", "cls", "mean", "max"]
 VECTOR_COLUMN = "vector"  # where embeddings are looked for, unless corpus.vector_column says otherwise
-
-
-@dataclass(frozen=True)
-class CorpusConfig:
-    """How rows become documents. Empty column names are looked up among the usual ones (see the README)."""
-
-    text: tuple[str, ...] = ("title", "text")  # columns joined for encoding
-    id_column: str = ""
-    title_column: str = ""
-    text_column: str = ""
-    vector_column: str = ""  # embeddings, with encoder.kind = "vectors"
-    columns: dict[str, str] = field(default_factory=dict)  # metadata column -> type it is read as
-    drop: tuple[str, ...] = ()  # metadata columns left out
-
-    def __post_init__(self) -> None:
-        if not self.text:
-            raise ConfigError('corpus.text is empty; expected the columns to encode, such as ["title", "text"].')
-        named = (self.id_column, self.title_column, self.text_column, *self.drop)
-        if self.vector_column and self.vector_column in named:
-            raise ConfigError(
-                f'corpus.vector_column is "{self.vector_column}", a column that is named as id, title or text, or is '
-                "dropped; expected one of its own."
-            )
-
-
-@dataclass(frozen=True)
-class ChunkConfig:
-    """Long documents as overlapping windows of tokens, each with a vector; see `indexer.chunking`."""
-
-    tokens: int = 0  # most tokens in a window, special ones and the prefix aside; 0: one vector a document
-    overlap: int = 32  # tokens that a window shares with the one before, at least
-
-    def __post_init__(self) -> None:
-        if self.tokens != 0 and self.tokens < _FEWEST_TOKENS:
-            raise ConfigError(
-                f"chunk.tokens is {self.tokens}; expected at least {_FEWEST_TOKENS}, or 0 for one vector a document."
-            )
-        if self.overlap < 0:
-            raise ConfigError(f"chunk.overlap is {self.overlap}; expected 0 or more.")
-        if 0 < self.tokens <= self.overlap:
-            raise ConfigError(
-                f"chunk.overlap is {self.overlap} of the {self.tokens} tokens of a window; expected fewer."
-            )
-
-
-@dataclass(frozen=True)
-class EncoderConfig:
-    """Text to embedding. `layers` count as in the paper: 0 the embedding output, 1 the first block, -1 the last.
-
-    Kind "vectors" takes embeddings from the corpus itself. `model` is then just a name, by which those of different
-    models are told apart (the default is no name, ""); nothing else can be set.
-    """
-
-    kind: Literal["transformer", "vectors"] = "transformer"
-    model: str = "sentence-transformers/all-MiniLM-L6-v2"  # hub id or folder
-    pooling: Pooling = "mean"
-    layers: tuple[int, ...] = (-1,)
-    max_length: int = 256  # tokens; 0: the model's own limit
-    precision: Precision = "bfloat16"  # a class of results, see the README; int8 is calibrated on the corpus
-    batch_tokens: int = 0  # tokens in a batch, padding included; 0: the backend's default
-    query_prefix: str = ""
-    document_prefix: str = ""
-
-    def __post_init__(self) -> None:
-        if self.kind == "vectors":
-            self._require_no_model()
-        elif not self.model.strip():
-            raise ConfigError("encoder.model is empty; expected a Hugging Face id or a folder.")
-        if not self.layers:
-            raise ConfigError("encoder.layers is empty; expected at least one, such as [-1] for the last.")
-        if self.max_length < 0 or self.batch_tokens < 0:
-            raise ConfigError("encoder.max_length and encoder.batch_tokens must be 0 (the default) or more.")
-
-    def _require_no_model(self) -> None:
-        for setting in dataclasses.fields(self):
-            value = getattr(self, setting.name)
-            if setting.name not in ("kind", "model") and value != setting.default:
-                raise ConfigError(
-                    f'encoder.{setting.name} is {json.dumps(value)}, but encoder.kind is "vectors": the embeddings are '
-                    "there already and no model is run. Leave it out."
-                )
-        if self.model == EncoderConfig.model:
-            object.__setattr__(self, "model", "")
-
-
-@dataclass(frozen=True)
-class WhiteningConfig:
-    """Embedding to vector; see `indexer.transforms.whitening`."""
-
-    strength: float | Literal["none"] = 0.25  # 1 the paper, 0 centring and rotation, "none" no transform
-    dim: int = 0  # leading directions kept; 0: all above the eigenvalue floor
-    sample: int | Literal["all"] = 100_000  # documents the fit sees
-    shrinkage: float = 0.0
-    centre: Literal["role", "common", "none"] = "role"
-    query_sample: str = ""  # a file of real queries, one a line, or a .npy file of their embeddings
-
-    def __post_init__(self) -> None:
-        if self.strength != "none" and not 0.0 <= self.strength <= 1.0:
-            raise ConfigError(f'whitening.strength is {self.strength}; expected 0 to 1, or "none".')
-        if self.strength == "none" and (self.dim or self.shrinkage):
-            raise ConfigError(
-                'whitening.strength is "none", which leaves nothing for whitening.dim and shrinkage to do.'
-            )
-        if self.dim < 0:
-            raise ConfigError(f"whitening.dim is {self.dim}; expected 0 (all) or more.")
-        if self.sample != "all" and self.sample < 1:
-            raise ConfigError(f'whitening.sample is {self.sample}; expected at least 1, or "all".')
-        if not 0.0 <= self.shrinkage <= 1.0:
-            raise ConfigError(f"whitening.shrinkage is {self.shrinkage}; expected 0 to 1.")
-
-
-@dataclass(frozen=True)
-class IndexConfig:
-    """The FAISS index: "auto" is chosen by measuring, "flat" exact, anything else a FAISS factory string."""
-
-    type: str = "auto"
-    recall: float = 0.95  # recall@10 that an approximate index must reach
-    memory: str = "0"  # most bytes of vectors and links in memory when serving, such as "8G"; 0: no limit
-    queries: str = ""  # a file of real queries, one a line, to measure recall with; empty: held-out documents, moved
-
-    def __post_init__(self) -> None:
-        if not self.type.strip():
-            raise ConfigError('index.type is empty; expected "auto", "flat" or a FAISS factory string.')
-        if not 0.0 < self.recall <= 1.0:
-            raise ConfigError(f"index.recall is {self.recall}; expected more than 0 and at most 1.")
-        if not re.fullmatch(r"\d+(\.\d+)?[KMGT]?", self.memory):
-            raise ConfigError(f'index.memory is "{self.memory}"; expected a size such as "512M" or "8G", or "0".')
-
-    @property
-    def memory_bytes(self) -> int:
-        """`memory` in bytes; K, M, G and T are powers of 1024. 0: no limit."""
-        number = self.memory.rstrip("KMGT")
-        return int(float(number) * 1024 ** " KMGT".index(self.memory[len(number) :] or " "))
-
-
-@dataclass(frozen=True)
-class StoreConfig:
-    """The index directory."""
-
-    part_documents: int = 8192
-    embeddings: Literal["float32", "float16"] = "float32"
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.part_documents <= _MOST_IN_A_PART:
-            raise ConfigError(f"store.part_documents is {self.part_documents}; expected 1 to {_MOST_IN_A_PART:,}.")
 
 
 @dataclass(frozen=True)
@@ -190,6 +48,16 @@ class BuildConfig:
                 f'corpus.vector_column is "{self.corpus.vector_column}", but encoder.kind is "{self.encoder.kind}", '
                 'which makes its own embeddings; expected encoder.kind = "vectors".'
             )
+        if self.whitening.kind == "hellinger" and not self.gives_probabilities:
+            raise ConfigError(
+                'whitening.kind is "hellinger", which takes square roots of probabilities; expected encoder.pooling = '
+                f'"latte-mix" with a categorical latent, not "{self.encoder.pooling}".'
+            )
+
+    @property
+    def gives_probabilities(self) -> bool:
+        """Whether embeddings are categorical distributions side by side."""
+        return self.encoder.pooling == "latte-mix" and self.encoder.latte_mix.latent == "categorical"
 
     def _require_no_texts(self) -> None:
         """Refuse settings that need texts to be encoded."""
@@ -236,12 +104,17 @@ class BuildConfig:
         data = self.to_dict()
         for assignment in assignments:
             path, equals, raw = assignment.partition("=")
-            section, dot, key = path.strip().partition(".")
-            if not equals or not dot or not key:
+            *tables, key = path.strip().split(".")
+            if not equals or not tables or not key:
                 raise ConfigError(f'--set "{assignment}" is not of the form section.key=value.')
-            if section not in data:
-                raise ConfigError(unknown("section", section, data))
-            data[section][key] = override(_hint(section, key), raw)
+            if tables[0] not in data:
+                raise ConfigError(unknown("section", tables[0], data))
+            section: Any = data
+            for name in tables:
+                section = section.get(name)
+                if not isinstance(section, dict):
+                    raise ConfigError(f'--set "{assignment}": there is no table of settings "{name}".')
+            section[key] = override(setting_hint(BuildConfig, [*tables, key]), raw)
         return self.from_dict(data)
 
     def with_columns(
@@ -285,8 +158,3 @@ class RunOptions:
             raise ConfigError(f"workers is {self.workers}; expected at least 1.")
         if self.threads < 0:
             raise ConfigError(f"threads is {self.threads}; expected 0 (all cores) or more.")
-
-
-def _hint(section: str, key: str) -> Any:
-    """The type of a setting; None for one that there is not."""
-    return get_type_hints(get_type_hints(BuildConfig)[section]).get(key)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-Mode = Literal["cls", "mean", "max"]
+Plain = Literal["cls", "mean", "max"]
+Mode = Literal[Plain, "sif", "sbert-wk", "latte-mix"]  # the latter: see `indexer.encoders.token_pooling`
 
 
 def average_layers(layers: "Sequence[Tensor]") -> "Tensor":
@@ -22,7 +23,7 @@ def average_layers(layers: "Sequence[Tensor]") -> "Tensor":
     return total / len(layers) if len(layers) > 1 else total
 
 
-def pool(states: "Tensor", mask: "Tensor | None", mode: Mode) -> "Tensor":
+def pool(states: "Tensor", mask: "Tensor | None", mode: Plain) -> "Tensor":
     """Pool (rows, tokens, d) over the tokens where `mask` (rows, tokens) is not 0, into (rows, d) float32.
 
     Without a mask every token counts.

@@ -75,15 +75,14 @@ def covariance_deviation(
     direction i should have the variance E_i = spectrum_i * shrunk_i^-strength, and the figure is the largest
     |C_ij - E_ij| / sqrt(E_i E_j). The sample passes through the transform a second time and the expected values
     come from the spectrum and the settings, so this judges what was stored, not the algebra. `in_turn` is `map`, or
-    one that has several threads.
+    one that has several threads. The strength is a number.
     """
     measured = Moments.zero(whitening.dim)
     for moments in in_turn(lambda rows: Moments.of(whitening.project(rows, "document")), sample):
         measured = measured + moments
     spectrum = whitening.spectrum
     shrunk = (1 - config.shrinkage) * spectrum + config.shrinkage * spectrum.mean()
-    strength = 0.0 if config.strength == "none" else config.strength
-    scale = np.sqrt(spectrum[: whitening.dim] * shrunk[: whitening.dim] ** -strength)
+    scale = np.sqrt(spectrum[: whitening.dim] * shrunk[: whitening.dim] ** -float(config.strength))
     relative = measured.covariance / np.outer(scale, scale)
     return float(np.abs(relative - np.eye(whitening.dim)).max())
 

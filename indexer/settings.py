@@ -20,6 +20,14 @@ def override(hint: Any, raw: str) -> Any:
     return raw if hint is str and not isinstance(value, str) else value
 
 
+def setting_hint(cls: Any, path: Iterable[str]) -> Any:
+    """The type of a setting, given its name table by table; None for one that there is not."""
+    hint = cls
+    for name in path:
+        hint = get_type_hints(hint).get(name) if dataclasses.is_dataclass(hint) else None
+    return hint
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """What to say of a name that is not among those known: the nearest one, else all."""
     names = list(known)

@@ -43,7 +43,8 @@ class Window:
 class Hit:
     """One answer. `score` is the inner product of two unit vectors: higher is closer, 1 is the same direction.
 
-    With `hybrid` it is a sum of reciprocal ranks. `window` is set where documents are chunked.
+    With `hybrid` it is a sum of reciprocal ranks, with `similarity="js"` 1 - JS / ln 2. `window` is set where documents
+    are chunked.
     """
 
     id: str
@@ -127,9 +128,9 @@ class SearchEngine:
     def search(self, query: str, k: int = 10, **asked: Any) -> list[Hit]:
         """The k documents closest to the query, best first, ties by id; all of them if there are fewer than k.
 
-        `asked` are fields of `Request`: where, group_by, min_score, exact, hybrid. A query longer than the encoder's
-        max_length is cut there, as documents are. Raises ConfigError for a blank query, k below 1 and a filter that
-        cannot be used.
+        `asked` are fields of `Request`: where, group_by, min_score, exact, hybrid, similarity. A query longer than the
+        encoder's max_length is cut there, as documents are. Raises ConfigError for a blank query, k below 1 and a
+        filter that cannot be used.
         """
         return self.search_many([query], k, **asked)[0]
 
@@ -142,6 +143,8 @@ class SearchEngine:
             if not query.strip():
                 raise ConfigError(f"query {number} is blank; expected some text.")
         chosen = self._finder.allowed(request)  # what is wrong with a filter shows before the encoder is loaded
+        if request.similarity == "js":
+            return self._hits(self._finder.find_mixtures(self._encoded(queries, "query", log), request, chosen))
         vectors = self.embed(queries, "query", log)
         if request.hybrid:
             return self._hits(self._finder.find_hybrid(queries, vectors, request, chosen))
@@ -159,6 +162,8 @@ class SearchEngine:
         if request.hybrid:
             raise ConfigError("hybrid search needs the text of a query, not its vector.")
         chosen = self._finder.allowed(request)
+        if request.similarity == "js":
+            return self._hits(self._finder.find_mixtures(embeddings, request, chosen))
         return self._hits(self._finder.find(self._opened.transform.transform(embeddings, "query"), request, chosen))
 
     def neighbours(self, identity: str, k: int = 10, **asked: Any) -> list[Hit]:
@@ -178,7 +183,10 @@ class SearchEngine:
         """Texts to unit vectors (n, k) by the index's own encoder and transform."""
         if not len(texts):
             return np.zeros((0, self._opened.transform.dim), np.float32)
-        return self._opened.transform.transform(self.encoder.encode(list(texts), role, log), role)
+        return self._opened.transform.transform(self._encoded(texts, role, log), role)
+
+    def _encoded(self, texts: Sequence[str], role: Role, log: EncodeLog | None) -> Vectors:
+        return self.encoder.encode(list(texts), role, log)
 
     @cached_property
     def encoder(self) -> Encoder:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from indexer.pipeline.progress import Progress, Silent
 from indexer.store.numbering import Mask
+from search.divergence import Probabilities, rank_by_divergence, require_probabilities
 from search.opened import OpenIndex
 from search.ranked import Groups, Place, by_id, documents_of
 from search.request import Request
@@ -36,6 +37,8 @@ class Finder:
 
     def allowed(self, request: Request) -> Mask | None:
         """Which documents may be found, (documents,); None: all. Raises ConfigError."""
+        if request.similarity == "js":
+            require_probabilities(self._opened)
         if request.group_by:
             self._codes_of(request.group_by)
         if not request.where:
@@ -48,6 +51,22 @@ class Finder:
         """The best documents for each vector (n, dim), at most k, best first, ties by id."""
         found = self._collect(vectors, request, allowed)
         return [_above(places, request)[: request.k] for places in found]
+
+    def find_mixtures(self, mixtures: Probabilities, request: Request, allowed: Mask | None) -> list[list[Place]]:
+        """The best documents for each row of distributions (n, d) by Jensen-Shannon divergence, as `find`."""
+        rows, groups = self._rows(allowed), self._groups(request, allowed)
+        answers = []
+        for mixture in mixtures:
+            wanted = request.k
+            while True:
+                ranked = rank_by_divergence(self._opened, mixture, wanted, rows, request.exact)
+                places = groups.first_of(documents_of(ranked.scores, ranked.rows, self._opened.numbering, self._ids))
+                short = len(places) < min(request.k, groups.count)
+                if not short or wanted >= self._opened.numbering.rows:
+                    break
+                wanted *= _WIDER
+            answers.append(_above(places, request)[: request.k])
+        return answers
 
     def lexical(self, progress: Progress = _SILENT) -> "Lexical":
         """BM25 of the documents: read from the cache, or made at the first call."""
@@ -86,7 +105,10 @@ class Finder:
         others = np.ones(self._opened.manifest.documents, bool) if allowed is None else allowed.copy()
         others[document] = False
         rows = self._opened.numbering.rows_of(np.array([document]))
-        found = self.find(self._opened.vectors(rows), request, others)
+        if request.similarity == "js":
+            found = self.find_mixtures(self._opened.embeddings(rows), request, others)
+        else:
+            found = self.find(self._opened.vectors(rows), request, others)
         best: dict[int, Place] = {}
         for place in (place for places in found for place in places):
             if place.document not in best or place.score > best[place.document].score:

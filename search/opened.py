@@ -10,6 +10,7 @@ import numpy as np
 
 from indexer import ann
 from indexer.config import BuildConfig
+from indexer.encoders.identity import NO_LIMIT
 from indexer.errors import ConfigError
 from indexer.store import layout
 from indexer.store.checked import read_checked
@@ -22,6 +23,9 @@ from search.segments import Found, Segment, Vectors, open_segment, search_segmen
 
 if TYPE_CHECKING:
     from indexer.store.documents import DocumentReader
+
+
+_SHAPING = ("kind", "pooling", "layers", "max_length", "precision")  # of the encoder, shown
 
 
 @dataclass(frozen=True)
@@ -178,15 +182,22 @@ def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
     encoder, transform, whitening = facts["encoder"], facts["transform"], facts["config"]["whitening"]
     chunk = facts["config"]["chunk"]
     windows = {"windows": f"at most {chunk['tokens']} tokens, {chunk['overlap']} of them those of the one before"}
-    shaping = [f"{key} {encoder[key]}" for key in ("pooling", "layers", "max_length", "precision") if key in encoder]
+    shaping = [f"{key} {encoder[key]}" for key in _SHAPING if encoder.get(key) and encoder[key] != NO_LIMIT]
     return {
         "model": facts["model"] or "not named",
         "encoder": ", ".join(shaping) or "none: the embeddings came with the corpus",
         **(windows if chunk["tokens"] else {}),
         "fingerprint": facts["fingerprint"],
-        "transform": f"{transform['kind']}, {encoder['dim']} -> {transform['dim']} dimensions, "
-        f"strength {whitening['strength']}, centre {whitening['centre']}",
+        "transform": f"{transform['kind']}, {encoder['dim']} -> {transform['dim']} dimensions, {_fitted(whitening)}",
     }
+
+
+def _fitted(whitening: dict[str, Any]) -> str:
+    """How the transform was fitted."""
+    if whitening.get("kind", "whitening") == "hellinger":
+        return "nothing fitted"
+    strength = [f"strength {whitening['strength']}"] if whitening.get("kind", "whitening") == "whitening" else []
+    return ", ".join([*strength, f"centre {whitening['centre']}"])
 
 
 def describe_index(opened: OpenIndex) -> dict[str, Any]:

@@ -22,6 +22,8 @@ from indexer.errors import ConfigError
 
 RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.toml"))
 
+_ANY_POOLING = 'expected "auto" or "cls" or "mean" or "max" or "sif" or "sbert-wk" or "latte-mix".'
+
 CONFIGS = st.builds(
     BuildConfig,
     corpus=st.builds(
@@ -125,10 +127,10 @@ def test_unknown_sections_and_settings_are_refused_with_the_nearest_known_one(
         ("encoder", "layers", [1, "2"], '[1, "2"]; expected a list of a whole number.'),
         ("encoder", "model", None, "null; expected text."),
         ("encoder", "model", ["a"], '["a"]; expected text.'),
-        ("encoder", "pooling", "median", '"median"; expected "auto" or "cls" or "mean" or "max".'),
-        ("encoder", "pooling", 1, '1; expected "auto" or "cls" or "mean" or "max".'),
+        ("encoder", "pooling", "median", f'"median"; {_ANY_POOLING}'),
+        ("encoder", "pooling", 1, f"1; {_ANY_POOLING}"),
         ("encoder", "precision", "int4", '"int4"; expected "float32" or "bfloat16" or "int8".'),
-        ("encoder", "kind", "static", '"static"; expected "transformer" or "vectors".'),
+        ("encoder", "kind", "glove", '"glove"; expected "transformer" or "static" or "vectors".'),
         ("corpus", "text", "title", '"title"; expected a list of text.'),
         ("corpus", "text", ["title", 1], '["title", 1]; expected a list of text.'),
         ("corpus", "columns", {"year": 1}, '{"year": 1}; expected a table of text.'),

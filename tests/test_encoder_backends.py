@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ WORDS = ("whale", "song", "of", "the", "deep", "sea", "library", "data")
 TEXTS = [" ".join(WORDS[(i * j) % 8] for j in range(1 + i % 11)) for i in range(60)]
 AVERAGES: list[tuple[int, ...]] = [(0,), (1,), (1, -1)]
 POOLINGS: list[Mode] = ["mean", "cls", "max"]
+KEYS = list(product(AVERAGES, POOLINGS))
 Models = Callable[[str], Path]
 
 
@@ -58,10 +60,7 @@ CANNOT = {"modernbert", "xlm"}  # a mask that gives NaN; a loop that tracing can
 
 @pytest.mark.parametrize("backend", ["openvino", "numpy"])
 def test_every_state_of_a_backend_is_that_of_torch(backend: str, tiny_model: Models) -> None:
-    found, want = (
-        load(tiny_model("bert"), name, layers=(0, 1, -1)).states(TEXTS, AVERAGES, POOLINGS)
-        for name in (backend, "torch")
-    )
+    found, want = (load(tiny_model("bert"), name, layers=(0, 1, -1)).states(TEXTS, KEYS) for name in (backend, "torch"))
     assert list(found) == list(want)
     for key in want:
         np.testing.assert_allclose(found[key], want[key], atol=2e-5)

@@ -18,6 +18,7 @@ from tests.tiny_models import architectures
 TEXTS = ["a whale sings in the deep sea", "a library", "of the data of the library", "deep", "the song of the whale"]
 AVERAGES = [(1,), (-1,), (1, -1), (0, 1, -1)]
 POOLINGS: list[Mode] = ["mean", "cls", "max"]
+KEYS = list(product(AVERAGES, POOLINGS))
 
 
 def load(folder: Path, **settings: Any) -> TransformerEncoder:
@@ -32,8 +33,8 @@ def load(folder: Path, **settings: Any) -> TransformerEncoder:
 @pytest.mark.parametrize("architecture", architectures())
 def test_each_state_is_what_encode_gives_for_its_setting(architecture: str, tiny_model: Callable[[str], Path]) -> None:
     folder = tiny_model(architecture)
-    states = load(folder, layers=(0, 1, -1)).states(TEXTS, AVERAGES, POOLINGS)
-    assert list(states) == list(product(AVERAGES, POOLINGS))
+    states = load(folder, layers=(0, 1, -1)).states(TEXTS, KEYS)
+    assert list(states) == KEYS
     for (average, pooling), rows in states.items():
         expected = load(folder, layers=average, pooling=pooling).encode(TEXTS, "document")
         np.testing.assert_allclose(rows, expected, atol=1e-5)
@@ -52,7 +53,7 @@ def test_all_states_cost_one_forward_pass_a_text(
 
     monkeypatch.setattr(model, "forward", counting)
     log = EncodeLog()
-    encoder.states(TEXTS, AVERAGES, POOLINGS, "document", log)
+    encoder.states(TEXTS, KEYS, "document", log)
     assert sum(passed) == len(TEXTS) == len(log.lengths)
 
 
@@ -60,16 +61,16 @@ def test_a_batch_halved_for_memory_keeps_the_order_of_states_and_texts(
     tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder, log = load(tiny_model("bert"), layers=(1, -1)), EncodeLog()
-    expected = encoder.states(TEXTS, [(1,), (-1,)], ["mean"])
-    whole = encoder.runner._rows
+    expected = encoder.states(TEXTS, [((1,), "mean"), ((-1,), "mean")])
+    whole = encoder.runner._computed
 
-    def small(batch: Any, transfers: Any) -> Any:
+    def small(forward: Any, transfers: Any, batch: Any) -> Any:
         if len(batch) > 2:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes.")
-        return whole(batch, transfers)
+        return whole(forward, transfers, batch)
 
-    monkeypatch.setattr(encoder.runner, "_rows", small)
-    found = encoder.states(TEXTS, [(1,), (-1,)], ["mean"], "document", log)
+    monkeypatch.setattr(encoder.runner, "_computed", small)
+    found = encoder.states(TEXTS, [((1,), "mean"), ((-1,), "mean")], "document", log)
     assert log.retries > 0
     for key, rows in expected.items():
         np.testing.assert_allclose(found[key], rows, atol=1e-5)
@@ -78,20 +79,20 @@ def test_a_batch_halved_for_memory_keeps_the_order_of_states_and_texts(
 def test_the_role_selects_the_prefix(tiny_model: Callable[[str], Path]) -> None:
     plain = load(tiny_model("bert"))
     prefixed = load(tiny_model("bert"), query_prefix="song ")
-    found = prefixed.states(TEXTS, [(-1,)], ["mean"], "query")[(-1,), "mean"]
+    found = prefixed.states(TEXTS, [((-1,), "mean")], "query")[(-1,), "mean"]
     assert np.array_equal(found, plain.encode([f"song {text}" for text in TEXTS], "document"))
 
 
 @pytest.mark.parametrize("average", [(0,), (1, 0), ()])
 def test_layers_that_were_not_loaded_are_refused(average: tuple[int, ...], tiny_model: Callable[[str], Path]) -> None:
     with pytest.raises(ConfigError, match=r"loaded for \[1\]; load it with encoder\.layers naming every layer"):
-        load(tiny_model("bert"), layers=(1,)).states(TEXTS, [average], ["mean"])
+        load(tiny_model("bert"), layers=(1,)).states(TEXTS, [(average, "mean")])
 
 
 def test_a_layer_the_model_does_not_have_is_refused(tiny_model: Callable[[str], Path]) -> None:
     with pytest.raises(ConfigError, match=r"encoder\.layers has 99"):
-        load(tiny_model("bert")).states(TEXTS, [(99,)], ["mean"])
+        load(tiny_model("bert")).states(TEXTS, [((99,), "mean")])
 
 
 def test_no_texts_give_no_rows(tiny_model: Callable[[str], Path]) -> None:
-    assert load(tiny_model("bert")).states([], [(-1,)], ["mean"])[(-1,), "mean"].shape == (0, 32)
+    assert load(tiny_model("bert")).states([], [((-1,), "mean")])[(-1,), "mean"].shape == (0, 32)

@@ -4,7 +4,7 @@ import json
 import math
 import sys
 from collections.abc import Callable, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,7 @@ def test_averaged_pooled_layers_are_what_the_encoder_pools_from_averaged_layers(
     texts = ["a whale sings in the deep sea", "a library of data", "deep"]
     encoder = load_encoder(BuildConfig(encoder=tiny_config.encoder).with_overrides(["encoder.layers=[0,1,-1]"]).encoder)
     poolings: list[Mode] = ["mean", "cls"]
-    states = encoder.states(texts, [(0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)], poolings)
+    states = encoder.states(texts, list(product([(0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)], poolings)))
     averaged = AveragedLayers({key: rows for key, rows in states.items() if len(key[0]) == 1})
     for key, expected in states.items():
         assert averaged[key].dtype == np.float32
@@ -95,9 +95,9 @@ def test_only_single_layers_are_asked_of_the_encoder_and_each_sentence_once(
     asked: list[tuple[int, list[tuple[int, ...]]]] = []
     states = TransformerEncoder.states
 
-    def counting(self: TransformerEncoder, texts: Sequence[str], layers: Any, *rest: Any) -> Any:
-        asked.append((len(texts), list(layers)))
-        return states(self, texts, layers, *rest)
+    def counting(self: TransformerEncoder, texts: Sequence[str], keys: Any, *rest: Any) -> Any:
+        asked.append((len(texts), [layers for layers, _ in keys]))
+        return states(self, texts, keys, *rest)
 
     monkeypatch.setattr(TransformerEncoder, "states", counting)
     evaluate_layers(subject, tasks, LayersPlan(strength=0.5))

@@ -176,9 +176,9 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     calls: list[tuple[str, int, int]] = []
     states = TransformerEncoder.states
 
-    def counting(self: Any, texts: Sequence[str], layers: Any, poolings: Any, role: Any, log: Any = None) -> Any:
+    def counting(self: Any, texts: Sequence[str], keys: Any, role: Any, log: Any = None) -> Any:
         calls.append((role, len(texts), len(set(texts))))
-        return states(self, texts, layers, poolings, role, log)
+        return states(self, texts, keys, role, log)
 
     monkeypatch.setattr(TransformerEncoder, "states", counting)
     return calls

@@ -342,7 +342,7 @@ def test_the_place_of_the_encoder_says_that_there_is_none(call: str) -> None:
     calls: dict[str, Callable[[], Any]] = {
         "encode": lambda: encoder.encode(["a"], "query"),
         "tokenize": lambda: encoder.tokenize(["a"], "query"),
-        "states": lambda: encoder.states(["a"], [(-1,)], ["mean"]),
+        "states": lambda: encoder.states(["a"], [((-1,), "mean")]),
         "dim": lambda: encoder.dim,
     }
     with pytest.raises(IsotropeError, match="no text can be encoded here"):

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from indexer.config import Backend, EncoderConfig, RunOptions
+from indexer.encoders.fitting import trained_state
 from indexer.encoders.identity import resolve_spec
 from indexer.encoders.protocol import Encoder, EncoderSpec
 from indexer.encoders.vectors import VectorsEncoder, is_given
 from indexer.errors import ConfigError, ModelError
+from indexer.sections import TOKEN_POOLINGS
 
 if TYPE_CHECKING:
     from indexer.encoders.batched import BatchedEncoder
@@ -22,18 +24,25 @@ _VARIABLE = "ISOTROPE_BACKEND"  # what "auto" means, when it is set
 
 def load_encoder(config: EncoderConfig, options: RunOptions = _DEFAULTS, folder: str | Path | None = None) -> Encoder:
     """Load the encoder a recipe names, onto the device asked for; see `resolve_spec` for `folder` and the
-    settings.
+    settings. What was trained for it beforehand (`encoder.fitted`) is taken from there.
 
     Raises ModelError, ConfigError, and MachineError when the device is missing or too small.
     """
-    return open_encoder(resolve_spec(config, folder), options)
+    spec = resolve_spec(config, folder)
+    return open_encoder(trained_state(spec) if spec.trained else spec, options)
 
 
 def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
     """Load an encoder that has been resolved. Raises as `load_encoder` does."""
     if is_given(spec):
         return VectorsEncoder(spec)
+    if spec.identity["kind"] == "static":
+        from indexer.encoders.static import StaticEncoder
+
+        return StaticEncoder(spec, options)
     chosen = _chosen(options)
+    if spec.identity["pooling"] in TOKEN_POOLINGS:
+        return _open_for_tokens(spec, options, chosen)
     if chosen != "auto":
         return _OPEN[chosen](spec, options)
     if spec.identity["precision"] == "int8":
@@ -50,13 +59,22 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
 
 def prepare_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
     """Make what is kept between processes, before several of them would make it at the same time."""
-    if is_given(spec):
+    if spec.identity["kind"] != "transformer" or spec.identity["pooling"] in TOKEN_POOLINGS:
         return
     if _chosen(options) in ("auto", "openvino") and _suits_openvino(options) and not spec.state:
         from indexer.encoders.graphs import open_graph
 
         with suppress(ModelError):
             open_graph(spec, [(tuple(spec.identity["layers"]), spec.identity["pooling"])])
+
+
+def _open_for_tokens(spec: EncoderSpec, options: RunOptions, chosen: str) -> "BatchedEncoder":
+    """An encoder whose pooling looks at the tokens themselves, which torch alone computes."""
+    if options.backend not in ("auto", "torch"):
+        raise ConfigError(
+            f'the backend {chosen} does not compute encoder.pooling = "{spec.identity["pooling"]}"; torch does.'
+        )
+    return _open_torch(spec, options)
 
 
 def _chosen(options: RunOptions) -> Backend:

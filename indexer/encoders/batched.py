@@ -17,7 +17,6 @@ from indexer.encoders.limits import resolve_layers
 from indexer.encoders.protocol import EncodeLog, EncoderSpec, Role, StateKey
 from indexer.encoders.tokens import TextTokenizer, Tokens
 from indexer.errors import ConfigError, ModelError
-from indexer.pooling import Mode
 
 Rows = npt.NDArray[np.float32]
 GROUP_TEXTS = 8192  # texts tokenised and cut into batches together
@@ -37,9 +36,8 @@ class Runner(Protocol):
     @property
     def backend(self) -> str: ...
 
-    @property
-    def dim(self) -> int:
-        """Embedding size d."""
+    def width(self, pooling: str) -> int:
+        """Numbers in a row pooled so."""
         ...
 
     @property
@@ -64,13 +62,13 @@ class BatchedEncoder:
 
     def __init__(self, spec: EncoderSpec, tokenizer: TextTokenizer, runner: Runner, blocks: int) -> None:
         self.spec, self.tokenizer, self.runner, self._blocks = spec, tokenizer, runner, blocks
-        self._plan = runner.plan(spec.identity["batch_tokens"])
+        self.plan = runner.plan(spec.identity["batch_tokens"])
         self._group = spec.identity.get("group_texts", GROUP_TEXTS)
 
     @property
     def dim(self) -> int:
         """Embedding size d."""
-        return self.runner.dim
+        return self.runner.width(self.spec.identity["pooling"])
 
     @property
     def backend(self) -> str:
@@ -108,18 +106,21 @@ class BatchedEncoder:
     def states(
         self,
         texts: Sequence[str],
-        layers: Sequence[tuple[int, ...]],
-        poolings: Sequence[Mode],
+        keys: Sequence[StateKey],
         role: Role = "document",
         log: EncodeLog | None = None,
     ) -> dict[StateKey, Rows]:
-        """Several embeddings of each text from one forward pass: (layers, pooling) -> float32 (n, d).
+        """Several embeddings of each text, (layers, pooling) -> float32 (n, d), from one forward pass for each d.
 
         Raises ConfigError for layers the encoder was not loaded with, and MachineError as `encode` does.
         """
-        keys: list[StateKey] = [(average, pooling) for average in layers for pooling in poolings]
-        resolved: list[StateKey] = [(self._resolved(average), pooling) for average, pooling in keys]
-        return dict(zip(keys, self._run(self._groups(texts, role), len(texts), resolved, log), strict=True))
+        found: dict[StateKey, Rows] = {}
+        for width in dict.fromkeys(self.runner.width(pooling) for _, pooling in keys):
+            alike = [key for key in keys if self.runner.width(key[1]) == width]
+            resolved: list[StateKey] = [(self._resolved(average), pooling) for average, pooling in alike]
+            rows = self._run(self._groups(texts, role), len(texts), resolved, None if found else log)
+            found |= zip(alike, rows, strict=True)
+        return found
 
     @property
     def _own(self) -> StateKey:
@@ -137,7 +138,7 @@ class BatchedEncoder:
     def _run(self, groups: Iterable[Tokens], count: int, keys: Sequence[StateKey], log: EncodeLog | None) -> Rows:
         """Rows (states, n, d) for resolved keys, in one forward pass a text."""
         log = log if log is not None else EncodeLog()
-        rows = np.empty((len(keys), count, self.dim), dtype=np.float32)
+        rows = np.empty((len(keys), count, self.runner.width(keys[0][1])), dtype=np.float32)
         start = 0
         for tokens in groups:
             log.lengths.extend(tokens.lengths.tolist())
@@ -148,9 +149,9 @@ class BatchedEncoder:
 
     def _run_group(self, tokens: Tokens, keys: Sequence[StateKey], log: EncodeLog, rows: Rows) -> None:
         lengths, padding = tokens.cut_lengths, self.tokenizer.facts.padding
-        plan = self._plan(lengths)
+        plan = self.plan(lengths)
         batches = (
-            Batch.of(tokens, positions, padding, self._plan.padded(int(lengths[positions[0]]))) for positions in plan
+            Batch.of(tokens, positions, padding, self.plan.padded(int(lengths[positions[0]]))) for positions in plan
         )
         for positions, pooled in zip(plan, self.runner.run(batches, keys), strict=True):
             rows[:, positions] = pooled.rows

@@ -1,5 +1,7 @@
 """The chunker of an encoder: windows of its own tokens, no larger than it takes with its prefix and special tokens."""
 
+from pathlib import Path
+
 from indexer.chunking import Chunker
 from indexer.config import ChunkConfig
 from indexer.encoders.kept_tokenizer import open_tokenizer
@@ -14,10 +16,19 @@ def open_chunker(spec: EncoderSpec, config: ChunkConfig) -> Chunker:
     Raises ConfigError where a window would be longer than the encoder takes, and for a tokenizer that does not say
     which characters a token stands for.
     """
-    tokenizer = open_tokenizer(spec)
+    tokenizer = _tokenizer(spec)
     tokenizer.marks([])  # a tokenizer that cannot is refused before the corpus is read
     _require_room(tokenizer, spec, config)
     return Chunker(tokenizer.marks, config)
+
+
+def _tokenizer(spec: EncoderSpec) -> TextTokenizer:
+    if spec.identity["kind"] != "static":
+        return open_tokenizer(spec)
+    from indexer.encoders.static import static_tokenizer
+    from indexer.encoders.tables import load_table
+
+    return static_tokenizer(spec, load_table(Path(spec.folder)))
 
 
 def _require_room(tokenizer: TextTokenizer, spec: EncoderSpec, config: ChunkConfig) -> None:

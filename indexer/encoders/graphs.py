@@ -90,7 +90,7 @@ def _convert(spec: EncoderSpec, keys: Sequence[StateKey], folder: Path) -> None:
 
     layers = sorted({layer for average, _ in keys for layer in average})
     loaded = load_model(find_model_files(Path(spec.folder)).root, layers, torch.float32)
-    model = PooledModel(loaded, layers, keys, spec.folder).eval()
+    model = PooledModel(loaded, layers, keys, spec).eval()
     types = open_tokenizer(spec).facts.types != "none"  # where it knows none, the model is given none: not even 0
     graph = Graph(folder, loaded.dim, loaded.vocabulary, loaded.takes_types and types)
     reason = _write_proved(model, graph)

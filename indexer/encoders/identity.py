@@ -7,8 +7,10 @@ The identity is a dict of JSON types:
     pooling, layers, max_length, query_prefix, document_prefix, lowercase
     precision                          the class of results; how it is computed is the machine's business
     batch_tokens                       the batch plan, which decides rounding; 0: the backend's own
-    state                              file name -> sha256 of the fitted state, where there is one (int8)
+    sif_a, latte_mix                   settings of a pooling that is fitted
+    state                              file name -> sha256 of the fitted state, where there is one (int8, such poolings)
 
+Of kind "static", a table of token vectors: the same without layers and batch plan.
 Of kind "vectors", where embeddings come with the corpus: kind, rules, and model, the name the recipe gives it.
 
 With `pooling = "auto"` the settings of a sentence-transformers folder stand in it as resolved, so the same
@@ -24,19 +26,22 @@ from typing import Any
 from indexer.config import EncoderConfig
 from indexer.encoders.limits import check_max_length, layer_count, own_limit, position_limit, resolve_layers
 from indexer.encoders.model_files import ModelFiles, check_pinned, find_model_files, hash_files
-from indexer.encoders.model_folder import locate
+from indexer.encoders.model_folder import Located, locate, locate_table
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.sentence_transformers_folder import FolderSettings, read_folder_settings
+from indexer.encoders.tables import hash_table, table_files
 from indexer.errors import ConfigError
 
 RULES = 2  # bump when the same files and settings would give other embeddings
+STATIC_RULES = 1  # those of kind "static"
 VECTOR_RULES = 1  # those of kind "vectors"
+NO_LIMIT = 1_000_000_000  # tokens of a text that a table takes
 _FIRST_PLAN = {"batch_tokens": 1024, "group_texts": 2048}  # what rules 1 wrote for the default
 _FILE_GROUPS = ("weights", "tokenizer", "config", "state")
 
 
 def resolve_spec(config: EncoderConfig, folder: str | Path | None = None, rules: int = 0) -> EncoderSpec:
-    """Find the model's files, hash them and resolve every "auto" and 0; loads no numerical library.
+    """Find the model's files, hash them and resolve every "auto" and 0; loads no model.
 
     `folder`, when given, is where the model's files lie now, if they have moved. `rules` are those an existing index
     was built by; 0 for the present ones.
@@ -49,6 +54,8 @@ def resolve_spec(config: EncoderConfig, folder: str | Path | None = None, rules:
     """
     if config.kind == "vectors":
         return _spec_of_vectors(config, folder, rules)
+    if config.kind == "static":
+        return _spec_of_table(config, folder, rules)
     located = locate(config.model, folder)
     files = find_model_files(located.folder)
     check_pinned(located.folder, located.pinned)
@@ -63,8 +70,42 @@ def resolve_spec(config: EncoderConfig, folder: str | Path | None = None, rules:
         **settings,
         "precision": config.precision,
         **_batch_plan(config, rules or RULES),
+        **_of_pooling(config),
     }
-    return EncoderSpec(config.model, str(located.folder), identity, fingerprint(identity), located.local)
+    return _spec(config, located, identity)
+
+
+def _spec(config: EncoderConfig, located: Located, identity: dict[str, Any]) -> EncoderSpec:
+    return EncoderSpec(
+        config.model, str(located.folder), identity, fingerprint(identity), located.local, trained=config.fitted
+    )
+
+
+def _spec_of_table(config: EncoderConfig, folder: str | Path | None, rules: int) -> EncoderSpec:
+    located = locate_table(config.model, folder)
+    unlimited = config.max_length in (0, EncoderConfig.max_length)
+    identity: dict[str, Any] = {
+        "kind": config.kind,
+        "rules": rules or STATIC_RULES,
+        **hash_table(table_files(located.folder)),
+        "layers": [],
+        "pooling": "mean" if config.pooling == "auto" else config.pooling,
+        "max_length": NO_LIMIT if unlimited else config.max_length,
+        "query_prefix": config.query_prefix,
+        "document_prefix": config.document_prefix,
+        "precision": "float32",
+        **_of_pooling(config),
+    }
+    return _spec(config, located, identity)
+
+
+def _of_pooling(config: EncoderConfig) -> dict[str, Any]:
+    """What a fitted pooling adds to the identity: how it is fitted."""
+    if config.pooling == "sif":
+        return {"sif_a": config.sif_a}
+    if config.pooling == "latte-mix":
+        return {"latte_mix": dataclasses.asdict(config.latte_mix)}
+    return {}
 
 
 def _spec_of_vectors(config: EncoderConfig, folder: str | Path | None, rules: int) -> EncoderSpec:

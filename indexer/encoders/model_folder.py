@@ -50,7 +50,13 @@ _TOP_LEVEL = (
     "config_sentence_transformers.json",
     "sentence_*_config.json",
 )
-DOWNLOADED = [*_TOP_LEVEL, "?_Pooling/config.json", *(f"0_Transformer/{name}" for name in _TOP_LEVEL)]
+_STATIC = ("model.safetensors", "tokenizer.json")  # of a StaticEmbedding
+DOWNLOADED = [
+    *_TOP_LEVEL,
+    "?_Pooling/config.json",
+    *(f"0_StaticEmbedding/{name}" for name in _STATIC),
+    *(f"0_Transformer/{name}" for name in _TOP_LEVEL),
+]
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,21 @@ def locate(model: str, folder: str | Path | None = None) -> Located:
     return Located(_download(model), local=False)
 
 
+def locate_table(model: str, path: str | Path | None = None) -> Located:
+    """Find a table of token vectors: a file, or a folder as `locate` finds one. Raises ModelError."""
+    file = Path(path if path is not None else model).expanduser()
+    if file.is_file():
+        return Located(file.resolve(), local=True)
+    if path is None and file.suffix and file.parent.is_dir() and not file.exists() and _is_table_name(file):
+        raise ModelError(f"{file}: no such file; expected a table of word vectors, or a model2vec folder or hub id.")
+    return locate(model, path)
+
+
+def _is_table_name(path: Path) -> bool:
+    """Whether a name can only be that of a file."""
+    return path.suffix.lower() in (".txt", ".vec", ".bin", ".gz", ".bz2", ".zst")
+
+
 def _is_folder(model: str) -> bool:
     return model.startswith((".", "~")) or Path(model).is_absolute() or Path(model).is_dir()
 
@@ -95,7 +116,7 @@ def _cached(model: str) -> Path | None:
         folder = Path(snapshot_download(model, local_files_only=True, allow_patterns=DOWNLOADED))
     except (OSError, ValueError):  # not cached, or not an id at all: the later steps say what is wrong
         return None
-    complete = any(folder.glob("*.safetensors")) or any(folder.glob("0_Transformer/*.safetensors"))
+    complete = any(folder.glob("*.safetensors")) or any(folder.glob("0_*/*.safetensors"))
     return folder if complete else None
 
 

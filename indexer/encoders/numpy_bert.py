@@ -52,9 +52,8 @@ class NumpyRunner:
         self._heads, self._epsilon = int(config["num_attention_heads"]), float(config["layer_norm_eps"])
         self._weights = _Weights(files.root / files.weights[0])
 
-    @property
-    def dim(self) -> int:
-        """Embedding size d."""
+    def width(self, pooling: str) -> int:
+        """Numbers in a row, whatever the pooling."""
         return int(self._weights.shape("embeddings.word_embeddings.weight")[1])
 
     @property

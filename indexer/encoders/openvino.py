@@ -66,9 +66,8 @@ class OpenVinoRunner:
         precision = self._spec.identity["precision"]
         return f"openvino, {f'int8 and {self.number_type}' if precision == 'int8' else self.number_type}"
 
-    @property
-    def dim(self) -> int:
-        """Embedding size d."""
+    def width(self, pooling: str) -> int:
+        """Numbers in a row, whatever the pooling."""
         return self._graph.dim
 
     @property

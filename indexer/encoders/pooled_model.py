@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 
 from indexer.encoders.loading import LoadedModel
-from indexer.encoders.protocol import StateKey
+from indexer.encoders.protocol import EncoderSpec, StateKey
+from indexer.encoders.token_pooling import TokenPooling
 from indexer.errors import ModelError
-from indexer.pooling import average_layers, pool
+from indexer.pooling import average_layers
 
 
 class PooledModel(torch.nn.Module):
@@ -16,10 +17,10 @@ class PooledModel(torch.nn.Module):
     `layers` are those it was loaded for, `keys` the states wanted (they may be changed between calls).
     """
 
-    def __init__(self, loaded: LoadedModel, layers: Sequence[int], keys: Sequence[StateKey], folder: str) -> None:
+    def __init__(self, loaded: LoadedModel, layers: Sequence[int], keys: Sequence[StateKey], spec: EncoderSpec) -> None:
         super().__init__()
-        self.model, self.keys = loaded.model, keys
-        self._loaded, self._layers, self._folder = loaded, layers, folder
+        self.model, self.keys, self.pooling = loaded.model, keys, TokenPooling(spec, loaded.vocabulary)
+        self._loaded, self._layers, self._folder = loaded, layers, spec.folder
 
     def forward(
         self,
@@ -28,21 +29,34 @@ class PooledModel(torch.nn.Module):
         attention_mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """No types: the model's default. No mask: every token counts."""
+        states = self._states(input_ids, token_type_ids, attention_mask)
+        return torch.stack([self.pooling(states, key, input_ids, attention_mask) for key in self.keys])
+
+    def tokens(
+        self,
+        average: Sequence[int],
+        input_ids: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """The average of some layers for every token, (1, rows, tokens, d) float32; padding's mean nothing."""
+        states = self._states(input_ids, token_type_ids, attention_mask)
+        return average_layers([states[layer] for layer in average]).unsqueeze(0)
+
+    def width(self, pooling: str) -> int:
+        """Numbers in a row pooled so."""
+        return self.pooling.width(pooling, self._loaded.dim)
+
+    def _states(
+        self, input_ids: torch.Tensor, token_type_ids: torch.Tensor | None, attention_mask: torch.Tensor | None
+    ) -> dict[int, torch.Tensor]:
+        """Token states (rows, tokens, d) of every layer the model was loaded for, by layer."""
         given = {"token_type_ids": token_type_ids, "attention_mask": attention_mask}
         inputs = {name: tensor for name, tensor in given.items() if tensor is not None}
-        states = self._states(self.model(input_ids=input_ids, output_hidden_states=bool(self._loaded.picked), **inputs))
-        return torch.stack(
-            [
-                pool(average_layers([states[layer] for layer in average]), attention_mask, pooling)
-                for average, pooling in self.keys
-            ]
-        )
-
-    def _states(self, output: object) -> dict[int, torch.Tensor]:
-        """Token states (rows, tokens, d) of every layer the model was loaded for, by layer."""
+        output = self.model(input_ids=input_ids, output_hidden_states=bool(self._loaded.picked), **inputs)
         if not self._loaded.picked:
-            return {self._layers[0]: output.last_hidden_state}  # type: ignore[attr-defined]
-        states = output.hidden_states  # type: ignore[attr-defined]
+            return {self._layers[0]: output.last_hidden_state}
+        states = output.hidden_states
         if len(states) != self._loaded.states:
             raise ModelError(
                 f"{self._folder}: the model gives {len(states)} hidden states instead of "

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from indexer.sections import FITTED_POOLINGS
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -31,17 +33,24 @@ class EncoderSpec:
     fingerprint: str
     local: bool = False
     state: str | None = None  # folder of the fitted state, where the encoder has one
+    trained: str = ""  # a folder with a state that was fitted beforehand, not yet part of the identity
     without_state: str = ""  # the fingerprint it had before it was fitted; empty when nothing was
 
     @property
     def needs_state(self) -> bool:
-        """Whether the encoder must be fitted to a corpus before it can encode: int8 ranges are."""
-        return self.identity.get("precision") == "int8" and "state" not in self.identity
+        """Whether the encoder must be fitted to a corpus before it can encode: int8 ranges are, and some poolings."""
+        fitted = self.identity.get("precision") == "int8" or self.identity.get("pooling") in FITTED_POOLINGS
+        return fitted and "state" not in self.identity
 
     @property
     def unfitted(self) -> str:
         """The fingerprint without the fitted state: known before a corpus is read."""
         return self.without_state or self.fingerprint
+
+
+def has_layers(spec: EncoderSpec) -> bool:
+    """Whether it is a model of layers: no table of vectors, and no vectors that came with the corpus."""
+    return bool(spec.identity["kind"] == "transformer")
 
 
 @dataclass
@@ -88,15 +97,14 @@ class Encoder(Protocol):
     def states(
         self,
         texts: Sequence[str],
-        layers: Sequence[tuple[int, ...]],
-        poolings: "Sequence[Mode]",
+        keys: "Sequence[StateKey]",
         role: Role = "document",
         log: EncodeLog | None = None,
     ) -> "dict[StateKey, npt.NDArray[np.float32]]":
-        """Several embeddings of each text from one forward pass: (layers, pooling) -> float32 (n, d).
+        """Several embeddings of each text from one forward pass for each size d: (layers, pooling) -> float32 (n, d).
 
-        Each of `layers` is one average of layers, such as (1, -1); the keys hold them as given. They must be among
-        the layers the encoder was loaded with (`EncoderConfig.layers`). A backend that cannot give them raises
-        ConfigError.
+        Each of `keys` names layers that are averaged, such as (1, -1), or weighed (pooling "sbert-wk"), and comes back
+        as given. They must be among the layers the encoder was loaded with (`EncoderConfig.layers`). A backend that
+        cannot give them raises ConfigError.
         """
         ...

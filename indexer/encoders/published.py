@@ -33,7 +33,7 @@ def published_spec(index: Path, manifest: Manifest, model: str | Path | None = N
 
 def _known_folder(index: Path, folder: str) -> str | None:
     """Where the model lay when the index was built; None for a model that is looked up by its hub id."""
-    if folder and not Path(folder).is_dir():
+    if folder and not Path(folder).exists():
         raise ModelError(f"{index}: its model lay at {folder}, which is gone. Point --model to where it is now.")
     return folder or None
 
@@ -53,7 +53,8 @@ def _spec_at_hand(index: Path, manifest: Manifest) -> EncoderSpec | None:
 def _resolved(index: Path, manifest: Manifest, folder: str | Path | None) -> EncoderSpec:
     """The encoder in `folder` by the rules of the index, with the fitted state that lies in the index, hashed anew."""
     identity = manifest.encoder["identity"]
-    spec = resolve_spec(BuildConfig.from_dict(manifest.config).encoder, folder, identity["rules"])
+    config = replace(BuildConfig.from_dict(manifest.config).encoder, fitted="")  # the index has it by now
+    spec = resolve_spec(config, folder, identity["rules"])
     if "state" not in identity:
         return spec
     state = index / layout.state_folder(spec.fingerprint)

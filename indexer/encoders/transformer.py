@@ -6,8 +6,9 @@ next batch is on its way while one is computed, and rows come back behind it (`t
 """
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -65,10 +66,9 @@ class TorchRunner:
         """What runs it, and in what numbers."""
         return f"torch, {str(self.dtype).removeprefix('torch.')} on {self.device}"
 
-    @property
-    def dim(self) -> int:
-        """Embedding size d."""
-        return self._loaded.dim
+    def width(self, pooling: str) -> int:
+        """Numbers in a row pooled so."""
+        return self.model.width(pooling)
 
     @property
     def vocabulary(self) -> int:
@@ -84,10 +84,19 @@ class TorchRunner:
     def run(self, batches: Iterable[Batch], keys: Sequence[StateKey]) -> Iterator[Pooled]:
         """Pooled rows of each batch, in order."""
         self.model.keys = keys
+        return self._run(self._forward, batches)
+
+    def run_tokens(self, batches: Iterable[Batch], average: Sequence[int]) -> Iterator[Rows]:
+        """The average of some layers for every token of each batch, (batch, tokens, d) float32, in order."""
+        for found in self._run(partial(self.model.tokens, average), batches):
+            yield found.rows[0]
+
+    def _run(self, forward: Callable[..., torch.Tensor], batches: Iterable[Batch]) -> Iterator[Pooled]:
         transfers = Transfers(self.device)
 
         def encode(batch: Batch) -> Pooled:
-            return halving(lambda part: self._rows(part, transfers), batch, str(self.device), transfers.release)
+            part_rows = partial(self._computed, forward, transfers)
+            return halving(part_rows, batch, str(self.device), transfers.release)
 
         if self.device.type != "cpu":
             yield from transfers.settled(map(encode, batches))
@@ -95,8 +104,8 @@ class TorchRunner:
         with _one_thread_an_operation():
             yield from in_lanes(encode, batches, self.lanes)
 
-    def _rows(self, batch: Batch, transfers: Transfers) -> Rows:
-        """Pooled rows (states, batch, d) float32; on CUDA they are still on their way."""
+    def _computed(self, forward: Callable[..., torch.Tensor], transfers: Transfers, batch: Batch) -> Rows:
+        """What `forward` makes of a batch, float32; on CUDA it is still on its way."""
         inputs = {"input_ids": batch.ids}
         if batch.types is not None and self._loaded.takes_types:
             inputs["token_type_ids"] = batch.types
@@ -105,7 +114,7 @@ class TorchRunner:
             inputs["attention_mask"] = mask
         with torch.inference_mode(), self._exact_convolutions():
             moved = {name: transfers.to_device(array) for name, array in inputs.items()}
-            return transfers.to_host(self._forward(**moved))
+            return transfers.to_host(forward(**moved))
 
     def _exact_convolutions(self) -> AbstractContextManager[None]:
         """CUDA rounds convolutions to TF32 unless told not to; SqueezeBERT and DeBERTa-v2 use them."""
@@ -116,7 +125,7 @@ class TorchRunner:
     def _load(self, spec: EncoderSpec, root: Path, dtype: torch.dtype) -> None:
         layers = spec.identity["layers"]
         self.dtype, self._loaded = dtype, load_model(root, layers, dtype)
-        self.model = PooledModel(self._loaded, layers, (), spec.folder)
+        self.model = PooledModel(self._loaded, layers, (), spec)
         self._move()
 
     def _computes(self) -> bool:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from indexer.encoders.tokens import Tokens
-    from indexer.pooling import Mode
 
 
 class VectorsEncoder:
@@ -44,8 +43,7 @@ class VectorsEncoder:
     def states(
         self,
         texts: Sequence[str],
-        layers: Sequence[tuple[int, ...]],
-        poolings: "Sequence[Mode]",
+        keys: Sequence[StateKey],
         role: Role = "document",
         log: EncodeLog | None = None,
     ) -> "dict[StateKey, npt.NDArray[np.float32]]":

@@ -25,6 +25,7 @@ from indexer.pipeline.drifting import Since, drift_since
 from indexer.pipeline.encode import EncodedPart, EncoderSource, encode_parts
 from indexer.pipeline.given_vectors import same_document
 from indexer.pipeline.ingest import ingest
+from indexer.pipeline.judging import COUNTS
 from indexer.pipeline.progress import Progress, Silent
 from indexer.pipeline.publication import (
     new_parts,
@@ -162,8 +163,8 @@ def _quality(published: Manifest, entry: SegmentEntry, segment: dict[str, Any]) 
     "segments" has what was measured of each added one, by file; "added" all about the last.
     """
     kept = dict(published.quality)
-    kept |= {name: kept.get(name, 0) + segment.get(name, 0) for name in ("tokens", "truncated")}
-    kept["added"] = {name: figure for name, figure in segment.items() if name not in ("tokens", "truncated")}
+    kept |= {name: kept.get(name, 0) + segment.get(name, 0) for name in COUNTS}
+    kept["added"] = {name: figure for name, figure in segment.items() if name not in COUNTS}
     measured = {name: segment[name] for name in ("index", "recall_curve") if name in segment}
     kept["segments"] = {**kept.get("segments", {}), entry.file: measured}
     return kept

@@ -115,7 +115,7 @@ def build_index(
                 published.rows,
                 published.transform["dim"],
             )
-        build = fit_encoder(build, ingested.contents(index).population, progress)
+        build = fit_encoder(build, ingested.contents(index).population, options, progress)
         report = _produce(build, ingested, options, progress)
         left = sweep_after(index)
         return replace(report, notes=(*report.notes, left)) if left else report
@@ -160,9 +160,15 @@ def _report(
         truncated=manifest.quality["truncated"],
         retries=sum(part.retries for part in encoded.values()),
         backend="; ".join(sorted({part.backend for part in encoded.values() if part.backend})),
-        notes=tuple(note for note in (manifest.transform["note"], *notes) if note),
+        notes=tuple(note for note in (manifest.transform["note"], *_unknown(manifest), *notes) if note),
         quality=manifest.quality,
     )
+
+
+def _unknown(manifest: Manifest) -> list[str]:
+    count = manifest.quality["without_tokens"]
+    said = f"{count:,} texts hold nothing that the table knows; each stands as the mean of the table's vectors"
+    return [said] if count else []
 
 
 def _published(index: Path, overwrite: bool) -> Manifest | None:
@@ -187,7 +193,7 @@ def _nothing_to_do(build: BuildContext, published: Manifest) -> bool:
     """With `overwrite`, only an index of the same recipe whose every byte is right needs no new generation."""
     if not build.overwrite:
         return True
-    same_recipe = published.config == build.config.to_dict() and published.fingerprint == build.fingerprint
+    same_recipe = BuildConfig.from_dict(published.config) == build.config and published.fingerprint == build.fingerprint
     return same_recipe and not any(other_inputs(build, published)) and not damaged_files(build.index, published)
 
 

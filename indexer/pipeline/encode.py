@@ -199,7 +199,8 @@ class _Stages:
         embeddings, lengths = _all_rows(embedded)
         stored = embeddings.astype(self.source.config.store.embeddings, copy=False)
         truncated = int(np.count_nonzero(lengths > self.source.spec.identity["max_length"]))
-        rows = PartRows(part.hashes, lengths, stored, part.windows, truncated)
+        empty = int(np.count_nonzero(lengths == 0)) if self.source.spec.identity["kind"] == "static" else 0
+        rows = PartRows(part.hashes, lengths, stored, part.windows, truncated, empty)
         record = complete_part(task.folder, slot, rows, self.source.spec.fingerprint)
         backend = self.source.get().backend if embedded.fresh is not None else ""
         return EncodedPart(slot.name, record, slot.rows - slot.missing, embedded.retries, backend)

@@ -23,7 +23,8 @@ from indexer.pipeline.progress import Progress
 from indexer.pipeline.stored_transform import Fitted as Fitted
 from indexer.sampling import Population, Sample, query_like
 from indexer.store.document_files import read_some
-from indexer.transforms import Whitening, fit_whitening
+from indexer.transforms import Flow, Whitening
+from indexer.transforms.fitting import Material, fit_transform, has_role_means
 
 QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already steady
 _SETTING = "whitening.query_sample: "
@@ -53,8 +54,8 @@ def fit(population: Population, source: QueryEncoder, progress: Progress, known:
     config = source.config
     progress.phase("fitting", None)
     sample = population.draw(config.whitening.sample)
-    transform = fit_whitening(sample.moments(), config.whitening)
-    if not isinstance(transform, Whitening) or config.whitening.centre != "role":
+    transform = fit_transform(Material.of_sample(sample), config.whitening, config.encoder.pooling)
+    if not isinstance(transform, Whitening | Flow) or not has_role_means(transform, config.whitening):
         unused = query_sample_hash(config.whitening)
         return Fitted(transform, sample, {"source": "none", "texts": 0} | ({"sha256": unused} if unused else {}))
     if is_array_file(config.whitening.query_sample):

@@ -1,18 +1,24 @@
-"""Encoders with a fitted state: int8 ranges are calibrated on a sample of the corpus, once for an index.
+"""Encoders with a fitted state: int8 ranges, token counts or an auto-encoder, fitted on a sample of the corpus, once.
 
 The state lies in `encoder/`, in a folder named after the encoder without it. An interrupted build finds it there
-again, and later generations of the index keep it: another one would mean to encode everything anew. To calibrate on
-another corpus, build at another path.
+again, and later generations of the index keep it: another one would mean to encode everything anew. To fit on another
+corpus, build at another path.
 """
 
 import json
 import tempfile
+from collections.abc import Iterator
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 
+from indexer.config import RunOptions
 from indexer.corpus.document import joined_text
+from indexer.encoders.calibration import CALIBRATION_TEXTS
+from indexer.encoders.fitting import Texts, fit_state, trained_state
 from indexer.encoders.identity import with_state
 from indexer.encoders.protocol import EncoderSpec
+from indexer.errors import ConfigError
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.fit import chosen_documents
 from indexer.pipeline.progress import Progress
@@ -22,10 +28,14 @@ from indexer.store import layout
 from indexer.store.checked import read_checked
 from indexer.store.files import FileStamp, make_folder, stamp_file, write_bytes
 
+_BLOCK = 1024  # documents whose texts are in memory together
+
 
 def require_fittable(spec: EncoderSpec) -> None:
-    """Raise ConfigError when the encoder needs a calibration and nothing that calibrates is installed."""
-    if spec.needs_state:
+    """Raise what would stop the encoder from being fitted, as far as it can be known before a corpus is read."""
+    if spec.trained:
+        trained_state(spec)
+    elif spec.needs_state and spec.identity["precision"] == "int8":
         from indexer.encoders.calibration import require_calibration
 
         require_calibration()
@@ -53,33 +63,61 @@ def adopt_state(index: Path, spec: EncoderSpec, donor: Donor) -> None:
         write_bytes(index / name, read_checked(donor.index / name, donor.manifest.files[name]))
 
 
-def fit_encoder(build: BuildContext, population: Population, progress: Progress) -> BuildContext:
-    """The build with the encoder's state, fitted now if there is none. The sample: smallest hashes of ids."""
+def fit_encoder(build: BuildContext, population: Population, options: RunOptions, progress: Progress) -> BuildContext:
+    """The build with the encoder's state, fitted now if there is none. The sample: smallest hashes of ids.
+
+    Raises ConfigError when the index holds another state than the trained one that the recipe names.
+    """
+    _require_same_state(build)
     if not build.spec.needs_state:
         return build
-    from indexer.encoders.calibration import CALIBRATION_TEXTS, calibrate
+    size = CALIBRATION_TEXTS if build.spec.identity["precision"] == "int8" else build.config.whitening.sample
+    chosen = population.draw(size)
 
-    progress.phase("calibrating", None)
-    documents = chosen_documents(population.draw(CALIBRATION_TEXTS))
-    joined = [joined_text(document, build.config.corpus.text) for document in documents]
-    texts = _spread(build.cutter(joined).texts, CALIBRATION_TEXTS)
+    def texts() -> Iterator[list[str]]:
+        documents = chosen_documents(chosen)
+        while block := list(islice(documents, _BLOCK)):
+            yield build.cutter([joined_text(document, build.config.corpus.text) for document in block]).texts
+
     folder = build.index / layout.state_folder(build.spec.fingerprint)
     with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
-        calibrate(build.spec, texts, Path(beside))
+        _fit(build.spec, texts, Path(beside), options, progress)
         make_folder(folder)
         stamps = {
             path.name: asdict(write_bytes(folder / path.name, path.read_bytes()))
             for path in sorted(Path(beside).iterdir())
         }
-    write_bytes(folder / layout.STATE, json.dumps({"texts": len(texts), "files": stamps}).encode())
+    fitted_on = 0 if build.spec.trained else sum(map(len, texts()))
+    write_bytes(folder / layout.STATE, json.dumps({"texts": fitted_on, "files": stamps}).encode())
     return replace(build, spec=with_kept_state(build.index, build.spec))
 
 
-def _spread(texts: list[str], most: int) -> list[str]:
-    """At most so many of the texts, at even distances."""
-    if len(texts) <= most:
-        return texts
-    return [texts[place * len(texts) // most] for place in range(most)]
+def _fit(spec: EncoderSpec, texts: Texts, folder: Path, options: RunOptions, progress: Progress) -> None:
+    begun = False
+
+    def on_step(done: int, total: int) -> None:
+        nonlocal begun
+        if not begun:
+            progress.phase("training", total)
+            begun = True
+        progress.advance(1)
+
+    progress.phase("fitting the encoder", None)
+    fit_state(spec, texts, folder, options, on_step)
+
+
+def _require_same_state(build: BuildContext) -> None:
+    spec = build.spec
+    if spec.trained and spec.state and spec.identity["state"] != trained_state(_without_state(spec)).identity["state"]:
+        raise ConfigError(
+            f"{build.index}: holds embeddings of another auto-encoder than encoder.fitted names ({spec.trained}); "
+            "build at another path."
+        )
+
+
+def _without_state(spec: EncoderSpec) -> EncoderSpec:
+    identity = {key: value for key, value in spec.identity.items() if key != "state"}
+    return replace(spec, identity=identity, fingerprint=spec.unfitted, state=None, without_state="")
 
 
 def state_files(index: Path, spec: EncoderSpec) -> dict[str, FileStamp]:

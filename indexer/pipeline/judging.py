@@ -17,6 +17,7 @@ from indexer.pipeline.stored_transform import Fitted
 from indexer.store import parts
 from indexer.transforms import Whitening
 
+COUNTS = ("tokens", "truncated", "without_tokens")  # of all parts
 _SELF_HITS = 1000
 Record = parts.PartRecord
 
@@ -45,8 +46,8 @@ def judge_segment(
     if fitted is not None:
         figures, more = _fit_figures(fitted, config.whitening, build_threads(options), source.live)
         gates += more
-    tokens, cut = sum(record.tokens for record in records), sum(record.truncated for record in records)
-    return figures | {"tokens": tokens, "truncated": cut} | filled.figures | quality.require(gates)
+    counts = {name: sum(getattr(record, name) for record in records) for name in COUNTS}
+    return figures | counts | filled.figures | quality.require(gates)
 
 
 def _without_row(records: Sequence[Record], config: BuildConfig) -> int:
@@ -76,7 +77,7 @@ def _fit_figures(
 ) -> tuple[dict[str, Any], list[quality.Gate]]:
     """Figures of a fit and its gate; `live` (stored rows,) says which rows are not deleted, None all."""
     figures: dict[str, Any] = {"sample": len(fitted.sample.rows)}
-    if not isinstance(fitted.transform, Whitening):
+    if not isinstance(fitted.transform, Whitening) or config.strength == "none":
         return figures, []
     with one_blas_thread():
         deviation = quality.covariance_deviation(

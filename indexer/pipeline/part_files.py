@@ -44,6 +44,7 @@ class PartRows:
     embeddings: npt.NDArray[np.floating]
     windows: Windows | None = None  # which document each row is of; None: row i is document i
     truncated: int = 0
+    without_tokens: int = 0
 
 
 def complete_part(folder: Path, slot: PartSlot, rows: PartRows, fingerprint: str) -> parts.PartRecord:
@@ -68,6 +69,7 @@ def complete_part(folder: Path, slot: PartSlot, rows: PartRows, fingerprint: str
         zero=int(np.count_nonzero(~stored.any(axis=1))),
         schema=slot.schema,
         files=files,
+        without_tokens=rows.without_tokens,
     )
     parts.write_record(folder, record)
     return record

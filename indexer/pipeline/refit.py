@@ -19,7 +19,7 @@ from indexer.pipeline.stored_transform import published_transform, write_transfo
 from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
 from indexer.store.verify import require_parts
-from indexer.transforms import Whitening
+from indexer.transforms import Flow, Whitening
 
 CHANGEABLE = ("whitening", "index")  # sections of the recipe that need no encoding
 
@@ -106,6 +106,6 @@ def _known_queries(opened: Change) -> KnownQueries | None:
     """The mean of query-like texts that the present transform holds, if it does."""
     texts = opened.published.transform["query_texts"]
     stored = published_transform(opened.index, opened.published).transform
-    if not isinstance(stored, Whitening) or "texts_sha256" not in texts or texts["source"] == "none":
+    if not isinstance(stored, Whitening | Flow) or "texts_sha256" not in texts or texts["source"] == "none":
         return None
     return KnownQueries(texts["texts_sha256"], stored.query_mean)

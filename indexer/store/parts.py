@@ -51,6 +51,7 @@ class PartRecord:
     zero: int
     schema: dict[str, Any]
     files: dict[str, FileStamp]
+    without_tokens: int = 0  # rows whose text holds nothing that a static table knows
 
     def to_json(self) -> bytes:
         plain = vars(self) | {"files": {name: stamp.to_dict() for name, stamp in self.files.items()}}

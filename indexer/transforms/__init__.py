@@ -8,12 +8,23 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from indexer.errors import CorruptIndexError
+from indexer.transforms.flow import Flow as Flow
+from indexer.transforms.hellinger import Hellinger as Hellinger
 from indexer.transforms.protocol import Transform as Transform
 from indexer.transforms.whitening import Normalisation as Normalisation
 from indexer.transforms.whitening import Whitening as Whitening
 from indexer.transforms.whitening import fit_whitening as fit_whitening
 
-__all__ = ["Normalisation", "Transform", "Whitening", "dump_transform", "fit_whitening", "parse_transform"]
+__all__ = [
+    "Flow",
+    "Hellinger",
+    "Normalisation",
+    "Transform",
+    "Whitening",
+    "dump_transform",
+    "fit_whitening",
+    "parse_transform",
+]
 
 
 def dump_transform(transform: Transform) -> bytes:
@@ -35,6 +46,10 @@ def parse_transform(data: bytes, where: str) -> Transform:
             return Normalisation(settings["dim"], settings["note"])
         if metadata["kind"] == "whitening":
             return Whitening(**{name: np.asarray(array) for name, array in arrays.items()}, note=settings["note"])
+        if metadata["kind"] == "flow":
+            return Flow.from_arrays(arrays, settings)
+        if metadata["kind"] == "hellinger":
+            return Hellinger(settings["dim"], settings["note"])
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CorruptIndexError(f"{where}: not a transform file: {error}.") from error
     raise CorruptIndexError(

@@ -6,6 +6,10 @@ rotates, values between soften it. `dim` keeps the k leading directions. Shrinka
 (1 - r) D + r mean(D) before the power is taken. Directions whose eigenvalue is under `FLOOR` of the largest
 carry rounding noise only and are dropped, never amplified: one layer that ends in a LayerNorm is always
 rank-deficient.
+
+Leading directions can be taken out first, as SIF does (Arora et al., ICLR 2017, algorithm 1): the r leading
+eigenvectors of the second moment about zero. It is one more factor of the projection. With `strength = "none"` the
+projection is then an orthonormal basis of what is left, and nothing is centred.
 """
 
 import dataclasses
@@ -93,20 +97,25 @@ class Normalisation:
         return {"dim": self.dim, "note": self.note}
 
 
-def fit_whitening(moments: Moments, config: WhiteningConfig) -> Whitening | Normalisation:
-    """Fit on the moments of a sample of document embeddings.
+def fit_whitening(moments: Moments, config: WhiteningConfig, remove: int = 0) -> Whitening | Normalisation:
+    """Fit on the moments of a sample of document embeddings, `remove` leading directions taken out first.
 
     The query mean equals the document mean until `Whitening.with_query_mean` sets another. Fewer than two
     distinct rows have no covariance: the result is then a `Normalisation` that says so in its note.
     Raises ConfigError when more directions are asked for than there are.
     """
     size = len(moments.mean)
-    if config.strength == "none":
+    if config.strength == "none" and not remove:
         return Normalisation(size)
-    spectrum, directions = _spectrum(moments)
+    if remove >= size:
+        raise ConfigError(f"whitening.remove is {remove}; the encoder gives {size} dimensions. Leave at least one.")
+    spectrum, directions = _spectrum(moments, remove)
     kept = int(np.count_nonzero(spectrum > FLOOR * spectrum[0])) if spectrum[0] > 0 else 0
     if moments.count < 2 or not kept:
         return Normalisation(size, f"{_texts(moments.count)}: nothing to fit, vectors are only normalised")
+    if config.strength == "none":
+        origin = np.zeros(size)
+        return Whitening(origin, origin, directions[:, : size - remove], spectrum)
     if config.dim > size:
         raise ConfigError(f"whitening.dim is {config.dim}; the encoder gives {size} dimensions. Ask for at most that.")
     dim = min(config.dim or kept, kept)
@@ -116,14 +125,36 @@ def fit_whitening(moments: Moments, config: WhiteningConfig) -> Whitening | Norm
     return Whitening(mean, mean, projection, spectrum, _note(moments.count, size, dim, config))
 
 
-def _spectrum(moments: Moments) -> tuple[Array, Array]:
-    """Eigenvalues, descending, and eigenvectors as columns, the largest entry of each made positive."""
+def _spectrum(moments: Moments, remove: int) -> tuple[Array, Array]:
+    """Eigenvalues, descending, and eigenvectors as columns, the largest entry of each made positive.
+
+    Those of the directions that were taken out stand last.
+    """
+    covariance = moments.covariance
     with one_blas_thread():
-        values, vectors = np.linalg.eigh(moments.covariance)
+        if remove:
+            covariance = _without(covariance, _leading(covariance + np.outer(moments.mean, moments.mean), remove))
+        values, vectors = np.linalg.eigh(covariance)
     values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
     largest = np.abs(vectors).argmax(axis=0)
     signs = np.where(vectors[largest, np.arange(vectors.shape[1])] < 0, -1.0, 1.0)
     return values, vectors * signs
+
+
+def _leading(moment: Array, count: int) -> Array:
+    """The leading eigenvectors (d, count) of a symmetric matrix (d, d)."""
+    leading: Array = np.linalg.eigh(moment)[1][:, ::-1][:, :count]
+    return leading
+
+
+def _without(covariance: Array, directions: Array) -> Array:
+    """The covariance of rows without their part along `directions` (d, r), to which it gives less than nothing.
+
+    A negative value sets them apart from directions in which the rows merely do not vary.
+    """
+    rest = np.eye(len(covariance)) - directions @ directions.T
+    left: Array = rest @ covariance @ rest - np.trace(covariance) * directions @ directions.T
+    return left
 
 
 def _texts(count: int) -> str:

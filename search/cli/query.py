@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _FEW = 8  # questions for which starting quickly is worth more than encoding quickly
 _BATCH = 64  # lines of standard input answered together
-_ASKED = ("where", "group_by", "min_score", "hybrid", "exact")
+_ASKED = ("where", "group_by", "min_score", "hybrid", "exact", "similarity")
 _BLANK = "the query is blank; expected some text"
 
 
@@ -29,6 +29,12 @@ _BLANK = "the query is blank; expected some text"
 @click.option("--group-by", default="", metavar="COLUMN", help="At most one hit for each value of a metadata column.")
 @click.option("--min-score", type=float, help="Only hits that score at least this.")
 @click.option("--hybrid", is_flag=True, help="Fuse with BM25 by reciprocal rank; scores are then sums of those.")
+@click.option(
+    "--similarity",
+    type=click.Choice(["cosine", "js"]),
+    default="cosine",
+    help='js: rank mixtures by Jensen-Shannon divergence (pooling "latte-mix"); with --exact, proved.',
+)
 @click.option("--like", metavar="ID", help="Neighbours of a stored document instead of a text.")
 @click.option(
     "--vector", type=click.Path(path_type=Path), metavar="FILE.npy", help="Queries encoded already, one a row."

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from indexer.encoders import EncoderSpec
 from indexer.encoders.model_files import find_model_files
-from indexer.encoders.vectors import is_given
+from indexer.encoders.protocol import has_layers
 from indexer.errors import ConfigError
 from indexer.moments import Moments
-from indexer.transforms import Transform, Whitening, dump_transform, fit_whitening
+from indexer.transforms import Flow, Transform, Whitening, dump_transform
+from indexer.transforms.fitting import Material, fit_transform, has_role_means
 from search.evaluation.settings import Setting
 
 _SIZES = ("hidden_size", "d_model", "n_embd", "dim", "emb_dim")  # what transformers' attribute maps call it
@@ -20,7 +21,7 @@ def check_dimensions(settings: Iterable[Setting], spec: EncoderSpec) -> None:
 
     The size stands in the model's config.json; where it does not, `fit_setting` finds out.
     """
-    if is_given(spec):
+    if not has_layers(spec):
         return
     config = find_model_files(Path(spec.folder)).config
     size = next((config[name] for name in _SIZES if isinstance(config.get(name), int)), None)
@@ -31,16 +32,17 @@ def check_dimensions(settings: Iterable[Setting], spec: EncoderSpec) -> None:
             )
 
 
-def fit_setting(setting: Setting, documents: Moments, queries: Moments | None = None) -> Transform:
-    """The transform of a setting, fitted on `documents`.
+def fit_setting(setting: Setting, documents: Moments | Material, queries: Moments | None = None) -> Transform:
+    """The transform of a setting, fitted on `documents`: moments are enough for all but a flow.
 
     `queries` are moments of query-like texts; with centre "role" queries are centred by their mean, and by the
     documents' when there are none. Raises ConfigError when more directions are asked for than there are.
     """
-    transform = fit_whitening(documents, setting.whitening)
-    if isinstance(transform, Whitening) and setting.whitening.centre == "role" and queries is not None:
-        return transform.with_query_mean(queries.mean)
-    return transform
+    material = Material.of_moments(documents) if isinstance(documents, Moments) else documents
+    transform = fit_transform(material, setting.whitening, setting.pooling)
+    if queries is None or not isinstance(transform, Whitening | Flow):
+        return transform
+    return transform.with_query_mean(queries.mean) if has_role_means(transform, setting.whitening) else transform
 
 
 def transform_hash(transform: Transform) -> str:

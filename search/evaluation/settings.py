@@ -13,6 +13,7 @@ from indexer.pooling import Mode
 
 Strength = float | Literal["none"]
 Centre = Literal["role", "common", "none"]
+Kind = Literal["whitening", "flow", "hellinger"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,13 @@ class Setting:
     @property
     def raw(self) -> bool:
         """No transform at all but unit length."""
-        return self.whitening.strength == "none"
+        whitening = self.whitening
+        return whitening.kind == "whitening" and whitening.strength == "none" and not self.removed
+
+    @property
+    def removed(self) -> int:
+        """Leading directions that are taken out."""
+        return self.whitening.removed(self.pooling)
 
     @property
     def label(self) -> str:
@@ -43,12 +50,26 @@ class Setting:
         if self.raw:
             return f"{embedding} raw"
         whitening = self.whitening
-        extras = [f"dim {whitening.dim}"] * bool(whitening.dim)
+        if whitening.kind != "whitening":
+            return f"{embedding} {whitening.kind}" + f" {whitening.centre}" * (whitening.kind == "flow")
+        extras = [f"{self.removed} removed"] * bool(self.removed)
+        if whitening.strength == "none":
+            return " ".join([embedding, *extras])
+        extras += [f"dim {whitening.dim}"] * bool(whitening.dim)
         extras += [f"shrinkage {written(whitening.shrinkage)}"] * bool(whitening.shrinkage)
         return " ".join([f"{embedding} strength {written(float(whitening.strength))}", *extras, whitening.centre])
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types. `strength` "none" is no transform at all; `dim` null is all; `centre` null without one."""
+        """JSON types. `strength` "none" is no whitening; `dim` null is all; `centre` null without a transform.
+
+        "transform" is there where its kind is not "whitening", "removed" where directions are taken out.
+        """
+        plain = self._plain()
+        if self.whitening.kind != "whitening":
+            plain |= {"strength": None, "transform": self.whitening.kind}
+        return plain | ({"removed": self.removed} if self.removed else {})
+
+    def _plain(self) -> dict[str, Any]:
         return {
             "pooling": self.pooling,
             "layers": list(self.layers),
@@ -69,6 +90,7 @@ class Sweep:
     dims: tuple[int, ...] = ()  # 0: all
     shrinkages: tuple[float, ...] = ()
     centres: tuple[Centre, ...] = ()
+    kinds: tuple[Kind, ...] = ()  # of transform; only "whitening" has strengths, dimensions and shrinkages
 
     @property
     def is_empty(self) -> bool:
@@ -87,6 +109,7 @@ class Sweep:
             self.dims or (own.whitening.dim,),
             self.shrinkages or (own.whitening.shrinkage,),
             self.centres or (own.whitening.centre,),
+            self.kinds or (own.whitening.kind,),
         )
         return list(dict.fromkeys(_setting(own.whitening, *values) for values in tried))
 
@@ -99,10 +122,17 @@ def _setting(
     dim: int,
     shrinkage: float,
     centre: Centre,
+    kind: Kind,
 ) -> Setting:
+    remove = base.remove
+    if kind != "whitening":
+        strength, dim, shrinkage, remove = "none", 0, 0.0, "auto"
     if strength == "none":
-        dim, shrinkage, centre = 0, 0.0, "none"
-    whitening = dataclasses.replace(base, strength=strength, dim=dim, shrinkage=shrinkage, centre=centre)
+        dim, shrinkage = 0, 0.0
+        centre = centre if kind == "flow" else "none"
+    whitening = dataclasses.replace(
+        base, kind=kind, strength=strength, dim=dim, shrinkage=shrinkage, centre=centre, remove=remove
+    )
     return Setting(pooling, layers, whitening)
 
 

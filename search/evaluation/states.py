@@ -15,13 +15,15 @@ from safetensors.numpy import save as save_tensors
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role, resolve_spec
 from indexer.encoders.backends import open_encoder
+from indexer.encoders.fitting import trained_state
 from indexer.encoders.identity import fingerprint, with_state
 from indexer.encoders.limits import layer_count, resolve_layers
 from indexer.encoders.model_files import find_model_files
-from indexer.encoders.protocol import StateKey
+from indexer.encoders.protocol import StateKey, has_layers
 from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError, EvaluationError
 from indexer.pipeline.progress import Progress, Silent
+from indexer.sections import TOKEN_POOLINGS
 from indexer.store.files import make_folder, write_bytes
 from indexer.store.manifest import canonical_json
 from search.evaluation.settings import Setting, state_keys, union_of_layers
@@ -64,10 +66,13 @@ class StateSource:
 
     @property
     def blocks(self) -> int:
-        """Blocks of the model: layers are 0 (the embedding output) to this. Raises ConfigError where there is none."""
+        """Blocks of the model: layers are 0 (the embedding output) to this; a table has none.
+
+        Raises ConfigError where texts cannot be encoded.
+        """
         if is_given(self.spec):
             raise ConfigError(f"{cannot_encode(self.spec)} There is nothing to measure but retrieval and recall.")
-        return layer_count(find_model_files(Path(self.spec.folder)))
+        return layer_count(find_model_files(Path(self.spec.folder))) if has_layers(self.spec) else 0
 
     def fingerprint(self, key: StateKey) -> str:
         """The fingerprint an index built with these layers and this pooling would have."""
@@ -95,13 +100,16 @@ class StateSource:
 
     def _encode(self, texts: list[str], role: Role) -> list[Rows]:
         if self._encoder is None:
-            self._encoder = open_encoder(self.spec, self.options)
+            self._encoder = open_encoder(self.spec, self._suited())
         self.progress.phase(f"encoding {'queries' if role == 'query' else 'texts'}", len(texts))
         self.log.on_batch = self.progress.advance
-        layers = list(dict.fromkeys(layers for layers, _ in self.keys))
-        poolings = list(dict.fromkeys(pooling for _, pooling in self.keys))
-        found = self._encoder.states(texts, layers, poolings, role, self.log)
+        found = self._encoder.states(texts, self.keys, role, self.log)
         return [found[key] for key in self.keys]
+
+    def _suited(self) -> RunOptions:
+        """The options, with the backend that computes every pooling asked for."""
+        of_tokens = has_layers(self.spec) and any(pooling in TOKEN_POOLINGS for _, pooling in self.keys)
+        return dataclasses.replace(self.options, backend="torch") if of_tokens else self.options
 
     def _recalled(self, rows: list[Rows], lengths: list[int]) -> list[Rows]:
         """Kept rows; the log tells of them what it told when they were encoded."""
@@ -111,7 +119,8 @@ class StateSource:
 
     def _identity(self, key: StateKey) -> dict[str, Any]:
         layers, pooling = key
-        return self.spec.identity | {"layers": resolve_layers(layers, self.blocks), "pooling": pooling}
+        resolved = resolve_layers(layers, self.blocks) if has_layers(self.spec) else []
+        return self.spec.identity | {"layers": resolved, "pooling": pooling}
 
     def _cached_at(self, texts: list[str], role: Role) -> Path | None:
         if self.cache is None:
@@ -126,18 +135,24 @@ def _resolved(config: EncoderConfig, settings: Sequence[Setting], own: EncoderSp
     """The encoder of `config` with the layers of all settings: it differs from the recipe's `own` in those at most."""
     if own is not None and is_given(own):
         return own
-    config = dataclasses.replace(config, layers=union_of_layers(settings))
+    if config.kind == "transformer":
+        config = dataclasses.replace(config, layers=union_of_layers(settings))
     if own is None:
-        return resolve_spec(config)
+        return _with_trained(resolve_spec(config))
     spec = resolve_spec(config, own.folder, own.identity["rules"])
     if own.state is None:
-        return spec
+        return _with_trained(spec)
     if spec.fingerprint != own.unfitted:
         raise EvaluationError(
-            "the index's encoder is int8, which is calibrated for its own layers; compare layers with an index, or a "
-            'recipe, of encoder.precision = "bfloat16".'
+            "the index's encoder has a state that was fitted for its own layers (int8, or its pooling); compare layers "
+            'with an index, or a recipe, of encoder.precision = "bfloat16" and pooling "mean".'
         )
     return with_state(spec, own.state, own.identity["state"])
+
+
+def _with_trained(spec: EncoderSpec) -> EncoderSpec:
+    """The encoder with what `isotrope train` wrote for it, where the recipe names that."""
+    return trained_state(spec) if spec.trained else spec
 
 
 def _require_usable(rows: Rows) -> None:

@@ -7,12 +7,14 @@ from typing import cast
 
 from indexer.config import BuildConfig, RunOptions
 from indexer.encoders import EncoderSpec, resolve_spec
+from indexer.encoders.protocol import has_layers
 from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.pipeline.progress import Progress, Silent
 from indexer.pooling import Mode
 from indexer.sampling import Sample
+from indexer.transforms.fitting import Material
 from search.engine import index_spec
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.states import StateSource
@@ -46,13 +48,15 @@ class Subject:
     def own(self) -> Setting:
         """The recipe's own setting, its pooling resolved."""
         pooling = cast(Mode, self.spec.identity.get("pooling", "given"))
-        layers = () if is_given(self.spec) else self.config.encoder.layers
+        layers = self.config.encoder.layers if has_layers(self.spec) else ()
         return Setting(pooling, layers, self.config.whitening)
 
     def settings(self, sweep: Sweep) -> list[Setting]:
         """The settings of a sweep around the recipe's own. Raises ConfigError for layers of given embeddings."""
         if is_given(self.spec) and (sweep.layers or sweep.poolings):
             raise ConfigError(f"{cannot_encode(self.spec)} Leave out --layers and --pooling.")
+        if sweep.layers and not has_layers(self.spec):
+            raise ConfigError('encoder.kind is "static": a table has no layers. Leave out --layers.')
         return sweep.settings(self.own)
 
     def states(
@@ -77,3 +81,8 @@ class Subject:
     def moments(self) -> Moments:
         """Moments of the raw embeddings that the index's transform was fitted on."""
         return self.sample.moments()
+
+    @property
+    def material(self) -> Material:
+        """The raw embeddings that the index's transform was fitted on."""
+        return Material(lambda: self.moments, Material.of_sample(self.sample).blocks)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from search.evaluation.subject import Subject
 
 F = TypeVar("F", bound=Callable[..., Any])
+_POOLINGS = ["mean", "cls", "max", "sif", "sbert-wk", "latte-mix"]
 _SUBJECT = [
     click.option("--config", "recipe", type=click.Path(path_type=Path), help="Recipe to measure (TOML). Default: "
                  "configs/minilm.toml, built in."),
@@ -24,12 +25,14 @@ _SUBJECT = [
     click.option("--cache", type=click.Path(path_type=Path), help="Folder to keep embeddings in from run to run."),
 ]  # fmt: skip
 _SWEEP = [
-    click.option("--pooling", "poolings", multiple=True, type=click.Choice(["mean", "cls", "max"]), help="Pooling to "
+    click.option("--pooling", "poolings", multiple=True, type=click.Choice(_POOLINGS), help="Pooling to "
                  "try; repeatable, as are the next ones: every combination is measured. Default: the recipe's."),
     click.option("--layers", "layers", multiple=True, metavar="L[,L...]", help="Layers to average, such as 1,-1."),
     click.option("--strength", "strengths", multiple=True, metavar="S", help='Whitening strength, 0 to 1, or "none" '
                  "for no transform at all."),
     click.option("--dim", "dims", multiple=True, type=int, help="Leading directions kept; 0 keeps all."),
+    click.option("--transform", "kinds", multiple=True, type=click.Choice(["whitening", "flow", "hellinger"]),
+                 help="Kind of transform: whitening, BERT-flow, or square roots of probabilities."),
     click.option("--shrinkage", "shrinkages", multiple=True, type=float, help="Shrinkage of the covariance, 0 to 1."),
 ]  # fmt: skip
 _CENTRE = click.option(
@@ -55,7 +58,7 @@ def _all(options: list[Callable[[F], F]]) -> Callable[[F], F]:
 subject_options = _all(_SUBJECT)
 """--config, --set, --index, --model, --device, --backend, --threads, --cache"""
 sweep_options = _all(_SWEEP)
-"""--pooling, --layers, --strength, --dim, --shrinkage"""
+"""--pooling, --layers, --strength, --dim, --transform, --shrinkage"""
 centre_option = _CENTRE
 """--centre, where queries and documents differ"""
 output_options = _all(_OUTPUT)
@@ -99,6 +102,7 @@ def sweep_of(options: dict[str, Any]) -> "Sweep":
         strengths=tuple(parse_strength(text) for text in options["strengths"]),
         dims=options["dims"],
         shrinkages=options["shrinkages"],
+        kinds=options["kinds"],
         centres=options.get("centres", ()),
     )
 

@@ -1,10 +1,11 @@
 """`isotrope evaluate sts`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
+from search.cli.evaluate.methods_options import methods_options
 from search.cli.evaluate.options import (
     check_places,
     deliver,
@@ -41,6 +42,7 @@ from search.cli.evaluate.options import (
     help="Print our figures beside the published ones of WhiteningBERT, Table 1; models that are not on this machine "
     "are fetched if the hub can be reached.",
 )
+@methods_options
 @output_options
 def command(sources: tuple[str, ...], protocols: tuple[str, ...], fit: str, table: str | None, **options: Any) -> None:
     """Spearman's correlation with human similarity scores, seven STS tasks.
@@ -57,17 +59,31 @@ def command(sources: tuple[str, ...], protocols: tuple[str, ...], fit: str, tabl
       isotrope evaluate sts sts-folder --index my-index --protocol mean --protocol all
       isotrope evaluate sts sts-folder --fit corpus:docs.jsonl --set whitening.sample=2000
       isotrope evaluate sts sts-folder --table paper
+      isotrope evaluate sts sts-folder --methods all --train sentences.txt --seeds 3
     """
     from search.cli.output import print_note
     from search.cli.progress import BuildProgress
 
     check_places(options)
+    measure, show = _chosen(table, options)
     with BuildProgress(options["quiet"]) as progress:
-        measure = _paper if table else _sweep
         result = measure(sources, protocols, fit, options, progress)
     for note in result["notes"]:
         print_note(note)
-    deliver(result, options, _show_paper if table else _show)
+    deliver(result, options, show)
+
+
+def _chosen(table: str | None, options: dict[str, Any]) -> tuple[Callable[..., dict[str, Any]], Callable[..., None]]:
+    """What measures, and what shows the result."""
+    if options["methods"]:
+        from search.cli.evaluate.sts_methods import measure_methods, show_methods
+
+        if table:
+            raise click.UsageError("--table paper and --methods print tables of their own; give one of them.")
+        return measure_methods, show_methods
+    if options["train"] or options["train_documents"] or options["seeds"] is not None:
+        raise click.UsageError("--train, --train-documents and --seeds belong to --methods.")
+    return (_paper, _show_paper) if table else (_sweep, _show)
 
 
 def _sweep(

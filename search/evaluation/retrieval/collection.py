@@ -25,6 +25,7 @@ from indexer.pipeline.progress import Progress
 from indexer.pipeline.row_texts import TextCutter
 from indexer.sampling import id_hash, query_like, smallest_hashes
 from indexer.transforms import Whitening
+from indexer.transforms.fitting import Material
 from search.evaluation.retrieval.beir import find_file
 from search.evaluation.states import States, StateSource
 from search.evaluation.subject import Subject
@@ -65,8 +66,8 @@ class Collection(Protocol):
         """Encode what the other methods need, and query-like texts if they are wanted."""
         ...
 
-    def moments(self, key: StateKey) -> Moments:
-        """Moments of the embeddings that a transform is fitted on."""
+    def material(self, key: StateKey) -> Material:
+        """The embeddings that a transform is fitted on."""
         ...
 
     def query_moments(self, key: StateKey) -> Moments:
@@ -114,13 +115,17 @@ class BeirCorpus:
         self._positions = np.array([states.positions[text] for text in cut.texts])
         self._query_moments = self._moments_of_queries() if query_like else {}
 
-    def moments(self, key: StateKey) -> Moments:
-        if key not in self._moments:
-            sampled = self._sample
-            if self.document_of is not None:
-                sampled = np.flatnonzero(np.isin(self.document_of, sampled))
-            self._moments[key] = Moments.of(self._rows(key, sampled))
-        return self._moments[key]
+    def material(self, key: StateKey) -> Material:
+        sampled = self._sample
+        if self.document_of is not None:
+            sampled = np.flatnonzero(np.isin(self.document_of, sampled))
+
+        def moments() -> Moments:
+            if key not in self._moments:
+                self._moments[key] = Moments.of(self._rows(key, sampled))
+            return self._moments[key]
+
+        return Material(moments, lambda: iter([self._rows(key, sampled)]))
 
     def query_moments(self, key: StateKey) -> Moments:
         return self._query_moments[key]
@@ -174,8 +179,8 @@ class IndexedCorpus:
         self._stored = self._subject.stored
         self._query_moments = self._mean_of_queries() if query_like else None
 
-    def moments(self, key: StateKey) -> Moments:
-        return self._subject.moments
+    def material(self, key: StateKey) -> Material:
+        return self._subject.material
 
     def query_moments(self, key: StateKey) -> Moments:
         if self._query_moments is None:

@@ -22,9 +22,10 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.moments import Moments, merge
 from indexer.sampling import id_hash
 from indexer.transforms import Transform
+from indexer.transforms.fitting import Material
 from search.evaluation.fits import fit_setting
 from search.evaluation.settings import Setting
-from search.evaluation.states import States, StateSource
+from search.evaluation.states import Rows, States, StateSource
 from search.evaluation.sts.data import Task
 from search.evaluation.subject import Subject
 from search.opened import is_index
@@ -79,7 +80,10 @@ def _fitted_on_task(task: Task, states: States) -> Fitted:
     def moments(key: StateKey) -> Moments:
         return Moments.of(states.of(texts, key))
 
-    return lambda setting: fit_setting(setting, moments(setting.key))
+    def material(key: StateKey) -> Material:
+        return Material(lambda: moments(key), lambda: iter([states.of(texts, key)]))
+
+    return lambda setting: fit_setting(setting, material(setting.key))
 
 
 def _index_fit(subject: Subject, source: StateSource, settings: Sequence[Setting]) -> Fit:
@@ -96,7 +100,7 @@ def _index_fit(subject: Subject, source: StateSource, settings: Sequence[Setting
             )
     own_whitening = subject.config.whitening
     fitted = {
-        setting: opened.transform if setting.whitening == own_whitening else fit_setting(setting, subject.moments)
+        setting: opened.transform if setting.whitening == own_whitening else fit_setting(setting, subject.material)
         for setting in settings
     }
     return Fit("index", lambda _, __: fitted.__getitem__, {"index": str(opened.path)})
@@ -113,8 +117,8 @@ def _corpus_fit(name: str, subject: Subject, source: StateSource, settings: Sequ
     texts = _sample(path, subject) if settings else []
     if settings and not texts:
         raise EvaluationError(f"{path}: no document to fit on; expected a corpus with some text.")
-    moments = _corpus_moments(texts, source, list(dict.fromkeys(setting.key for setting in settings)))
-    fitted = {setting: fit_setting(setting, moments[setting.key]) for setting in settings}
+    material = _corpus_material(texts, source, settings)
+    fitted = {setting: fit_setting(setting, material[setting.key]) for setting in settings}
     notes = [
         f"{path}: left out, being no corpus: {counted(len(ignored), 'file or folder', 'files or folders')}"
     ] * bool(ignored)
@@ -133,11 +137,21 @@ def _sample(path: str, subject: Subject) -> list[str]:
     return [text for _, _, text in sorted(chosen, key=lambda row: row[1])]
 
 
-def _corpus_moments(texts: Sequence[str], source: StateSource, keys: Sequence[StateKey]) -> dict[StateKey, Moments]:
-    found: dict[StateKey, list[Moments]] = {key: [] for key in keys}
+def _corpus_material(
+    texts: Sequence[str], source: StateSource, settings: Sequence[Setting]
+) -> dict[StateKey, Material]:
+    """What is fitted on, by pooling and layers: only where a flow is trained do the rows stay in memory."""
+    moments: dict[StateKey, list[Moments]] = {setting.key: [] for setting in settings}
+    rows: dict[StateKey, list[Rows]] = {setting.key: [] for setting in settings if setting.whitening.kind == "flow"}
     for start in range(0, len(texts), _CHUNK):
         chunk = texts[start : start + _CHUNK]
         states = source.encode(chunk)
-        for key, moments in found.items():
-            moments.append(Moments.of(states.of(chunk, key)))
-    return {key: merge(moments) for key, moments in found.items()}
+        for key, found in moments.items():
+            found.append(Moments.of(states.of(chunk, key)))
+        for key, kept in rows.items():
+            kept.append(states.of(chunk, key))
+    return {key: _material(merge(found), rows.get(key)) for key, found in moments.items()}
+
+
+def _material(moments: Moments, rows: Sequence[Rows] | None) -> Material:
+    return Material.of_moments(moments) if rows is None else Material(lambda: moments, lambda: iter(rows))

@@ -1,0 +1,144 @@
+"""Fitting what an encoder needs beside its model: int8 ranges, SIF's token counts, Latte-Mix's auto-encoder.
+
+Each writes a few files into a folder; `identity.with_state` makes them part of the encoder.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from indexer.config import RunOptions
+from indexer.encoders.identity import with_state
+from indexer.encoders.model_files import file_sha256
+from indexer.encoders.protocol import EncoderSpec
+from indexer.errors import MismatchError, ModelError
+from indexer.method_config import LatteMixConfig
+
+Texts = Callable[[], Iterator[list[str]]]
+"""The texts to fit on, block by block, any number of times."""
+OnStep = Callable[[int, int], None]
+RECIPE = "recipe.toml"  # beside what was trained: how to build with it
+_DEFAULTS = RunOptions()
+
+
+def fit_state(
+    spec: EncoderSpec,
+    texts: Texts,
+    folder: Path,
+    options: RunOptions = _DEFAULTS,
+    on_step: OnStep | None = None,
+) -> None:
+    """Write the fitted state of an encoder into `folder`: fitted on `texts`, or taken from where it was trained.
+
+    `on_step(done, total)` hears of training. Raises ConfigError where there is no text, and what reading a trained
+    state raises.
+    """
+    if spec.trained:
+        trained_state(spec)
+        _copy(Path(spec.trained), folder)
+    elif spec.identity["precision"] == "int8":
+        _calibrate(spec, texts, folder)
+    elif spec.identity["pooling"] == "sif":
+        _count(spec, texts, folder, options)
+    else:
+        train(spec, texts, folder, options, on_step)
+
+
+def trained_state(spec: EncoderSpec) -> EncoderSpec:
+    """The encoder with the state that `isotrope train` wrote for it.
+
+    Raises ModelError for a folder without one, MismatchError for one that was trained on other token vectors or by
+    other settings.
+    """
+    from indexer.encoders.token_outputs import token_fingerprint
+    from indexer.lattemix import FILES, load_latte_mix
+
+    folder = Path(spec.trained)
+    if not folder.is_dir():
+        raise ModelError(f"encoder.fitted: {folder}: no such folder; expected one that `isotrope train` wrote.")
+    latte = load_latte_mix(folder)
+    if latte.about.get("encoder") != token_fingerprint(spec):
+        raise MismatchError(
+            f"encoder.fitted: {folder} was trained on the token vectors of another encoder "
+            f"({latte.about.get('model', 'unknown')}, layers {latte.about.get('layers')}); train one with this recipe."
+        )
+    if asdict(latte.config) != spec.identity["latte_mix"]:
+        wanted = spec.identity["latte_mix"]
+        other = [
+            f"{name} is {value} there and {wanted[name]} here"
+            for name, value in asdict(latte.config).items()
+            if value != wanted[name]
+        ]
+        raise MismatchError(
+            f"encoder.fitted: {folder} was trained by other settings than encoder.latte_mix: {', '.join(other)}. Take "
+            f"its own recipe: --config {folder / RECIPE}"
+        )
+    return with_state(spec, folder, {name: file_sha256(folder / name) for name in FILES})
+
+
+def train(
+    spec: EncoderSpec,
+    texts: Texts,
+    folder: Path,
+    options: RunOptions = _DEFAULTS,
+    on_step: OnStep | None = None,
+    about: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Train Latte-Mix on texts and write it into `folder`; returns what is kept about it, with `about`.
+
+    Raises what `lattemix.training` raises.
+    """
+    from indexer.encoders.token_outputs import Group, TokenOutputs, token_fingerprint
+    from indexer.lattemix import save_latte_mix, train_latte_mix
+
+    outputs = TokenOutputs(spec, options)
+    count = sum(map(len, texts()))
+
+    def stream() -> Iterator[Group]:
+        for block in texts():
+            yield from outputs(block)
+
+    config = LatteMixConfig(**spec.identity["latte_mix"])
+    latte = train_latte_mix(stream, count, config, on_step, device=training_device(options.device))
+    known = {"encoder": token_fingerprint(spec), "model": spec.model, "layers": spec.identity["layers"]}
+    latte = replace(latte, about={**latte.about, **known, **(about or {})})
+    save_latte_mix(latte, folder)
+    return dict(latte.about)
+
+
+def training_device(device: str) -> str:
+    """Where torch trains: "auto" is a CUDA device if there is one, else the CPU. Raises MachineError."""
+    from indexer.encoders.device import choose_device
+
+    chosen = choose_device(device)
+    return str(chosen) if chosen.type == "cuda" else "cpu"
+
+
+def _count(spec: EncoderSpec, texts: Texts, folder: Path, options: RunOptions) -> None:
+    from indexer.encoders.sif import count_tokens, write_counts
+    from indexer.encoders.token_outputs import TokenOutputs
+
+    outputs = TokenOutputs(spec, options)
+    write_counts(folder, count_tokens((outputs.tokens(block) for block in texts()), outputs.vocabulary))
+
+
+def _calibrate(spec: EncoderSpec, texts: Texts, folder: Path) -> None:
+    from indexer.encoders.calibration import CALIBRATION_TEXTS, calibrate
+
+    calibrate(spec, _spread([text for block in texts() for text in block], CALIBRATION_TEXTS), folder)
+
+
+def _spread(texts: Sequence[str], most: int) -> list[str]:
+    """At most so many of the texts, at even distances."""
+    if len(texts) <= most:
+        return list(texts)
+    return [texts[place * len(texts) // most] for place in range(most)]
+
+
+def _copy(source: Path, folder: Path) -> None:
+    from indexer.lattemix import FILES
+
+    for name in FILES:
+        shutil.copyfile(source / name, folder / name)

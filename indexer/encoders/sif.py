@@ -1,0 +1,57 @@
+"""SIF weights: a token of probability p in the corpus weighs a / (a + p).
+
+After Arora, Liang and Ma (A Simple but Tough-to-Beat Baseline for Sentence Embeddings, ICLR 2017), algorithm 1. The
+probabilities are the corpus's own, counted in the encoder's tokens, special ones included where it has some. The
+paper's second step, the removal of the first principal direction, is part of the transform (`whitening.remove`).
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from indexer.encoders.tokens import Tokens
+from indexer.errors import ConfigError, ModelError
+
+FILE = "sif.safetensors"
+Counts = npt.NDArray[np.int64]
+Weights = npt.NDArray[np.float32]
+
+
+def count_tokens(groups: Iterable[Tokens], vocabulary: int) -> Counts:
+    """How often each token occurs, (vocabulary,). Raises ConfigError where there is none."""
+    counts = np.zeros(vocabulary, np.int64)
+    for tokens in groups:
+        counts += np.bincount(tokens.ids, minlength=vocabulary)[:vocabulary]
+    if not counts.any():
+        raise ConfigError('encoder.pooling is "sif", but there is no text whose tokens could be counted.')
+    return counts
+
+
+def weights_of(counts: Counts, a: float) -> Weights:
+    """The weight of each token, (vocabulary,); 1 for one that does not occur."""
+    weights: Weights = (a / (a + counts / counts.sum())).astype(np.float32)
+    return weights
+
+
+def write_counts(folder: Path, counts: Counts) -> None:
+    """Keep the counts of a corpus in a folder."""
+    seen = np.flatnonzero(counts)
+    arrays = {"tokens": seen.astype(np.int64), "counts": counts[seen], "vocabulary": np.array([len(counts)])}
+    (folder / FILE).write_bytes(save_tensors(arrays))
+
+
+def read_counts(folder: Path) -> Counts:
+    """What `write_counts` kept, (vocabulary,). Raises ModelError."""
+    path = folder / FILE
+    try:
+        arrays = load_tensors(path.read_bytes())
+        counts = np.zeros(int(arrays["vocabulary"][0]), np.int64)
+        counts[arrays["tokens"]] = arrays["counts"]
+    except (OSError, SafetensorError, KeyError, IndexError, ValueError) as error:
+        raise ModelError(f"{path}: not the token counts of a corpus: {error}.") from error
+    return counts

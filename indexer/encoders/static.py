@@ -1,0 +1,176 @@
+"""`encoder.kind = "static"`: token vectors looked up in a table, and pooled. No model is run.
+
+A text's tokens that the table does not know are left out. A text without any known token stands as the table's mean
+vector, and counts no tokens: nothing is lost, and `isotrope inspect` tells how many there are.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.config import RunOptions
+from indexer.encoders.identity import NO_LIMIT
+from indexer.encoders.protocol import EncodeLog, EncoderSpec, Role, StateKey
+from indexer.encoders.sif import Weights, read_counts, weights_of
+from indexer.encoders.tables import Table, load_table
+from indexer.encoders.tokens import Ints, RustTokenizer, TextTokenizer, TokenizerFacts, Tokens
+from indexer.errors import ConfigError
+from indexer.pooling import Mode
+
+if TYPE_CHECKING:
+    from indexer.lattemix import LatteMix
+
+Rows = npt.NDArray[np.float32]
+_BLOCK_TOKENS = 1 << 15  # looked up together, to stay in the cache
+
+
+class StaticEncoder:
+    """An `Encoder` (see `protocol`) over a table of token vectors (vocabulary, d)."""
+
+    backend = "static, float32"
+
+    def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # there is no model to leave the cores to
+        self.spec, self.table = spec, load_table(Path(spec.folder))
+        self.tokenizer = static_tokenizer(spec, self.table)
+
+    @property
+    def dim(self) -> int:
+        """Embedding size."""
+        return self._width(self.spec.identity["pooling"])
+
+    def encode(self, texts: Sequence[str], role: Role, log: EncodeLog | None = None) -> Rows:
+        """Pooled embeddings, float32 (n, d), row i for texts[i]."""
+        return self.embed(self.tokenize(texts, role), log)
+
+    def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
+        """Ids of known tokens. Raises CorpusError for a text that is not Unicode."""
+        prefix = self.spec.identity[f"{role}_prefix"]
+        tokens = self.tokenizer([prefix + text for text in texts] if prefix else texts)
+        return known_tokens(tokens, self.table.unknown, len(self.table.vectors), self.spec.identity["max_length"])
+
+    def embed(self, tokens: Tokens, log: EncodeLog | None = None) -> Rows:
+        """Pooled embeddings of tokenised texts: the same bits as `encode` gives."""
+        rows: Rows = self._pooled(tokens, [self.spec.identity["pooling"]], log)[0]
+        return rows
+
+    def states(
+        self,
+        texts: Sequence[str],
+        keys: Sequence[StateKey],
+        role: Role = "document",
+        log: EncodeLog | None = None,
+    ) -> dict[StateKey, Rows]:
+        """Embeddings by several poolings. A table has no layers: those of each key are (). Raises ConfigError."""
+        if any(layers for layers, _ in keys):
+            raise ConfigError(f"layers {[layers for layers, _ in keys]} were asked for, but a static table has none.")
+        rows = self._pooled(self.tokenize(texts, role), [pooling for _, pooling in keys], log)
+        return dict(zip(keys, rows, strict=True))
+
+    def token_vectors(self, ids: Ints) -> Rows:
+        """Vectors of tokens, (tokens, d)."""
+        vectors = self.table.vectors[np.minimum(ids, len(self.table.vectors) - 1)]
+        stands_in = ids == len(self.table.vectors)
+        if stands_in.any():
+            vectors[stands_in] = self._mean
+        return vectors
+
+    def _pooled(self, tokens: Tokens, poolings: Sequence[Mode], log: EncodeLog | None) -> list[Rows]:
+        log = log if log is not None else EncodeLog()
+        log.lengths.extend(tokens.lengths.tolist())
+        log.truncated += int(np.count_nonzero(tokens.lengths > self.spec.identity["max_length"]))
+        found = [np.empty((len(tokens), self._width(pooling)), np.float32) for pooling in poolings]
+        for block in _blocks(tokens):
+            part = tokens.part(block.start, block.stop)
+            vectors = self.token_vectors(part.ids)
+            for rows, pooling in zip(found, poolings, strict=True):
+                rows[block.start : block.stop] = self._pool(part, vectors, pooling)
+            if log.on_batch is not None:
+                log.on_batch(len(part), len(part.ids))
+        return found
+
+    def _pool(self, tokens: Tokens, vectors: Rows, pooling: Mode) -> Rows:
+        starts, counts = tokens.starts[:-1], tokens.cut_lengths[:, None].astype(np.float32)
+        if pooling == "max":
+            largest: Rows = np.maximum.reduceat(vectors, starts)
+            return largest
+        if pooling == "sif":
+            vectors = np.multiply(vectors, self._sif[tokens.ids][:, None], dtype=np.float32)
+        elif pooling == "latte-mix":
+            vectors = self._posteriors(tokens.ids)
+        elif pooling != "mean":
+            raise ConfigError(f'pooling "{pooling}" was asked for, which a static table does not offer.')
+        mean: Rows = np.divide(np.add.reduceat(vectors, starts), counts, dtype=np.float32)
+        return mean
+
+    def _posteriors(self, ids: Ints) -> Rows:
+        """Each distinct token passes through the auto-encoder once."""
+        distinct, places = np.unique(ids, return_inverse=True)
+        return self._latte_mix.posterior(self.token_vectors(distinct))[places]
+
+    def _width(self, pooling: str) -> int:
+        return self._latte_mix.config.width if pooling == "latte-mix" else int(self.table.vectors.shape[1])
+
+    @cached_property
+    def _mean(self) -> Rows:
+        mean: Rows = self.table.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+        return mean
+
+    @cached_property
+    def _sif(self) -> Weights:
+        weights = weights_of(read_counts(require_state(self.spec, "sif")), self.spec.identity["sif_a"])
+        return np.append(weights, np.float32(1))  # that of the stand-in
+
+    @cached_property
+    def _latte_mix(self) -> "LatteMix":
+        from indexer.lattemix import load_latte_mix
+
+        return load_latte_mix(require_state(self.spec, "latte-mix"))
+
+
+def require_state(spec: EncoderSpec, pooling: str) -> Path:
+    """The folder of what was fitted for a pooling. Raises ConfigError where nothing was."""
+    if spec.state is None or spec.identity.get("pooling") != pooling:
+        raise ConfigError(
+            f'pooling "{pooling}" is fitted to a corpus: build an index with it and name that index, or name what '
+            "`isotrope train` wrote as encoder.fitted."
+        )
+    return Path(spec.state)
+
+
+def static_tokenizer(spec: EncoderSpec, table: Table) -> TextTokenizer:
+    """The tokenizer of a table; it adds no special tokens and does not cut."""
+    from tokenizers import Tokenizer
+
+    facts = TokenizerFacts(0, 0, from_left=False, padding=0, stand_in=table.unknown, types="none")
+    return TextTokenizer(RustTokenizer(Tokenizer.from_str(table.tokenizer), types=False), facts, NO_LIMIT)
+
+
+def known_tokens(tokens: Tokens, unknown: int, stand_in: int, most: int) -> Tokens:
+    """The first `most` known tokens of each text; `stand_in` for one that has none, whose length is then 0."""
+    text_of = np.repeat(np.arange(len(tokens)), tokens.cut_lengths)
+    known = np.flatnonzero(tokens.ids != unknown)
+    ids, text_of = tokens.ids[known], text_of[known]
+    lengths = np.bincount(text_of, minlength=len(tokens)).astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    kept = np.arange(len(ids)) - starts[text_of] < most
+    ids, cut = ids[kept], np.minimum(lengths, most)
+    empty = np.flatnonzero(cut == 0)
+    ids = np.insert(ids, np.cumsum(cut)[empty], stand_in).astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(np.maximum(cut, 1))]).astype(np.int64)
+    return Tokens(ids, None, starts, lengths)
+
+
+def _blocks(tokens: Tokens) -> Iterator[range]:
+    """Texts of about so many tokens together."""
+    ends, start = tokens.starts[1:], 0
+    while start < len(tokens):
+        stop = int(np.searchsorted(ends, tokens.starts[start] + _BLOCK_TOKENS, side="right"))
+        stop = max(stop, start + 1)
+        yield range(start, stop)
+        start = stop

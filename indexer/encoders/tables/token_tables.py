@@ -1,0 +1,105 @@
+"""Tables of a tokenizer's tokens: folders of model2vec and of sentence-transformers' StaticEmbedding.
+
+    row of token t = embeddings[mapping[t]] * weights[t]
+
+`mapping` and `weights` are there where a newer model2vec wrote them. Both libraries average the rows of a text's
+tokens without the special ones ([CLS], [SEP]). model2vec leaves its unknown token out of that mean;
+sentence-transformers has a row for it like any other, so there it counts.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer
+
+from indexer.encoders.model_files import read_json
+from indexer.encoders.tables.files import TableFiles
+from indexer.encoders.tables.table import Table, Vectors
+from indexer.encoders.tables.tensors import Tensors
+from indexer.errors import ModelError
+
+_EMBEDDINGS = ("embeddings", "embedding.weight")  # of model2vec, of sentence-transformers
+_BLOCK_ROWS = 1 << 16
+
+
+def load_token_table(files: TableFiles) -> Table:
+    """The table of a folder. Raises ModelError for files that are damaged or do not belong together."""
+    weights, tokenizer = files.root / files.weights[0], files.root / files.tokenizer[0]
+    vectors, settings = _rows(weights), _plain(tokenizer)
+    tokens = _parsed(tokenizer, settings).get_vocab()
+    most = max(tokens.values(), default=-1)
+    if most >= len(vectors):
+        raise ModelError(
+            f"{weights}: holds rows for {len(vectors):,} tokens, but {tokenizer.name} has ids up to {most:,}; the "
+            "tokenizer does not belong to the table."
+        )
+    _require_finite(weights, vectors)
+    unknown = _unknown(settings["model"], tokens) if files.kind == "model2vec" else -1
+    return Table(vectors, json.dumps(settings), unknown, words=False)
+
+
+def _plain(path: Path) -> dict[str, Any]:
+    """A tokenizer.json without truncation, padding and what adds special tokens, whose ids need not have rows."""
+    settings = read_json(path)
+    if not isinstance(settings.get("model"), dict):
+        raise ModelError(f"{path}: has no model; expected a tokenizer of the tokenizers library.")
+    return settings | {"truncation": None, "padding": None, "post_processor": None}
+
+
+def _parsed(path: Path, settings: dict[str, Any]) -> Tokenizer:
+    try:
+        return Tokenizer.from_str(json.dumps(settings))
+    except Exception as error:  # the library raises no narrower class
+        raise ModelError(f"{path}: cannot be read as a tokenizer: {error}.") from error
+
+
+def _unknown(model: dict[str, Any], tokens: dict[str, int]) -> int:
+    """The id of the unknown token: named by most kinds of tokenizers, numbered by Unigram; -1 for none."""
+    name = model.get("unk_token")
+    number = model.get("unk_id") if name is None else tokens.get(str(name))
+    return -1 if number is None else int(number)
+
+
+def _rows(path: Path) -> Vectors:
+    """A row for each token, float32 (tokens, d)."""
+    tensors = Tensors(path)
+    name = next((name for name in _EMBEDDINGS if name in tensors), "")
+    if not name:
+        found = ", ".join(tensors.names) or "nothing"
+        raise ModelError(f"{path}: holds {found}; expected a tensor called {' or '.join(_EMBEDDINGS)}.")
+    rows = tensors.floats(name)
+    if rows.ndim != 2 or not rows.size:
+        raise ModelError(f'{path}: the tensor "{name}" has the shape {rows.shape}; expected (tokens, dimensions).')
+    if "mapping" in tensors:
+        rows = rows[_mapping(tensors, len(rows))]
+    if "weights" in tensors:
+        rows = rows * _weights(tensors, len(rows))[:, None]
+    return rows
+
+
+def _mapping(tensors: Tensors, rows: int) -> npt.NDArray[np.int64]:
+    mapping = tensors.integers("mapping")
+    if mapping.ndim != 1 or not mapping.size:
+        raise ModelError(f'{tensors.path}: "mapping" has the shape {mapping.shape}; expected (tokens,).')
+    if mapping.min() < 0 or mapping.max() >= rows:
+        raise ModelError(
+            f'{tensors.path}: "mapping" has rows from {mapping.min()} to {mapping.max()}, but there are {rows:,}.'
+        )
+    return mapping
+
+
+def _weights(tensors: Tensors, rows: int) -> Vectors:
+    weights = tensors.floats("weights")
+    if weights.shape != (rows,):
+        raise ModelError(f'{tensors.path}: "weights" has the shape {weights.shape}; expected one for each of {rows:,}.')
+    return weights
+
+
+def _require_finite(path: Path, vectors: Vectors) -> None:
+    for start in range(0, len(vectors), _BLOCK_ROWS):
+        finite = np.isfinite(vectors[start : start + _BLOCK_ROWS]).all(axis=1)
+        if not finite.all():
+            raise ModelError(f"{path}: the row of token {start + int(finite.argmin()):,} is not finite.")

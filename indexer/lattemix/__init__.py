@@ -1,0 +1,35 @@
+"""Latte-Mix: texts as mixtures of the latent distributions of their tokens (Li et al., 2020, arXiv 2010.11351).
+
+A variational auto-encoder learns, without labels, to describe a token vector by `dims` categorical choices. A text is
+the mean of its tokens' posteriors: `dims` categorical distributions, compared by their Jensen-Shannon divergence.
+
+    model       the fitted encoder in numpy, for building and searching
+    files       its two files
+    divergence  how alike two texts are
+    network     the same auto-encoder in torch: first weights, noise, losses
+    training    the loop
+    head        the fitted encoder as a torch module
+
+Names are handed on lazily: reading a fitted state loads no torch; `network`, `training` and `head` do.
+"""
+
+from typing import TYPE_CHECKING
+
+from indexer.lazy import hand_on
+
+if TYPE_CHECKING:
+    from indexer.lattemix.files import FILES as FILES
+    from indexer.lattemix.files import load_latte_mix as load_latte_mix
+    from indexer.lattemix.files import save_latte_mix as save_latte_mix
+    from indexer.lattemix.model import LatteMix as LatteMix
+    from indexer.lattemix.training import train_latte_mix as train_latte_mix
+
+_HOME = {
+    "FILES": "indexer.lattemix.files",
+    "LatteMix": "indexer.lattemix.model",
+    "load_latte_mix": "indexer.lattemix.files",
+    "save_latte_mix": "indexer.lattemix.files",
+    "train_latte_mix": "indexer.lattemix.training",
+}
+__all__ = sorted(_HOME)
+__getattr__, __dir__ = hand_on(__name__, _HOME)

@@ -1,0 +1,131 @@
+"""How alike two texts are: closed forms between the latent mixtures of Latte-Mix, in float64.
+
+A row (width,) is a text: of each of `dims` dimensions the probabilities of its classes, side by side. Rows are taken
+as they are; the means that float32 gives sum to 1 within about 1e-6, and what is said below of distributions holds
+to that.
+
+With s the inner product of two rows' `hellinger_roots`, the mean Bhattacharyya coefficient of the dimensions, and JS
+the mean Jensen-Shannon divergence in nats:  ln 2 (1 - s) <= JS <= 1 - s.  It holds class by class, between
+(sqrt p - sqrt q)^2 / 2 and the terms of JS, whose ratio falls from 1 at p = q to ln 2 where one of them is 0.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.errors import ConfigError, EvaluationError
+
+Array = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.floating]
+Normals = tuple[Rows, Rows]  # mean and standard deviation of a text's tokens, (tokens, dims) each
+LN2 = float(np.log(2))
+_BLOCK_ROWS = 64  # so that the rows at work stay in the processor's cache
+_TINY = np.finfo(np.float64).tiny
+
+
+def js_similarity(left: Rows, right: Rows, dims: int) -> Array:
+    """1 - JS / ln 2 of rows (n, width) and (n, width), one by one: (n,). 1 for equal texts, 0 for those that share no
+    class in any dimension. JS is the mean over the dimensions. Raises ConfigError for rows that do not fit."""
+    _check(left, right, dims, paired=True)
+    similarities = np.empty(len(left))
+    for start in range(0, len(left), _BLOCK_ROWS):
+        block = slice(start, start + _BLOCK_ROWS)
+        rows, others = np.asarray(left[block], np.float64), np.asarray(right[block], np.float64)
+        similarities[block] = _js_similarity(_entropy((rows + others) / 2), _entropy(rows), _entropy(others), dims)
+    return similarities
+
+
+def js_similarities(left: Rows, right: Rows, dims: int) -> Array:
+    """`js_similarity` of every row of `left` (n, width) with every row of `right` (m, width): (n, m)."""
+    _check(left, right, dims)
+    rows = np.asarray(left, np.float64)
+    entropies = _entropy(rows)
+    table = np.empty((len(left), len(right)))
+    for start in range(0, len(right), _BLOCK_ROWS):
+        others = np.asarray(right[start : start + _BLOCK_ROWS], np.float64)
+        other_entropies, block = _entropy(others), table[:, start : start + _BLOCK_ROWS]
+        for number, row in enumerate(rows):
+            between = _entropy((row + others) / 2)
+            block[number] = _js_similarity(between, entropies[number], other_entropies, dims)
+    return table
+
+
+def negative_l2(left: Rows, right: Rows) -> Array:
+    """Minus the Euclidean distance of rows (n, width) and (n, width), one by one: (n,)."""
+    _check(left, right, paired=True)
+    distances: Array = np.linalg.norm(np.asarray(left, np.float64) - right, axis=1)
+    return -distances
+
+
+def hellinger_roots(rows: Rows, dims: int) -> Array:
+    """sqrt(p) / sqrt(dims) of rows (n, width): unit vectors, whose inner product is the mean Bhattacharyya
+    coefficient of the dimensions, and whose distance is sqrt(2) times the Hellinger distance."""
+    _check(rows, rows, dims)
+    roots: Array = np.sqrt(np.asarray(rows, np.float64) / dims)
+    return roots
+
+
+def most_js_similarity(inner: Array) -> Array:
+    """The largest `js_similarity` that two texts can have whose `hellinger_roots` have the inner product s: s itself.
+
+    By JS >= ln 2 (1 - s), see above; reached where each class either has the same probability in both texts or none
+    in one. So the inner products of an index of roots bound the divergence of what it did not return. Both sides
+    carry the rounding of the rows: leave 1e-5 for rows or an index in float32.
+    """
+    return np.asarray(inner, np.float64)
+
+
+def least_js_similarity(inner: Array) -> Array:
+    """The smallest `js_similarity` at the inner product s: 1 - (1 - s) / ln 2, or 0."""
+    return np.maximum(1 - (1 - np.asarray(inner, np.float64)) / LN2, 0)
+
+
+def mixture_l2(left: Normals, right: Normals) -> float:
+    """The L2 distance of two texts' mixtures of normal distributions, 0 or more.
+
+    `left` and `right` are mean and standard deviation (tokens, dims) of their tokens; a text's density in a dimension
+    is the mean of its tokens'. Each dimension is compared by itself, and the result is the root of the mean over
+    the dimensions of the integral of (f - g)^2: one mixture over all dimensions at once would multiply the densities of
+    `dims` numbers, and its distances vanish. The integral of N(x; a, s^2) N(x; b, t^2) is N(a - b; 0, s^2 + t^2).
+    Raises EvaluationError for a text without tokens.
+    """
+    for mean, deviation in (left, right):
+        if not len(mean) or mean.shape != deviation.shape or mean.shape[1] != left[0].shape[1]:
+            raise EvaluationError(
+                f"a text has means of shape {mean.shape} and deviations of shape {deviation.shape}; expected the same, "
+                f"(tokens, {left[0].shape[1]}), with at least one token."
+            )
+    squared = _overlap(left, left) - 2 * _overlap(left, right) + _overlap(right, right)
+    return float(np.sqrt(np.maximum(squared, 0).mean()))
+
+
+def _overlap(left: Normals, right: Normals) -> Array:
+    """Integral of the product of two mixtures, (dims,)."""
+    (means, deviations), (other_means, other_deviations) = left, right
+    apart = np.asarray(means, np.float64)[:, None] - other_means
+    variance = np.square(deviations, dtype=np.float64)[:, None] + np.square(other_deviations, dtype=np.float64)
+    density: Array = np.exp(-np.square(apart) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
+    overlap: Array = density.mean(axis=(0, 1))
+    return overlap
+
+
+def _js_similarity(between: Array, left: Array, right: Array, dims: int) -> Array:
+    """Of entropies: JS = H((p + q) / 2) - (H(p) + H(q)) / 2, which is exactly 0 for equal rows."""
+    similarity: Array = np.clip(1 - (between - (left + right) / 2) / (dims * LN2), 0, 1)
+    return similarity
+
+
+def _entropy(rows: Array) -> Array:
+    """Sum over all classes of -p ln p, (n,); 0 for p = 0."""
+    logs = np.maximum(rows, _TINY)
+    np.log(logs, out=logs)
+    entropy: Array = -np.einsum("ij,ij->i", rows, logs)
+    return entropy
+
+
+def _check(left: Rows, right: Rows, dims: int = 1, paired: bool = False) -> None:
+    fits = left.ndim == right.ndim == 2 and left.shape[1] == right.shape[1] and left.shape[1] % dims == 0
+    if not fits or (paired and len(left) != len(right)):
+        raise ConfigError(
+            f"rows of shape {left.shape} and {right.shape} cannot be compared in {dims} dimensions; expected rows of "
+            f"one width that {dims} divides{', and as many of each' if paired else ''}."
+        )

@@ -1,0 +1,112 @@
+"""A fitted Latte-Mix in numpy: token vectors to posteriors.
+
+q(z|u) at test time is the softmax of the logits as they are: the noise and the temperature of training belong to the
+relaxed sample, not to the distribution that is sampled. Between layers stands a ReLU (the paper names none).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.errors import ConfigError, ModelError
+from indexer.method_config import LatteMixConfig
+from indexer.moments import one_blas_thread
+
+Rows = npt.NDArray[np.float32]
+BLOCK_TOKENS = 256  # so that a block of logits stays in the processor's cache
+
+
+@dataclass(frozen=True)
+class LatteMix:
+    """Encoder and decoder, fitted or (`epochs = 0`) as initialised.
+
+    `parameters`: float32 arrays by the names and shapes of `layer_shapes`. `scale`: the standard deviation that token
+    vectors are divided by. `about`: how training went, JSON types; see `training.train_latte_mix`.
+    """
+
+    config: LatteMixConfig
+    size: int  # d, of a token vector
+    scale: float
+    parameters: Mapping[str, Rows]
+    about: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def width(self) -> int:
+        """Numbers in a posterior."""
+        return self.config.width
+
+    def posterior(self, tokens: npt.NDArray[np.floating]) -> Rows:
+        """q(z|u) of token vectors (n, d), float32 (n, width): of each dimension the probabilities of its classes,
+        for a normal latent its mean, without a latent the code. Not finite where the tokens are not.
+
+        A row depends on the others only by the rounding of float32. Raises ModelError for vectors of another size.
+        """
+        return self._encoded(tokens, self.width)
+
+    def normal(self, tokens: npt.NDArray[np.floating]) -> tuple[Rows, Rows]:
+        """Mean and standard deviation of q(z|u), float32 (n, dims) each. Raises ConfigError for another latent."""
+        if self.config.latent != "normal":
+            raise ConfigError(
+                f'encoder.latte_mix.latent is "{self.config.latent}", which has no mean and standard deviation; '
+                'expected "normal".'
+            )
+        encoded, dims = self._encoded(tokens, 2 * self.config.dims), self.config.dims
+        return encoded[:, :dims], np.exp(encoded[:, dims:] / 2)
+
+    def _encoded(self, tokens: npt.NDArray[np.floating], width: int) -> Rows:
+        """The first `width` outputs of the encoder, block by block; logits are turned into probabilities."""
+        if tokens.ndim != 2 or tokens.shape[1] != self.size:
+            raise ModelError(
+                f"token vectors of shape {tokens.shape} were given to a Latte-Mix that was trained on vectors of "
+                f"{self.size} numbers; expected (tokens, {self.size}). It belongs to another encoder."
+            )
+        encoded = np.empty((len(tokens), width), dtype=np.float32)
+        with one_blas_thread(), np.errstate(invalid="ignore", over="ignore"):
+            for start in range(0, len(tokens), BLOCK_TOKENS):
+                self._encode_block(tokens[start : start + BLOCK_TOKENS], encoded[start : start + BLOCK_TOKENS])
+        return encoded
+
+    def _encode_block(self, tokens: npt.NDArray[np.floating], into: Rows) -> None:
+        state = tokens.astype(np.float32) / np.float32(self.scale)
+        for layer in range(self.config.encoder_layers):
+            if layer:
+                np.maximum(state, 0, out=state)
+            weight, bias = self.parameters[f"encoder.{layer}.weight"], self.parameters[f"encoder.{layer}.bias"]
+            if layer == self.config.encoder_layers - 1:
+                state = np.matmul(state, weight[: into.shape[1]].T, out=into)
+                state += bias[: into.shape[1]]
+            else:
+                state = state @ weight.T + bias
+        if self.config.latent == "categorical":
+            _softmax(into.reshape(len(into), self.config.dims, self.config.classes))
+
+
+def layer_shapes(config: LatteMixConfig, size: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of the parameters by name, `encoder.0.weight` (outputs, inputs), `encoder.0.bias` (outputs,) and so on.
+
+    The encoder ends in the logits of every class; in `dims` means and then `dims` logarithms of the variance; or in
+    `dims` numbers. The decoder takes `width` numbers back to `size`.
+    """
+    hidden = config.hidden or size
+    outputs = 2 * config.dims if config.latent == "normal" else config.width
+    widths = {
+        "encoder": [size, *[hidden] * (config.encoder_layers - 1), outputs],
+        "decoder": [config.width, *[hidden] * (config.decoder_layers - 1), size],
+    }
+    shapes: dict[str, tuple[int, ...]] = {}
+    for part, sizes in widths.items():
+        for layer, (before, after) in enumerate(pairwise(sizes)):
+            shapes[f"{part}.{layer}.weight"] = (after, before)
+            shapes[f"{part}.{layer}.bias"] = (after,)
+    return shapes
+
+
+def _softmax(logits: Rows) -> None:
+    """Over the last axis, in place."""
+    logits -= logits.max(axis=-1, keepdims=True)
+    np.exp(logits, out=logits)
+    logits /= logits.sum(axis=-1, keepdims=True)

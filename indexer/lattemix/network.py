@@ -1,0 +1,94 @@
+"""The auto-encoder in torch: first weights, noise, losses.
+
+Per token, in units of the scaled vector u:
+    reconstruction = |u - decoder(z)|^2, z one relaxed sample of q(z|u)
+    KL             = sum over dimensions of KL(q || prior); the prior is uniform, or standard normal
+    loss           = reconstruction + weight * max(KL, threshold), a mean over the tokens
+The paper does not say what its threshold is of: by default of each token's KL, else of each dimension's.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from indexer.lattemix.model import Rows, layer_shapes
+from indexer.method_config import LatteMixConfig
+
+_USES = ("weights", "order", "noise", "held out")  # of the seed; each has a stream of its own
+
+
+def generator(seed: int, use: str, device: str = "cpu") -> torch.Generator:
+    """Random numbers for one use of the seed, apart from those for the others and from torch's own."""
+    state = np.random.SeedSequence([seed, _USES.index(use)]).generate_state(1, np.uint64)
+    return torch.Generator(device).manual_seed(int(state[0]))
+
+
+def first_weights(config: LatteMixConfig, size: int) -> dict[str, Tensor]:
+    """Parameters by the names of `layer_shapes`, each uniform within +-1 / sqrt(inputs), as torch's own layers are."""
+    random, parameters = generator(config.seed, "weights"), {}
+    shapes = layer_shapes(config, size)
+    for name, shape in shapes.items():
+        bound = 1 / math.sqrt(shapes[name.replace("bias", "weight")][1])
+        parameters[name] = torch.empty(shape).uniform_(-bound, bound, generator=random)
+    return parameters
+
+
+def to_arrays(parameters: Mapping[str, Tensor]) -> dict[str, Rows]:
+    """Parameters as numpy arrays of their own memory."""
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in parameters.items()}
+
+
+def losses(
+    parameters: Mapping[str, Tensor], tokens: Tensor, config: LatteMixConfig, random: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of scaled tokens (n, d), means over the tokens: reconstruction, KL, and KL with the threshold applied."""
+    sample, kl = _LATENTS[config.latent](_layers(parameters, "encoder", tokens), config, random)
+    rebuilt = _layers(parameters, "decoder", sample)
+    reconstruction = (rebuilt - tokens).square().sum(dim=1).mean()
+    of_token = kl.sum(dim=1)
+    if config.latent == "none":
+        return reconstruction, of_token.mean(), of_token.mean()
+    if config.threshold_per == "dimension":
+        return reconstruction, of_token.mean(), kl.clamp_min(config.threshold).sum(dim=1).mean()
+    return reconstruction, of_token.mean(), of_token.clamp_min(config.threshold).mean()
+
+
+def _layers(parameters: Mapping[str, Tensor], part: str, state: Tensor) -> Tensor:
+    for layer in range(sum(name.startswith(part) for name in parameters) // 2):
+        state = state.relu() if layer else state
+        state = linear(state, parameters[f"{part}.{layer}.weight"], parameters[f"{part}.{layer}.bias"])
+    return state
+
+
+def categorical_sample(encoded: Tensor, config: LatteMixConfig, random: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Gumbel-softmax (Jang et al.; Maddison et al., both ICLR 2017) of logits (n, dims * classes), and KL (n, dims)."""
+    logits = encoded.view(-1, config.dims, config.classes)
+    sample = (logits + _gumbel(logits, random)).mul_(1 / config.temperature).softmax(dim=-1)
+    log_q = logits.log_softmax(dim=-1)
+    kl = (log_q.exp() * log_q).sum(dim=-1) + math.log(config.classes)
+    return sample.flatten(1), kl
+
+
+def normal_sample(encoded: Tensor, config: LatteMixConfig, random: torch.Generator) -> tuple[Tensor, Tensor]:
+    """A sample by the reparameterisation of Kingma and Welling (2014) of means and log-variances, and KL (n, dims)."""
+    mean, log_variance = encoded[:, : config.dims], encoded[:, config.dims :]
+    noise = torch.empty_like(mean).normal_(generator=random)
+    kl = (mean.square() + log_variance.exp() - 1 - log_variance) / 2
+    return mean + (log_variance / 2).exp() * noise, kl
+
+
+def _code(encoded: Tensor, config: LatteMixConfig, random: torch.Generator) -> tuple[Tensor, Tensor]:
+    return encoded, torch.zeros_like(encoded)
+
+
+def _gumbel(like: Tensor, random: torch.Generator) -> Tensor:
+    """-log(-log U). On a CPU torch draws U four times as fast as its exponential_; U = 0 gives -inf, a class that the
+    sample leaves out, and U = 1 does not occur."""
+    return torch.empty_like(like).uniform_(generator=random).log_().neg_().log_().neg_()
+
+
+_LATENTS = {"categorical": categorical_sample, "normal": normal_sample, "none": _code}

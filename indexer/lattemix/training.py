@@ -1,0 +1,209 @@
+"""Training of a Latte-Mix: Adam on batches of texts, beta rising from 0, the learning rate rising and falling.
+
+The same seed, texts and thread count give the same bits: noise, order and weights have generators of their own, and
+torch's and numpy's global ones are neither read nor changed. Another thread count draws the same noise and order, but
+the matrix products may round differently, and steps add that up.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
+from indexer.lattemix.model import LatteMix, Rows
+from indexer.lattemix.network import first_weights, generator, losses, to_arrays
+from indexer.method_config import LatteMixConfig
+
+Ints = npt.NDArray[np.int64]
+Group = tuple[Rows, Ints]
+SCALE_TOKENS = 16_384  # the scale is one number: the first of the tokens tell it
+LOGGED = 50  # entries in the log of losses, about
+
+
+class TokenStream(Protocol):
+    """Texts as token vectors. Each call starts again and gives the same groups in the same order."""
+
+    def __call__(self) -> Iterable[Group]:
+        """Groups of texts: token vectors float32 (tokens, d), and where each text starts (texts + 1,)."""
+        ...
+
+
+def train_latte_mix(
+    stream: TokenStream,
+    texts: int,
+    config: LatteMixConfig,
+    on_step: Callable[[int, int], None] | None = None,
+    held_out: Rows | None = None,
+    device: str = "cpu",
+) -> LatteMix:
+    """Fit on the `texts` texts of the stream. `on_step(step, steps)` is called after each step, from 1.
+
+    Texts are shuffled within their group. The `about` of the result: "texts", "tokens" and "steps" trained on;
+    "empty", texts without a token, which no step sees; "losses", rows [step, reconstruction, KL] with the means since
+    the row before; and with `held_out` token vectors (n, d) "held_out", the same of them at that step.
+    With `epochs = 0` only the scale is fitted.
+
+    Raises CorpusError where there are no tokens, ModelError for vectors or losses that are not finite, ConfigError
+    where the stream has another number of texts, MachineError for a device that is not there.
+    """
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise MachineError(f'training on "{device}" was asked for, but torch finds no CUDA device. Use "cpu".')
+    groups = iter(stream())
+    seen = _first_groups(groups)
+    scale, size = _scale(seen), seen[0][0].shape[1]
+    parameters = {name: tensor.to(device) for name, tensor in first_weights(config, size).items()}
+    run = _Run(config, texts, scale, device, parameters, None if held_out is None else held_out / np.float32(scale))
+    if config.epochs:
+        epochs = chain([_again(seen, groups)], (stream() for _ in range(config.epochs - 1)))
+        _train(run, epochs, on_step)
+    return LatteMix(config, size, scale, to_arrays(parameters), run.about())
+
+
+def evaluate(latte: LatteMix, tokens: Rows) -> tuple[float, float]:
+    """Reconstruction error and KL of token vectors (n, d), in the units of training: one sample a token, of a fixed
+    seed. For looking at a training; needs the memory of one batch of all the tokens."""
+    parameters = {name: torch.from_numpy(np.array(array)) for name, array in latte.parameters.items()}
+    return _evaluate(parameters, tokens / np.float32(latte.scale), latte.config, "cpu")
+
+
+@dataclass
+class _Run:
+    """A training under way."""
+
+    config: LatteMixConfig
+    texts: int
+    scale: float
+    device: str
+    parameters: dict[str, Tensor]
+    held_out: Rows | None  # scaled
+    step: int = 0
+    tokens: int = 0
+    empty: int = 0
+    log: list[list[float]] = field(default_factory=list)
+    held_out_log: list[list[float]] = field(default_factory=list)
+
+    @property
+    def steps(self) -> int:
+        return self.config.epochs * -(-self.texts // self.config.batch)
+
+    def about(self) -> dict[str, object]:
+        texts = self.texts if self.step else 0
+        facts = {"texts": texts, "tokens": self.tokens, "empty": self.empty, "steps": self.step, "losses": self.log}
+        return facts if self.held_out is None else {**facts, "held_out": self.held_out_log}
+
+
+def _train(run: _Run, epochs: Iterable[Iterable[Group]], on_step: Callable[[int, int], None] | None) -> None:
+    order, noise = generator(run.config.seed, "order"), generator(run.config.seed, "noise", run.device)
+    optimiser = torch.optim.Adam([tensor.requires_grad_() for tensor in run.parameters.values()], fused=True)
+    every, sums, counted = max(1, run.steps // LOGGED), torch.zeros(2, device=run.device), 0
+    for epoch in epochs:
+        for batch in _batches(epoch, run, order):
+            if len(batch):
+                optimiser.param_groups[0]["lr"] = run.config.learning_rate * rate(run.step, run.steps, run.config)
+                sums += _step(run, optimiser, batch, noise)
+                counted += 1
+            run.step += 1
+            if counted and (run.step % every == 0 or run.step == run.steps):
+                _log(run, sums / counted)
+                sums, counted = torch.zeros_like(sums), 0
+            if on_step is not None:
+                on_step(run.step, run.steps)
+
+
+def _step(run: _Run, optimiser: torch.optim.Optimizer, batch: Rows, noise: torch.Generator) -> Tensor:
+    """One step of Adam; reconstruction and KL before it, (2,)."""
+    scaled = torch.from_numpy(batch).to(run.device, torch.float32) / run.scale
+    reconstruction, kl, costed = losses(run.parameters, scaled, run.config, noise)
+    optimiser.zero_grad()
+    loss: Tensor = reconstruction + kl_weight(run.step, run.steps, run.config) * costed
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+    return torch.stack([reconstruction.detach(), kl.detach()])
+
+
+def rate(step: int, steps: int, config: LatteMixConfig) -> float:
+    """Share of the peak learning rate at a step, from 0: rising over the warm-up, then falling to 0 after the last."""
+    rising = round(config.warmup * steps)
+    return (step + 1) / (rising + 1) if step < rising else (steps - step) / (steps - rising)
+
+
+def kl_weight(step: int, steps: int, config: LatteMixConfig) -> float:
+    """The KL term's weight at a step, from 0: 0 at the first, `config.beta` at the last."""
+    return config.beta * step / max(steps - 1, 1)
+
+
+def _log(run: _Run, means: Tensor) -> None:
+    reconstruction, kl = means.tolist()
+    if not np.isfinite(reconstruction + kl):
+        raise ModelError(
+            f"at step {run.step} of {run.steps} the loss is {reconstruction + kl}; expected a number. Either token "
+            "vectors are not finite, or encoder.latte_mix.learning_rate is too high."
+        )
+    run.log.append([run.step, reconstruction, kl])
+    if run.held_out is not None:
+        run.held_out_log.append([run.step, *_evaluate(run.parameters, run.held_out, run.config, run.device)])
+
+
+def _evaluate(parameters: dict[str, Tensor], scaled: Rows, config: LatteMixConfig, device: str) -> tuple[float, float]:
+    random = generator(config.seed, "held out", device)
+    with torch.no_grad():
+        reconstruction, kl, _ = losses(parameters, torch.from_numpy(scaled).to(device), config, random)
+    return float(reconstruction), float(kl)
+
+
+def _batches(groups: Iterable[Group], run: _Run, order: torch.Generator) -> Iterator[Rows]:
+    """Tokens of `config.batch` texts at a time; a batch may reach over the end of a group, only the last is short.
+    A batch of texts without tokens has none."""
+    waiting: list[Rows] = []
+    count = 0
+    for rows, starts in groups:
+        for text in torch.randperm(len(starts) - 1, generator=order).tolist():
+            waiting.append(rows[starts[text] : starts[text + 1]])
+            run.tokens += len(waiting[-1])
+            run.empty += not len(waiting[-1])
+            count += 1
+            if len(waiting) == run.config.batch and count <= run.texts:
+                yield np.concatenate(waiting)
+                waiting = []
+    if count != run.texts:
+        raise ConfigError(f"the stream gave {count:,} texts; expected the {run.texts:,} that training was planned for.")
+    if waiting:
+        yield np.concatenate(waiting)
+
+
+def _first_groups(groups: Iterator[Group]) -> deque[Group]:
+    """Groups up to `SCALE_TOKENS` tokens. They are kept, for they may have been dear to make."""
+    seen: deque[Group] = deque()
+    tokens = 0
+    while tokens < SCALE_TOKENS and (group := next(groups, None)) is not None:
+        seen.append(group)
+        tokens += len(group[0])
+    if not tokens:
+        raise CorpusError("the texts to train Latte-Mix on have no tokens; expected at least one.")
+    return seen
+
+
+def _again(seen: deque[Group], rest: Iterator[Group]) -> Iterator[Group]:
+    while seen:
+        yield seen.popleft()
+    yield from rest
+
+
+def _scale(groups: Iterable[Group]) -> float:
+    """Standard deviation of all numbers of the first tokens, about their one mean."""
+    rows = np.concatenate([rows[:SCALE_TOKENS] for rows, _ in groups])[:SCALE_TOKENS]
+    with np.errstate(invalid="ignore", over="ignore"):
+        scale = float(rows.std(dtype=np.float64))
+    if not 0 < scale < float("inf"):
+        raise ModelError(
+            f"the token vectors to train Latte-Mix on have a standard deviation of {scale}; expected a number above 0. "
+            "The encoder gives vectors that are all alike or not finite."
+        )
+    return scale

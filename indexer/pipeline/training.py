@@ -1,0 +1,110 @@
+"""`train_pooling`: Latte-Mix trained on a corpus beforehand, as a folder that any number of indexes are built with."""
+
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from indexer.config import BuildConfig, RunOptions
+from indexer.corpus import joined_text
+from indexer.corpus.document import Document
+from indexer.encoders import resolve_spec
+from indexer.encoders.fitting import RECIPE, train
+from indexer.errors import ConfigError, CorpusError, ExistsError
+from indexer.pipeline.progress import Progress, Silent
+from indexer.pipeline.row_texts import TextCutter
+from indexer.sampling import id_hash, smallest_hashes
+from indexer.store.files import make_folder, write_bytes
+
+_BLOCK = 1024  # texts handed on together
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """What a training did. `losses` are rows [step, reconstruction, KL], the means since the row before."""
+
+    folder: Path
+    documents: int
+    texts: int
+    tokens: int
+    steps: int
+    losses: Sequence[Sequence[float]]
+
+
+def train_pooling(
+    corpus: Iterable[Document],
+    folder: str | Path,
+    config: BuildConfig,
+    options: RunOptions | None = None,
+    progress: Progress | None = None,
+    documents: int = 0,
+) -> TrainReport:
+    """Train Latte-Mix on the token vectors of the recipe's encoder and write it, with a recipe, into a new folder.
+
+    `documents` are those with the smallest hash of id, 0 for all; with chunking their windows are the texts. Raises
+    ConfigError, ExistsError where the folder holds anything, CorpusError, and what loading and training raise.
+    """
+    options, progress, folder = options or RunOptions(), progress or Silent(), Path(folder)
+    if documents < 0:
+        raise ConfigError(f"the number of documents is {documents}; expected 0 (all) or more.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ExistsError(f"{folder}: is there already; expected a new or an empty folder.")
+    config = _for_latte_mix(config)
+    spec = resolve_spec(config.encoder)
+    progress.phase("reading", None)
+    chosen = _sample(corpus, config, documents)
+    texts = TextCutter(spec, config.chunk)(chosen).texts
+    begun = False
+
+    def blocks() -> Iterator[list[str]]:
+        return (texts[start : start + _BLOCK] for start in range(0, len(texts), _BLOCK))
+
+    def on_step(done: int, total: int) -> None:
+        nonlocal begun
+        if not begun:
+            progress.phase("training", total)
+            begun = True
+        progress.advance(1)
+
+    with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
+        about = train(spec, blocks, Path(beside), options, on_step)
+        make_folder(folder)
+        for path in sorted(Path(beside).iterdir()):
+            write_bytes(folder / path.name, path.read_bytes())
+        write_bytes(folder / RECIPE, _recipe(config, folder))
+    return TrainReport(folder, len(chosen), len(texts), about["tokens"], about["steps"], about["losses"])
+
+
+def _for_latte_mix(config: BuildConfig) -> BuildConfig:
+    """The recipe with pooling "latte-mix", trained anew."""
+    if config.encoder.kind == "vectors":
+        raise ConfigError('encoder.kind is "vectors": there is no model, and no token vectors to train on.')
+    return replace(config, encoder=replace(config.encoder, pooling="latte-mix", fitted=""))
+
+
+def _sample(corpus: Iterable[Document], config: BuildConfig, size: int) -> list[str]:
+    """Joined texts of the documents, in their order."""
+    found = [(id_hash(document.id) if size else 0, joined_text(document, config.corpus.text)) for document in corpus]
+    if not found:
+        raise CorpusError("the corpus holds no documents to train on; expected at least one.")
+    if not size:
+        return [text for _, text in found]
+    import numpy as np
+
+    rows = smallest_hashes(np.array([digest for digest, _ in found], np.uint64), size)
+    return [found[row][1] for row in rows.tolist()]
+
+
+def _recipe(config: BuildConfig, folder: Path) -> bytes:
+    """A recipe with every setting that differs from the defaults, and the folder as `encoder.fitted`."""
+    config = replace(config, encoder=replace(config.encoder, fitted=str(folder.resolve())))
+    plain, usual = config.to_dict(), BuildConfig().to_dict()
+    differing: dict[str, Any] = {
+        section: {key: value for key, value in settings.items() if value != usual[section][key]}
+        for section, settings in plain.items()
+    }
+    differing["encoder"] |= {"latte_mix": plain["encoder"]["latte_mix"]}
+    return tomli_w.dumps({section: settings for section, settings in differing.items() if settings}).encode()

@@ -1,0 +1,234 @@
+"""The sections of a recipe: what each setting means, and what it may be. `config.BuildConfig` is all of them."""
+
+import dataclasses
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Literal
+
+from indexer.errors import ConfigError
+from indexer.method_config import FlowConfig, LatteMixConfig
+
+Precision = Literal["float32", "bfloat16", "int8"]
+Pooling = Literal["auto", "cls", "mean", "max", "sif", "sbert-wk", "latte-mix"]
+FITTED_POOLINGS = ("sif", "latte-mix")  # that have a state fitted to a corpus
+TOKEN_POOLINGS = ("sif", "sbert-wk", "latte-mix")  # that need more of the tokens than their number
+_FEWEST_LAYERS = 2  # of which SBERT-WK can compare any
+_MOST_IN_A_PART = 1_000_000  # a part is in memory as a whole
+_FEWEST_TOKENS = 8  # in a window
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """How rows become documents. Empty column names are looked up among the usual ones (see the README)."""
+
+    text: tuple[str, ...] = ("title", "text")  # columns joined for encoding
+    id_column: str = ""
+    title_column: str = ""
+    text_column: str = ""
+    vector_column: str = ""  # embeddings, with encoder.kind = "vectors"
+    columns: dict[str, str] = field(default_factory=dict)  # metadata column -> type it is read as
+    drop: tuple[str, ...] = ()  # metadata columns left out
+
+    def __post_init__(self) -> None:
+        if not self.text:
+            raise ConfigError('corpus.text is empty; expected the columns to encode, such as ["title", "text"].')
+        named = (self.id_column, self.title_column, self.text_column, *self.drop)
+        if self.vector_column and self.vector_column in named:
+            raise ConfigError(
+                f'corpus.vector_column is "{self.vector_column}", a column that is named as id, title or text, or is '
+                "dropped; expected one of its own."
+            )
+
+
+@dataclass(frozen=True)
+class ChunkConfig:
+    """Long documents as overlapping windows of tokens, each with a vector; see `indexer.chunking`."""
+
+    tokens: int = 0  # most tokens in a window, special ones and the prefix aside; 0: one vector a document
+    overlap: int = 32  # tokens that a window shares with the one before, at least
+
+    def __post_init__(self) -> None:
+        if self.tokens != 0 and self.tokens < _FEWEST_TOKENS:
+            raise ConfigError(
+                f"chunk.tokens is {self.tokens}; expected at least {_FEWEST_TOKENS}, or 0 for one vector a document."
+            )
+        if self.overlap < 0:
+            raise ConfigError(f"chunk.overlap is {self.overlap}; expected 0 or more.")
+        if 0 < self.tokens <= self.overlap:
+            raise ConfigError(
+                f"chunk.overlap is {self.overlap} of the {self.tokens} tokens of a window; expected fewer."
+            )
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """Text to embedding. `layers` count as in the paper: 0 the embedding output, 1 the first block, -1 the last.
+
+    Kind "static" looks tokens up in a table: word vectors (GloVe, word2vec) or a model2vec folder, named by `model`.
+    Kind "vectors" takes embeddings from the corpus itself. `model` is then just a name, by which those of different
+    models are told apart (the default is no name, ""); nothing else can be set.
+
+    Of the poolings, "sif" and "latte-mix" are fitted: while an index is built, on its corpus, or beforehand by
+    `isotrope train`, whose folder `fitted` names. "sbert-wk" weighs all `layers` instead of averaging them.
+    """
+
+    kind: Literal["transformer", "static", "vectors"] = "transformer"
+    model: str = "sentence-transformers/all-MiniLM-L6-v2"  # hub id or folder
+    pooling: Pooling = "mean"
+    layers: tuple[int, ...] = (-1,)
+    max_length: int = 256  # tokens; 0: the model's own limit
+    precision: Precision = "bfloat16"  # a class of results, see the README; int8 is calibrated on the corpus
+    batch_tokens: int = 0  # tokens in a batch, padding included; 0: the backend's default
+    query_prefix: str = ""
+    document_prefix: str = ""
+    fitted: str = ""  # a folder that `isotrope train` wrote; empty: what the pooling needs is fitted on the corpus
+    sif_a: float = 1e-3  # of pooling "sif": a token of probability p weighs a / (a + p)
+    latte_mix: LatteMixConfig = field(default_factory=LatteMixConfig)
+
+    def __post_init__(self) -> None:
+        if self.kind == "vectors":
+            self._require_no_model()
+        elif not self.model.strip():
+            raise ConfigError("encoder.model is empty; expected a Hugging Face id or a folder.")
+        elif self.kind == "static":
+            self._require_table()
+        self._require_fitting_pooling()
+        if not self.layers:
+            raise ConfigError("encoder.layers is empty; expected at least one, such as [-1] for the last.")
+        if self.max_length < 0 or self.batch_tokens < 0:
+            raise ConfigError("encoder.max_length and encoder.batch_tokens must be 0 (the default) or more.")
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the pooling has a state that is fitted to a corpus."""
+        return self.pooling in FITTED_POOLINGS
+
+    def _require_no_model(self) -> None:
+        for setting in dataclasses.fields(self):
+            value = getattr(self, setting.name)
+            default = LatteMixConfig() if setting.name == "latte_mix" else setting.default
+            if setting.name not in ("kind", "model") and value != default:
+                raise ConfigError(
+                    f"encoder.{setting.name} is {json.dumps(value, default=str)}, but encoder.kind is "
+                    '"vectors": the embeddings are there already and no model is run. Leave it out.'
+                )
+        if self.model == EncoderConfig.model:
+            object.__setattr__(self, "model", "")
+
+    def _require_table(self) -> None:
+        if self.model == EncoderConfig.model:
+            raise ConfigError(
+                'encoder.kind is "static", but encoder.model does not name a table; expected a GloVe or word2vec file, '
+                "or a model2vec folder or hub id."
+            )
+        if self.pooling in ("cls", "sbert-wk"):
+            raise ConfigError(
+                f'encoder.pooling is "{self.pooling}", but a static table has no [CLS] state and no layers; expected '
+                '"mean", "max", "sif" or "latte-mix".'
+            )
+        if self.layers != (-1,):
+            raise ConfigError(f"encoder.layers is {list(self.layers)}, but a static table has no layers. Leave it out.")
+        if self.precision == "int8":
+            raise ConfigError('encoder.precision is "int8", but a static table is looked up in float32. Leave it out.')
+
+    def _require_fitting_pooling(self) -> None:
+        if not self.sif_a > 0:
+            raise ConfigError(f"encoder.sif_a is {self.sif_a}; expected more than 0, such as 0.001.")
+        if self.fitted and self.pooling != "latte-mix":
+            raise ConfigError(
+                f'encoder.fitted is "{self.fitted}", but encoder.pooling is "{self.pooling}", which takes nothing that '
+                'was trained; expected encoder.pooling = "latte-mix".'
+            )
+        if self.precision == "int8" and self.pooling in TOKEN_POOLINGS:
+            raise ConfigError(
+                f'encoder.pooling is "{self.pooling}", which is not computed in int8; expected encoder.precision = '
+                '"float32" or "bfloat16".'
+            )
+        if self.pooling == "sbert-wk" and len(set(self.layers)) < _FEWEST_LAYERS:
+            raise ConfigError(
+                f'encoder.layers is {list(self.layers)}, but encoder.pooling is "sbert-wk", which weighs layers '
+                f"by one another; expected at least {_FEWEST_LAYERS}, such as [0, 1, 2, 3, 4, 5, 6] for 6 blocks."
+            )
+
+
+@dataclass(frozen=True)
+class WhiteningConfig:
+    """Embedding to vector; see `indexer.transforms`.
+
+    Kind "flow" is BERT-flow, an invertible network instead of an affine map: of the other settings it follows `sample`,
+    `centre` and `query_sample`. Kind "hellinger" takes square roots, for embeddings that are probabilities (pooling
+    "latte-mix"): their inner product is then what `query --similarity js` searches by.
+    """
+
+    kind: Literal["whitening", "flow", "hellinger"] = "whitening"
+    strength: float | Literal["none"] = 0.25  # 1 the paper, 0 centring and rotation, "none" no transform
+    dim: int = 0  # leading directions kept; 0: all above the eigenvalue floor
+    sample: int | Literal["all"] = 100_000  # documents the fit sees
+    shrinkage: float = 0.0
+    centre: Literal["role", "common", "none"] = "role"
+    query_sample: str = ""  # a file of real queries, one a line, or a .npy file of their embeddings
+    remove: int | Literal["auto"] = "auto"  # leading directions taken out first; "auto": 1 after pooling "sif", else 0
+    flow: FlowConfig = field(default_factory=FlowConfig)
+
+    def __post_init__(self) -> None:
+        if self.strength != "none" and not 0.0 <= self.strength <= 1.0:
+            raise ConfigError(f'whitening.strength is {self.strength}; expected 0 to 1, or "none".')
+        if self.kind != "whitening" and (self.dim or self.shrinkage or self.remove != "auto"):
+            raise ConfigError(
+                f'whitening.kind is "{self.kind}", which has nothing for whitening.dim, shrinkage and remove to do.'
+            )
+        if self.remove != "auto" and self.remove < 0:
+            raise ConfigError(f'whitening.remove is {self.remove}; expected 0 or more, or "auto".')
+        if self.strength == "none" and (self.dim or self.shrinkage):
+            raise ConfigError(
+                'whitening.strength is "none", which leaves nothing for whitening.dim and shrinkage to do.'
+            )
+        if self.dim < 0:
+            raise ConfigError(f"whitening.dim is {self.dim}; expected 0 (all) or more.")
+        if self.sample != "all" and self.sample < 1:
+            raise ConfigError(f'whitening.sample is {self.sample}; expected at least 1, or "all".')
+        if not 0.0 <= self.shrinkage <= 1.0:
+            raise ConfigError(f"whitening.shrinkage is {self.shrinkage}; expected 0 to 1.")
+
+    def removed(self, pooling: str) -> int:
+        """How many leading directions are taken out of embeddings pooled so."""
+        if self.remove == "auto":
+            return int(pooling == "sif" and self.kind == "whitening")
+        return self.remove
+
+
+@dataclass(frozen=True)
+class IndexConfig:
+    """The FAISS index: "auto" is chosen by measuring, "flat" exact, anything else a FAISS factory string."""
+
+    type: str = "auto"
+    recall: float = 0.95  # recall@10 that an approximate index must reach
+    memory: str = "0"  # most bytes of vectors and links in memory when serving, such as "8G"; 0: no limit
+    queries: str = ""  # a file of real queries, one a line, to measure recall with; empty: held-out documents, moved
+
+    def __post_init__(self) -> None:
+        if not self.type.strip():
+            raise ConfigError('index.type is empty; expected "auto", "flat" or a FAISS factory string.')
+        if not 0.0 < self.recall <= 1.0:
+            raise ConfigError(f"index.recall is {self.recall}; expected more than 0 and at most 1.")
+        if not re.fullmatch(r"\d+(\.\d+)?[KMGT]?", self.memory):
+            raise ConfigError(f'index.memory is "{self.memory}"; expected a size such as "512M" or "8G", or "0".')
+
+    @property
+    def memory_bytes(self) -> int:
+        """`memory` in bytes; K, M, G and T are powers of 1024. 0: no limit."""
+        number = self.memory.rstrip("KMGT")
+        return int(float(number) * 1024 ** " KMGT".index(self.memory[len(number) :] or " "))
+
+
+@dataclass(frozen=True)
+class StoreConfig:
+    """The index directory."""
+
+    part_documents: int = 8192
+    embeddings: Literal["float32", "float16"] = "float32"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.part_documents <= _MOST_IN_A_PART:
+            raise ConfigError(f"store.part_documents is {self.part_documents}; expected 1 to {_MOST_IN_A_PART:,}.")

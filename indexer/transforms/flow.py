@@ -1,0 +1,282 @@
+"""BERT-flow: vector = normalise(z), z = f(embedding), with f an invertible network that makes a sample look Gaussian.
+
+Li et al., On the Sentence Embeddings from Pre-trained Language Models (EMNLP 2020). f is a Glow (Kingma and Dhariwal,
+NeurIPS 2018) over the d channels of an embedding, in the paper's default shape: additive couplings, and the order of
+the channels reversed where Glow has an invertible 1x1 convolution. It has `levels` levels of `depth` steps each:
+
+    actnorm     x <- (x + centre) exp(3 log_scale), channel by channel
+    reversal    x_i <- x_(d-1-i)
+    coupling    x = (a, b) <- (a, b + N(a)); N is dense, actnorm, relu twice, then dense (x W + centre) exp(3 log_scale)
+
+After each level but the last, x = (a, b): a goes on, and b leaves as (b - mean) exp(-s), where mean and s are a dense
+function of a. z is what left, level by level, then what came through the last. Of an odd number of channels the first
+half, a, is the smaller. z is N(0, I), so that log p(x) = log N(z; 0, I) + log |det dz/dx|.
+
+What is computed here is fitted in `flow_training`, which alone needs torch.
+"""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.encoders.protocol import Role
+from indexer.errors import ConfigError
+from indexer.method_config import FlowConfig
+from indexer.moments import one_blas_thread
+from indexer.transforms.protocol import Rows, Vectors
+from indexer.transforms.whitening import Normalisation, normalise_blocks
+
+Array = npt.NDArray[np.float64]
+Values = Any  # an array of numpy, or a tensor of torch
+OnStep = Callable[[int, int], None]  # steps done, steps in all
+FACTOR = 3.0  # of every log-scale: Glow's, so that scales learn faster than weights
+_LARGEST = 20.0  # |s|; an embedding unlike all of the sample must not overflow exp(-s)
+_FEW_STEPS = 100
+_COMPARED = 4096  # rows whose log-likelihood is compared before and after training
+
+
+@dataclass(frozen=True)
+class Glow:
+    """The network f: `parameters` by name as in `shapes`, float64, all of numpy or all of torch (`module` is which).
+
+    `watch` is shown the name of each actnorm and its input (n, c) just before it is applied.
+    """
+
+    parameters: Mapping[str, Values]
+    levels: int
+    depth: int
+    module: Any = np
+    watch: Callable[[str, Values], None] = lambda name, x: None
+
+    def forward(self, rows: Values) -> tuple[Values, Values]:
+        """Rows (n, d) to z (n, d) and log |det dz/dx| (n,)."""
+        x, parts, log_determinant = rows, [], self.module.zeros_like(rows[:, 0])
+        for level in range(self.levels):
+            for step in range(self.depth):
+                x = self._coupled(self._actnorm(x, f"{level}.{step}.actnorm"), level, step)
+                log_determinant = log_determinant + FACTOR * self.parameters[f"{level}.{step}.actnorm.log_scale"].sum()
+            if level < self.levels - 1:
+                x, rest = _halves(x)
+                mean, log_scale = self._prior(x, level)
+                parts.append((rest - mean) * self.module.exp(-log_scale))
+                log_determinant = log_determinant - log_scale.sum(1)
+        return self.module.concatenate([*parts, x], 1), log_determinant
+
+    def inverse(self, z: Values) -> Values:
+        """z (n, d) to the rows (n, d) that give it."""
+        dim = z.shape[1]
+        x = z[:, dim - (dim >> (self.levels - 1)) :]
+        for level in reversed(range(self.levels)):
+            if level < self.levels - 1:
+                mean, log_scale = self._prior(x, level)
+                left = z[:, dim - (dim >> level) : dim - (dim >> (level + 1))]
+                x = self.module.concatenate([x, left * self.module.exp(log_scale) + mean], 1)
+            for step in reversed(range(self.depth)):
+                first, second = _halves(x)
+                x = self.module.concatenate([first, second - self._shift(first, level, step)], 1)
+                name = f"{level}.{step}.actnorm"
+                scale = self.module.exp(FACTOR * self.parameters[f"{name}.log_scale"])
+                x = self.module.flip(x, (1,)) / scale - self.parameters[f"{name}.centre"]
+        return x
+
+    def log_likelihood(self, rows: Values) -> Values:
+        """log p of rows (n, d) in nats, (n,)."""
+        z, log_determinant = self.forward(rows)
+        return log_determinant - 0.5 * (z * z).sum(1) - 0.5 * math.log(2 * math.pi) * z.shape[1]
+
+    def _coupled(self, x: Values, level: int, step: int) -> Values:
+        first, second = _halves(self.module.flip(x, (1,)))
+        return self.module.concatenate([first, second + self._shift(first, level, step)], 1)
+
+    def _shift(self, first: Values, level: int, step: int) -> Values:
+        name, x = f"{level}.{step}", first
+        for layer in ("hidden1", "hidden2"):
+            x = self._actnorm(x @ self.parameters[f"{name}.{layer}.weight"], f"{name}.{layer}")
+            x = self.module.clip(x, 0, None)
+        return self._dense(x, f"{name}.shift")
+
+    def _prior(self, first: Values, level: int) -> tuple[Values, Values]:
+        both = self._dense(first, f"{level}.prior")
+        size = both.shape[1] // 2
+        return both[:, :size], self.module.clip(both[:, size:], -_LARGEST, _LARGEST)
+
+    def _dense(self, x: Values, name: str) -> Values:
+        return self._affine(x @ self.parameters[f"{name}.weight"], name)
+
+    def _actnorm(self, x: Values, name: str) -> Values:
+        self.watch(name, x)
+        return self._affine(x, name)
+
+    def _affine(self, x: Values, name: str) -> Values:
+        scale = self.module.exp(FACTOR * self.parameters[f"{name}.log_scale"])
+        return (x + self.parameters[f"{name}.centre"]) * scale
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A fitted flow: `parameters` of a `Glow`, `mean` and `query_mean` (d,), float64.
+
+    Queries are moved by mean - query_mean, so that both roles enter the flow about one centre. `note` says in words
+    what the fit could not do as asked ("" when all is well).
+    """
+
+    parameters: Mapping[str, Array]
+    mean: Array
+    query_mean: Array
+    levels: int
+    depth: int
+    note: str = ""
+    kind = "flow"
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array], settings: Mapping[str, Any]) -> "Flow":
+        """What `arrays` and `settings` describe. Raises KeyError or ValueError for other arrays."""
+        parameters = {name: np.asarray(array) for name, array in arrays.items()}
+        mean, query_mean = parameters.pop("mean"), parameters.pop("query_mean")
+        levels, depth = settings["levels"], settings["depth"]
+        expected = shapes(settings["dim"], levels, depth, parameters["0.0.hidden1.weight"].shape[1])
+        if {name: array.shape for name, array in parameters.items()} != expected:
+            raise ValueError("its arrays are not those of a flow of its settings")
+        return cls(parameters, mean, query_mean, levels, depth, settings["note"])
+
+    @property
+    def dim(self) -> int:
+        """Vector size, which is that of the embeddings."""
+        return len(self.mean)
+
+    def transform(self, embeddings: Rows, role: Role) -> Vectors:
+        """Embeddings (n, d) to unit vectors (n, d), float32. The role selects the mean."""
+        return normalise_blocks(embeddings, lambda block: self.project(block, role))
+
+    def project(self, embeddings: Rows, role: Role) -> Array:
+        """The transform before normalisation: z, float64 (n, d)."""
+        with one_blas_thread():
+            projected: Array = self._glow.forward(np.asarray(embeddings, dtype=np.float64) + self._move(role))[0]
+        return projected
+
+    def invert(self, z: Rows, role: Role = "document") -> Array:
+        """The embeddings, float64 (n, d), that `project` takes to z (n, d)."""
+        with one_blas_thread():
+            embeddings: Array = self._glow.inverse(np.asarray(z, dtype=np.float64)) - self._move(role)
+        return embeddings
+
+    def log_likelihood(self, embeddings: Rows) -> Array:
+        """log p of document embeddings (n, d) in nats, float64 (n,)."""
+        with one_blas_thread():
+            nats: Array = self._glow.log_likelihood(np.asarray(embeddings, dtype=np.float64))
+        return nats
+
+    def with_query_mean(self, mean: Array) -> "Flow":
+        """The same transform with queries centred by `mean` (d,)."""
+        return dataclasses.replace(self, query_mean=mean)
+
+    def arrays(self) -> dict[str, Array]:
+        return {"mean": self.mean, "query_mean": self.query_mean, **self.parameters}
+
+    def settings(self) -> dict[str, Any]:
+        return {"dim": self.dim, "note": self.note, "levels": self.levels, "depth": self.depth}
+
+    @property
+    def _glow(self) -> Glow:
+        return Glow(self.parameters, self.levels, self.depth)
+
+    def _move(self, role: Role) -> Array | float:
+        return self.mean - self.query_mean if role == "query" else 0.0
+
+
+def fit_flow(
+    blocks: Callable[[], Iterator[Rows]], count: int, config: FlowConfig, on_step: OnStep | None = None
+) -> Flow | Normalisation:
+    """Fit on the `count` document embeddings of a sample, which `blocks()` gives block by block: at least one block, if
+    need be of no rows. They are held in memory as float32.
+
+    The query mean equals the document mean until `Flow.with_query_mean` sets another. Fewer than two distinct rows have
+    no spread: the result is then a `Normalisation` that says so in its note. Equal rows, settings and versions of torch
+    give equal bytes on one machine, whatever the blocks and the threads.
+    Raises ConfigError when training ends in numbers that are not finite.
+    """
+    rows = _gathered(blocks(), count)
+    size = rows.shape[1]
+    if count < 2 or not np.ptp(rows, axis=0).any():
+        return Normalisation(size, f"{_texts(count)}: nothing to fit, vectors are only normalised")
+    from indexer.transforms.flow_training import train
+
+    levels = min(config.levels, max(1, size.bit_length() - 1))  # a level needs two channels to couple
+    mean = rows.mean(axis=0, dtype=np.float64)
+    untrained, trained = (
+        Flow(parameters, mean, mean, levels, config.depth) for parameters in train(rows, levels, config, on_step)
+    )
+    before, after = (float(flow.log_likelihood(rows[:_COMPARED]).mean()) for flow in (untrained, trained))
+    if not math.isfinite(after):
+        raise ConfigError(
+            f"the flow's log-likelihood of the sample is {after} after training; expected a finite number. Lower "
+            f"whitening.flow.learning_rate, which is {config.learning_rate}."
+        )
+    return dataclasses.replace(trained, note=_note(len(rows), levels, config, before, after))
+
+
+def shapes(dim: int, levels: int, depth: int, width: int) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every parameter of a `Glow`; "0.2.shift.weight" is of the first level's third step."""
+    found: dict[str, tuple[int, ...]] = {}
+    for level in range(levels):
+        channels = dim >> level
+        half = channels // 2
+        for step in range(depth):
+            name = f"{level}.{step}"
+            found |= _affine_shapes(f"{name}.actnorm", channels)
+            found |= {f"{name}.hidden1.weight": (half, width)} | _affine_shapes(f"{name}.hidden1", width)
+            found |= {f"{name}.hidden2.weight": (width, width)} | _affine_shapes(f"{name}.hidden2", width)
+            found |= {f"{name}.shift.weight": (width, channels - half)}
+            found |= _affine_shapes(f"{name}.shift", channels - half)
+        if level < levels - 1:
+            both = 2 * (channels - half)  # mean, then log-scale
+            found |= {f"{level}.prior.weight": (half, both)} | _affine_shapes(f"{level}.prior", both)
+    return found
+
+
+def _affine_shapes(name: str, channels: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.centre": (channels,), f"{name}.log_scale": (channels,)}
+
+
+def _halves(x: Values) -> tuple[Values, Values]:
+    half = x.shape[1] // 2
+    return x[:, :half], x[:, half:]
+
+
+def _gathered(blocks: Iterator[Rows], count: int) -> npt.NDArray[np.float32]:
+    first = next(blocks)
+    rows = np.empty((count, first.shape[1]), dtype=np.float32)
+    done = 0
+    for block in itertools.chain([first], blocks):
+        rows[done : done + len(block)] = block
+        done += len(block)
+    return rows
+
+
+def _texts(count: int) -> str:
+    if count == 1:
+        return "a sample of one document"
+    return f"a sample of {count} documents" + (", all alike" if count else "")
+
+
+def _note(count: int, levels: int, config: FlowConfig, before: float, after: float) -> str:
+    notes, steps = [], config.epochs * math.ceil(count / config.batch)
+    if levels < config.levels:
+        notes.append(f"{config.levels} levels were asked for, the embeddings have dimensions for {levels}")
+    if steps < _FEW_STEPS:
+        notes.append(
+            f"steps of training: {steps}, on {count:,} texts, which does little more than scale each dimension: use "
+            "more texts or more epochs"
+        )
+    if after < before:
+        notes.append(
+            f"training took the log-likelihood of the sample from {before:.1f} to {after:.1f} nats a text: lower "
+            "whitening.flow.learning_rate"
+        )
+    return "; ".join(notes)

@@ -1,0 +1,71 @@
+"""`isotrope evaluate sts --methods`: every method beside mean pooling."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from search.cli.evaluate.options import subject_of, sweep_of
+
+
+def measure_methods(
+    sources: Sequence[str], protocols: Sequence[Any], fit: str, options: dict[str, Any], progress: Any
+) -> dict[str, Any]:
+    """The result of a comparison. Raises ConfigError for options of a sweep."""
+    from indexer.encoders.protocol import has_layers
+    from indexer.errors import ConfigError
+    from search.evaluation.sts.data import read_tasks
+    from search.evaluation.sts.methods.evaluation import evaluate_methods
+    from search.evaluation.sts.methods.names import SEEDS, MethodsPlan, methods_of
+
+    if not sweep_of(options).is_empty:
+        raise ConfigError("--methods chooses settings itself; leave out options such as --layers and --strength.")
+    subject = subject_of(options)
+    plan = MethodsPlan(
+        methods_of(options["methods"], has_layers(subject.spec)),
+        protocols or ("mean",),
+        fit,
+        options["train"],
+        options["train_documents"],
+        SEEDS if options["seeds"] is None else options["seeds"],
+    )
+    return evaluate_methods(subject, read_tasks(*sources), plan, options["cache"], progress)
+
+
+def show_methods(result: dict[str, Any]) -> None:
+    """A table a protocol: a row a method, its tasks, the average with its interval, the spread over seeds."""
+    from search.cli.output import print_table
+
+    for number, protocol in enumerate(result["provenance"]["protocol"]):
+        if number:
+            click.echo()
+        rows: dict[str, dict[str, Any]] = {}
+        for row in result["results"]:
+            if row["protocol"] == protocol:
+                rows.setdefault(row["setting"], {})[row["task"]] = row
+        tasks = [task for task in next(iter(rows.values())) if task != "average"]
+        fit, seeds = result["provenance"]["fit"]["name"], result["provenance"]["seeds"]
+        title = f"Spearman x100, protocol {protocol}, fit {fit}, {seeds} seeds where any are drawn"
+        cells = [
+            [name, *(f"{found[task]['spearman']:.2f}" for task in [*tasks, "average"]), *_average(found["average"])]
+            for name, found in rows.items()
+        ]
+        print_table(["method", *tasks, "Avg", "95 %", "sd over seeds", "less mean"], cells, title)
+    click.echo("\nPublished (WhiteningBERT, Table 1):")
+    published = [
+        [
+            row["method"],
+            *("" if figure is None else f"{figure:.2f}" for figure in row["figures"].values()),
+            row["status"],
+        ]
+        for row in result["published"]
+    ]
+    print_table(["method", *result["published"][0]["figures"], ""], published)
+
+
+def _average(row: dict[str, Any]) -> list[str]:
+    """The interval, the spread over seeds, and the difference from mean pooling with a mark where it is decided."""
+    less, spread = row["against_mean"], row["standard_deviation"]
+    interval = "undefined" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
+    difference = "" if less is None else f"{less['value']:+.2f}{'' if less['decided'] else ' (undecided)'}"
+    return [interval, "" if spread is None else f"{spread:.2f}", difference]

@@ -1,0 +1,232 @@
+"""One table of every method on the STS tasks: the result file of `isotrope evaluate sts --methods`."""
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from indexer.corpus import joined_text, read_corpus
+from indexer.encoders import resolve_spec
+from indexer.encoders.fitting import fit_state
+from indexer.encoders.identity import with_state
+from indexer.encoders.limits import resolve_layers
+from indexer.encoders.model_files import file_sha256
+from indexer.encoders.protocol import has_layers
+from indexer.encoders.token_outputs import TokenOutputs
+from indexer.errors import ConfigError, EvaluationError
+from indexer.pipeline.progress import Progress, Silent
+from indexer.sampling import id_hash, smallest_hashes
+from search.evaluation.settings import Setting
+from search.evaluation.sts.data import Task
+from search.evaluation.sts.evaluation import BOOTSTRAP
+from search.evaluation.sts.fits import choose_fit, task_texts
+from search.evaluation.sts.methods.mixtures import Variant, mixture_variants, train_and_score
+from search.evaluation.sts.methods.names import (
+    TRAINED,
+    MethodsPlan,
+    flow_settings,
+    plain_settings,
+    sif_settings,
+)
+from search.evaluation.sts.methods.rows import method_rows
+from search.evaluation.sts.methods.tokens import SentenceTokens, TrainingTokens
+from search.evaluation.sts.pair_scores import fit_transforms, noise_notes, score_pairs
+from search.evaluation.sts.paper import published_tables
+from search.evaluation.subject import Subject
+from search.extras import require_extra
+from search.provenance import Clock, file_hash, how_built
+
+NOT_RUN = "not implemented: trains the encoder"
+
+
+def evaluate_methods(
+    subject: Subject,
+    tasks: Sequence[Task],
+    plan: MethodsPlan,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """JSON types: "provenance", "results" (a row for each label, protocol and task, and their average), "published"
+    and "notes". Correlations are Spearman's times 100 with 95 % bootstrap intervals; where seeds are drawn, the mean
+    over them with their standard deviation.
+
+    Raises ConfigError for an index, EvaluationError, and what encoding and training raise.
+    """
+    clock, progress = Clock(), progress or Silent()
+    require_extra("scipy.stats", "eval")  # now, not after hours of training
+    if subject.opened is not None:
+        raise ConfigError("--methods compares the ways of one encoder; pass a recipe (--config, --set), not --index.")
+    notes: list[str] = []
+    variants = [
+        *_affine(subject, tasks, plan, cache, progress, notes),
+        *_mixtures(subject, tasks, plan, cache, progress),
+    ]
+    rows = method_rows(variants, tasks, plan.protocols, notes)
+    provenance = clock.provenance(
+        subject.spec,
+        {name: digest for task in tasks for name, digest in task.files.items()} | _hash_of(plan.train),
+        protocol=list(plan.protocols),
+        fit={"name": plan.fit or "task"},
+        seeds=plan.seeds,
+        train={"path": str(plan.train or ""), "documents": plan.documents},
+        bootstrap=BOOTSTRAP,
+        **how_built(subject.config),
+    )
+    notes += [note for task in tasks for note in task.notes]
+    return {"provenance": provenance, "results": rows, "published": _published(), "notes": list(dict.fromkeys(notes))}
+
+
+def _affine(
+    subject: Subject,
+    tasks: Sequence[Task],
+    plan: MethodsPlan,
+    cache: Path | None,
+    progress: Progress,
+    notes: list[str],
+) -> Iterator[Variant]:
+    """The methods that are a pooling and a transform."""
+    whitening, blocks = subject.config.whitening, subject.states([subject.own]).blocks
+    plain = plain_settings(plan, blocks, whitening)
+    flows = {seed: flow_settings(blocks, whitening, seed) for seed in range(plan.seeds)} if plan.wants("flow") else {}
+    every = [*plain, *(setting for settings in flows.values() for setting in settings)]
+    found = _scored(subject, tasks, plan.fit, every, cache, progress, notes)
+    yield from (Variant(setting.label, _method(setting), None, found[setting]) for setting in plain)
+    for seed, settings in flows.items():
+        yield from (Variant(setting.label, "flow", seed, found[setting]) for setting in settings)
+    if plan.wants("sif"):
+        with _counted(subject, tasks, plan) as counted:
+            settings = sif_settings(blocks, whitening)
+            found = _scored(counted, tasks, plan.fit, settings, cache, progress, notes)
+            yield from (Variant(setting.label, "sif", None, found[setting]) for setting in settings)
+
+
+def _scored(
+    subject: Subject,
+    tasks: Sequence[Task],
+    fit: str,
+    settings: list[Setting],
+    cache: Path | None,
+    progress: Progress,
+    notes: list[str],
+) -> dict[Setting, dict[str, list[Any]]]:
+    """Similarities of all pairs under each setting, from one forward pass a sentence."""
+    source = subject.states(settings, cache, progress)
+    chosen = choose_fit(fit, subject, source)
+    states = source.encode([text for task in tasks for text in task_texts(task)])
+    found: dict[Setting, dict[str, list[Any]]] = {setting: {} for setting in settings}
+    for task in tasks:
+        transforms = fit_transforms(task, states, settings, chosen)
+        for setting, scores in zip(settings, score_pairs(task, states, settings, transforms), strict=True):
+            found[setting][task.name] = scores
+        said = [transform.settings()["note"] for transform in transforms]
+        notes += [f"{task.name}: {note}" for note in said if note] + noise_notes(
+            task, settings, transforms, chosen.name
+        )
+    notes += chosen.notes
+    return found
+
+
+def _mixtures(
+    subject: Subject, tasks: Sequence[Task], plan: MethodsPlan, cache: Path | None, progress: Progress
+) -> Iterator[Variant]:
+    """Latte-Mix and its controls, on the last layer and on layer 1 of a transformer."""
+    if plan.train is None or not plan.wants(*TRAINED):
+        return
+    corpus, sentences = _training_texts(subject, plan), [text for task in tasks for text in task_texts(task)]
+    layered = has_layers(subject.spec)
+    blocks = subject.states([subject.own]).blocks
+    for choice in [(-1,), (1,)] if layered else [()]:
+        layers = resolve_layers(choice, blocks) if layered else []
+        outputs = TokenOutputs(_for_layers(subject, choice), subject.options)
+        with _folder(cache) as folder:
+            training = TrainingTokens.write(outputs, corpus, layers, folder, progress)
+            progress.phase("encoding sentences", None)
+            tokens = SentenceTokens.of(outputs, sentences, layers)
+            named = ",".join(map(str, choice))
+            for trained in mixture_variants(plan, subject.config.encoder.latte_mix, named, tokens, training):
+                yield from train_and_score(trained, tasks, progress)
+
+
+def _for_layers(subject: Subject, layers: Sequence[int]) -> Any:
+    encoder = subject.config.encoder
+    if layers:
+        encoder = dataclasses.replace(encoder, layers=tuple(layers), pooling="mean")
+    return resolve_spec(encoder, subject.spec.folder)
+
+
+def _training_texts(subject: Subject, plan: MethodsPlan) -> list[str]:
+    """Texts of the training corpus, in its order: all, or the documents of smallest id hash."""
+    config = subject.config.corpus
+    documents = [
+        (document.id, joined_text(document, config.text)) for document in read_corpus(str(plan.train), config=config)
+    ]
+    if plan.documents:
+        hashes = np.array([id_hash(identity) for identity, _ in documents], np.uint64)
+        documents = [documents[row] for row in smallest_hashes(hashes, plan.documents).tolist()]
+    if not documents:
+        raise EvaluationError(f"{plan.train}: no document to train on; expected a corpus with some text.")
+    return [text for _, text in documents]
+
+
+@contextmanager
+def _counted(subject: Subject, tasks: Sequence[Task], plan: MethodsPlan) -> Iterator[Subject]:
+    """The subject with pooling "sif", its tokens counted in the training corpus, or else in the tasks' sentences."""
+    texts = _training_texts(subject, plan) if plan.train else [text for task in tasks for text in task_texts(task)]
+
+    def blocks() -> Iterator[list[str]]:
+        remaining = iter(texts)
+        while block := list(islice(remaining, 4096)):
+            yield block
+
+    layers = (-1,)
+    encoder = dataclasses.replace(subject.config.encoder, pooling="sif", layers=layers)
+    spec = resolve_spec(encoder, subject.spec.folder)
+    with tempfile.TemporaryDirectory(prefix="isotrope-") as folder:
+        fit_state(spec, blocks, Path(folder), subject.options)
+        state = {path.name: file_sha256(path) for path in sorted(Path(folder).iterdir())}
+        config = dataclasses.replace(subject.config, encoder=encoder)
+        yield Subject(config, with_state(spec, folder, state), None, subject.options)
+
+
+@contextmanager
+def _folder(cache: Path | None) -> Iterator[Path]:
+    if cache is not None:
+        cache.mkdir(parents=True, exist_ok=True)
+        yield cache
+        return
+    with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
+        yield Path(beside)
+
+
+def _method(setting: Setting) -> str:
+    if setting.pooling != "mean":
+        return setting.pooling
+    if not setting.raw:
+        return "whitening"
+    return "mean" if setting.layers in ((-1,), ()) else "layers"
+
+
+def _hash_of(train: Path | None) -> dict[str, str]:
+    """Hashes of the training corpus's files."""
+    if train is None:
+        return {}
+    files = sorted(path for path in train.rglob("*") if path.is_file()) if train.is_dir() else [train]
+    return {str(path.relative_to(train)) if train.is_dir() else path.name: file_hash(path) for path in files}
+
+
+def _published() -> list[dict[str, Any]]:
+    """Published rows of methods, as WhiteningBERT's Table 1 gives them; one of them cannot be run here."""
+    tables = published_tables()
+    return [
+        {
+            "method": row["method"],
+            "figures": dict(zip(tables["columns"], row["figures"], strict=True)),
+            "status": NOT_RUN if row["method"].startswith("IS-BERT") else "published",
+        }
+        for row in tables["baselines"]
+    ]

@@ -1,0 +1,1 @@
+"""Static word vectors on word-level data sets: `data` reads the sets, `vectors` the vectors, `evaluation` measures."""
