@@ -2,6 +2,7 @@
 
 import json
 import random
+from itertools import pairwise
 from pathlib import Path
 
 from tests.sts_tasks import write_tasks
@@ -48,6 +49,7 @@ def lay_out(folder: Path) -> None:
     (folder / "old.txt").write_text("doc30\ndoc31\n")
     (folder / "questions.txt").write_text("who sings\nwho bakes\nwhat hangs from cables\n")
     write_tasks(folder / "sts-folder")
+    _write_words(folder)
     _write_beir(folder / "scifact")
     _write_rte(folder)
 
@@ -55,6 +57,18 @@ def lay_out(folder: Path) -> None:
 def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
     """JSON lines."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def _write_words(folder: Path) -> None:
+    """A table of word vectors and word-level data sets in their published forms; and sentences to train on."""
+    chance = random.Random(0)
+    rows = {word: " ".join(f"{chance.gauss(0, 1):.3f}" for _ in range(8)) for word in _THINGS}
+    (folder / "glove.6B.300d.txt").write_text("".join(f"{word} {row}\n" for word, row in rows.items()))
+    pairs = [f"{a}\t{b}\tN\t{number % 10}\n" for number, (a, b) in enumerate(pairwise(_THINGS))]
+    (folder / "SimLex-999.txt").write_text("word1\tword2\tPOS\tSimLex999\n" + "".join(pairs))
+    fours = zip(_THINGS, _THINGS[1:], _THINGS[2:], _THINGS[3:], strict=False)
+    (folder / "questions-words.txt").write_text(": things\n" + "".join(" ".join(four) + "\n" for four in fours))
+    (folder / "sentences.txt").write_text("".join(f"{row['text']}\n" for row in documents(40)))
 
 
 def _write_beir(folder: Path) -> None:

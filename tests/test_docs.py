@@ -100,7 +100,7 @@ def test_the_examples_of_the_helps_run(part: str, playground: Path, tiny_model: 
     if part == "measuring":
         assert isotrope("build", "docs.jsonl", "my-index").returncode == 0
     for name, (command, _) in COMMANDS.items():
-        if name.startswith(("evaluate", "tune", "report")) != (part == "measuring"):
+        if name.startswith(("evaluate", "tune", "report", "train")) != (part == "measuring"):
             continue
         for number, call in enumerate(examples(command.help or "")):
             if name == "build":  # three different corpora, one name

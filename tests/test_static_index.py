@@ -19,11 +19,15 @@ from indexer.encoders.identity import NO_LIMIT
 from indexer.encoders.static import StaticEncoder
 from indexer.encoders.tables import load_table
 from indexer.errors import ConfigError, MismatchError, ModelError
+from indexer.method_config import FlowConfig
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.compact import compact_index
 from indexer.pipeline.refit import refit_index
 from indexer.store.manifest import load_manifest
+from indexer.transforms import Flow
 from search import SearchEngine, deduplicate, verify_index
+from search.export.faiss_file import export_faiss
+from search.export.sentence_transformers_folder import export_sentence_transformers
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 
@@ -270,3 +274,51 @@ def _runner(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         cli.main(list(arguments), standalone_mode=False)
 
     return run
+
+
+@pytest.mark.parametrize("pooling", ["mean", "sif"])
+@pytest.mark.parametrize("whitening", [WhiteningConfig(), WhiteningConfig(strength="none")])
+def test_sentence_transformers_gives_the_same_vectors(
+    table: Path, tmp_path: Path, pooling: Any, whitening: WhiteningConfig
+) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    build_index(DOCUMENTS, tmp_path / "index", dataclasses.replace(static(table, pooling=pooling), whitening=whitening))
+    export_sentence_transformers(tmp_path / "index", tmp_path / "folder")
+    engine = SearchEngine(tmp_path / "index")
+    model = SentenceTransformer(str(tmp_path / "folder"), device="cpu")
+    texts = [" ".join(known(document.text)) for document in DOCUMENTS]
+    np.testing.assert_allclose(model.encode_document(texts), engine.embed(texts, "document"), atol=1e-5)
+    np.testing.assert_allclose(model.encode_query(texts), engine.embed(texts, "query"), atol=1e-5)
+
+
+def test_what_other_programs_cannot_compute_is_not_exported(table: Path, tmp_path: Path) -> None:
+    build_index(DOCUMENTS, tmp_path / "max", static(table, pooling="max"))
+    with pytest.raises(ConfigError, match='pooling is "max"'):
+        export_sentence_transformers(tmp_path / "max", tmp_path / "folder")
+    flow = WhiteningConfig(kind="flow", flow=FlowConfig(levels=1, depth=1, width=4))
+    build_index(DOCUMENTS, tmp_path / "flow", dataclasses.replace(static(table), whitening=flow))
+    with pytest.raises(ConfigError, match='kind is "flow"'):
+        export_sentence_transformers(tmp_path / "flow", tmp_path / "folder")
+    with pytest.raises(ConfigError, match='kind is "flow"'):
+        export_faiss(tmp_path / "flow", tmp_path / "index.faiss")
+
+
+def test_an_index_with_a_flow_answers_grows_and_is_refitted(table: Path, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    flow = WhiteningConfig(kind="flow", flow=FlowConfig(levels=2, depth=2, width=4, epochs=3))
+    build_index(DOCUMENTS, index, dataclasses.replace(static(table), whitening=flow))
+    engine = SearchEngine(index)
+    transform = engine.opened.transform
+    assert isinstance(transform, Flow)
+    assert not np.array_equal(transform.mean, transform.query_mean)
+    rows = engine.opened.embeddings(np.arange(len(DOCUMENTS)))
+    np.testing.assert_allclose(transform.invert(transform.project(rows, "document")), rows, atol=1e-4)
+    assert engine.neighbours("d3", 2)
+    add_documents([Document("new", "bees dance on steel cables")], index)
+    assert SearchEngine(index).search("bees dance on steel cables", 1, exact=True)
+    refit_index(index, ["whitening.flow.seed=1"])
+    again = SearchEngine(index).opened.transform
+    assert isinstance(again, Flow)
+    assert set(again.arrays()) == set(transform.arrays())
+    verify_index(index)

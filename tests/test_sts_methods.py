@@ -70,7 +70,7 @@ def average(result: dict[str, Any], setting: str, protocol: str = "mean") -> dic
         for row in result["results"]
         if (row["setting"], row["protocol"], row["task"]) == (setting, protocol, "average")
     ]
-    return row
+    return dict(row)
 
 
 def test_a_table_has_every_method_but_those_of_layers(result: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ _COMMANDS = {
     "inspect": ("search.cli.inspect", "Show what an index holds, how it was built and what its search reaches."),
     "dedup": ("search.cli.dedup", "Find near-duplicates, and prove it."),
     "evaluate": ("search.cli.evaluate", "Measure quality: similarity, retrieval, recall."),
-    "train": ("search.cli.train", "Train Latte-Mix on a corpus, for builds to come (experimental)."),
+    "train": ("search.cli.train", "Train what a pooling needs, without labels."),
     "tune": ("search.cli.tune", "Pick whitening settings for a corpus, without labels or with them."),
     "report": ("search.cli.report", "One page about an index: spectrum, scores, gates, measured quality."),
     "export": ("search.cli.export", "Write an index in the format of another program."),

@@ -11,7 +11,7 @@ from indexer import ann
 from indexer.ann.portable import QueryLayers, with_query_layers
 from indexer.errors import ConfigError
 from indexer.sampling import id_hash, smallest_hashes
-from indexer.transforms import Transform, Whitening
+from indexer.transforms import Normalisation, Transform, Whitening
 from search.export.exported import Exported
 from search.export.live_rows import BLOCK_ROWS, write_ids
 from search.opened import OpenIndex
@@ -36,8 +36,9 @@ def export_faiss(index: str | Path, path: str | Path) -> Exported:
     names = target.with_name(f"{target.name}.ids.parquet")
     check_output(names)
     opened = OpenIndex.open(index)
+    layers = _layers(opened.transform)
     found, factory, made = _index(opened)
-    portable = with_query_layers(found, _layers(opened.transform))
+    portable = with_query_layers(found, layers)
     with open_output(target) as file, open_output(names) as rows:
         write_ids(rows, opened)
         ann.save_index(portable, file)  # type: ignore[arg-type]
@@ -60,8 +61,13 @@ def export_faiss(index: str | Path, path: str | Path) -> Exported:
 
 
 def _layers(transform: Transform) -> QueryLayers | None:
-    if not isinstance(transform, Whitening):
+    if isinstance(transform, Normalisation):
         return None
+    if not isinstance(transform, Whitening):
+        raise ConfigError(
+            f'whitening.kind is "{transform.kind}", for which FAISS has no layer, so the file could not take '
+            "embeddings of queries. --to parquet exports the vectors; refit with another kind to export to FAISS."
+        )
     return QueryLayers(transform.query_mean, transform.projection)
 
 

@@ -2,7 +2,8 @@
 
     modules.json                            which modules follow one another
     config_sentence_transformers.json       the prompts of both roles
-    config.json, model.safetensors, ...     Transformer: the model's own files, in the root of the folder
+    config.json, model.safetensors, ...     Transformer: the model's own files, in the root of the folder; for a table
+                                            StaticEmbedding: model.safetensors and tokenizer.json
     sentence_bert_config.json               its maximum length, lower-casing and number type
     1_WeightedLayerPooling/                 the average of layers, unless the last one is the embedding
     2_Pooling/  3_Dense/  4_Normalize/
@@ -76,6 +77,12 @@ def transformer(files: Mapping[str, Content], max_length: int, lowercase: bool, 
     if all_layers:
         settings["config_args"] = {"output_hidden_states": True}
     return Module("Transformer", {**files, "sentence_bert_config.json": _json(settings)})
+
+
+def static_embedding(tokenizer: str, vectors: npt.NDArray[np.float32]) -> Module:
+    """The mean of vectors of a table (vocabulary, d); `tokenizer` is JSON of a `tokenizers.Tokenizer`."""
+    weights = save_tensors({"embedding.weight": np.ascontiguousarray(vectors)}, metadata={"format": "pt"})
+    return Module("StaticEmbedding", {"tokenizer.json": tokenizer.encode(), _WEIGHTS: weights})
 
 
 def layer_average(layers: Sequence[int], blocks: int, size: int) -> Module:

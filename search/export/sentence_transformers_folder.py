@@ -8,17 +8,22 @@ the hashes in the index.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from indexer.encoders import EncoderSpec
 from indexer.encoders.limits import layer_count
 from indexer.encoders.model_files import ModelFiles, find_model_files
+from indexer.encoders.protocol import has_layers
 from indexer.encoders.published import published_spec
+from indexer.encoders.sif import read_counts, weights_of
+from indexer.encoders.static import require_state
+from indexer.encoders.tables import load_table
 from indexer.errors import ConfigError, ModelError
+from indexer.pooling import Plain
 from indexer.store.files import FileStamp
-from indexer.transforms import Transform, Whitening
+from indexer.transforms import Normalisation, Transform, Whitening
 from search.export import modules
 from search.export.exported import Exported
 from search.export.modules import Chain, Module, Prompts
@@ -38,15 +43,16 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
     ExistsError and StoreError.
     """
     opened, folder = OpenIndex.open(index), Path(path)
-    _require_transformer(opened)
+    _require_exportable(opened)
     check_new_folder(folder)
     spec = published_spec(opened.path, opened.manifest, model)
-    found = find_model_files(Path(spec.folder))
-    chain = _chain(opened, spec, found)
+    found = find_model_files(Path(spec.folder)) if has_layers(spec) else None
+    chain = _chain(opened, spec, _of_table(spec) if found is None else _of_transformer(opened, spec, found))
     files = modules.folder_files(chain) | {"README.md": _readme(opened, spec, chain).encode()}
     with new_folder(folder) as beside:
         stamps = write_files(beside, files)
-        _require_copied(spec, found, files, stamps)
+        if found is not None:
+            _require_copied(spec, found, files, stamps)
     facts = {
         "modules": chain.kinds,
         "model": _name(spec),
@@ -61,23 +67,46 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
     return Exported(KIND, folder, sizes, facts, tuple(_notes(opened, spec)))
 
 
-def _require_transformer(opened: OpenIndex) -> None:
-    kind = opened.manifest.encoder["identity"]["kind"]
-    if kind != "transformer":
-        raise ConfigError(
-            f'{opened.path}: encoder.kind is "{kind}": the index holds embeddings made elsewhere, so there is no '
-            "model to export. --to faiss and --to parquet export its vectors."
-        )
+def _require_exportable(opened: OpenIndex) -> None:
+    """Raises ConfigError for what no modules of sentence-transformers compute."""
+    identity, transform = opened.manifest.encoder["identity"], opened.transform
+    kind, pooling = identity["kind"], identity.get("pooling")
+    reason = ""
+    if kind == "vectors":
+        reason = f'encoder.kind is "{kind}": the index holds embeddings made elsewhere, so there is no model to export'
+    elif pooling not in (("mean", "sif") if kind == "static" else get_args(Plain)):
+        reason = f'encoder.pooling is "{pooling}", for which sentence-transformers has no module'
+    elif not isinstance(transform, Whitening | Normalisation):
+        reason = f'whitening.kind is "{transform.kind}", for which sentence-transformers has no module'
+    if reason:
+        raise ConfigError(f"{opened.path}: {reason}. --to parquet exports its vectors.")
 
 
-def _chain(opened: OpenIndex, spec: EncoderSpec, found: ModelFiles) -> Chain:
+def _of_transformer(opened: OpenIndex, spec: EncoderSpec, found: ModelFiles) -> list[Module]:
+    """The modules up to the embedding."""
     settings, size = spec.identity, int(opened.manifest.encoder["dim"])
     layers, blocks = settings["layers"], layer_count(found)
     averaged = layers != [blocks]
     chain = [modules.transformer(_model_files(found), settings["max_length"], settings["lowercase"], averaged)]
     if averaged:
         chain.append(modules.layer_average(layers, blocks, size))
-    chain.append(modules.pooling(settings["pooling"], size))
+    return [*chain, modules.pooling(settings["pooling"], size)]
+
+
+def _of_table(spec: EncoderSpec) -> list[Module]:
+    """The same of a table: SIF's weights go into its rows, and tokens it does not know get a row of zeros."""
+    table = load_table(Path(spec.folder))
+    vectors = np.asarray(table.vectors)
+    if spec.identity["pooling"] == "sif":
+        weights = weights_of(read_counts(require_state(spec, "sif")), spec.identity["sif_a"])
+        vectors = vectors * weights[:, None]
+    if table.unknown == len(vectors):
+        vectors = np.concatenate([vectors, np.zeros((1, vectors.shape[1]), np.float32)])
+    return [modules.static_embedding(table.tokenizer, vectors)]
+
+
+def _chain(opened: OpenIndex, spec: EncoderSpec, chain: list[Module]) -> Chain:
+    settings = spec.identity
     affine, of_queries = _affine(opened.transform)
     query = {len(chain): of_queries} if of_queries else {}
     chain += [*affine, modules.normalize()]
@@ -141,6 +170,10 @@ def _notes(opened: OpenIndex, spec: EncoderSpec) -> list[str]:
         )
     elif precision != "float32":
         notes.append(f"the index was built in {precision}; the folder computes in float32")
+    if not has_layers(spec):
+        notes.append(
+            "tokens that the table does not know count as zeros in the folder's mean; here they are left out of it"
+        )
     if "windows" in opened.manifest.features:
         notes.append("documents were split in windows; sentence-transformers cuts them at the maximum length instead")
     return notes

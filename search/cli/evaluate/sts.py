@@ -59,7 +59,7 @@ def command(sources: tuple[str, ...], protocols: tuple[str, ...], fit: str, tabl
       isotrope evaluate sts sts-folder --index my-index --protocol mean --protocol all
       isotrope evaluate sts sts-folder --fit corpus:docs.jsonl --set whitening.sample=2000
       isotrope evaluate sts sts-folder --table paper
-      isotrope evaluate sts sts-folder --methods all --train sentences.txt --seeds 3
+      isotrope evaluate sts sts-folder --methods sif --methods latte-mix --train sentences.txt
     """
     from search.cli.output import print_note
     from search.cli.progress import BuildProgress
