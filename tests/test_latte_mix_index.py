@@ -25,7 +25,10 @@ from indexer.store.manifest import load_manifest
 from indexer.transforms import Hellinger
 from search import SearchEngine, verify_index
 from search.divergence import rank_by_divergence
+from search.evaluation.recall.divergence import evaluate_divergence
+from search.evaluation.recall.held_out import draw_queries
 from search.request import Request
+from search.stored import StoredRows
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.test_static_index import WORDS, vectors
@@ -266,3 +269,23 @@ def _runner() -> Callable[..., Any]:
     from search.cli import cli
 
     return lambda *arguments: cli.main(list(arguments), standalone_mode=False)
+
+
+@pytest.mark.parametrize("kind", ["hellinger", "whitening"])
+def test_the_exactness_of_the_ranking_is_measured(static: BuildConfig, tmp_path: Path, kind: Any) -> None:
+    config = dataclasses.replace(static, whitening=WhiteningConfig(kind=kind))
+    build_index(MANY, tmp_path / "index", config)
+    rows, engine = stored(tmp_path / "index"), SearchEngine(tmp_path / "index")
+    (found,) = evaluate_divergence(engine, 3, sample=20, origin="halves")["results"]
+    assert (found["queries"], found["rows"], found["candidates"]) == (20, len(MANY), 100)
+    assert (found["proven"] > 0) == (kind == "hellinger")
+    shares = []
+    for query in engine.encoder.encode(_halves(engine, 20), "query"):
+        scores = np.array([js(query, row, SMALL.dims) for row in rows])
+        ranked = rank_by_divergence(engine.opened, query, 3)
+        shares.append(np.mean(ranked.scores[:3] >= np.sort(scores)[-3] - 1e-6))
+    assert found["recall"] == pytest.approx(np.mean(shares))
+
+
+def _halves(engine: SearchEngine, count: int) -> tuple[str, ...]:
+    return draw_queries(StoredRows(engine.opened), "halves", count).texts

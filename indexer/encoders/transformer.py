@@ -7,7 +7,7 @@ next batch is on its way while one is computed, and rows come back behind it (`t
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from indexer.encoders.model_files import find_model_files
 from indexer.encoders.pooled_model import PooledModel
 from indexer.encoders.protocol import EncoderSpec, StateKey
 from indexer.encoders.tokenizer_loading import load_tokenizer
+from indexer.encoders.torch_threads import one_thread_an_operation
 from indexer.encoders.transfers import Transfers
 from indexer.errors import ConfigError, MachineError
 
@@ -101,7 +102,7 @@ class TorchRunner:
         if self.device.type != "cpu":
             yield from transfers.settled(map(encode, batches))
             return
-        with _one_thread_an_operation():
+        with one_thread_an_operation():
             yield from in_lanes(encode, batches, self.lanes)
 
     def _computed(self, forward: Callable[..., torch.Tensor], transfers: Transfers, batch: Batch) -> Rows:
@@ -146,13 +147,3 @@ class TorchRunner:
             if not is_out_of_memory(error):
                 raise
             raise MachineError(f"the model does not fit into the memory of {self.device}: {error}") from error
-
-
-@contextmanager
-def _one_thread_an_operation() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -15,13 +15,13 @@ from pathlib import Path
 from indexer.config import RunOptions
 from indexer.corpus.document import joined_text
 from indexer.encoders.calibration import CALIBRATION_TEXTS
-from indexer.encoders.fitting import Texts, fit_state, trained_state
+from indexer.encoders.fitting import fit_state, trained_state
 from indexer.encoders.identity import with_state
 from indexer.encoders.protocol import EncoderSpec
 from indexer.errors import ConfigError
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.fit import chosen_documents
-from indexer.pipeline.progress import Progress
+from indexer.pipeline.progress import Progress, told_of_steps
 from indexer.pipeline.stored_transform import Donor
 from indexer.sampling import Population
 from indexer.store import layout
@@ -80,8 +80,9 @@ def fit_encoder(build: BuildContext, population: Population, options: RunOptions
             yield build.cutter([joined_text(document, build.config.corpus.text) for document in block]).texts
 
     folder = build.index / layout.state_folder(build.spec.fingerprint)
+    progress.phase("fitting the encoder", None)
     with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
-        _fit(build.spec, texts, Path(beside), options, progress)
+        fit_state(build.spec, texts, Path(beside), options, told_of_steps(progress, "training"))
         make_folder(folder)
         stamps = {
             path.name: asdict(write_bytes(folder / path.name, path.read_bytes()))
@@ -90,20 +91,6 @@ def fit_encoder(build: BuildContext, population: Population, options: RunOptions
     fitted_on = 0 if build.spec.trained else sum(map(len, texts()))
     write_bytes(folder / layout.STATE, json.dumps({"texts": fitted_on, "files": stamps}).encode())
     return replace(build, spec=with_kept_state(build.index, build.spec))
-
-
-def _fit(spec: EncoderSpec, texts: Texts, folder: Path, options: RunOptions, progress: Progress) -> None:
-    begun = False
-
-    def on_step(done: int, total: int) -> None:
-        nonlocal begun
-        if not begun:
-            progress.phase("training", total)
-            begun = True
-        progress.advance(1)
-
-    progress.phase("fitting the encoder", None)
-    fit_state(spec, texts, folder, options, on_step)
 
 
 def _require_same_state(build: BuildContext) -> None:

@@ -1,5 +1,6 @@
 """What a build tells whoever watches it."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -13,6 +14,20 @@ class Progress(Protocol):
     def advance(self, texts: int, tokens: int = 0) -> None:
         """So many more texts are done."""
         ...
+
+
+def told_of_steps(progress: Progress, phase: str) -> Callable[[int, int], None]:
+    """A function to call with (steps done, steps in all): the phase begins with the first."""
+    begun = False
+
+    def on_step(done: int, total: int) -> None:
+        nonlocal begun
+        if not begun:
+            progress.phase(phase, total)
+            begun = True
+        progress.advance(1)
+
+    return on_step
 
 
 class Silent:

@@ -14,7 +14,7 @@ from indexer.corpus.document import Document
 from indexer.encoders import resolve_spec
 from indexer.encoders.fitting import RECIPE, train
 from indexer.errors import ConfigError, CorpusError, ExistsError
-from indexer.pipeline.progress import Progress, Silent
+from indexer.pipeline.progress import Progress, Silent, told_of_steps
 from indexer.pipeline.row_texts import TextCutter
 from indexer.sampling import id_hash, smallest_hashes
 from indexer.store.files import make_folder, write_bytes
@@ -57,20 +57,12 @@ def train_pooling(
     progress.phase("reading", None)
     chosen = _sample(corpus, config, documents)
     texts = TextCutter(spec, config.chunk)(chosen).texts
-    begun = False
 
     def blocks() -> Iterator[list[str]]:
         return (texts[start : start + _BLOCK] for start in range(0, len(texts), _BLOCK))
 
-    def on_step(done: int, total: int) -> None:
-        nonlocal begun
-        if not begun:
-            progress.phase("training", total)
-            begun = True
-        progress.advance(1)
-
     with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
-        about = train(spec, blocks, Path(beside), options, on_step)
+        about = train(spec, blocks, Path(beside), options, told_of_steps(progress, "training"))
         make_folder(folder)
         for path in sorted(Path(beside).iterdir()):
             write_bytes(folder / path.name, path.read_bytes())

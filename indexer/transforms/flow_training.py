@@ -7,13 +7,13 @@ generator of the configured seed, and every operation runs on one thread, so tha
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from indexer.encoders.torch_threads import one_thread_an_operation
 from indexer.method_config import FlowConfig
 from indexer.transforms.flow import FACTOR, Array, Glow, OnStep, shapes
 from indexer.transforms.whitening import FLOOR
@@ -32,7 +32,7 @@ def train(
     Each epoch goes through the rows in an order of its own; its last batch may be smaller. The loss is the negative
     log-likelihood a dimension.
     """
-    with _one_thread(), torch.inference_mode(False), torch.enable_grad():
+    with one_thread_an_operation(), torch.inference_mode(False), torch.enable_grad():
         generator = torch.Generator().manual_seed(config.seed)
         glow = _start(rows, levels, config, generator)
         before = _arrays(glow.parameters)
@@ -95,13 +95,3 @@ def _picked(rows: Sample, numbers: Tensor) -> Tensor:
 
 def _arrays(parameters: Mapping[str, Tensor]) -> dict[str, Array]:
     return {name: parameter.detach().numpy().copy() for name, parameter in parameters.items()}
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -143,9 +143,10 @@ def _resolved(config: EncoderConfig, settings: Sequence[Setting], own: EncoderSp
     if own.state is None:
         return _with_trained(spec)
     if spec.fingerprint != own.unfitted:
+        fitted = "is int8, which is calibrated" if own.identity["precision"] == "int8" else "was fitted"
         raise EvaluationError(
-            "the index's encoder has a state that was fitted for its own layers (int8, or its pooling); compare layers "
-            'with an index, or a recipe, of encoder.precision = "bfloat16" and pooling "mean".'
+            f"the index's encoder {fitted} for its own layers and pooling; compare others with an index, or a recipe, of "
+            'encoder.precision = "bfloat16" and a pooling that is not fitted.'
         )
     return with_state(spec, own.state, own.identity["state"])
 

@@ -23,11 +23,17 @@ from search.cli.running_options import run_options, threaded_encoder_options
     "sentences.",
 )
 @click.option("--sample", type=int, help="Queries to draw from the documents.  [default: 1000]")
+@click.option(
+    "--similarity",
+    type=click.Choice(["cosine", "js"]),
+    default="cosine",
+    help='js: how exact the ranking by Jensen-Shannon divergence is, for pooling "latte-mix".',
+)
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the index's model, if it has moved.")
 @threaded_encoder_options
 @output_options
 def command(
-    index: Path, k: int, queries: Path | None, origin: Any, sample: int | None, **options: Any
+    index: Path, k: int, queries: Path | None, origin: Any, sample: int | None, similarity: str, **options: Any
 ) -> None:  # fmt: skip
     """Recall and latency of an index against exact search.
 
@@ -42,6 +48,7 @@ def command(
     from indexer.errors import ConfigError
     from search.cli.progress import BuildProgress
     from search.engine import SearchEngine
+    from search.evaluation.recall.divergence import evaluate_divergence
     from search.evaluation.recall.evaluation import evaluate_recall
     from search.evaluation.recall.held_out import SAMPLE
 
@@ -49,9 +56,25 @@ def command(
         raise ConfigError("--queries brings its own queries, all of which are used; leave out --from and --sample.")
     check_places(options)
     engine = SearchEngine(index, options["model"], run_options(options))
+    measure, show = (evaluate_divergence, _show_divergence) if similarity == "js" else (evaluate_recall, _show)
     with BuildProgress(options["quiet"]) as progress:
-        result = evaluate_recall(engine, k, queries, origin, SAMPLE if sample is None else sample, progress)
-    deliver(result, options, _show)
+        result = measure(engine, k, queries, origin, SAMPLE if sample is None else sample, progress)
+    deliver(result, options, show)
+
+
+def _show_divergence(result: dict[str, Any]) -> None:
+    from search.cli.output import print_facts, print_note
+
+    row = result["results"][0]
+    print_facts(
+        [
+            (f"recall@{row['k']}", f"{row['recall']:.4f} [{row['low']:.4f}, {row['high']:.4f}] (95 % interval)"),
+            ("proved", f"{row['proven']:.1%} of {row['queries']:,} queries ({row['origin']})"),
+            ("candidates", f"{row['candidates']:,} of {row['rows']:,} rows, by {row['transform']}"),
+        ]
+    )
+    for note in result["notes"]:
+        print_note(note)
 
 
 def _show(result: dict[str, Any]) -> None:

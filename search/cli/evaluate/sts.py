@@ -15,6 +15,7 @@ from search.cli.evaluate.options import (
     sweep_of,
     sweep_options,
 )
+from search.cli.evaluate.sts_tables import by_protocol, cells
 
 
 @click.command("sts")
@@ -112,23 +113,12 @@ def _show(result: dict[str, Any]) -> None:
     from search.cli.output import print_table
     from search.printable import counted
 
-    for number, protocol in enumerate(result["provenance"]["protocol"]):
-        if number:
-            click.echo()
-        rows: dict[str, dict[str, Any]] = {}
-        for row in result["results"]:
-            if row["protocol"] == protocol:
-                rows.setdefault(row["setting"], {})[row["task"]] = row
-        tasks = [task for task in next(iter(rows.values())) if task != "average"]
+    for protocol, tasks, rows in by_protocol(result):
         title = (
             f"Spearman x100, protocol {protocol}, fit {result['provenance']['fit']['name']}, "
             f"Avg over {counted(len(tasks), 'task', 'tasks')}"
         )
-        cells = [
-            [setting, *(f"{found[task]['spearman']:.2f}" for task in [*tasks, "average"]), _ends(found["average"])]
-            for setting, found in rows.items()
-        ]
-        print_table(["setting", *tasks, "Avg", "95 %"], cells, title)
+        print_table(["setting", *tasks, "Avg", "95 %"], cells(rows, tasks, lambda row: [_ends(row)]), title)
         _show_comparisons([row for row in result["comparisons"] if row["protocol"] == protocol])
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from search.cli.evaluate.options import subject_of, sweep_of
+from search.cli.evaluate.sts_tables import by_protocol, cells
 
 
 def measure_methods(
@@ -36,21 +37,11 @@ def show_methods(result: dict[str, Any]) -> None:
     """A table a protocol: a row a method, its tasks, the average with its interval, the spread over seeds."""
     from search.cli.output import print_table
 
-    for number, protocol in enumerate(result["provenance"]["protocol"]):
-        if number:
-            click.echo()
-        rows: dict[str, dict[str, Any]] = {}
-        for row in result["results"]:
-            if row["protocol"] == protocol:
-                rows.setdefault(row["setting"], {})[row["task"]] = row
-        tasks = [task for task in next(iter(rows.values())) if task != "average"]
-        fit, seeds = result["provenance"]["fit"]["name"], result["provenance"]["seeds"]
+    fit, seeds = result["provenance"]["fit"]["name"], result["provenance"]["seeds"]
+    for protocol, tasks, rows in by_protocol(result):
         title = f"Spearman x100, protocol {protocol}, fit {fit}, {seeds} seeds where any are drawn"
-        cells = [
-            [name, *(f"{found[task]['spearman']:.2f}" for task in [*tasks, "average"]), *_average(found["average"])]
-            for name, found in rows.items()
-        ]
-        print_table(["method", *tasks, "Avg", "95 %", "sd over seeds", "less mean"], cells, title)
+        names = ["method", *tasks, "Avg", "95 %", "sd over seeds", "less mean"]
+        print_table(names, cells(rows, tasks, _of_average), title)
     click.echo("\nPublished (WhiteningBERT, Table 1):")
     published = [
         [
@@ -63,7 +54,7 @@ def show_methods(result: dict[str, Any]) -> None:
     print_table(["method", *result["published"][0]["figures"], ""], published)
 
 
-def _average(row: dict[str, Any]) -> list[str]:
+def _of_average(row: dict[str, Any]) -> list[str]:
     """The interval, the spread over seeds, and the difference from mean pooling with a mark where it is decided."""
     less, spread = row["against_mean"], row["standard_deviation"]
     interval = "undefined" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"

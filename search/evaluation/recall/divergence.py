@@ -1,0 +1,100 @@
+"""How exact a search by Jensen-Shannon divergence is: its answers against every row's own divergence."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.errors import ConfigError, EvaluationError
+from indexer.lattemix.divergence import js_similarities
+from indexer.pipeline.progress import Progress, Silent
+from search.divergence import CANDIDATES, FEWEST, rank_by_divergence, require_probabilities
+from search.engine import SearchEngine
+from search.evaluation.recall.held_out import SAMPLE, HeldOut, Origin, draw_queries, read_queries
+from search.evaluation.resampling import draw_counts, interval, resampled_mean
+from search.opened import OpenIndex
+from search.provenance import Clock, how_built
+from search.stored import StoredRows
+
+_TIED = 1e-6  # scores in float32 this close are the same
+_PROTOCOL = "answers of the default search against the divergence of every row; a query's own document counts"
+Mixtures = npt.NDArray[np.floating]
+
+
+def evaluate_divergence(
+    engine: SearchEngine,
+    k: int = 10,
+    file: Path | None = None,
+    origin: Origin | None = None,
+    sample: int = SAMPLE,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """The result file of `isotrope evaluate recall --similarity js`, JSON types.
+
+    "recall" is the share of the best k rows that the default search finds, "proven" that of queries whose answer was
+    proved without looking at the other rows; rows as good as the k-th count as right. Raises ConfigError for an index
+    without distributions, and what drawing queries raises.
+    """
+    clock, opened, progress = Clock(), engine.opened, progress or Silent()
+    require_probabilities(opened)
+    if k < 1:
+        raise ConfigError(f"k is {k}; expected at least 1.")
+    if opened.numbering.rows <= k:
+        raise EvaluationError(f"{opened.path}: holds {opened.numbering.rows:,} rows; expected more than {k}.")
+    queries = read_queries(file, engine.opened.manifest.encoder["dim"]) if file else _drawn(opened, origin, sample)
+    mixtures = _mixtures(engine, queries, progress)
+    progress.phase("comparing", len(mixtures))
+    shares, proven = [], []
+    for mixture in mixtures:
+        ranked = rank_by_divergence(opened, mixture, k)
+        shares.append(float((ranked.scores[:k] >= _kth_best(opened, mixture, k) - _TIED).mean()))
+        proven.append(ranked.proven)
+        progress.advance(1)
+    found = _row(shares, proven, k, queries, opened)
+    provenance = clock.provenance(
+        engine.encoder.spec, queries.files, measure="js", protocol=_PROTOCOL, **how_built(opened.config, opened)
+    )
+    return {"provenance": provenance, "results": [found], "notes": list(queries.notes)}
+
+
+def _row(
+    shares: Sequence[float], proven: Sequence[bool], k: int, queries: HeldOut, opened: OpenIndex
+) -> dict[str, Any]:
+    values = np.array(shares)
+    ends = interval(float(values.mean()), resampled_mean(values, draw_counts(len(values), "divergence")))
+    return {
+        "k": k,
+        "recall": ends.value,
+        "low": ends.low,
+        "high": ends.high,
+        "proven": float(np.mean(proven)),
+        "candidates": max(CANDIDATES * k, FEWEST),
+        "queries": len(shares),
+        "origin": queries.origin,
+        "rows": opened.numbering.rows,
+        "transform": opened.transform.kind,
+    }
+
+
+def _drawn(opened: OpenIndex, origin: Origin | None, sample: int) -> HeldOut:
+    return draw_queries(StoredRows(opened), origin, sample)
+
+
+def _mixtures(engine: SearchEngine, queries: HeldOut, progress: Progress) -> Mixtures:
+    """Distributions of the queries (n, d)."""
+    if queries.embeddings is not None:
+        return queries.embeddings
+    progress.phase("encoding queries", None)
+    return engine.encoder.encode(list(queries.texts), "query")
+
+
+def _kth_best(opened: OpenIndex, mixture: Mixtures, k: int) -> float:
+    """The k-th largest similarity of all live rows, block by block."""
+    live, best = opened.numbering.live_rows, np.zeros(0)
+    for first, embeddings in opened.stored_embeddings.blocks():
+        kept = embeddings if live is None else embeddings[live[first : first + len(embeddings)]]
+        scores = js_similarities(mixture[None], kept, opened.config.encoder.latte_mix.dims)[0]
+        best = np.sort(np.concatenate([best, scores]))[-k:]
+    return float(best[0])
