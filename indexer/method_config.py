@@ -34,6 +34,8 @@ class LatteMixConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for setting in ("temperature", "beta", "threshold", "learning_rate", "warmup"):
+            object.__setattr__(self, setting, float(getattr(self, setting)))  # 1 and 1.0 are one setting, and one hash
         name = "encoder.latte_mix"
         for setting in ("dims", "decoder_layers", "batch"):
             _at_least(f"{name}.{setting}", getattr(self, setting), 1)
@@ -72,6 +74,7 @@ class FlowConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "learning_rate", float(self.learning_rate))
         for setting in ("levels", "depth", "width", "batch", "epochs"):
             _at_least(f"whitening.flow.{setting}", getattr(self, setting), 1)
         _seed("whitening.flow.seed", self.seed)

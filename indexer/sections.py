@@ -133,8 +133,9 @@ class EncoderConfig:
             raise ConfigError('encoder.precision is "int8", but a static table is looked up in float32. Leave it out.')
 
     def _require_fitting_pooling(self) -> None:
-        if not self.sif_a > 0:
-            raise ConfigError(f"encoder.sif_a is {self.sif_a}; expected more than 0, such as 0.001.")
+        if not 0 < self.sif_a < float("inf"):
+            raise ConfigError(f"encoder.sif_a is {self.sif_a}; expected a number above 0, such as 0.001.")
+        object.__setattr__(self, "sif_a", float(self.sif_a))  # 1 and 1.0 are one setting, and one hash
         if self.fitted and self.pooling != "latte-mix":
             raise ConfigError(
                 f'encoder.fitted is "{self.fitted}", but encoder.pooling is "{self.pooling}", which takes nothing that '

@@ -56,18 +56,25 @@ def rank_by_divergence(
     vector = opened.transform.transform(query[None], "query")
     while True:
         found = opened.search(vector, max(reach, 1), allowed, exact)[0]
-        ranked = _ranked(opened, query, k, found, len(found[1]) >= count)
+        ranked = _ranked(opened, query, k, found, len(found[1]) >= count, exact or _is_exact(opened))
         if ranked.proven or not exact or reach >= count:
             return ranked
         reach = min(count, reach * _WIDER)
 
 
-def _ranked(opened: OpenIndex, query: Probabilities, k: int, found: Found, everything: bool) -> Ranked:
+def _is_exact(opened: OpenIndex) -> bool:
+    """Whether a search compares with every row, so that no other has a larger inner product than its candidates."""
+    return all(segment.exact for segment in opened.segments)
+
+
+def _ranked(
+    opened: OpenIndex, query: Probabilities, k: int, found: Found, everything: bool, all_compared: bool
+) -> Ranked:
     products, rows = found
     dims = opened.config.encoder.latte_mix.dims
     scores = js_similarities(query[None], opened.embeddings(rows), dims)[0].astype(np.float32)
     order = np.lexsort((rows, -scores))
     proven = everything
-    if not proven and isinstance(opened.transform, Hellinger) and len(rows) > k:
+    if not proven and all_compared and isinstance(opened.transform, Hellinger) and len(rows) > k:
         proven = bool(scores[order[k - 1]] >= products.min() + _ROUNDING)
     return Ranked(scores[order], rows[order], proven)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from indexer.config import BuildConfig
-from indexer.encoders.identity import mismatch, resolve_spec, with_state
+from indexer.encoders.identity import fingerprint, mismatch, resolve_spec, with_state
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.model_folder import cached_snapshot
 from indexer.encoders.protocol import EncoderSpec
@@ -25,10 +25,18 @@ def published_spec(index: Path, manifest: Manifest, model: str | Path | None = N
     if spec.fingerprint != manifest.fingerprint:
         raise MismatchError(
             f"{index}: the encoder at hand is not the one this index was built with: "
-            f"{mismatch(manifest.encoder['identity'], spec)}. "
+            f"{_difference(manifest, spec)}. "
             "Point --model to the original model folder, or build the index again with this one."
         )
     return spec
+
+
+def _difference(manifest: Manifest, found: EncoderSpec) -> str:
+    """In what the encoder differs; of one that differs before it is fitted, the state says nothing."""
+    expected = manifest.encoder["identity"]
+    if "state" not in found.identity:
+        expected = {key: value for key, value in expected.items() if key != "state"}
+    return mismatch(expected, found)
 
 
 def _known_folder(index: Path, folder: str) -> str | None:
@@ -55,7 +63,8 @@ def _resolved(index: Path, manifest: Manifest, folder: str | Path | None) -> Enc
     identity = manifest.encoder["identity"]
     config = replace(BuildConfig.from_dict(manifest.config).encoder, fitted="")  # the index has it by now
     spec = resolve_spec(config, folder, identity["rules"])
-    if "state" not in identity:
+    unfitted = {key: value for key, value in identity.items() if key != "state"}
+    if "state" not in identity or spec.fingerprint != fingerprint(unfitted):
         return spec
     state = index / layout.state_folder(spec.fingerprint)
     return with_state(spec, state, {name: file_sha256(state / name) for name in identity["state"]})

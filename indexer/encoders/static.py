@@ -1,12 +1,13 @@
 """`encoder.kind = "static"`: token vectors looked up in a table, and pooled. No model is run.
 
-A text's tokens that the table does not know are left out. A text without any known token stands as the table's mean
-vector, and counts no tokens: nothing is lost, and `isotrope inspect` tells how many there are.
+A text's tokens that the table does not know, or has nothing but zeros for, are left out. A text without any other
+stands as the mean of the table, and counts no tokens: nothing is lost, and `isotrope inspect` says how many there are.
 """
 
 import os
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from indexer.encoders.sif import Weights, read_counts, weights_of
 from indexer.encoders.tables import Table, load_table
 from indexer.encoders.tokens import Ints, RustTokenizer, TextTokenizer, TokenizerFacts, Tokens
 from indexer.errors import ConfigError
+from indexer.moments import one_blas_thread
 from indexer.pooling import Mode
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ class StaticEncoder:
     backend = "static, float32"
 
     def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
+        _check_options(options)
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # there is no model to leave the cores to
         self.spec, self.table = spec, load_table(Path(spec.folder))
         self.tokenizer = static_tokenizer(spec, self.table)
@@ -52,7 +55,7 @@ class StaticEncoder:
         """Ids of known tokens. Raises CorpusError for a text that is not Unicode."""
         prefix = self.spec.identity[f"{role}_prefix"]
         tokens = self.tokenizer([prefix + text for text in texts] if prefix else texts)
-        return known_tokens(tokens, self.table.unknown, len(self.table.vectors), self.spec.identity["max_length"])
+        return known_tokens(tokens, self._known(tokens.ids), len(self.table.vectors), self.spec.identity["max_length"])
 
     def embed(self, tokens: Tokens, log: EncodeLog | None = None) -> Rows:
         """Pooled embeddings of tokenised texts: the same bits as `encode` gives."""
@@ -80,6 +83,14 @@ class StaticEncoder:
             vectors[stands_in] = self._mean
         return vectors
 
+    def _known(self, ids: Ints) -> npt.NDArray[np.bool_]:
+        """Which tokens have a vector that is not all zero, (tokens,)."""
+        distinct, places = np.unique(ids, return_inverse=True)
+        known = distinct != self.table.unknown
+        known[known] = self.table.vectors[distinct[known]].any(axis=1)
+        of_tokens: npt.NDArray[np.bool_] = known[places]
+        return of_tokens
+
     def _pooled(self, tokens: Tokens, poolings: Sequence[Mode], log: EncodeLog | None) -> list[Rows]:
         log = log if log is not None else EncodeLog()
         log.lengths.extend(tokens.lengths.tolist())
@@ -87,31 +98,38 @@ class StaticEncoder:
         found = [np.empty((len(tokens), self._width(pooling)), np.float32) for pooling in poolings]
         for block in _blocks(tokens):
             part = tokens.part(block.start, block.stop)
-            vectors = self.token_vectors(part.ids)
             for rows, pooling in zip(found, poolings, strict=True):
-                rows[block.start : block.stop] = self._pool(part, vectors, pooling)
+                rows[block.start : block.stop] = self._pool(part, pooling)
             if log.on_batch is not None:
                 log.on_batch(len(part), len(part.ids))
         return found
 
-    def _pool(self, tokens: Tokens, vectors: Rows, pooling: Mode) -> Rows:
+    def _pool(self, tokens: Tokens, pooling: Mode) -> Rows:
+        if pooling == "latte-mix":
+            return self._mixtures(tokens)
+        vectors = self.token_vectors(tokens.ids)
         starts, counts = tokens.starts[:-1], tokens.cut_lengths[:, None].astype(np.float32)
         if pooling == "max":
             largest: Rows = np.maximum.reduceat(vectors, starts)
             return largest
         if pooling == "sif":
             vectors = np.multiply(vectors, self._sif[tokens.ids][:, None], dtype=np.float32)
-        elif pooling == "latte-mix":
-            vectors = self._posteriors(tokens.ids)
         elif pooling != "mean":
             raise ConfigError(f'pooling "{pooling}" was asked for, which a static table does not offer.')
         mean: Rows = np.divide(np.add.reduceat(vectors, starts), counts, dtype=np.float32)
         return mean
 
-    def _posteriors(self, ids: Ints) -> Rows:
-        """Each distinct token passes through the auto-encoder once."""
-        distinct, places = np.unique(ids, return_inverse=True)
-        return self._latte_mix.posterior(self.token_vectors(distinct))[places]
+    def _mixtures(self, tokens: Tokens) -> Rows:
+        """Means of posteriors, (n, width). Each distinct token passes through the auto-encoder once."""
+        distinct, places = np.unique(tokens.ids, return_inverse=True)
+        posteriors = self._latte_mix.posterior(self.token_vectors(distinct))
+        rows = np.empty((len(tokens), posteriors.shape[1]), np.float32)
+        for text, (start, stop) in enumerate(pairwise(tokens.starts.tolist())):
+            own, times = np.unique(places[start:stop], return_counts=True)
+            shares = (times / (stop - start)).astype(np.float32)
+            with one_blas_thread():
+                rows[text] = shares @ posteriors[own]
+        return rows
 
     def _width(self, pooling: str) -> int:
         return self._latte_mix.config.width if pooling == "latte-mix" else int(self.table.vectors.shape[1])
@@ -133,6 +151,16 @@ class StaticEncoder:
         return load_latte_mix(require_state(self.spec, "latte-mix"))
 
 
+def _check_options(options: RunOptions) -> None:
+    """A table runs on the CPU whatever the device, which FAISS may use; but it must be there. Raises MachineError."""
+    if options.backend != "auto":
+        raise ConfigError(f"the backend {options.backend} runs models, and a static table is none. Leave it out.")
+    if options.device not in ("auto", "cpu"):
+        from indexer.encoders.device import choose_device
+
+        choose_device(options.device)
+
+
 def require_state(spec: EncoderSpec, pooling: str) -> Path:
     """The folder of what was fitted for a pooling. Raises ConfigError where nothing was."""
     if spec.state is None or spec.identity.get("pooling") != pooling:
@@ -151,10 +179,10 @@ def static_tokenizer(spec: EncoderSpec, table: Table) -> TextTokenizer:
     return TextTokenizer(RustTokenizer(Tokenizer.from_str(table.tokenizer), types=False), facts, NO_LIMIT)
 
 
-def known_tokens(tokens: Tokens, unknown: int, stand_in: int, most: int) -> Tokens:
-    """The first `most` known tokens of each text; `stand_in` for one that has none, whose length is then 0."""
+def known_tokens(tokens: Tokens, known: npt.NDArray[np.bool_], stand_in: int, most: int) -> Tokens:
+    """The first `most` tokens of each text that are `known` (tokens,); `stand_in` for a text that has none, whose
+    length is then 0."""
     text_of = np.repeat(np.arange(len(tokens)), tokens.cut_lengths)
-    known = np.flatnonzero(tokens.ids != unknown)
     ids, text_of = tokens.ids[known], text_of[known]
     lengths = np.bincount(text_of, minlength=len(tokens)).astype(np.int32)
     starts = np.concatenate([[0], np.cumsum(lengths)])

@@ -28,6 +28,7 @@ Group = tuple[Rows, Ints]
 """Token vectors (tokens, d) of some texts end to end, and where each text's begin, (texts + 1,)."""
 _DEFAULTS = RunOptions()
 GROUP_TEXTS = 1024
+GROUP_TOKENS = 1 << 17  # of a group, if need be of fewer texts
 _OF_TOKENS = ("kind", "weights", "tokenizer", "config", "layers", "max_length", "document_prefix", "lowercase")
 
 
@@ -66,9 +67,11 @@ class TokenOutputs:
         """Token vectors of each group of texts; `layers` (non-negative) are averaged, by default the encoder's own."""
         average = tuple(layers) or tuple(self.spec.identity["layers"])
         for start in range(0, len(texts), GROUP_TEXTS):
-            tokens = self.tokens(texts[start : start + GROUP_TEXTS])
-            rows = self._rows(tokens, average)
-            yield (rows, tokens.starts) if self._special else self._bare(rows, tokens)
+            whole = self.tokens(texts[start : start + GROUP_TEXTS])
+            for part in _parts(whole):
+                tokens = whole.part(part.start, part.stop)
+                rows = self._rows(tokens, average)
+                yield (rows, tokens.starts) if self._special else self._bare(rows, tokens)
 
     def _rows(self, tokens: Tokens, average: tuple[int, ...]) -> Rows:
         encoder = self._encoder
@@ -92,6 +95,16 @@ class TokenOutputs:
         kept = (inside >= facts.head) & (inside < np.repeat(tokens.cut_lengths - facts.tail, tokens.cut_lengths))
         counts = np.add.reduceat(kept, tokens.starts[:-1], dtype=np.int64)
         return rows[kept], np.concatenate([[0], np.cumsum(counts)])
+
+
+def _parts(tokens: Tokens) -> Iterator[range]:
+    """Texts whose token vectors are in memory together: all, unless they are long."""
+    start = 0
+    while start < len(tokens):
+        stop = int(np.searchsorted(tokens.starts, tokens.starts[start] + GROUP_TOKENS, side="right")) - 1
+        stop = max(stop, start + 1)
+        yield range(start, stop)
+        start = stop
 
 
 def token_fingerprint(spec: EncoderSpec) -> str:

@@ -25,9 +25,9 @@ from indexer.encoders.model_files import find_model_files
 from indexer.encoders.pooled_model import PooledModel
 from indexer.encoders.protocol import EncoderSpec, StateKey
 from indexer.encoders.tokenizer_loading import load_tokenizer
-from indexer.encoders.torch_threads import one_thread_an_operation
 from indexer.encoders.transfers import Transfers
 from indexer.errors import ConfigError, MachineError
+from indexer.torch_threads import one_thread_an_operation
 
 GPU_TOKENS = 32_768  # below, starting the operations takes longer than computing them
 _GPU_MULTIPLE = 8  # lengths that tensor cores like

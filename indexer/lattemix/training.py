@@ -1,8 +1,8 @@
 """Training of a Latte-Mix: Adam on batches of texts, beta rising from 0, the learning rate rising and falling.
 
-The same seed, texts and thread count give the same bits: noise, order and weights have generators of their own, and
-torch's and numpy's global ones are neither read nor changed. Another thread count draws the same noise and order, but
-the matrix products may round differently, and steps add that up.
+The same seed and texts give the same bits on one machine and device: noise, order and weights have generators of their
+own, torch's and numpy's global ones are neither read nor changed, and an operation runs on one thread, since products
+cut over threads round differently and steps add that up.
 """
 
 from collections import deque
@@ -20,6 +20,7 @@ from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
 from indexer.lattemix.model import LatteMix, Rows
 from indexer.lattemix.network import first_weights, generator, losses, to_arrays
 from indexer.method_config import LatteMixConfig
+from indexer.torch_threads import one_thread_an_operation
 
 Ints = npt.NDArray[np.int64]
 Group = tuple[Rows, Ints]
@@ -62,7 +63,8 @@ def train_latte_mix(
     run = _Run(config, texts, scale, device, parameters, None if held_out is None else held_out / np.float32(scale))
     if config.epochs:
         epochs = chain([_again(seen, groups)], (stream() for _ in range(config.epochs - 1)))
-        _train(run, epochs, on_step)
+        with one_thread_an_operation():
+            _train(run, epochs, on_step)
     return LatteMix(config, size, scale, to_arrays(parameters), run.about())
 
 

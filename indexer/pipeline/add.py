@@ -34,6 +34,7 @@ from indexer.pipeline.publication import (
     published_parts,
     published_recipe,
 )
+from indexer.pipeline.static_notes import unknown_note
 from indexer.pipeline.stored_transform import published_transform
 from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
@@ -115,7 +116,15 @@ def add_documents(
         recipe = published_recipe(opened.published)
         manifest = publish_generation(opened.index, generation, recipe, held, transform, segments, live, quality)
         left = sweep_after(opened.index)
-        return _report(opened.index, manifest, news, encoded, records, drift, (*segment.filled.notes, left))
+        return _report(
+            opened.index,
+            manifest,
+            news,
+            encoded,
+            records,
+            drift,
+            (*unknown_note(segment.quality), *segment.filled.notes, left),
+        )
 
 
 class Upserts:

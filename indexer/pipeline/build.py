@@ -16,12 +16,20 @@ from indexer.pipeline.changes import other_inputs, require_same_recipe
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.encode import EncodedPart, EncoderSource, encode_parts
 from indexer.pipeline.fit import fit, query_sample_hash
-from indexer.pipeline.fitted_encoder import adopt_state, fit_encoder, require_fittable, with_kept_state
+from indexer.pipeline.fitted_encoder import (
+    adopt_state,
+    fit_encoder,
+    kept_state_note,
+    require_fittable,
+    require_same_state,
+    with_kept_state,
+)
 from indexer.pipeline.index import index_queries_hash
 from indexer.pipeline.ingest import Ingested, corpus_differs, ingest
 from indexer.pipeline.progress import Progress, Silent
 from indexer.pipeline.publication import new_parts, next_generation, publish_generation, recipe_of_build
 from indexer.pipeline.row_texts import TextCutter
+from indexer.pipeline.static_notes import table_notes, unknown_note
 from indexer.pipeline.stored_transform import copy_transform, taken_transform, write_transform
 from indexer.pipeline.sweep import sweep_after, sweep_before
 from indexer.pipeline.vectors import write_segment_of
@@ -94,9 +102,10 @@ def build_index(
     with writer_lock(index):
         published = _published(index, options.overwrite)
         if taken:
-            adopt_state(index, spec, taken)
+            adopt_state(index, spec, taken, published)
         spec = with_kept_state(index, spec)
         build = BuildContext(index, config, spec, published, options.overwrite, taken.stored if taken else None)
+        require_same_state(build)
         if published and not options.overwrite:
             check_sizes(index, published)
             require_same_recipe(build, published)
@@ -115,10 +124,12 @@ def build_index(
                 published.rows,
                 published.transform["dim"],
             )
-        build = fit_encoder(build, ingested.contents(index).population, options, progress)
-        report = _produce(build, ingested, options, progress)
-        left = sweep_after(index)
-        return replace(report, notes=(*report.notes, left)) if left else report
+        fitted = fit_encoder(build, ingested.contents(index).population, options, progress)
+        if build.spec.state and fitted.fingerprint != build.fingerprint:
+            ingested = ingested.to_encode_anew()
+        report = _produce(fitted, ingested, options, progress)
+        notes = tuple(note for note in (kept_state_note(fitted), sweep_after(index)) if note)
+        return replace(report, notes=(*report.notes, *notes))
 
 
 def _produce(build: BuildContext, ingested: Ingested, options: RunOptions, progress: Progress) -> BuildReport:
@@ -132,12 +143,13 @@ def _produce(build: BuildContext, ingested: Ingested, options: RunOptions, progr
         transform = copy_transform(index, generation, build.taken)
     else:
         transform = write_transform(index, generation, fit(contents.population, source, progress))
+    known = table_notes(source.get()) if build.spec.identity["kind"] == "static" else ()
     segment = write_segment_of(index, generation, contents, records, transform, config, source, options, progress)
     recipe, held = recipe_of_build(build, records[0].dim), new_parts(index, ingested.slots, records)
     manifest = publish_generation(
         index, generation, recipe, held, transform, [segment.entry(index)], None, segment.quality
     )
-    return _report(build, manifest, encoded, segment.filled.notes)
+    return _report(build, manifest, encoded, (*known, *segment.filled.notes))
 
 
 def _report(
@@ -160,15 +172,9 @@ def _report(
         truncated=manifest.quality["truncated"],
         retries=sum(part.retries for part in encoded.values()),
         backend="; ".join(sorted({part.backend for part in encoded.values() if part.backend})),
-        notes=tuple(note for note in (manifest.transform["note"], *_unknown(manifest), *notes) if note),
+        notes=tuple(note for note in (manifest.transform["note"], *unknown_note(manifest.quality), *notes) if note),
         quality=manifest.quality,
     )
-
-
-def _unknown(manifest: Manifest) -> list[str]:
-    count = manifest.quality["without_tokens"]
-    said = f"{count:,} texts hold nothing that the table knows; each stands as the mean of the table's vectors"
-    return [said] if count else []
 
 
 def _published(index: Path, overwrite: bool) -> Manifest | None:

@@ -19,7 +19,7 @@ from indexer.corpus.query_vectors import is_array_file, read_query_vectors
 from indexer.encoders import Encoder
 from indexer.errors import ConfigError
 from indexer.moments import Moments
-from indexer.pipeline.progress import Progress
+from indexer.pipeline.progress import Progress, told_of_steps
 from indexer.pipeline.stored_transform import Fitted as Fitted
 from indexer.sampling import Population, Sample, query_like
 from indexer.store.document_files import read_some
@@ -54,7 +54,8 @@ def fit(population: Population, source: QueryEncoder, progress: Progress, known:
     config = source.config
     progress.phase("fitting", None)
     sample = population.draw(config.whitening.sample)
-    transform = fit_transform(Material.of_sample(sample), config.whitening, config.encoder.pooling)
+    on_step = told_of_steps(progress, "training the flow")
+    transform = fit_transform(Material.of_sample(sample), config.whitening, config.encoder.pooling, on_step)
     if not isinstance(transform, Whitening | Flow) or not has_role_means(transform, config.whitening):
         unused = query_sample_hash(config.whitening)
         return Fitted(transform, sample, {"source": "none", "texts": 0} | ({"sha256": unused} if unused else {}))

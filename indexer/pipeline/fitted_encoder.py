@@ -5,20 +5,22 @@ again, and later generations of the index keep it: another one would mean to enc
 corpus, build at another path.
 """
 
+import hashlib
 import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from indexer.config import RunOptions
 from indexer.corpus.document import joined_text
 from indexer.encoders.calibration import CALIBRATION_TEXTS
-from indexer.encoders.fitting import fit_state, trained_state
-from indexer.encoders.identity import with_state
+from indexer.encoders.fitting import Texts, fit_state, trained_state
+from indexer.encoders.identity import fingerprint, with_state
 from indexer.encoders.protocol import EncoderSpec
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, MismatchError
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.fit import chosen_documents
 from indexer.pipeline.progress import Progress, told_of_steps
@@ -27,6 +29,7 @@ from indexer.sampling import Population
 from indexer.store import layout
 from indexer.store.checked import read_checked
 from indexer.store.files import FileStamp, make_folder, stamp_file, write_bytes
+from indexer.store.manifest import Manifest
 
 _BLOCK = 1024  # documents whose texts are in memory together
 
@@ -52,54 +55,102 @@ def with_kept_state(index: Path, spec: EncoderSpec) -> EncoderSpec:
     return with_state(spec, index / layout.state_folder(spec.fingerprint), files)
 
 
-def adopt_state(index: Path, spec: EncoderSpec, donor: Donor) -> None:
-    """Copy the encoder's fitted state from another index, unless there is one here or none is needed."""
-    if not spec.needs_state or state_files(index, spec):
+def adopt_state(index: Path, spec: EncoderSpec, donor: Donor, published: Manifest | None) -> None:
+    """Copy the encoder's fitted state from another index, if one is needed.
+
+    Raises MismatchError where this index was published with another one.
+    """
+    if not spec.needs_state:
         return
     folder = layout.state_folder(spec.fingerprint)
+    there = {name: stamp for name, stamp in donor.manifest.files.items() if name.startswith(f"{folder}/")}
+    if state_files(index, spec) == there:
+        return
+    if _is_published(published, spec):
+        raise MismatchError(
+            f"{donor.index}: its encoder was fitted to another corpus than that of {index}, so its transform is of "
+            "other embeddings. Build at another path."
+        )
     make_folder(index / folder)
-    names = [name for name in donor.manifest.files if name.startswith(f"{folder}/")]
-    for name in sorted(names, key=lambda name: name.endswith(layout.STATE)):  # the mark of completeness last
-        write_bytes(index / name, read_checked(donor.index / name, donor.manifest.files[name]))
+    for name in sorted(there, key=lambda name: name.endswith(layout.STATE)):  # the mark of completeness last
+        write_bytes(index / name, read_checked(donor.index / name, there[name]))
+
+
+def require_same_state(build: BuildContext) -> None:
+    """Raises ConfigError when a published index holds another auto-encoder than the recipe asks for."""
+    spec = build.spec
+    if spec.state is None or build.taken or not _is_published(build.published, spec):
+        return
+    trained = _stated(build.index, spec).get("trained", False)
+    wanted = trained_state(_without_state(spec)).identity["state"] if spec.trained else None
+    if (spec.trained and spec.identity["state"] != wanted) or (trained and not spec.trained):
+        asked = f"that of encoder.fitted ({spec.trained})" if spec.trained else "one that is fitted on its own corpus"
+        raise ConfigError(
+            f"{build.index}: holds embeddings of another auto-encoder than the recipe asks for, {asked}; build at "
+            "another path."
+        )
 
 
 def fit_encoder(build: BuildContext, population: Population, options: RunOptions, progress: Progress) -> BuildContext:
-    """The build with the encoder's state, fitted now if there is none. The sample: smallest hashes of ids.
-
-    Raises ConfigError when the index holds another state than the trained one that the recipe names.
-    """
-    _require_same_state(build)
-    if not build.spec.needs_state:
+    """The build with the encoder's state, fitted now unless there is one of the same texts. The sample: smallest hashes
+    of ids. What was published with the index is kept, whatever it was fitted on."""
+    spec = build.spec
+    if not (spec.needs_state or spec.state) or (spec.state and (build.taken or _is_published(build.published, spec))):
         return build
-    size = CALIBRATION_TEXTS if build.spec.identity["precision"] == "int8" else build.config.whitening.sample
-    chosen = population.draw(size)
+    texts = _sampled_texts(build, population)
+    key = _key(spec, texts)
+    if spec.state and _stated(build.index, spec).get("key", key) == key:
+        return build
+    spec = _without_state(spec) if spec.state else spec
+    folder = build.index / layout.state_folder(spec.fingerprint)
+    progress.phase("fitting the encoder", None)
+    with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
+        fit_state(spec, texts, Path(beside), options, told_of_steps(progress, "training"))
+        make_folder(folder)
+        stamps = {
+            path.name: asdict(write_bytes(folder / path.name, path.read_bytes()))
+            for path in sorted(Path(beside).iterdir())
+        }
+    stated = {"key": key, "trained": bool(spec.trained), "files": stamps}
+    write_bytes(folder / layout.STATE, json.dumps(stated).encode())
+    return replace(build, spec=with_kept_state(build.index, spec))
+
+
+def kept_state_note(build: BuildContext) -> str:
+    """What is said where a new generation keeps what its encoder was fitted with."""
+    if build.spec.state and build.overwrite and _is_published(build.published, build.spec):
+        return "what the encoder was fitted with is kept from the generation before; build elsewhere to fit it anew"
+    return ""
+
+
+def _sampled_texts(build: BuildContext, population: Population) -> Texts:
+    int8 = build.spec.identity.get("precision") == "int8"
+    chosen = population.draw(CALIBRATION_TEXTS if int8 else build.config.whitening.sample)
 
     def texts() -> Iterator[list[str]]:
         documents = chosen_documents(chosen)
         while block := list(islice(documents, _BLOCK)):
             yield build.cutter([joined_text(document, build.config.corpus.text) for document in block]).texts
 
-    folder = build.index / layout.state_folder(build.spec.fingerprint)
-    progress.phase("fitting the encoder", None)
-    with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
-        fit_state(build.spec, texts, Path(beside), options, told_of_steps(progress, "training"))
-        make_folder(folder)
-        stamps = {
-            path.name: asdict(write_bytes(folder / path.name, path.read_bytes()))
-            for path in sorted(Path(beside).iterdir())
-        }
-    fitted_on = 0 if build.spec.trained else sum(map(len, texts()))
-    write_bytes(folder / layout.STATE, json.dumps({"texts": fitted_on, "files": stamps}).encode())
-    return replace(build, spec=with_kept_state(build.index, build.spec))
+    return texts
 
 
-def _require_same_state(build: BuildContext) -> None:
-    spec = build.spec
-    if spec.trained and spec.state and spec.identity["state"] != trained_state(_without_state(spec)).identity["state"]:
-        raise ConfigError(
-            f"{build.index}: holds embeddings of another auto-encoder than encoder.fitted names ({spec.trained}); "
-            "build at another path."
-        )
+def _key(spec: EncoderSpec, texts: Texts) -> str:
+    """What a state is fitted on: the texts, or what was trained beforehand."""
+    if spec.trained:
+        plain = _without_state(spec) if spec.state else spec
+        return fingerprint({"trained": trained_state(plain).identity["state"]})
+    digest = hashlib.sha256()
+    for block in texts():
+        for text in block:
+            digest.update(hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest())
+    return digest.hexdigest()
+
+
+def _is_published(published: Manifest | None, spec: EncoderSpec) -> bool:
+    """Whether the newest generation names a state of this encoder."""
+    folder = layout.state_folder(spec.unfitted)
+    return published is not None and any(name.startswith(f"{folder}/") for name in published.files)
 
 
 def _without_state(spec: EncoderSpec) -> EncoderSpec:
@@ -107,12 +158,21 @@ def _without_state(spec: EncoderSpec) -> EncoderSpec:
     return replace(spec, identity=identity, fingerprint=spec.unfitted, state=None, without_state="")
 
 
+def _stated(index: Path, spec: EncoderSpec) -> dict[str, Any]:
+    """What `state.json` says: nothing while it is not there or cannot be read."""
+    try:
+        stated: dict[str, Any] = json.loads((index / layout.state_folder(spec.unfitted) / layout.STATE).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return stated
+
+
 def state_files(index: Path, spec: EncoderSpec) -> dict[str, FileStamp]:
     """What a manifest says of the encoder's state: file, relative to the index -> stamp; nothing while incomplete."""
     folder = layout.state_folder(spec.unfitted)
     path = index / folder / layout.STATE
     try:
-        stated = json.loads(path.read_bytes())["files"]
+        stated = _stated(index, spec)["files"]
         files = {f"{folder}/{name}": FileStamp(**stamp) for name, stamp in stated.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}

@@ -5,7 +5,7 @@ encoder knows how much there is to do.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 from typing import Protocol
@@ -41,6 +41,11 @@ class Ingested:
     @property
     def documents(self) -> int:
         return len(self.id_hashes)
+
+    def to_encode_anew(self) -> "Ingested":
+        """The same with no embedding known: those at hand are another encoder's."""
+        slots = [replace(slot, record=None, known=None) for slot in self.slots]
+        return Ingested(slots, self.id_hashes)
 
     def contents(self, index: Path) -> Contents:
         """The same, as what follows sees it."""

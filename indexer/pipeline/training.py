@@ -1,5 +1,6 @@
 """`train_pooling`: Latte-Mix trained on a corpus beforehand, as a folder that any number of indexes are built with."""
 
+import heapq
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from indexer.encoders.fitting import RECIPE, train
 from indexer.errors import ConfigError, CorpusError, ExistsError
 from indexer.pipeline.progress import Progress, Silent, told_of_steps
 from indexer.pipeline.row_texts import TextCutter
-from indexer.sampling import id_hash, smallest_hashes
+from indexer.sampling import id_hash
 from indexer.store.files import make_folder, write_bytes
 
 _BLOCK = 1024  # texts handed on together
@@ -79,15 +80,14 @@ def _for_latte_mix(config: BuildConfig) -> BuildConfig:
 
 def _sample(corpus: Iterable[Document], config: BuildConfig, size: int) -> list[str]:
     """Joined texts of the documents, in their order."""
-    found = [(id_hash(document.id) if size else 0, joined_text(document, config.corpus.text)) for document in corpus]
-    if not found:
+    rows = (
+        (id_hash(document.id), number, joined_text(document, config.corpus.text))
+        for number, document in enumerate(corpus)
+    )
+    chosen = heapq.nsmallest(size, rows) if size else list(rows)
+    if not chosen:
         raise CorpusError("the corpus holds no documents to train on; expected at least one.")
-    if not size:
-        return [text for _, text in found]
-    import numpy as np
-
-    rows = smallest_hashes(np.array([digest for digest, _ in found], np.uint64), size)
-    return [found[row][1] for row in rows.tolist()]
+    return [text for _, _, text in sorted(chosen, key=lambda row: row[1])]
 
 
 def _recipe(config: BuildConfig, folder: Path) -> bytes:

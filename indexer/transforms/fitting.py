@@ -45,12 +45,11 @@ def fit_transform(
 
     `on_step(done, total)` hears of training. Raises what `fit_whitening` and `fit_flow` raise.
     """
-    moments = material.moments()
     if config.kind == "flow":
-        return fit_flow(material.blocks, moments.count, config.flow, on_step)
+        return fit_flow(material.blocks, sum(map(len, material.blocks())), config.flow, on_step)
     if config.kind == "hellinger":
-        return Hellinger(len(moments.mean))
-    return fit_whitening(moments, config, config.removed(pooling))
+        return Hellinger(int(next(material.blocks()).shape[1]))
+    return fit_whitening(material.moments(), config, config.removed(pooling))
 
 
 def has_role_means(transform: Transform, config: WhiteningConfig) -> bool:

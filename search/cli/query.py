@@ -157,6 +157,8 @@ def _answers(
     found = iter(engine.search_many(texts, k, log, **asked))
     limit = engine.opened.manifest.encoder["identity"].get("max_length", math.inf)  # none where nothing encodes
     for query, length in zip(texts, log.lengths, strict=True):
+        if not length:
+            print_note(f'the query "{query[:40]}" holds nothing that the encoder knows; its hits mean nothing')
         if length > limit:
             print_note(f'the query "{query[:40]}..." has {length:,} tokens and was cut at {limit}')
     for query in batch:

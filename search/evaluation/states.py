@@ -145,8 +145,8 @@ def _resolved(config: EncoderConfig, settings: Sequence[Setting], own: EncoderSp
     if spec.fingerprint != own.unfitted:
         fitted = "is int8, which is calibrated" if own.identity["precision"] == "int8" else "was fitted"
         raise EvaluationError(
-            f"the index's encoder {fitted} for its own layers and pooling; compare others with an index, or a recipe, of "
-            'encoder.precision = "bfloat16" and a pooling that is not fitted.'
+            f"the index's encoder {fitted} for its own layers and pooling; compare others with an index, or a recipe, "
+            'of encoder.precision = "bfloat16" and a pooling that is not fitted.'
         )
     return with_state(spec, own.state, own.identity["state"])
 

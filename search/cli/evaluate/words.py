@@ -36,8 +36,7 @@ def command(
 
     \b
     Examples:
-      isotrope evaluate words SimLex-999.txt questions-words.txt --set encoder.kind=static \\
-        --set encoder.model=glove.6B.300d.txt --candidates 400000
+      isotrope evaluate words SimLex-999.txt --set encoder.kind=static --set encoder.model=glove.6B.300d.txt
       isotrope evaluate words SimLex-999.txt --corpus docs.jsonl --layers 0 --layers 1 --layers 2
     """
     from indexer.errors import ConfigError

@@ -8,5 +8,5 @@ COMMANDS = {
 command = LazyGroup(
     "train",
     commands_at=COMMANDS,
-    help="Train what a pooling needs, without labels.\n\nExample:\n\n  isotrope train latte-mix docs.jsonl -o mix",
+    help="Train what a pooling needs, without labels.\n\nExample:\n\n  isotrope train latte-mix docs.jsonl -o trained",
 )
