@@ -34,14 +34,21 @@ class Population:
     hashes: npt.NDArray[np.uint64]
     live: npt.NDArray[np.bool_] | None = None
 
-    def draw(self, size: int | str) -> "Sample":
-        """The `size` live documents with the smallest id hash, or "all"."""
+    def draw_documents(self, size: int | str) -> list[Numbers]:
+        """The `size` live documents with the smallest id hash, or "all": of each part, counted from its start.
+
+        Nothing has to be encoded yet.
+        """
         chosen = smallest_hashes(self.hashes, size)
         if self.live is not None:
             chosen = np.flatnonzero(self.live)[chosen]
         ends = np.cumsum([0, *self.documents])
         cuts = np.searchsorted(chosen, ends)
-        documents = [chosen[low:high] - end for low, high, end in zip(cuts, cuts[1:], ends, strict=False)]
+        return [chosen[low:high] - end for low, high, end in zip(cuts, cuts[1:], ends, strict=False)]
+
+    def draw(self, size: int | str) -> "Sample":
+        """The same documents with their rows."""
+        documents = self.draw_documents(size)
         rows = [
             inside if count == own else np.flatnonzero(np.isin(parts.read_window_documents(folder), inside))
             for folder, inside, count, own in zip(self.folders, documents, self.rows, self.documents, strict=True)

@@ -6,6 +6,7 @@ query, so once the k-th score is no less than the last candidate's s, nothing th
 answer is then proved exact.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,24 +23,45 @@ Probabilities = npt.NDArray[np.floating]
 CANDIDATES = 10  # times k
 FEWEST = 100  # candidates
 _WIDER = 4
-_ROUNDING = 2.5e-5  # of an inner product in float32, over a few thousand numbers that are not negative
+# By how much a score may exceed the inner product that bounds it: rounding of a float32 product over a few thousand
+# numbers that are not negative, and of embeddings stored in 16 bits.
+_ROUNDING = {"float32": 2.5e-5, "float16": 1e-3}
+_SUM = 1e-2  # by which the sum of a distribution may differ from 1
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """The rows that were compared, best first; `proven` if no other row can be among the best k."""
+    """The rows that were compared, best first. No other row scores more than `bound`: infinity where nothing is known,
+    and less than any score once all were compared."""
 
     scores: npt.NDArray[np.float32]
     rows: Numbers
-    proven: bool
+    bound: float
+
+    def proven(self, k: int) -> bool:
+        """Whether no other row can be among the best k."""
+        return self.bound == -math.inf or (len(self.scores) >= k and float(self.scores[k - 1]) >= self.bound)
 
 
 def require_probabilities(opened: OpenIndex) -> None:
     """Raises ConfigError unless embeddings are categorical distributions."""
+    encoder = opened.config.encoder
     if not opened.config.gives_probabilities:
+        latent = f' with latent "{encoder.latte_mix.latent}"' if encoder.pooling == "latte-mix" else ""
         raise ConfigError(
             f'{opened.path}: similarity "js" compares categorical distributions; expected an index of '
-            f'encoder.pooling = "latte-mix", but its pooling is "{opened.config.encoder.pooling}".'
+            f'encoder.pooling = "latte-mix" with a categorical latent, but its pooling is "{encoder.pooling}"{latent}.'
+        )
+
+
+def require_mixtures(opened: OpenIndex, rows: Probabilities) -> None:
+    """Raises ConfigError for rows (n, d) that are not distributions side by side."""
+    sums = rows.reshape(len(rows), opened.config.encoder.latte_mix.dims, -1).sum(axis=2, dtype=np.float64)
+    wrong = np.flatnonzero((rows < 0).any(axis=1) | (np.abs(sums - 1) > _SUM).any(axis=1))
+    if len(wrong):
+        raise ConfigError(
+            f"query vector {wrong[0] + 1} is not made of distributions: expected numbers of 0 and more that sum to 1 "
+            f"in each of {sums.shape[1]} dimensions, as the index's own encoder gives."
         )
 
 
@@ -56,8 +78,8 @@ def rank_by_divergence(
     vector = opened.transform.transform(query[None], "query")
     while True:
         found = opened.search(vector, max(reach, 1), allowed, exact)[0]
-        ranked = _ranked(opened, query, k, found, len(found[1]) >= count, exact or _is_exact(opened))
-        if ranked.proven or not exact or reach >= count:
+        ranked = _ranked(opened, query, found, len(found[1]) >= count, exact or _is_exact(opened))
+        if ranked.proven(k) or not exact or reach >= count:
             return ranked
         reach = min(count, reach * _WIDER)
 
@@ -67,14 +89,12 @@ def _is_exact(opened: OpenIndex) -> bool:
     return all(segment.exact for segment in opened.segments)
 
 
-def _ranked(
-    opened: OpenIndex, query: Probabilities, k: int, found: Found, everything: bool, all_compared: bool
-) -> Ranked:
+def _ranked(opened: OpenIndex, query: Probabilities, found: Found, everything: bool, all_compared: bool) -> Ranked:
     products, rows = found
     dims = opened.config.encoder.latte_mix.dims
     scores = js_similarities(query[None], opened.embeddings(rows), dims)[0].astype(np.float32)
     order = np.lexsort((rows, -scores))
-    proven = everything
-    if not proven and all_compared and isinstance(opened.transform, Hellinger) and len(rows) > k:
-        proven = bool(scores[order[k - 1]] >= products.min() + _ROUNDING)
-    return Ranked(scores[order], rows[order], proven)
+    bound = -math.inf if everything else math.inf
+    if not everything and all_compared and isinstance(opened.transform, Hellinger) and len(rows):
+        bound = float(products.min()) + _ROUNDING[opened.config.store.embeddings]
+    return Ranked(scores[order], rows[order], bound)

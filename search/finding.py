@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from indexer.pipeline.progress import Progress, Silent
 from indexer.store.numbering import Mask
-from search.divergence import Probabilities, rank_by_divergence, require_probabilities
+from search.divergence import Probabilities, rank_by_divergence, require_mixtures, require_probabilities
 from search.opened import OpenIndex
 from search.ranked import Groups, Place, by_id, documents_of
 from search.request import Request
@@ -54,19 +54,22 @@ class Finder:
 
     def find_mixtures(self, mixtures: Probabilities, request: Request, allowed: Mask | None) -> list[list[Place]]:
         """The best documents for each row of distributions (n, d) by Jensen-Shannon divergence, as `find`."""
+        require_mixtures(self._opened, mixtures)
         rows, groups = self._rows(allowed), self._groups(request, allowed)
-        answers = []
-        for mixture in mixtures:
-            wanted = request.k
-            while True:
-                ranked = rank_by_divergence(self._opened, mixture, wanted, rows, request.exact)
-                places = groups.first_of(documents_of(ranked.scores, ranked.rows, self._opened.numbering, self._ids))
-                short = len(places) < min(request.k, groups.count)
-                if not short or wanted >= self._opened.numbering.rows:
-                    break
-                wanted *= _WIDER
-            answers.append(_above(places, request)[: request.k])
-        return answers
+        return [self._mixture_places(mixture, request, rows, groups)[: request.k] for mixture in mixtures]
+
+    def _mixture_places(
+        self, mixture: Probabilities, request: Request, rows: Mask | None, groups: Groups
+    ) -> list[Place]:
+        """Documents for one row of distributions (d,), at least k if there are: with `exact` the k best ones."""
+        wanted, k = request.k, min(request.k, groups.count)
+        while True:
+            ranked = rank_by_divergence(self._opened, mixture, wanted, rows, request.exact)
+            places = groups.first_of(documents_of(ranked.scores, ranked.rows, self._opened.numbering, self._ids))
+            enough = len(places) >= k and (not request.exact or not k or places[k - 1].score >= ranked.bound)
+            if enough or wanted >= self._opened.numbering.rows:
+                return _above(places, request)
+            wanted *= _WIDER
 
     def lexical(self, progress: Progress = _SILENT) -> "Lexical":
         """BM25 of the documents: read from the cache, or made at the first call."""

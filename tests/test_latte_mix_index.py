@@ -129,9 +129,9 @@ def test_a_proof_holds_and_candidates_are_widened_until_there_is_one(static: Bui
         narrow = rank_by_divergence(engine.opened, query, 3, reach=12)
         wide = rank_by_divergence(engine.opened, query, 3, exact=True, reach=12)
         best = sorted((js(query, row, SMALL.dims) for row in rows), reverse=True)[:3]
-        assert wide.proven
+        assert wide.proven(3)
         np.testing.assert_allclose(wide.scores[:3], best, atol=1e-5)
-        if narrow.proven:
+        if narrow.proven(3):
             proven += 1
             np.testing.assert_allclose(narrow.scores[:3], best, atol=1e-5)
     assert proven
@@ -167,7 +167,7 @@ def test_a_refit_goes_from_roots_to_whitening_and_back_without_encoding(static: 
     whitened = SearchEngine(index)
     assert whitened.opened.transform.kind == "whitening"
     wide = rank_by_divergence(whitened.opened, stored(index)[0], 3, exact=True)
-    assert wide.proven
+    assert wide.proven(3)
     assert len(wide.rows) == len(MANY)
     refit_index(index, ["whitening.kind=hellinger"])
     assert SearchEngine(index).search("bees dance", 5, similarity="js") == before

@@ -124,7 +124,7 @@ def test_settings_are_named_by_what_they_do_and_sweeps_try_each_once() -> None:
     ]  # fmt: skip
     raw = [setting.raw for setting in sweep.settings(own)]
     assert raw == [True, False, False, False, False, False]
-    assert sweep.settings(own)[1].to_dict()["transform"] == "flow"
+    assert sweep.settings(own)[1].to_dict()["kind"] == "flow"
     assert sweep.settings(own)[3].to_dict()["removed"] == 1
 
 

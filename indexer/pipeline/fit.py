@@ -4,7 +4,7 @@ The sample is the same for any order of the corpus and any number of workers; se
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.pipeline.progress import Progress, told_of_steps
 from indexer.pipeline.stored_transform import Fitted as Fitted
-from indexer.sampling import Population, Sample, query_like
+from indexer.sampling import Numbers, Population, Sample, query_like
 from indexer.store.document_files import read_some
 from indexer.transforms import Flow, Whitening
 from indexer.transforms.fitting import Material, fit_transform, has_role_means
@@ -107,7 +107,12 @@ def _texts_hash(texts: list[str]) -> str:
 
 def chosen_documents(chosen: Sample) -> Iterator[Document]:
     """The chosen documents, in order."""
-    for folder, documents in zip(chosen.folders, chosen.documents, strict=True):
+    return drawn_documents(chosen.folders, chosen.documents)
+
+
+def drawn_documents(folders: Sequence[Path], drawn: Sequence[Numbers]) -> Iterator[Document]:
+    """Documents of some parts, by their numbers within each, in order."""
+    for folder, documents in zip(folders, drawn, strict=True):
         if len(documents):
             yield from read_some(folder, documents.tolist())
 

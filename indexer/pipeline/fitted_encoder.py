@@ -22,7 +22,7 @@ from indexer.encoders.identity import fingerprint, with_state
 from indexer.encoders.protocol import EncoderSpec
 from indexer.errors import ConfigError, MismatchError
 from indexer.pipeline.context import BuildContext
-from indexer.pipeline.fit import chosen_documents
+from indexer.pipeline.fit import drawn_documents
 from indexer.pipeline.progress import Progress, told_of_steps
 from indexer.pipeline.stored_transform import Donor
 from indexer.sampling import Population
@@ -125,10 +125,10 @@ def kept_state_note(build: BuildContext) -> str:
 
 def _sampled_texts(build: BuildContext, population: Population) -> Texts:
     int8 = build.spec.identity.get("precision") == "int8"
-    chosen = population.draw(CALIBRATION_TEXTS if int8 else build.config.whitening.sample)
+    drawn = population.draw_documents(CALIBRATION_TEXTS if int8 else build.config.whitening.sample)
 
     def texts() -> Iterator[list[str]]:
-        documents = chosen_documents(chosen)
+        documents = drawn_documents(population.folders, drawn)
         while block := list(islice(documents, _BLOCK)):
             yield build.cutter([joined_text(document, build.config.corpus.text) for document in block]).texts
 

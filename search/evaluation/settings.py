@@ -62,11 +62,11 @@ class Setting:
     def to_dict(self) -> dict[str, Any]:
         """JSON types. `strength` "none" is no whitening; `dim` null is all; `centre` null without a transform.
 
-        "transform" is there where its kind is not "whitening", "removed" where directions are taken out.
+        "kind" of transform is there where it is not "whitening", "removed" where directions are taken out.
         """
         plain = self._plain()
         if self.whitening.kind != "whitening":
-            plain |= {"strength": None, "transform": self.whitening.kind}
+            plain |= {"strength": None, "kind": self.whitening.kind}
         return plain | ({"removed": self.removed} if self.removed else {})
 
     def _plain(self) -> dict[str, Any]:

@@ -108,8 +108,14 @@ class StateSource:
 
     def _suited(self) -> RunOptions:
         """The options, with the backend that computes every pooling asked for."""
-        of_tokens = has_layers(self.spec) and any(pooling in TOKEN_POOLINGS for _, pooling in self.keys)
-        return dataclasses.replace(self.options, backend="torch") if of_tokens else self.options
+        of_tokens = [pooling for _, pooling in self.keys if pooling in TOKEN_POOLINGS]
+        if not of_tokens or not has_layers(self.spec):
+            return self.options
+        if self.options.backend not in ("auto", "torch"):
+            raise ConfigError(
+                f'the backend {self.options.backend} does not compute pooling "{of_tokens[0]}"; torch does.'
+            )
+        return dataclasses.replace(self.options, backend="torch")
 
     def _recalled(self, rows: list[Rows], lengths: list[int]) -> list[Rows]:
         """Kept rows; the log tells of them what it told when they were encoded."""

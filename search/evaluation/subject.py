@@ -57,7 +57,16 @@ class Subject:
             raise ConfigError(f"{cannot_encode(self.spec)} Leave out --layers and --pooling.")
         if sweep.layers and not has_layers(self.spec):
             raise ConfigError('encoder.kind is "static": a table has no layers. Leave out --layers.')
-        return sweep.settings(self.own)
+        settings = sweep.settings(self.own)
+        for setting in settings:
+            if setting.whitening.kind == "hellinger" and not (
+                setting.pooling == "latte-mix" and self.config.encoder.latte_mix.latent == "categorical"
+            ):
+                raise ConfigError(
+                    f'"{setting.label}": square roots are of probabilities, which only pooling "latte-mix" with a '
+                    "categorical latent gives. Leave out --transform hellinger."
+                )
+        return settings
 
     def states(
         self, settings: list[Setting], cache: Path | None = None, progress: Progress | None = None

@@ -17,13 +17,16 @@ def measure_methods(
     from indexer.errors import ConfigError
     from search.evaluation.sts.data import read_tasks
     from search.evaluation.sts.methods.evaluation import evaluate_methods
-    from search.evaluation.sts.methods.names import SEEDS, MethodsPlan, methods_of
+    from search.evaluation.sts.methods.names import DRAWN, SEEDS, MethodsPlan, methods_of
 
     if not sweep_of(options).is_empty:
         raise ConfigError("--methods chooses settings itself; leave out options such as --layers and --strength.")
     subject = subject_of(options)
+    methods = methods_of(options["methods"], has_layers(subject.spec))
+    if options["seeds"] is not None and not set(methods) & set(DRAWN):
+        raise ConfigError(f"--seeds: none of {', '.join(methods)} draws numbers. Leave it out.")
     plan = MethodsPlan(
-        methods_of(options["methods"], has_layers(subject.spec)),
+        methods,
         protocols or ("mean",),
         fit,
         options["train"],
@@ -39,8 +42,9 @@ def show_methods(result: dict[str, Any]) -> None:
 
     fit, seeds = result["provenance"]["fit"]["name"], result["provenance"]["seeds"]
     for protocol, tasks, rows in by_protocol(result):
-        title = f"Spearman x100, protocol {protocol}, fit {fit}, {seeds} seeds where any are drawn"
-        names = ["method", *tasks, "Avg", "95 %", "sd over seeds", "less mean"]
+        drawn = f"{seeds} seeds where any are drawn; 95 % over pairs and seeds"
+        title = f"Spearman x100, protocol {protocol}, fit {fit}, {drawn}"
+        names = ["method", *tasks, "Avg", "95 %", "sd over seeds", "less mean", "less untrained"]
         print_table(names, cells(rows, tasks, _of_average), title)
     click.echo("\nPublished (WhiteningBERT, Table 1):")
     published = [
@@ -56,7 +60,11 @@ def show_methods(result: dict[str, Any]) -> None:
 
 def _of_average(row: dict[str, Any]) -> list[str]:
     """The interval, the spread over seeds, and the difference from mean pooling with a mark where it is decided."""
-    less, spread = row["against_mean"], row["standard_deviation"]
+    spread = row["standard_deviation"]
     interval = "undefined" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
-    difference = "" if less is None else f"{less['value']:+.2f}{'' if less['decided'] else ' (undecided)'}"
-    return [interval, "" if spread is None else f"{spread:.2f}", difference]
+    less = [_less(row["against_mean"]), _less(row["against_untrained"])]
+    return [interval, "" if spread is None else f"{spread:.2f}", *less]
+
+
+def _less(found: dict[str, Any] | None) -> str:
+    return "" if found is None else f"{found['value']:+.2f}{'' if found['decided'] else ' (undecided)'}"

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from indexer.errors import ConfigError, EvaluationError
 from indexer.lattemix.divergence import js_similarities
 from indexer.pipeline.progress import Progress, Silent
-from search.divergence import CANDIDATES, FEWEST, rank_by_divergence, require_probabilities
+from search.divergence import CANDIDATES, FEWEST, rank_by_divergence, require_mixtures, require_probabilities
 from search.engine import SearchEngine
 from search.evaluation.recall.held_out import SAMPLE, HeldOut, Origin, draw_queries, read_queries
 from search.evaluation.resampling import draw_counts, interval, resampled_mean
@@ -45,12 +45,14 @@ def evaluate_divergence(
         raise EvaluationError(f"{opened.path}: holds {opened.numbering.rows:,} rows; expected more than {k}.")
     queries = read_queries(file, engine.opened.manifest.encoder["dim"]) if file else _drawn(opened, origin, sample)
     mixtures = _mixtures(engine, queries, progress)
-    progress.phase("comparing", len(mixtures))
+    require_mixtures(opened, mixtures)
+    best = _kth_best(opened, mixtures, k, progress)
+    progress.phase("searching", len(mixtures))
     shares, proven = [], []
-    for mixture in mixtures:
+    for mixture, least in zip(mixtures, best.tolist(), strict=True):
         ranked = rank_by_divergence(opened, mixture, k)
-        shares.append(float((ranked.scores[:k] >= _kth_best(opened, mixture, k) - _TIED).mean()))
-        proven.append(ranked.proven)
+        shares.append(np.count_nonzero(ranked.scores[:k] >= least - _TIED) / k)
+        proven.append(ranked.proven(k))
         progress.advance(1)
     found = _row(shares, proven, k, queries, opened)
     provenance = clock.provenance(
@@ -90,11 +92,14 @@ def _mixtures(engine: SearchEngine, queries: HeldOut, progress: Progress) -> Mix
     return engine.encoder.encode(list(queries.texts), "query")
 
 
-def _kth_best(opened: OpenIndex, mixture: Mixtures, k: int) -> float:
-    """The k-th largest similarity of all live rows, block by block."""
-    live, best = opened.numbering.live_rows, np.zeros(0)
+def _kth_best(opened: OpenIndex, mixtures: Mixtures, k: int, progress: Progress) -> npt.NDArray[np.float64]:
+    """The k-th largest similarity of all live rows, for each query (n,): every block is read once."""
+    progress.phase("comparing with all", opened.numbering.rows)
+    live, best = opened.numbering.live_rows, np.full((len(mixtures), k), -np.inf)
     for first, embeddings in opened.stored_embeddings.blocks():
         kept = embeddings if live is None else embeddings[live[first : first + len(embeddings)]]
-        scores = js_similarities(mixture[None], kept, opened.config.encoder.latte_mix.dims)[0]
-        best = np.sort(np.concatenate([best, scores]))[-k:]
-    return float(best[0])
+        scores = js_similarities(mixtures, kept, opened.config.encoder.latte_mix.dims)
+        best = np.sort(np.hstack([best, scores]), axis=1)[:, -k:]
+        progress.advance(len(kept))
+    least: npt.NDArray[np.float64] = best[:, 0]
+    return least

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from indexer.encoders.identity import NO_LIMIT
 from indexer.sampling import Sample
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.evaluation.report.isotropy import Array, Cloud, Vectors, measure_cloud
@@ -29,7 +30,7 @@ class Figures:
     after: Cloud  # the same object when the transform does nothing but normalise
     norms: Array  # (sampled,) of raw embeddings
     lengths: npt.NDArray[np.int32]  # (rows,) tokens before truncation
-    max_length: int | None  # tokens; None where embeddings came with the corpus
+    max_length: int | None  # tokens; None where embeddings came with the corpus, and for a table
     offset: float | None  # |query mean - document mean| / typical distance from the mean; None with one mean
 
     @property
@@ -66,7 +67,7 @@ def measure_figures(opened: OpenIndex) -> Figures:
         after=before if same else _cloud(sample, paired, pairs, opened.transform),
         norms=np.concatenate([np.linalg.norm(block.astype(np.float64), axis=1) for block in _blocks(sample)]),
         lengths=np.concatenate(list(stored.length_blocks())),
-        max_length=opened.manifest.encoder["identity"].get("max_length"),
+        max_length=_limit(opened),
         offset=_offset(opened.transform),
     )
 
@@ -104,6 +105,12 @@ def _cosines(vectors: Vectors, first: Rows, second: Rows) -> Array:
         for part in np.array_split(np.arange(len(first)), max(1, len(first) // BLOCK_ROWS))
     ]
     return np.concatenate(found)
+
+
+def _limit(opened: OpenIndex) -> int | None:
+    """Tokens that the encoder takes; None where there is no encoder, or no limit."""
+    limit: int | None = opened.manifest.encoder["identity"].get("max_length")
+    return None if limit == NO_LIMIT else limit
 
 
 def _offset(transform: Transform) -> float | None:

@@ -96,7 +96,9 @@ def _sts(rows: Sequence[Row]) -> Table:
         name = f"{model}{row.get('setting', '')}, {row.get('protocol', '')}, fit {row.get('fit', '')}"
         encoder, task = str(row.get("encoder")), str(row.get("task"))
         times = next(n for n in count() if task not in lines.get((name, encoder, n), {}))
-        lines.setdefault((name, encoder, times), {})[task] = with_interval(row, "spearman")
+        spread = row.get("standard_deviation")
+        said = f", sd over seeds {spread:.2f}" if isinstance(spread, float) else ""
+        lines.setdefault((name, encoder, times), {})[task] = with_interval(row, "spearman") + said
     names = _told_apart(list(lines))
     cells = [[name, *(line.get(task, "") for task in tasks)] for name, line in zip(names, lines.values(), strict=True)]
     return Table("Spearman's correlation x 100 [95 % interval]", ["setting, protocol, fit", *tasks], cells)
@@ -161,6 +163,35 @@ def _recall(rows: Sequence[Row]) -> Table:
     )
 
 
+def _words(rows: Sequence[Row]) -> Table:
+    """A line a set, or a section of it, and kind of vectors."""
+    cells = [
+        [
+            f"{row.get('vectors', '')}: {row.get('task', '')}, {row.get('section', '')}",
+            str(row.get("measure", "")),
+            with_interval(row, "value"),
+            f"{number(row.get('covered'))} of {number(row.get('items'))}",
+        ]
+        for row in rows
+    ]
+    return Table("x 100 [95 % interval]", ["vectors, set", "measure", "value", "items"], cells)
+
+
+def _divergence(rows: Sequence[Row]) -> Table:
+    """A column a measurement of the ranking by divergence."""
+    lines: dict[str, Callable[[Row], str]] = {
+        "recall [95 % interval]": lambda row: with_interval(row, "recall", ".4f"),
+        "proved": lambda row: number(row.get("proven"), 3),
+        "queries": lambda row: f"{number(row.get('queries'))} ({row.get('origin', '')})",
+        "candidates": lambda row: number(row.get("candidates")),
+    }
+    return Table(
+        "",
+        ["", *(f"recall@{row.get('k')}" for row in rows)],
+        [[name, *map(write, rows)] for name, write in lines.items()],
+    )
+
+
 def _plain(rows: Sequence[Row]) -> Table:
     """Whatever else: a column for each key whose values are plain."""
     keys = [
@@ -212,11 +243,15 @@ _KINDS = {
     "Similarity (STS)": "spearman",
     "Entailment (RTE)": "majority",
     "Recall against exact search": "latency_ms",
+    "Ranking by divergence": "proven",
+    "Word vectors": "covered",
     "Retrieval": "measure",
 }
 _LAYOUT = {
     "Similarity (STS)": _sts,
     "Entailment (RTE)": _rte,
     "Recall against exact search": _recall,
+    "Ranking by divergence": _divergence,
+    "Word vectors": _words,
     "Retrieval": _retrieval,
 }

@@ -186,6 +186,10 @@ def _held_out(found: dict[str, Any] | None) -> Html | None:
 
 def _offset(facts: Facts, figures: Figures) -> str:
     centre = facts["config"]["whitening"]["centre"]
+    if facts["transform"]["kind"] == "hellinger":
+        return "Square roots of probabilities are taken of both alike; nothing is centred."
+    if facts["transform"]["kind"] == "flow" and facts["transform"]["query_texts"]["texts"]:
+        return "Queries have a mean of their own: they are moved by the difference of the means before the flow."
     if figures.offset is None:
         return "" if figures.unchanged else f'Queries and documents are centred alike (centre "{centre}").'
     return (

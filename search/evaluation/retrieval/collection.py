@@ -24,8 +24,8 @@ from indexer.pipeline.fit import QUERY_TEXTS, read_queries
 from indexer.pipeline.progress import Progress
 from indexer.pipeline.row_texts import TextCutter
 from indexer.sampling import id_hash, query_like, smallest_hashes
-from indexer.transforms import Whitening
-from indexer.transforms.fitting import Material
+from indexer.transforms import Flow, Whitening
+from indexer.transforms.fitting import Material, has_role_means
 from search.evaluation.retrieval.beir import find_file
 from search.evaluation.states import States, StateSource
 from search.evaluation.subject import Subject
@@ -193,7 +193,7 @@ class IndexedCorpus:
     def _mean_of_queries(self) -> Moments:
         """A transform keeps its means in embedding space, so the index's own mean of queries serves any strength."""
         transform, whitening = self._opened.transform, self._opened.config.whitening
-        if isinstance(transform, Whitening) and whitening.centre == "role":
+        if isinstance(transform, Whitening | Flow) and has_role_means(transform, whitening):
             return Moments.of(transform.query_mean[None])
         if is_given(self._subject.spec) or is_array_file(whitening.query_sample):
             return self._mean_of_given()

@@ -11,7 +11,7 @@ from indexer.errors import ConfigError
 from indexer.pipeline.fit import query_sample_hash
 from indexer.pipeline.progress import Progress, Silent
 from indexer.store.files import make_folder
-from indexer.transforms import Whitening
+from indexer.transforms.fitting import has_role_means
 from search.evaluation.fits import check_dimensions
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.retrieval.answers import Answers, fitted_answers, index_answers, needs_query_mean
@@ -250,7 +250,7 @@ def _collection(
 def _query_file(subject: Subject) -> dict[str, str]:
     """The hash of the recipe's file of queries, where it is read: an index may hold the mean of its queries."""
     whitening = subject.config.whitening
-    kept = subject.opened and isinstance(subject.opened.transform, Whitening) and whitening.centre == "role"
+    kept = subject.opened and has_role_means(subject.opened.transform, whitening)
     digest = "" if kept else query_sample_hash(whitening)
     return {"whitening.query_sample": digest} if digest else {}
 

@@ -75,7 +75,8 @@ class Panel:
 def panels_of(result: Mapping[str, Any]) -> list[Panel]:
     """What is drawn, in the order of the result; an embedding that was measured only raw has no panel."""
     measure = measure_of(result)
-    settings = [row for row in result["results"] if row["pooling"] is not None]
+    measured = [row for row in result["results"] if row["pooling"] is not None]
+    settings = [row for row in measured if not _is_level(row)]
     baselines = {row["setting"]: _point(row, measure).value for row in result["results"] if row["pooling"] is None}
     unwhitened = [row for row in settings if row["strength"] == "none"]
     raw = {_embedding(row): _point(row, measure) for row in unwhitened if not _is_hybrid(row)}
@@ -86,7 +87,8 @@ def panels_of(result: Mapping[str, Any]) -> list[Panel]:
     for embedding in dict.fromkeys(map(_embedding, whitened)):
         own = [row for row in whitened if _embedding(row) == embedding]
         lines = tuple(line for kind in kinds if (line := _line(kind, kinds, own, measure)).points)
-        levels = raw_hybrids.get(embedding, {}) | baselines
+        others = {row["setting"]: _point(row, measure).value for row in measured if _is_level(row, embedding)}
+        levels = raw_hybrids.get(embedding, {}) | others | baselines
         panels.append(Panel(_named(*embedding), lines, raw.get(embedding), levels))
     return panels
 
@@ -115,6 +117,12 @@ def _embedding(row: Row) -> tuple[str, tuple[int, ...]]:
 
 def _kind(row: Row) -> Kind:
     return row["centre"], row["dim"], row["shrinkage"], _is_hybrid(row)
+
+
+def _is_level(row: Row, embedding: tuple[str, tuple[int, ...]] | None = None) -> bool:
+    """Whether a setting (of this embedding) has no strength to be drawn at: another kind, or a mere removal."""
+    special = bool(row.get("kind") or (row["strength"] == "none" and row.get("removed")))
+    return special and (embedding is None or _embedding(row) == embedding)
 
 
 def _is_hybrid(row: Row) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from indexer.config import BuildConfig
 from indexer.errors import ConfigError
 from search.evaluation.resampling import interval, resampled_mean
-from search.evaluation.settings import Centre, Setting, Strength, Sweep
+from search.evaluation.settings import Centre, Setting, Strength, Sweep, state_keys
 from search.evaluation.subject import Subject
 from search.evaluation.tune.choice import Choice, choose
 from search.evaluation.tune.objective import Measured
@@ -77,7 +77,7 @@ def tune(judge: Judge, subject: Subject, sweep: Sweep, most_bytes: int = 0) -> T
     """
     # At strength 0 nothing is scaled, so there is nothing for shrinkage to soften.
     tried = full_sweep(sweep).settings(subject.own)
-    settings = [one for one in tried if one.whitening.strength != 0.0 or not one.whitening.shrinkage]
+    settings = with_raw([one for one in tried if one.whitening.strength != 0.0 or not one.whitening.shrinkage])
     judge.prepare(settings)
     measured = tuple(judge.measure(settings))
     choice = choose(measured)
@@ -106,14 +106,30 @@ def tuned_recipe(setting: Setting, subject: Subject) -> BuildConfig:
         encoder = dataclasses.replace(encoder, **{name: identity[name] for name in names})
     if setting.pooling != subject.own.pooling:
         encoder = dataclasses.replace(encoder, pooling=setting.pooling)
-    encoder = dataclasses.replace(encoder, layers=setting.layers)
+    encoder = dataclasses.replace(encoder, layers=setting.layers or encoder.layers)  # a table has none
     if subject.spec.local and not Path(encoder.model).is_dir():  # it has moved since the index was built
         encoder = dataclasses.replace(encoder, model=subject.spec.folder)
     return dataclasses.replace(subject.config, encoder=encoder, whitening=setting.whitening)
 
 
+def with_raw(settings: Sequence[Setting]) -> list[Setting]:
+    """The settings, and raw embeddings of each pooling and average of layers: SIF's control still loses a direction."""
+    found = list(settings)
+    for key in state_keys(settings):
+        own = [setting for setting in settings if setting.key == key]
+        if not any(setting.raw for setting in own):
+            raw = dataclasses.replace(own[0].whitening, strength="none", dim=0, shrinkage=0.0, centre="none", remove=0)
+            found.append(dataclasses.replace(own[0], whitening=raw))
+    return found
+
+
 def full_sweep(sweep: Sweep) -> Sweep:
-    """A sweep with the defaults where it says nothing, and with raw and strength 0, the controls, in any case."""
+    """A sweep with the defaults where it says nothing, and with raw and strength 0, the controls, in any case.
+
+    Raises ConfigError for another kind of transform than whitening: it has no strengths to choose from.
+    """
+    if set(sweep.kinds) - {"whitening"}:
+        raise ConfigError("tune chooses settings of a whitening; leave out --transform, or compare with evaluate.")
     strengths = sweep.strengths or DEFAULT_STRENGTHS
     controls: tuple[Strength, ...] = tuple(control for control in DEFAULT_STRENGTHS[:2] if control not in strengths)
     return dataclasses.replace(
@@ -121,6 +137,7 @@ def full_sweep(sweep: Sweep) -> Sweep:
         strengths=(*controls, *strengths),
         centres=sweep.centres or DEFAULT_CENTRES,
         shrinkages=sweep.shrinkages or DEFAULT_SHRINKAGES,
+        kinds=("whitening",),
         dims=(0,),
     )
 

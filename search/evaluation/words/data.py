@@ -271,4 +271,7 @@ def _categories(name: str, rows: Iterable[tuple[Row, str, str]], files: dict[str
             f"{next(iter(files))}: {len(kinds):,} words in {len(set(kinds)):,} classes, read as word and class; "
             "expected at least two classes, and one of them with two words."
         )
-    return Categories(name, dict(zip(without_part_of_speech(list(found)), kinds, strict=True)), files)
+    words = without_part_of_speech(list(found))
+    if len(set(words)) < len(words):  # cook-n and cook-v are two items
+        words = list(found)
+    return Categories(name, dict(zip(words, kinds, strict=True)), files)

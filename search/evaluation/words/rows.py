@@ -22,13 +22,15 @@ class Row:
 
 
 def read_rows(path: Path) -> tuple[list[Row], str]:
-    """The lines of a file that are neither blank nor begin with #, and the sha256 of its bytes; also of a .gz.
+    """The lines of a file that are neither blank nor begin with # or //, and the sha256 of its bytes; also of a .gz.
 
     Cells are parted by tabs if the first line has one, else by commas if it has one, else by white space. Raises
     EvaluationError for a file without any line, one that cannot be read and one that is not UTF-8.
     """
     lines, sha256 = read_lines(path)
-    kept = [(f"{path}:{n}", line) for n, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    kept = [
+        (f"{path}:{n}", line) for n, line in enumerate(lines, 1) if line.strip() and not line.startswith(("#", "//"))
+    ]
     if not kept:
         raise EvaluationError(f"{path}: the file is empty; expected a word-level data set.")
     first = kept[0][1]

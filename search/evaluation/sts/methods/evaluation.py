@@ -66,7 +66,7 @@ def evaluate_methods(
         *_affine(subject, tasks, plan, cache, progress, notes),
         *_mixtures(subject, tasks, plan, cache, progress),
     ]
-    rows = method_rows(variants, tasks, plan.protocols, notes)
+    rows = method_rows(variants, tasks, plan.protocols, plan.fit or "task", notes)
     provenance = clock.provenance(
         subject.spec,
         {name: digest for task in tasks for name, digest in task.files.items()} | _hash_of(plan.train),
@@ -102,7 +102,10 @@ def _affine(
         with _counted(subject, tasks, plan) as counted:
             settings = sif_settings(blocks, whitening)
             found = _scored(counted, tasks, plan.fit, settings, cache, progress, notes)
-            yield from (Variant(setting.label, "sif", None, found[setting]) for setting in settings)
+            counted_in = "the training corpus" if plan.train else "the tasks' sentences"
+            notes.append(f"sif: tokens are counted in {counted_in}")
+            facts = {"counted_in": counted_in}
+            yield from (Variant(setting.label, "sif", None, found[setting], facts) for setting in settings)
 
 
 def _scored(
@@ -153,9 +156,9 @@ def _mixtures(
 
 
 def _for_layers(subject: Subject, layers: Sequence[int]) -> Any:
-    encoder = subject.config.encoder
+    encoder = dataclasses.replace(subject.config.encoder, pooling="mean", fitted="")
     if layers:
-        encoder = dataclasses.replace(encoder, layers=tuple(layers), pooling="mean")
+        encoder = dataclasses.replace(encoder, layers=tuple(layers))
     return resolve_spec(encoder, subject.spec.folder)
 
 
@@ -184,7 +187,7 @@ def _counted(subject: Subject, tasks: Sequence[Task], plan: MethodsPlan) -> Iter
             yield block
 
     layers = (-1,)
-    encoder = dataclasses.replace(subject.config.encoder, pooling="sif", layers=layers)
+    encoder = dataclasses.replace(subject.config.encoder, pooling="sif", layers=layers, fitted="")
     spec = resolve_spec(encoder, subject.spec.folder)
     with tempfile.TemporaryDirectory(prefix="isotrope-") as folder:
         fit_state(spec, blocks, Path(folder), subject.options)

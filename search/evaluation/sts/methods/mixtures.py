@@ -29,6 +29,7 @@ class Variant:
     seed: int | None
     scores: TaskScores
     facts: Mapping[str, object] = field(default_factory=dict)  # for its row; JSON types
+    untrained: str = ""  # the label of its untrained control
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ def mixture_variants(
     """Every auto-encoder that the plan asks for, seed by seed; beside Latte-Mix its untrained control."""
     kinds: list[tuple[Method, dict[str, object]]] = []
     if plan.wants("latte-mix"):
-        kinds += [("latte-mix", {"latent": "categorical"}), ("latte-mix", {"latent": "categorical", "epochs": 0})]
+        kinds += [("latte-mix", {"latent": "categorical"})] if config.epochs else []
+        kinds.append(("latte-mix", {"latent": "categorical", "epochs": 0}))
     if plan.wants("auto-encoder"):
         kinds.append(("auto-encoder", {"latent": "none"}))
     if plan.wants("normal-vae"):
@@ -62,14 +64,26 @@ def mixture_variants(
 def train_and_score(trained: Trained, tasks: Sequence[Task], progress: Progress) -> list[Variant]:
     """One auto-encoder, trained and compared by each of its similarities."""
     config = trained.config
-    name = " ".join(filter(None, [trained.method, trained.layers, "untrained" * (not config.epochs)]))
+    name, control = (_name(trained, untrained) for untrained in (not config.epochs, True))
     progress.phase(f"{name}, seed {config.seed}", None)
     latte = train_latte_mix(trained.training, trained.training.texts, config)
     facts = {"trained_texts": trained.training.texts if config.epochs else 0, "epochs": config.epochs}
+    compared = trained.method == "latte-mix" and config.epochs > 0
     return [
-        Variant(f"{name} {similarity}", trained.method, config.seed, scores, facts)
+        Variant(
+            f"{name} {similarity}",
+            trained.method,
+            config.seed,
+            scores,
+            facts,
+            f"{control} {similarity}" if compared else "",
+        )
         for similarity, scores in _scores(latte, trained.sentences, tasks).items()
     ]
+
+
+def _name(trained: Trained, untrained: bool) -> str:
+    return " ".join(filter(None, [trained.method, trained.layers, "untrained" * untrained]))
 
 
 def _scores(latte: LatteMix, sentences: SentenceTokens, tasks: Sequence[Task]) -> dict[str, TaskScores]:

@@ -17,6 +17,7 @@ Method = Literal[
 METHODS: tuple[Method, ...] = get_args(Method)
 OF_TRANSFORMERS: tuple[Method, ...] = ("cls", "layers", "sbert-wk")
 TRAINED: tuple[Method, ...] = ("latte-mix", "auto-encoder", "normal-vae")
+DRAWN: tuple[Method, ...] = ("flow", *TRAINED)  # that depend on a seed
 SEEDS = 3
 STRENGTHS = (0.25, 0.5, 1.0)
 _RAW = WhiteningConfig(strength="none", centre="none")
@@ -40,6 +41,8 @@ class MethodsPlan:
             raise ConfigError(f"--seeds is {self.seeds}; expected at least 1.")
         if self.documents < 0:
             raise ConfigError(f"--train-documents is {self.documents}; expected 0 (all) or more.")
+        if self.documents and self.train is None:
+            raise ConfigError("--train-documents says how much of --train is used; name that too.")
         if set(self.methods) & set(TRAINED) and self.train is None:
             named = ", ".join(method for method in self.methods if method in TRAINED)
             raise ConfigError(f"{named}: trained without labels on a corpus; name one with --train PATH.")

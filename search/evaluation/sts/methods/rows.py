@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from indexer.errors import EvaluationError
 from search.evaluation.resampling import difference
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.methods.mixtures import Variant
@@ -17,40 +18,51 @@ Estimates = dict[Protocol, dict[str, list[Estimate]]]
 
 
 def method_rows(
-    variants: Sequence[Variant], tasks: Sequence[Task], protocols: Sequence[Protocol], notes: list[str]
+    variants: Sequence[Variant], tasks: Sequence[Task], protocols: Sequence[Protocol], fit: str, notes: list[str]
 ) -> list[dict[str, Any]]:
-    """For each label and protocol a row a task and one for their average, with its difference from mean pooling.
+    """For each label and protocol a row a task and one for their average, with its difference from mean pooling and, of
+    what is trained, from the untrained control. Intervals are over pairs and, where there are several, seeds.
 
     A label with a variant that has no correlation on some task is left out and noted.
     """
     kept = _defined(variants, tasks, protocols, notes)
     estimates = _estimates(kept, tasks, protocols)
     labels = list(dict.fromkeys(variant.label for variant in kept))
-    control = next(variant.label for variant in kept if variant.method == CONTROL)
+    control = next((variant.label for variant in kept if variant.method == CONTROL), None)
+    if control is None:
+        raise EvaluationError(f"mean pooling, which all are compared with, has no correlation: {'; '.join(notes)}.")
     rows = []
     for protocol in protocols:
         averages = {label: _averages(label, kept, estimates[protocol], tasks) for label in labels}
         against = _mean_of(averages[control])
         for label in labels:
             members = [number for number, variant in enumerate(kept) if variant.label == label]
-            about = _about(label, kept, members, protocol)
+            about = _about(label, kept, members, protocol, fit)
             for task in tasks:
                 found = [estimates[protocol][task.name][number] for number in members]
                 rows.append(about | {"task": task.name} | _figures(found))
             mean = _mean_of(averages[label])
-            less = difference(against.value, mean.value, against.resampled, mean.resampled)
+            untrained = averages.get(kept[members[0]].untrained)
             row = about | {"task": AVERAGE} | _figures(averages[label])
-            rows.append(row | {"against_mean": less.to_dict() if label != control else None})
+            row["against_mean"] = _less(mean, against) if label != control else None
+            row["against_untrained"] = _less(mean, _mean_of(untrained)) if untrained else None
+            rows.append(row)
     return rows
 
 
-def _about(label: str, kept: Sequence[Variant], members: Sequence[int], protocol: Protocol) -> dict[str, Any]:
+def _less(one: Estimate, other: Estimate) -> dict[str, Any]:
+    """The paired difference, JSON types."""
+    return difference(other.value, one.value, other.resampled, one.resampled).to_dict()
+
+
+def _about(label: str, kept: Sequence[Variant], members: Sequence[int], protocol: Protocol, fit: str) -> dict[str, Any]:
     first = kept[members[0]]
     seeds = [kept[number].seed for number in members]
     return {
         "method": first.method,
         "setting": label,
         "protocol": protocol,
+        "fit": fit,
         "seeds": [] if seeds == [None] else seeds,
         **first.facts,
     }
@@ -65,11 +77,13 @@ def _averages(
 
 
 def _mean_of(estimates: Sequence[Estimate]) -> Estimate:
-    """The mean over seeds, of the value and of each resample."""
-    return Estimate(
-        float(np.mean([estimate.value for estimate in estimates])),
-        np.mean([estimate.resampled for estimate in estimates], axis=0),
-    )
+    """The mean over seeds. A resample draws seeds as well as pairs: the same ones for every method of as many."""
+    value, resampled = float(np.mean([one.value for one in estimates])), np.stack([one.resampled for one in estimates])
+    if len(estimates) == 1:
+        return Estimate(value, resampled[0])
+    seeds, resamples = resampled.shape
+    drawn = np.random.default_rng(seeds).integers(0, seeds, (seeds, resamples))
+    return Estimate(value, np.take_along_axis(resampled, drawn, axis=0).mean(axis=0))
 
 
 def _figures(estimates: Sequence[Estimate]) -> dict[str, Any]:
