@@ -185,7 +185,7 @@ def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
     shaping = [f"{key} {encoder[key]}" for key in _SHAPING if encoder.get(key) and encoder[key] != NO_LIMIT]
     return {
         "model": facts["model"] or "not named",
-        "encoder": ", ".join(shaping) or "none: the embeddings came with the corpus",
+        "encoder": ", ".join(shaping) if "pooling" in encoder else "none: the embeddings came with the corpus",
         **(windows if chunk["tokens"] else {}),
         "fingerprint": facts["fingerprint"],
         "transform": f"{transform['kind']}, {encoder['dim']} -> {transform['dim']} dimensions, {_fitted(whitening)}",

@@ -248,7 +248,7 @@ def test_a_graph_that_is_not_the_models_does_not_pass_its_proof(tiny_model: Mode
 
     keys: list[StateKey] = [((2,), "mean")]
     loaded = load_model(tiny_model("bert"), [2], torch.float32)
-    model = PooledModel(loaded, [2], keys, "")
+    model = PooledModel(loaded, [2], keys, resolve_spec(EncoderConfig(model=str(tiny_model("bert")), max_length=32)))
     graph = graphs.Graph(tmp_path, loaded.dim, loaded.vocabulary, loaded.takes_types)
     assert graphs._write_proved(model, graph) == ""
     compiled = openvino.Core().compile_model(graph.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
