@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexer.pooling import Mode, average_layers, pool
+from indexer.pooling import Plain, average_layers, pool
 
-MODES: tuple[Mode, ...] = ("cls", "mean", "max")
+MODES: tuple[Plain, ...] = ("cls", "mean", "max")
 
 
 def batch(lengths: list[int], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -27,7 +27,7 @@ def test_each_mode_on_a_small_example() -> None:
 
 @settings(deadline=None)  # the first call may load parts of torch
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=5), st.integers(0, 99), st.sampled_from(MODES))
-def test_a_padded_row_equals_the_row_alone(lengths: list[int], seed: int, mode: Mode) -> None:
+def test_a_padded_row_equals_the_row_alone(lengths: list[int], seed: int, mode: Plain) -> None:
     states, mask = batch(lengths, seed)
     together = pool(states, mask, mode)
     for row, length in enumerate(lengths):
@@ -37,7 +37,7 @@ def test_a_padded_row_equals_the_row_alone(lengths: list[int], seed: int, mode: 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("rubbish", [float("nan"), float("inf"), -float("inf")])
-def test_what_lies_in_padding_never_counts(mode: Mode, rubbish: float) -> None:
+def test_what_lies_in_padding_never_counts(mode: Plain, rubbish: float) -> None:
     states, mask = batch([2, 4], seed=1)
     clean = pool(states, mask, mode)
     states[0, 2:] = rubbish
@@ -45,7 +45,7 @@ def test_what_lies_in_padding_never_counts(mode: Mode, rubbish: float) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_nan_in_a_real_token_shows(mode: Mode) -> None:
+def test_a_nan_in_a_real_token_shows(mode: Plain) -> None:
     states, mask = batch([3, 3], seed=2)
     states[1, 0] = float("nan")
     pooled = pool(states, mask, mode)
@@ -54,7 +54,7 @@ def test_a_nan_in_a_real_token_shows(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_half_precision_states_are_pooled_in_float32(mode: Mode) -> None:
+def test_half_precision_states_are_pooled_in_float32(mode: Plain) -> None:
     states, mask = batch([3, 5], seed=3)
     half = states.to(torch.bfloat16)
     assert pool(half, mask, mode).dtype == torch.float32
