@@ -194,10 +194,12 @@ def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
 
 def _fitted(whitening: dict[str, Any]) -> str:
     """How the transform was fitted."""
-    if whitening.get("kind", "whitening") == "hellinger":
+    kind = whitening.get("kind", "whitening")
+    if kind == "hellinger":
         return "nothing fitted"
-    strength = [f"strength {whitening['strength']}"] if whitening.get("kind", "whitening") == "whitening" else []
-    return ", ".join([*strength, f"centre {whitening['centre']}"])
+    strength = [f"strength {whitening['strength']}"] if kind == "whitening" else []
+    centred = kind == "flow" or whitening["strength"] != "none"  # without whitening nothing is subtracted
+    return ", ".join([*strength, f"centre {whitening['centre'] if centred else 'none'}"])
 
 
 def describe_index(opened: OpenIndex) -> dict[str, Any]:

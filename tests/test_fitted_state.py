@@ -18,7 +18,7 @@ from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
-from tests.test_static_index import WORDS, stored, vectors
+from tests.test_static_index import WORDS, stored, write_table
 
 OTHERS = [Document(f"o{number}", " ".join(np.random.default_rng(number).choice(WORDS[:9], 5))) for number in range(12)]
 OVER = RunOptions(overwrite=True)
@@ -26,10 +26,7 @@ OVER = RunOptions(overwrite=True)
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    path = tmp_path / "words.txt"
-    lines = [" ".join([word, *(f"{value:g}" for value in row)]) for word, row in zip(WORDS, vectors(), strict=True)]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return path
+    return write_table(tmp_path / "words.txt")
 
 
 @pytest.fixture

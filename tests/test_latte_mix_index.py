@@ -31,7 +31,7 @@ from search.request import Request
 from search.stored import StoredRows
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
-from tests.test_static_index import WORDS, vectors
+from tests.test_static_index import WORDS, write_table
 
 Rows = npt.NDArray[np.floating]
 SMALL = LatteMixConfig(dims=3, classes=4, batch=2, epochs=2)
@@ -44,9 +44,7 @@ MANY = [
 
 @pytest.fixture
 def static(tmp_path: Path) -> BuildConfig:
-    path = tmp_path / "words.txt"
-    lines = [" ".join([word, *(f"{value:g}" for value in row)]) for word, row in zip(WORDS, vectors(), strict=True)]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    path = write_table(tmp_path / "words.txt")
     encoder = EncoderConfig(kind="static", model=str(path), pooling="latte-mix", latte_mix=SMALL)
     return BuildConfig(encoder=encoder, whitening=HELLINGER, store=StoreConfig(part_documents=64))
 

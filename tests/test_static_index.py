@@ -43,7 +43,11 @@ def vectors() -> Rows:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    path = tmp_path / "words.txt"
+    return write_table(tmp_path / "words.txt")
+
+
+def write_table(path: Path) -> Path:
+    """The words and their vectors as GloVe writes them."""
     lines = [" ".join([word, *(f"{value:g}" for value in row)]) for word, row in zip(WORDS, vectors(), strict=True)]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path

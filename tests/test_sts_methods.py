@@ -13,7 +13,7 @@ from indexer import BuildConfig
 from indexer.config import EncoderConfig
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.token_outputs import TokenOutputs
-from indexer.errors import ConfigError, EvaluationError
+from indexer.errors import ConfigError, CorpusError
 from indexer.method_config import FlowConfig, LatteMixConfig
 from indexer.pipeline.progress import Silent
 from search.cli.evaluate.methods_options import _METHODS
@@ -195,7 +195,7 @@ def test_a_table_is_refused_methods_of_layers() -> None:
 def test_a_corpus_without_text_is_refused(folder: Path, config: BuildConfig, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n\n")
     plan = MethodsPlan(("mean", "latte-mix"), train=tmp_path / "empty.txt", seeds=1)
-    with pytest.raises(EvaluationError, match="no document to train on"):
+    with pytest.raises(CorpusError, match="no documents to train on"):
         evaluate_methods(Subject.of_recipe(config), read_tasks(folder / "sts"), plan)
 
 

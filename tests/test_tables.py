@@ -473,8 +473,6 @@ def test_a_folder_of_sentence_transformers_gives_its_means(tmp_path: Path, path:
 
 def test_potion_gives_the_means_of_sentence_transformers(shared: Path) -> None:
     folder = shared / "models" / "potion-base-4m-int8"
-    if not folder.is_dir():
-        pytest.skip("needs ../shared/models/potion-base-4m-int8")
     table = load_table(folder)
     assert table.vectors.shape == (29528, 128)
     lines = (shared / "data" / "sentences" / "subjectivity.txt").read_text(encoding="utf-8").splitlines()

@@ -84,9 +84,8 @@ def train(
     folder: Path,
     options: RunOptions = _DEFAULTS,
     on_step: OnStep | None = None,
-    about: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Train Latte-Mix on texts and write it into `folder`; returns what is kept about it, with `about`.
+    """Train Latte-Mix on texts and write it into `folder`; returns what is kept about it.
 
     Raises what `lattemix.training` raises.
     """
@@ -103,7 +102,7 @@ def train(
     config = LatteMixConfig(**spec.identity["latte_mix"])
     latte = train_latte_mix(stream, count, config, on_step, device=training_device(options.device))
     known = {"encoder": token_fingerprint(spec), "model": spec.model, "layers": spec.identity["layers"]}
-    latte = replace(latte, about={**latte.about, **known, **(about or {})})
+    latte = replace(latte, about={**latte.about, **known})
     save_latte_mix(latte, folder)
     return dict(latte.about)
 

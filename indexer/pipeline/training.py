@@ -56,7 +56,7 @@ def train_pooling(
     config = _for_latte_mix(config)
     spec = resolve_spec(config.encoder)
     progress.phase("reading", None)
-    chosen = _sample(corpus, config, documents)
+    chosen = drawn_texts(corpus, config, documents)
     texts = TextCutter(spec, config.chunk)(chosen).texts
 
     def blocks() -> Iterator[list[str]]:
@@ -78,8 +78,11 @@ def _for_latte_mix(config: BuildConfig) -> BuildConfig:
     return replace(config, encoder=replace(config.encoder, pooling="latte-mix", fitted=""))
 
 
-def _sample(corpus: Iterable[Document], config: BuildConfig, size: int) -> list[str]:
-    """Joined texts of the documents, in their order."""
+def drawn_texts(corpus: Iterable[Document], config: BuildConfig, size: int) -> list[str]:
+    """Joined texts of the `size` documents with the smallest hash of id, 0 for all, in their order.
+
+    Raises CorpusError where there are none.
+    """
     rows = (
         (id_hash(document.id), number, joined_text(document, config.corpus.text))
         for number, document in enumerate(corpus)

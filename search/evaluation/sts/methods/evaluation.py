@@ -8,9 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from indexer.corpus import joined_text, read_corpus
+from indexer.corpus import read_corpus
 from indexer.encoders import resolve_spec
 from indexer.encoders.fitting import fit_state
 from indexer.encoders.identity import with_state
@@ -18,9 +16,9 @@ from indexer.encoders.limits import resolve_layers
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.protocol import has_layers
 from indexer.encoders.token_outputs import TokenOutputs
-from indexer.errors import ConfigError, EvaluationError
+from indexer.errors import ConfigError
 from indexer.pipeline.progress import Progress, Silent
-from indexer.sampling import id_hash, smallest_hashes
+from indexer.pipeline.training import drawn_texts
 from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.evaluation import BOOTSTRAP
@@ -164,16 +162,8 @@ def _for_layers(subject: Subject, layers: Sequence[int]) -> Any:
 
 def _training_texts(subject: Subject, plan: MethodsPlan) -> list[str]:
     """Texts of the training corpus, in its order: all, or the documents of smallest id hash."""
-    config = subject.config.corpus
-    documents = [
-        (document.id, joined_text(document, config.text)) for document in read_corpus(str(plan.train), config=config)
-    ]
-    if plan.documents:
-        hashes = np.array([id_hash(identity) for identity, _ in documents], np.uint64)
-        documents = [documents[row] for row in smallest_hashes(hashes, plan.documents).tolist()]
-    if not documents:
-        raise EvaluationError(f"{plan.train}: no document to train on; expected a corpus with some text.")
-    return [text for _, text in documents]
+    corpus = read_corpus(str(plan.train), config=subject.config.corpus)
+    return drawn_texts(corpus, subject.config, plan.documents)
 
 
 @contextmanager
