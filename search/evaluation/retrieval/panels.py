@@ -50,6 +50,7 @@ class Panel:
     lines: tuple[Line, ...]
     raw: Point | None
     baselines: Mapping[str, float]
+    levels: tuple[str, ...] = ()  # those of the baselines that are settings without a strength
 
     @property
     def raw_label(self) -> str:
@@ -89,7 +90,7 @@ def panels_of(result: Mapping[str, Any]) -> list[Panel]:
         lines = tuple(line for kind in kinds if (line := _line(kind, kinds, own, measure)).points)
         others = {row["setting"]: _point(row, measure).value for row in measured if _is_level(row, embedding)}
         levels = raw_hybrids.get(embedding, {}) | others | baselines
-        panels.append(Panel(_named(*embedding), lines, raw.get(embedding), levels))
+        panels.append(Panel(_named(*embedding), lines, raw.get(embedding), levels, tuple(others)))
     return panels
 
 
@@ -158,7 +159,7 @@ def _label(kind: Kind, kinds: Sequence[Kind]) -> str:
 
 def _named(pooling: str, layers: tuple[int, ...]) -> str:
     if not layers:
-        return "embeddings that came with the corpus"
+        return "embeddings that came with the corpus" if pooling == "given" else f"static table, {pooling} pooling"
     names = " + ".join("last" if layer == -1 else str(layer) for layer in layers)
     return f"{'last layer' if names == 'last' else f'layer {names}'}, {pooling} pooling"
 

@@ -36,6 +36,9 @@ class Frame:
     size: Size
 
 
+_LEVEL_STYLE = (0, (6, 1.5, 1, 1.5, 1, 1.5))  # dash, dot, dot
+
+
 def plot_retrieval(result: Mapping[str, Any], path: Path) -> str:
     """Draw a result of `evaluate_retrieval` into a file; the same result gives the same bytes. Raises as `check_plot`.
 
@@ -95,7 +98,7 @@ def _draw(axes: Any, panel: Panel, width: float) -> None:
     if panel.raw:
         _draw_raw(axes, panel.raw, panel.raw_label)
     for name, value in panel.baselines.items():
-        style = "-." if name == HYBRID_RAW else ":"
+        style = _LEVEL_STYLE if name in panel.levels else "-." if name == HYBRID_RAW else ":"
         axes.axhline(value, color=_BASELINE, linestyle=style, linewidth=1.4, label=name, zorder=1.5)
     for number, line in enumerate(panel.lines):
         _draw_line(axes, line, step * (number - (len(panel.lines) - 1) / 2))
