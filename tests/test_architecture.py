@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Low to high; a module imports only from lower levels or from its own room (the same package, or itself).
 LEVELS: list[set[str]] = [
-    {"indexer.errors", "indexer.lazy", "indexer.versions"},
+    {"indexer.errors", "indexer.lazy", "indexer.regular_files", "indexer.typed_json", "indexer.versions"},
     {"indexer.settings", "indexer.method_config"},
     {"indexer.sections"},
     {"indexer.config"},

@@ -1,0 +1,53 @@
+"""JSON that was stored, or comes from elsewhere, decoded through a schema: types are checked and depth is bounded.
+
+A schema is a type that msgspec knows: a msgspec.Struct, a dataclass, `dict[str, int]` and so on. Whoever has decoded a
+file may rely on the types of what it holds; nothing is asked of a dict that could be a list.
+"""
+
+import re
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+MAX_DEPTH = 64  # of lists and objects inside each other; Python recurses on them
+_OPENING = re.compile(rb'"(?:[^"\\]|\\.)*+"|([\[{]+)|([\]}]+)', re.DOTALL)
+
+
+def decode_json(data: bytes, kind: type[T], max_depth: int = MAX_DEPTH) -> T:
+    """The value of some JSON text as type `kind`. Types are not converted: "1" is no number.
+
+    Fields that a Struct does not know are passed over unless it forbids them. Raises ValueError, saying what was
+    expected and at which place (`$.files[...].bytes`), also for text that is not UTF-8 and for nesting beyond
+    `max_depth`.
+    """
+    import msgspec
+
+    _check_depth(data, max_depth)
+    try:
+        return msgspec.json.decode(data, type=kind, strict=True)
+    except msgspec.DecodeError as error:  # a ValidationError is one
+        raise ValueError(str(error)) from None
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8 text") from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def convert_json(value: Any, kind: type[T]) -> T:
+    """A value of JSON types, as `decode_json` gives for a field of type Any, as type `kind`. Raises ValueError."""
+    import msgspec
+
+    try:
+        return msgspec.convert(value, kind, strict=True)
+    except msgspec.ValidationError as error:
+        raise ValueError(str(error)) from None
+
+
+def _check_depth(data: bytes, most: int) -> None:
+    depth = 0
+    for match in _OPENING.finditer(data):
+        if match[1]:
+            depth += len(match[1])
+            if depth > most:
+                raise ValueError(f"nested deeper than {most} levels")
+        elif match[2]:
+            depth -= len(match[2])
