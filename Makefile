@@ -1,6 +1,7 @@
 # make demo    a first index and three answered questions
 # make test    everything a change must pass
 # make chaos   long random fault tests (KILLS=200)
+# make check   the fuzzer: hostile files, links, outputs and options (ISOTROPE_FUZZ_SECONDS=600)
 #
 # On Linux, PyPI's torch brings CUDA libraries of several gigabytes. Set TORCH_INDEX to the index of CPU wheels
 # that pytorch.org names under "Get started" to avoid them: make demo TORCH_INDEX=https://...
@@ -8,13 +9,14 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH_INDEX ?=
 KILLS ?= 200
+ISOTROPE_FUZZ_SECONDS ?= 600
 DEMO ?= demo
 JOBS ?= 2
 
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint types chaos clean
+.PHONY: demo test lint types chaos check clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -38,6 +40,9 @@ types: $(VENV)/.dev
 
 chaos: $(VENV)/.dev
 	ISOTROPE_KILLS=$(KILLS) $(BIN)/python -m pytest -m chaos
+
+check: $(VENV)/.dev
+	ISOTROPE_FUZZ_SECONDS=$(ISOTROPE_FUZZ_SECONDS) $(BIN)/python -m pytest -m check
 
 clean:
 	rm -rf $(VENV) $(DEMO) build dist *.egg-info

@@ -1,0 +1,167 @@
+"""Running examples in the world, and searching a family of them for faults until its time is over."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.commands import Command
+from tests.fuzz.judge import Ending, Fault, faults
+from tests.fuzz.strategies import Example
+from tests.fuzz.world import Snapshot, World, Zygote, snapshot
+
+SECONDS = 20.0  # that a command may take; the slowest needs one
+_ROUND = 200  # examples that hypothesis is asked for at once
+_SHRINKING = 30.0  # seconds that a fault found may be made smaller
+
+
+class Laboratory:
+    """A world, and the process that runs commands in it."""
+
+    def __init__(self, folder: Path) -> None:
+        root = folder / "outside/of/world"  # so that a few `..` lead to nothing of this machine
+        self.zygote = Zygote(root)
+        self.world = World(root, folder / "pristine")
+        self._now: Snapshot | None = None  # what the world is, as the last command left it
+
+    def close(self) -> None:
+        self.zygote.close()
+
+    def try_out(self, example: Example, sabotage: str = "", seconds: float = SECONDS) -> list[Fault]:
+        """The faults of an example. The world is mended before, and left as the command left it."""
+        before = self._damaged(example)
+        ending, after = self.run(example.command, sabotage, seconds)
+        found = faults(example.command, ending, before, after, self.world.root)
+        if found:
+            return found
+        if not example.damage:
+            return self._still_in_order(example.command)
+        return self.other_answers(example.command, ending) if example.answers_must_hold and not ending.status else []
+
+    def _damaged(self, example: Example) -> Snapshot:
+        self._mend()
+        if not example.damage:
+            return self.world.before
+        for damage in example.damage:
+            damage.apply(self.world.root / "work")
+        return snapshot(self.world.root)
+
+    def run(self, command: Command, sabotage: str = "", seconds: float = SECONDS) -> tuple[Ending, Snapshot]:
+        stdin = None if command.stdin is None else command.stdin.hex()
+        request: dict[str, object] = {"argv": command.argv, "stdin": stdin, "seconds": seconds, "sabotage": sabotage}
+        answer = self.zygote.run(request)
+        self._now = snapshot(self.world.root)
+        return Ending(**answer), self._now  # type: ignore[arg-type]
+
+    def _mend(self) -> None:
+        self.world.mend(self._now)
+        self._now = None
+
+    def other_answers(self, command: Command, ending: Ending) -> list[Fault]:
+        """A fault where this is not how the command ends in the mended world."""
+        self._mend()
+        whole, _ = self.run(command)
+        if whole.stdout == ending.stdout:
+            return []
+        return [Fault("wrong answers of a damaged index", f"{ending.stdout}\nexpected\n{whole.stdout}")]
+
+    def _still_in_order(self, command: Command) -> list[Fault]:
+        """An index that was whole is so after a command on it, done or refused."""
+        if command.writes is None or not (self.world.root / "work" / command.writes / "manifests").is_dir():
+            return []
+        check = replace(command, argv=("verify", command.writes))
+        ending, _ = self.run(check)
+        if not ending.status:
+            return []
+        return [Fault(f"{command.argv[0]} left an index that verify refuses", ending.stderr[-2000:])]
+
+
+class _FaultFoundError(Exception):
+    pass
+
+
+class Search:
+    """Looks through families of examples, one fault of a cause at a time."""
+
+    def __init__(self, laboratory: Laboratory, first_seed: int = 0) -> None:
+        self._laboratory, self._seed = laboratory, first_seed
+        self.tried = 0
+        self.found: dict[str, tuple[Example, Fault, int]] = {}  # by cause; how often
+        self._known: dict[Example, list[Fault]] = {}
+
+    def run(self, family: st.SearchStrategy[Example], seconds: float, most: int | None = None) -> None:
+        """Try examples for so many seconds, or `most` of them; `found` then holds what is wrong."""
+        end = time.monotonic() + seconds
+        number = 0
+        while time.monotonic() < end and (most is None or number * _ROUND < most):
+            self._round(family, self._seed + number, end, _ROUND if most is None else most)
+            number += 1
+
+    def _round(self, family: st.SearchStrategy[Example], number: int, end: float, count: int) -> None:
+        hunted: list[str] = []
+        deadline = [end]
+
+        @seed(number)
+        @settings(
+            max_examples=count,
+            database=None,
+            deadline=None,
+            derandomize=False,
+            phases=(Phase.generate, Phase.shrink),
+            suppress_health_check=list(HealthCheck),
+            verbosity=Verbosity.quiet,
+            print_blob=False,
+        )
+        @given(family)
+        def attempt(example: Example) -> None:
+            late = time.monotonic() > deadline[0]
+            if late and example not in self._known:
+                return
+            for fault in self._faults(example):
+                if not hunted and fault.cause not in self.found:
+                    hunted.append(fault.cause)
+                    deadline[0] = time.monotonic() + _SHRINKING
+                if fault.cause in hunted:
+                    self._note(example, fault)
+                    raise _FaultFoundError(fault.cause)
+                self._count(fault)
+
+        _quietly(attempt)
+
+    def _faults(self, example: Example) -> list[Fault]:
+        key = example
+        if key not in self._known:
+            self.tried += 1
+            self._known[key] = self._laboratory.try_out(example)
+        return self._known[key]
+
+    def _note(self, example: Example, fault: Fault) -> None:
+        _, _, times = self.found.get(fault.cause, (example, fault, 0))
+        self.found[fault.cause] = (example, fault, times + 1)  # the last that hypothesis tries is the smallest
+
+    def _count(self, fault: Fault) -> None:
+        if fault.cause in self.found:
+            example, first, times = self.found[fault.cause]
+            self.found[fault.cause] = (example, first, times + 1)
+
+    def report(self) -> str:
+        """What was found, each cause with its smallest example."""
+        return "\n\n".join(
+            f"== {cause} ({times} times)\n{example}\n{_last_lines(fault.details)}"
+            for cause, (example, fault, times) in sorted(self.found.items())
+        )
+
+
+def _quietly(attempt: Callable[[], None]) -> None:
+    """Run; a fault is noted already, and hypothesis' own words about it are not needed."""
+    try:
+        attempt()
+    except _FaultFoundError:
+        return
+
+
+def _last_lines(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-12:])

@@ -1,0 +1,168 @@
+"""Runs command lines in forked children, so that thousands of them pay for the imports once.
+
+Run as `python -m tests.fuzz.zygote ROOT`; lays out the world at ROOT, prints "ready" and then answers JSON lines:
+
+    {"argv": [...], "stdin": hex or null (closed), "seconds": limit, "sabotage": name or ""}
+    {"status": exit code, negative for a signal, "hung": bool, "stdout": text, "stderr": text}
+"""
+
+import faulthandler
+import json
+import os
+import resource
+import signal
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
+
+_MEMORY = 6 << 30  # bytes of address space a child may take beyond what is there at the fork
+_FILE = 256 << 20  # bytes a file may grow to
+_SHOWN = 1 << 20  # bytes of output that are handed back
+
+
+def _environment(root: Path) -> dict[str, str]:
+    return {
+        "HOME": str(root / "home"),
+        "TMPDIR": str(root / "tmp"),
+        "ISOTROPE_CACHE": str(root / "cache"),
+        "ISOTROPE_BACKEND": "torch",
+        "ISOTROPE_TRACEBACK": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": "1",
+        "NO_COLOR": "1",
+    }
+
+
+def _run_here(*argv: str) -> None:
+    """A command of the laying out, which must succeed."""
+    from search.cli import cli
+
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        cli.main(list(argv), standalone_mode=False)
+
+
+def _one_library(library: Path) -> None:
+    """`demo-corpus` reads the world's library: that of Python takes seconds."""
+    paths: Any = sysconfig
+    real = sysconfig.get_path
+    paths.get_path = lambda name, *rest, **named: str(library) if name == "stdlib" else real(name, *rest, **named)
+
+
+def _raise() -> None:
+    raise RuntimeError("sabotage")
+
+
+SABOTAGE: dict[str, Callable[[], object]] = {
+    "touch": lambda: Path("../home/secrets.txt").write_text("read"),
+    "other index": lambda: Path("../home/index/segments/new").write_text("new"),
+    "cut grown/segments/0001-00.faiss": lambda: os.truncate("grown/segments/0001-00.faiss", 9),
+    "over docs.txt": lambda: Path("docs.txt").write_text("new"),
+    "unlink": lambda: os.unlink("../home/photos/part.json"),
+    "chmod": lambda: os.chmod("../home/keys/id_rsa", 0o644),
+    "raise": _raise,
+    "sleep": lambda: time.sleep(600),
+    "spin": lambda: [None for _ in iter(int, 1)],
+    "abort": os.abort,
+    "exit": lambda: sys.exit(7),
+}
+"""What a broken command might do: for the tests of the fuzzer itself."""
+
+
+def _child(request: dict[str, Any], streams: list[int]) -> None:
+    """Become the command. Never returns."""
+    os.setsid()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+    if request["stdin"] is None:
+        os.close(0)
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False) if request["stdin"] is not None else None
+    sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", 1, closefd=False)
+    faulthandler.enable(2)
+    faulthandler.dump_traceback_later(0.9 * request["seconds"], file=2)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    resource.setrlimit(resource.RLIMIT_AS, (taken + _MEMORY, taken + _MEMORY))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_FILE, _FILE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.argv = ["isotrope", *request["argv"]]
+    status: Any = 0
+    try:
+        if request["sabotage"]:
+            SABOTAGE[request["sabotage"]]()
+        else:
+            from search.cli import main
+
+            main()
+    except SystemExit as end:
+        status = end.code
+    except BaseException:  # noqa: BLE001 - whatever it is, the judge sees it
+        import traceback
+
+        traceback.print_exc()
+        status = 1
+    for output in (sys.stdout, sys.stderr):
+        try:
+            output.flush()
+        except (OSError, ValueError):
+            status = status or 1
+    os._exit(status if isinstance(status, int) else int(status is not None))
+
+
+def _wait(child: int, seconds: float) -> tuple[int, bool]:
+    """Exit status of a child, and whether it had to be stopped for taking longer than that."""
+    end, nap = time.monotonic() + seconds, 0.001
+    while time.monotonic() < end:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status), False
+        time.sleep(nap)
+        nap = min(nap * 1.2, 0.02)
+    os.killpg(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), True
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
+        given.write(bytes.fromhex(request["stdin"] or ""))
+        given.seek(0)
+        child = os.fork()
+        if child == 0:
+            try:
+                _child(request, [given.fileno(), said.fileno(), complained.fileno()])
+            finally:
+                os._exit(99)
+        status, hung = _wait(child, request["seconds"])
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, signal.SIGKILL)  # workers that it left behind
+        answer: dict[str, Any] = {"status": status, "hung": hung}
+        for name, stream in (("stdout", said), ("stderr", complained)):
+            stream.seek(0)
+            answer[name] = stream.read(_SHOWN).decode("utf-8", "backslashreplace")
+        return answer
+
+
+def main() -> None:
+    """Lay out, then answer until there are no more lines."""
+    root = Path(sys.argv[1])
+    outside = tempfile.gettempdir()
+    os.environ.update(_environment(root))
+    if hasattr(os, "sched_setaffinity"):  # so that no library starts threads, which a fork would lose
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    from tests.fuzz.world import lay_out
+
+    lay_out(root, _run_here)
+    _one_library(root / "work/library")
+    tempfile.tempdir = outside  # streams of children lie outside the world
+    print(json.dumps("ready"), flush=True)
+    for line in iter(sys.stdin.readline, ""):
+        tempfile.tempdir = outside
+        print(json.dumps(_answer(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
