@@ -32,7 +32,7 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]
 def test_nothing_hostile_breaks_a_command_or_touches_what_is_not_its_own(laboratory: Laboratory, family: str) -> None:
     search = Search(laboratory, SEED)
     search.run(Families(laboratory.world.before).all()[family], BUDGET / len(FAMILIES))
-    print(f"{family}: {search.tried} examples from seed {SEED}")
+    print(f"\n{family}: {search.tried} examples from seed {SEED}")
     assert not search.found, f"{family}, {search.tried} examples from seed {SEED}\n\n{search.report()}"
 
 

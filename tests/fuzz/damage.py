@@ -4,6 +4,7 @@ Every `Damage` says in plain values what it does, so that a failing example can 
 to a file of an index is followed by new stamps and checksums: what is then published is damaged, not the bytes.
 """
 
+import copy
 import hashlib
 import io
 import json
@@ -150,7 +151,7 @@ def _edited(plain: Any, number: int, value: Any) -> Any:
     if not places:
         return value[1]
     holder, key = places[number % len(places)]
-    action, new = value
+    action, new = copy.deepcopy(value)
     if action == "set":
         holder[key] = new
     elif action == "drop":

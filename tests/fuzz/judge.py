@@ -116,14 +116,8 @@ def _covering(name: str, command: Command, root: Path) -> str | None:
 
 
 def _relative(path: str, root: Path) -> str:
-    """Where a path of the command line leads, links on the way followed, relative to the root."""
-    try:
-        whole = os.path.join(root, "work", path)
-        folder, name = os.path.split(whole)
-        real = os.path.join(os.path.realpath(folder), name) if name not in ("", ".", "..") else os.path.realpath(whole)
-        return os.path.relpath(real, root)
-    except ValueError:
-        return path
+    """Where a path of the command line leads, links followed, relative to the root."""
+    return os.path.relpath(os.path.realpath(os.path.join(root, "work", path)), root)
 
 
 def _read(command: Command, root: Path) -> set[str]:
@@ -134,7 +128,7 @@ def _read(command: Command, root: Path) -> set[str]:
             words.reverse()
             words.remove(output)
             words.reverse()
-    return {os.path.relpath(os.path.realpath(os.path.join(root, "work", word)), root) for word in words if word}
+    return {_relative(word, root) for word in words if word}
 
 
 def _index_of(name: str, before: Snapshot) -> str | None:
