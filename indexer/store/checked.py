@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.regular_files import open_regular, read_regular
-from indexer.store.files import BLOCK, FileStamp, digest_block, hash_file
+from indexer.store.files import BLOCK, FileStamp, digest_block, hash_file, stamp_file
 
 _WAY_OUT = "Restore the file from a copy, or build again with --overwrite, which encodes only what is lost."
 
@@ -154,6 +154,13 @@ def read_checked(path: Path, stamp: FileStamp) -> bytes:
     if hashlib.sha256(data).hexdigest() != stamp.sha256:
         raise changed(path)
     return data
+
+
+def check_file(path: Path, stamp: FileStamp) -> None:
+    """Compare size, sha256 and the digest of each MiB. Raises CorruptIndexError, and StoreError as `check_size`."""
+    check_size(path, stamp)
+    if stamp_file(path) != stamp:
+        raise changed(path)
 
 
 def changed(path: Path) -> CorruptIndexError:

@@ -123,10 +123,16 @@ def generations(index: Path) -> list[int]:
 def load_manifest(index: Path) -> Manifest:
     """The newest manifest. Raises NotAnIndexError, CorruptIndexError, or StoreError for a newer format."""
     numbers = generations(index)
-    if not numbers:
-        raise NotAnIndexError(_nothing_here(index))
-    way_back = f", delete it to go back to generation {numbers[-2]}" if len(numbers) > 1 else ""
-    return load_generation(index, numbers[-1], f"{way_back}, or build again with --overwrite")
+    while True:
+        if not numbers:
+            raise NotAnIndexError(_nothing_here(index))
+        way_back = f", delete it to go back to generation {numbers[-2]}" if len(numbers) > 1 else ""
+        try:
+            return load_generation(index, numbers[-1], f"{way_back}, or build again with --overwrite")
+        except StoreError:
+            before, numbers = numbers, generations(index)
+            if numbers[-1:] == before[-1:]:
+                raise  # else it was followed by another, and forgotten, before it could be read
 
 
 def load_generation(index: Path, number: int, way_out: str = "") -> Manifest:

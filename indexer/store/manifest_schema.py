@@ -129,8 +129,12 @@ class IndexFigures(Struct):
     recall_at_10: float
     bytes_per_vector: float
     queries: Count
-    query_origin: str | UnsetType = UNSET
+    query_origin: str = ""
     queries_sha256: Hash | UnsetType = UNSET
+
+    def __post_init__(self) -> None:
+        if self.queries and not self.query_origin:
+            raise ValueError("it says of how many queries its recall is, and not of which")
 
 
 class CurveFigures(Struct):

@@ -182,7 +182,10 @@ def load_moments(folder: Path) -> Moments:
 def _windows_column(folder: Path, name: str) -> pa.ChunkedArray:
     path = folder / layout.WINDOWS
     with as_damage(path), open_regular(path, follow_links=False) as file:
-        return pq.read_table(file, columns=[name], use_threads=False, pre_buffer=False).column(0)
+        table = pq.read_table(
+            file, columns=[name], use_threads=False, pre_buffer=False, page_checksum_verification=True
+        )
+        return table.column(0)
 
 
 def _row_json(document: Document) -> str:

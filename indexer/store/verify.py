@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from indexer.errors import CorruptIndexError
-from indexer.store.checked import changed, check_size
-from indexer.store.files import hash_file, require_own_files, require_own_folders, stamp_file
+from indexer.store.checked import changed, check_file, check_size
+from indexer.store.files import hash_file, require_own_files, require_own_folders
 from indexer.store.manifest import Manifest
 
 OPEN_HASH_BYTES = 256 << 20  # what opening an index hashes at once; larger ones are checked as they are read
@@ -40,9 +40,7 @@ def require_parts(index: Path, manifest: Manifest, parts: Collection[str]) -> No
     require_own_folders(index, [name for name in manifest.files if name.rpartition("/")[0] in parts])
     for name, stamp in manifest.files.items():
         if name.rpartition("/")[0] in parts:
-            check_size(index / name, stamp)
-            if stamp_file(index / name) != stamp:
-                raise changed(index / name)
+            check_file(index / name, stamp)
 
 
 def damaged_files(
@@ -56,9 +54,7 @@ def damaged_files(
     errors = []
     for name, stamp in sorted(manifest.files.items()):
         try:
-            check_size(index / name, stamp)
-            if stamp_file(index / name) != stamp:
-                raise changed(index / name)
+            check_file(index / name, stamp)
         except CorruptIndexError as error:
             errors.append(error)
         on_file(name)
