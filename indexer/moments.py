@@ -6,6 +6,8 @@ mean is large against the spread.
 """
 
 import io
+import zipfile
+import zlib
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -62,8 +64,21 @@ class Moments:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Moments":
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            return cls(int(arrays["count"]), arrays["mean"], arrays["scatter"])
+        """What `to_bytes` gave. Raises ValueError for anything else."""
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                if sum(member.file_size for member in archive.infolist()) > len(data):
+                    raise ValueError("it is compressed")  # `to_bytes` does not, and little could unfold to much
+            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+                count, mean, scatter = arrays["count"], arrays["mean"], arrays["scatter"]
+        except (zipfile.BadZipFile, zlib.error, LookupError, EOFError, OSError, RuntimeError) as error:
+            raise ValueError(str(error)) from error
+        kinds = [np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.float64)]
+        shapes: list[tuple[int, ...]] = [(), mean.shape[:1], mean.shape[:1] * 2]
+        for array, kind, shape in zip((count, mean, scatter), kinds, shapes, strict=True):
+            if array.dtype != kind or array.shape != shape:
+                raise ValueError(f"an array of {array.dtype} {array.shape}, where {kind} {shape} was expected")
+        return cls(int(count), mean, scatter)
 
 
 def one_blas_thread() -> AbstractContextManager[object]:

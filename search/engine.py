@@ -85,7 +85,7 @@ class SearchEngine:
             loader = ThreadPoolExecutor(1, thread_name_prefix="load-encoder")
             self._loading = loader.submit(self._load_encoder)  # half of it is hashing, which needs no GIL
             loader.shutdown(wait=False)
-            self._opened.load()
+            self._opened = self._opened.load()
         if recall is not None:
             if not 0 < recall <= 1:
                 raise ConfigError(f"recall is {recall:g}; expected more than 0 and at most 1.")

@@ -11,14 +11,13 @@ import numpy as np
 from indexer import ann
 from indexer.config import BuildConfig
 from indexer.encoders.identity import NO_LIMIT
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, StoreError
 from indexer.store import layout
-from indexer.store.checked import read_checked
 from indexer.store.embeddings import EmbeddingReader, Embeddings
-from indexer.store.manifest import Manifest, load_manifest
+from indexer.store.manifest import Manifest, generations, load_manifest
 from indexer.store.numbering import Mask, Numbering, Numbers
 from indexer.store.verify import are_hashed_at_once, check_files, check_sizes
-from indexer.transforms import Transform, parse_transform
+from indexer.transforms import Transform, load_transform
 from search.segments import Found, Segment, Vectors, open_segment, search_segments
 
 if TYPE_CHECKING:
@@ -43,8 +42,13 @@ class OpenIndex:
         MiB by MiB as they are read. Raises NotAnIndexError, CorruptIndexError or StoreError.
         """
         opened = cls.unchecked(path)
-        check_sizes(opened.path, opened.manifest)
-        check_files(opened.path, opened.manifest, _needed(opened.manifest))
+        try:
+            check_sizes(opened.path, opened.manifest)
+            check_files(opened.path, opened.manifest, _needed(opened.manifest))
+        except StoreError:
+            if not opened.is_followed:
+                raise
+            return cls.open(path)  # `isotrope compact` has removed that generation meanwhile
         return opened
 
     @classmethod
@@ -52,12 +56,26 @@ class OpenIndex:
         """The newest generation before its files are looked at; `load` does that. Raises as `open`, of the manifest."""
         return cls(Path(path), load_manifest(Path(path)))
 
-    def load(self) -> None:
-        """Check all that `open` checks and read into memory what search needs, each byte hashed once."""
-        check_sizes(self.path, self.manifest)
-        if self._hashed_at_once:  # the files of vectors and transform are hashed as they are read
-            check_files(self.path, self.manifest, _documents(self.manifest))
-        _ = self.segments, self.documents
+    def load(self) -> "OpenIndex":
+        """Check all that `open` checks and read into memory what search needs, each byte hashed once.
+
+        Returns this index, or the generation that followed it if its files were removed meanwhile.
+        """
+        try:
+            check_sizes(self.path, self.manifest)
+            if self._hashed_at_once:  # the files of vectors and transform are hashed as they are read
+                check_files(self.path, self.manifest, _documents(self.manifest))
+            _ = self.segments, self.documents
+        except StoreError:
+            if not self.is_followed:
+                raise
+            return OpenIndex.unchecked(self.path).load()
+        return self
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether another generation has been published since this one was opened."""
+        return generations(self.path)[-1:] != [self.manifest.generation]
 
     @cached_property
     def config(self) -> BuildConfig:
@@ -67,8 +85,7 @@ class OpenIndex:
     @cached_property
     def transform(self) -> Transform:
         """The fitted transform."""
-        name = self.manifest.transform["file"]
-        return parse_transform(read_checked(self.path / name, self.manifest.files[name]), str(self.path / name))
+        return load_transform(self.path, self.manifest)
 
     @cached_property
     def documents(self) -> "DocumentReader":

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
-from indexer.errors import CorruptIndexError
+from indexer.errors import ConfigError, CorruptIndexError
 from indexer.store.checked import BackgroundCheck, CheckedFile, read_checked
 from indexer.store.files import BLOCK, FileStamp
 from indexer.store.manifest import SegmentEntry
@@ -60,7 +60,7 @@ def open_segment(path: Path, entry: SegmentEntry, stamp: FileStamp, dim: int, at
     """Open a segment; `at_once`: hash it now, as the whole index is small. Raises CorruptIndexError."""
     background = None
     if at_once:  # sha256 is twice as fast as a digest for each MiB
-        index = ann.load_index(BytesIO(read_checked(path, stamp)), str(path))
+        index = ann.load_index(BytesIO(read_checked(path, stamp)), str(path), stamp.bytes)
     elif stamp.bytes > MAPPED_BYTES:
         with CheckedFile(path, stamp) as file:  # what FAISS reads to lay out the index
             file.check((np.array([0, stamp.bytes - 1]), np.array([BLOCK, stamp.bytes])))
@@ -68,14 +68,28 @@ def open_segment(path: Path, entry: SegmentEntry, stamp: FileStamp, dim: int, at
         index = ann.map_index(path)
     else:
         with CheckedFile(path, stamp) as file:
-            index = ann.load_index(file, str(path))
+            index = ann.load_index(file, str(path), stamp.bytes)
+    _require_searchable(index, path)
     if index.ntotal != entry.rows or index.d != dim:
         raise CorruptIndexError(
             f"{path}: {index.ntotal:,} vectors of {index.d} dimensions, the manifest says {entry.rows:,} of "
             f"{dim}. Build the index again."
         )
-    ann.set_search_parameters(index, entry.search_parameters)
+    try:
+        ann.set_search_parameters(index, entry.search_parameters)
+    except ConfigError as error:
+        raise CorruptIndexError(f"{path}: {error} Build the index again.") from error
     return Segment(entry, index, background)
+
+
+def _require_searchable(index: Any, path: Path) -> None:
+    """Refuse what FAISS loads and could not search, or not end searching: an efSearch of 0 makes it go on for ever."""
+    try:
+        ann.require_parameters(index, ann.search_parameters(index))
+    except ConfigError as error:
+        raise CorruptIndexError(f"{path}: {error} Build the index again.") from error
+    if not index.is_trained:
+        raise CorruptIndexError(f"{path}: holds an index that was not trained. Build the index again.")
 
 
 def search_segments(
@@ -98,10 +112,17 @@ def search_segments(
         mask = None if allowed is None else allowed[first : first + rows]
         if mask is not None and mask.all():
             mask = None
-        for query, best in enumerate(_search_segment(segment, queries, k, mask, vectors_of, exact)):
+        try:
+            answers = _search_segment(segment, queries, k, mask, vectors_of, exact)
+        except RuntimeError as error:  # FAISS's own: the file is not what it seemed when it was loaded
+            reason = str(error).partition("\n")[0]
+            raise CorruptIndexError(
+                f"{segment.entry.file}: cannot be searched: {reason}. Run isotrope verify."
+            ) from error
+        for query, best in enumerate(answers):
             found[query].append((best[0], best[1] + first))
         segment.require_sound()
-    return [_best([_joined(answers)], k) for answers in found]
+    return [_best([_joined(pieces)], k) for pieces in found]
 
 
 def _search_segment(

@@ -168,4 +168,4 @@ def test_public_modules_and_functions_have_docstrings() -> None:
 
 
 def test_no_room_is_too_long() -> None:
-    assert [str(path) for path, _ in modules() if len((ROOT / path).read_text().splitlines()) > 300] == []
+    assert [str(path) for path, _ in modules() if len((ROOT / path).read_text().splitlines()) > 500] == []

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.errors import CorruptIndexError, NotAnIndexError, StoreError
-from indexer.store import layout
+from indexer.store import layout, manifest
 from indexer.store.files import FileStamp
 from indexer.store.manifest import (
     Manifest,
@@ -25,19 +25,22 @@ from indexer.store.manifest import (
     publish,
 )
 
+PART = [f"parts/00000/{name}" for name in (*layout.PART_DATA, layout.PART)]
+NAMES = [*PART, "transforms/0001.safetensors", "segments/0001-00.faiss"]
+GATE = {"value": 1.0, "limit": 1.0, "passed": True}
 SMALL = Manifest(
     generation=1,
     config={"encoder": {"model": "tiny"}},
-    encoder={"dim": 4},
-    fingerprint="f" * 8,
-    transform={"file": "transforms/0001.safetensors"},
-    parts=(PartEntry("parts/00000", 3, 3, "d", "e"),),
-    segments=(SegmentEntry("segments/0001-00.faiss", 0, 3, "Flat"),),
-    files={"parts/00000/documents.parquet": FileStamp(9, "a"), "big": FileStamp(3 << 20, "b", "c" * 48)},
+    encoder={"model": "tiny", "folder": "", "dim": 4, "identity": {"kind": "vectors", "rules": 1, "model": "é"}},
+    fingerprint="f" * 64,
+    transform={"file": NAMES[-2], "kind": "whitening", "dim": 4, "note": "", "query_texts": {"source": "", "texts": 0}},
+    parts=(PartEntry("parts/00000", 3, 3, "d" * 64, "e" * 64),),
+    segments=(SegmentEntry(NAMES[-1], 0, 3, "Flat"),),
+    files={name: FileStamp(9, "a" * 64) for name in NAMES} | {NAMES[2]: FileStamp(3 << 20, "b" * 64, "c" * 48)},
     schema={"année": "int64"},
     documents=3,
     rows=3,
-    quality={"self_hit": {"value": 1.0, "limit": 1.0, "passed": True}},
+    quality={"self_hit": GATE, "tokens": 7, "truncated": 0},
     versions={"isotrope": "0"},
     created="2026-01-02T03:04:05Z",
 )
@@ -74,14 +77,14 @@ def test_the_file_is_json_that_says_its_format_and_checksum(published: Path) -> 
     checksum = plain.pop("checksum")
     assert checksum == canonical_hash(plain)
     assert plain["format"] == 1
-    assert plain["files"]["big"] == {"bytes": 3 << 20, "sha256": "b", "blocks": "c" * 48}
-    assert plain["files"]["parts/00000/documents.parquet"] == {"bytes": 9, "sha256": "a"}
+    assert plain["files"]["parts/00000/embeddings.npy"] == {"bytes": 3 << 20, "sha256": "b" * 64, "blocks": "c" * 48}
+    assert plain["files"]["parts/00000/documents.parquet"] == {"bytes": 9, "sha256": "a" * 64}
 
 
 def test_equal_manifests_are_equal_bytes(tmp_path: Path) -> None:
     shuffled = dataclasses.replace(SMALL, files=dict(reversed(SMALL.files.items())))
-    for name, manifest in (("a", SMALL), ("b", shuffled)):
-        publish(tmp_path / name, manifest)
+    for name, one in (("a", SMALL), ("b", shuffled)):
+        publish(tmp_path / name, one)
     assert len({path.read_bytes() for path in tmp_path.glob("*/manifests/*.json")}) == 1
 
 
@@ -110,39 +113,30 @@ def test_the_highest_number_is_the_index(tmp_path: Path) -> None:
     assert load_generation(tmp_path, 2).generation == 2
 
 
-@pytest.fixture
-def tiny(tmp_path: Path) -> tuple[Path, bytes]:
-    """The shortest manifest there is, and its bytes."""
-    bare = Manifest(1, {}, {}, "", {}, (), (), {"é": FileStamp(0, "")}, {}, 0, 0, {}, {}, "")
-    publish(tmp_path, bare)
-    path = tmp_path / layout.manifest_name(1)
-    return path, path.read_bytes()
-
-
 def test_every_flipped_bit_is_refused_naming_the_file(
-    tiny: tuple[Path, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, data = tiny
+    data = published.read_bytes()
     flipped = bytearray()
-    monkeypatch.setattr(Path, "read_bytes", lambda _: bytes(flipped))  # thousands of files would take a while
+    monkeypatch.setattr(manifest, "read_regular", lambda *_, **__: bytes(flipped))  # thousands of files take a while
     for position in range(len(data)):
         for bit in range(8):
             flipped = bytearray(data)
             flipped[position] ^= 1 << bit
             with pytest.raises(StoreError) as caught:
                 load_generation(tmp_path, 1)
-            assert str(caught.value).startswith(f"{path}: ")
+            assert str(caught.value).startswith(f"{published}: ")
             if not isinstance(caught.value, CorruptIndexError):  # a flip within the number of the format
                 assert "Upgrade" in str(caught.value)
                 assert b'"format": 1' not in flipped
     flipped = bytearray(data)
-    assert load_generation(tmp_path, 1).files == {"é": FileStamp(0, "")}
+    assert load_generation(tmp_path, 1) == SMALL
 
 
-def test_every_shorter_or_longer_file_is_refused(tiny: tuple[Path, bytes], tmp_path: Path) -> None:
-    path, data = tiny
+def test_every_shorter_or_longer_file_is_refused(published: Path, tmp_path: Path) -> None:
+    data = published.read_bytes()
     for changed in [*(data[:length] for length in range(len(data))), data + b"\n", b"\n" + data, data * 2]:
-        path.write_bytes(changed)
+        published.write_bytes(changed)
         with pytest.raises(CorruptIndexError, match=r"00000001\.json: damaged"):
             load_manifest(tmp_path)
 
@@ -157,6 +151,58 @@ def test_other_json_is_refused(data: bytes, published: Path, tmp_path: Path) -> 
 def test_a_right_checksum_over_missing_keys_is_refused(published: Path, tmp_path: Path) -> None:
     rewrite(published, lambda plain: plain.pop("segments"))
     with pytest.raises(CorruptIndexError, match=r"damaged .*segments"):
+        load_manifest(tmp_path)
+
+
+HOSTILE: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "a name that climbs": lambda plain: plain["files"].update({"parts/00000/../../../x": plain["files"][NAMES[0]]}),
+    "an absolute name": lambda plain: plain["files"].update({"/etc/passwd": plain["files"][NAMES[0]]}),
+    "a device": lambda plain: plain["segments"][0].update(file="/dev/zero"),
+    "a folder of the encoder that climbs": lambda plain: plain["files"].update({"encoder/../x": {}}),
+    "a state that climbs": lambda plain: plain["encoder"]["identity"].update(
+        kind="static", layers=[], pooling="sif", max_length=9, query_prefix="", document_prefix="", precision="float32",
+        state={"../../x": "a" * 64},
+    ),
+    "digits of another script": lambda plain: plain["parts"][0].update(name="parts/\u0660" + "0" * 4),
+    "a name with a line break": lambda plain: plain["files"].update({NAMES[0] + "\n": plain["files"][NAMES[0]]}),
+    "a negative count": lambda plain: plain["files"][NAMES[0]].update(bytes=-1),
+    "a count that is text": lambda plain: plain.update(rows="3"),
+    "more rows than there are": lambda plain: plain.update(rows=4),
+    "segments that overlap": lambda plain: plain["segments"].append(plain["segments"][0]),
+    "segments of too few rows": lambda plain: plain["segments"][0].update(rows=2),
+    "a part twice": lambda plain: plain["parts"].append(plain["parts"][0]),
+    "no part": lambda plain: plain.update(parts=[], segments=[]),
+    "a file without a checksum": lambda plain: plain["files"].pop(NAMES[3]),
+    "a checksum that is none": lambda plain: plain["files"][NAMES[0]].update(sha256="z" * 64),
+    "the number of another generation": lambda plain: plain.update(generation=2),
+    "a vast dimension": lambda plain: plain["encoder"].update(dim=10**9),
+    "an unknown kind of encoder": lambda plain: plain["encoder"]["identity"].update(kind="pickle"),
+    "a setting of another type": lambda plain: plain["config"].update(whitening={"strength": []}),
+    "figures that are no figures": lambda plain: plain["quality"].update(self_hit=[]),
+    "a schema that is a list": lambda plain: plain.update(schema=[]),
+    "deep nesting": lambda plain: plain["quality"].update(added=json.loads('{"a":' * 200 + "1" + "}" * 200)),
+    "features that are a number": lambda plain: plain.update(features=7),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_right_checksum_over_hostile_values_is_refused_at_once(name: str, published: Path, tmp_path: Path) -> None:
+    """Whoever seals a manifest anew can put anything in it; whoever has loaded one relies on its types."""
+    rewrite(published, HOSTILE[name])
+    with pytest.raises(CorruptIndexError, match=r"00000001\.json: damaged \(.+\)\. Restore it"):
+        load_manifest(tmp_path)
+
+
+def test_a_manifest_that_is_a_link_or_lies_behind_one_is_refused_by_name(published: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    published.parent.rename(elsewhere)
+    published.parent.symlink_to(elsewhere)
+    with pytest.raises(StoreError, match=r"manifests: is a link"):
+        load_manifest(tmp_path)
+    published.parent.unlink()
+    published.parent.mkdir()
+    published.symlink_to(elsewhere / published.name)
+    with pytest.raises(StoreError, match=r"00000001\.json: cannot be read: it is a link"):
         load_manifest(tmp_path)
 
 

@@ -31,6 +31,7 @@ from indexer.store.files import (
     write_file,
 )
 from indexer.store.lock import writer_lock
+from tests.faults import FaultyOs
 
 ROOT = Path(__file__).parents[1]
 SMALL_BLOCK = 16
@@ -155,7 +156,7 @@ def test_a_folder_that_is_not_there_is_an_error_naming_the_file(tmp_path: Path) 
     with pytest.raises(StoreError, match="absent/a: cannot be written"):
         write_bytes(tmp_path / "absent" / "a", b"x")
     with pytest.raises(StoreError, match="absent: cannot be removed"):
-        remove_file(tmp_path / "absent")
+        remove_file(tmp_path, "absent")
 
 
 def test_folders_are_made_with_their_parents(tmp_path: Path) -> None:
@@ -168,20 +169,50 @@ def test_folders_are_made_with_their_parents(tmp_path: Path) -> None:
 
 
 def test_a_folder_loses_its_mark_of_completeness_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Watching(FaultyOs):
+        def unlink(self, name: str, **named: Any) -> None:
+            removed.append(name)
+            os.unlink(name, **named)
+
     removed: list[str] = []
-
-    def remove(path: Path) -> None:
-        removed.append(path.name)
-        path.unlink()
-
-    monkeypatch.setattr(files, "remove_file", remove)
-    folder = tmp_path / "00000"
+    monkeypatch.setattr(files, "os", Watching())
+    folder = tmp_path / "parts" / "00000"
     make_folder(folder)
     for name in (layout.DOCUMENTS, layout.PART, layout.EMBEDDINGS):
         write_bytes(folder / name, b"x")
-    remove_folder(folder)
+    remove_folder(tmp_path, "parts/00000")
     assert removed == [layout.PART, layout.DOCUMENTS, layout.EMBEDDINGS]
-    assert names(tmp_path) == []
+    assert names(tmp_path / "parts") == []
+
+
+def test_what_lies_under_the_temporary_name_is_never_written_into(tmp_path: Path) -> None:
+    """A link, or another name of somebody's file, in an index that was packed elsewhere."""
+    theirs = tmp_path / "theirs"
+    theirs.write_text("keep")
+    temporary = tmp_path / f"a.{os.getpid()}{layout.TEMPORARY}"
+    for plant in (temporary.symlink_to, temporary.hardlink_to):
+        plant(theirs)
+        write_bytes(tmp_path / "a", b"ours")
+        assert (theirs.read_text(), (tmp_path / "a").read_bytes()) == ("keep", b"ours")
+    assert names(tmp_path) == ["a", "theirs"]
+
+
+def test_removal_follows_no_link_and_takes_no_folder_of_others(tmp_path: Path) -> None:
+    index, theirs = tmp_path / "index", tmp_path / "theirs"
+    for folder in (theirs / "inside", index / "parts" / "00002" / "folder"):
+        folder.mkdir(parents=True)
+    (theirs / "kept.npy").write_text("keep")
+    (index / "parts" / "00001").symlink_to(theirs)
+    (index / "deleted").symlink_to(theirs)
+    with pytest.raises(StoreError, match=r"parts/00001: is a link"):
+        remove_folder(index, "parts/00001")
+    with pytest.raises(StoreError, match=r"deleted: is a link"):
+        remove_file(index, "deleted/kept.npy")
+    with pytest.raises(StoreError, match=r"parts/00002/folder: is a folder"):
+        remove_folder(index, "parts/00002")
+    assert names(theirs) == ["inside", "kept.npy"]
+    remove_file(index, "deleted")  # the link itself goes, not what it stands for
+    assert names(theirs) == ["inside", "kept.npy"]
 
 
 # --- creating exclusively

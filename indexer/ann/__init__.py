@@ -33,7 +33,7 @@ from indexer.ann.making import (
     require_finite,
     vectors_at,
 )
-from indexer.ann.parameters import search_parameters, set_search_parameters
+from indexer.ann.parameters import require_parameters, search_parameters, set_search_parameters
 from indexer.ann.searching import search_index
 from indexer.ann.threads import one_thread
 from indexer.ann.training import Trainer, train_index
@@ -81,6 +81,7 @@ __all__ = [
     "require_factory",
     "require_faiss",
     "require_finite",
+    "require_parameters",
     "save_index",
     "search_index",
     "search_parameters",

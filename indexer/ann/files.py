@@ -7,6 +7,8 @@ from indexer.ann.faiss_module import loaded_faiss, reason_of, require_faiss
 from indexer.ann.layers import layers_of
 from indexer.errors import CorruptIndexError
 
+_NO_LIMIT = 1 << 40  # bytes of one array; FAISS's own limit
+
 
 class Reader(Protocol):
     """What `load_index` reads from."""
@@ -22,9 +24,13 @@ def save_index(index: Any, file: IO[bytes]) -> None:
     del writer  # flushes
 
 
-def load_index(file: Reader, where: str) -> Any:
-    """Read an index from bytes that are checked as they are read. `where` names the file in errors."""
+def load_index(file: Reader, where: str, size: int = _NO_LIMIT) -> Any:
+    """Read an index from `size` bytes that are checked as they are read. `where` names the file in errors.
+
+    No array in it can be longer than the file, whatever the file says: memory is not asked for beyond that.
+    """
     faiss = require_faiss()
+    faiss.set_deserialization_vector_byte_limit(max(size, 1 << 20))
     failures: list[Exception] = []
 
     def read(size: int) -> bytes:
@@ -50,6 +56,7 @@ def map_index(path: Path) -> Any:
     the index lives. Raises CorruptIndexError.
     """
     faiss, reasons = require_faiss(), list[str]()
+    faiss.set_deserialization_vector_byte_limit(_NO_LIMIT)  # of a file that was mapped nothing is allocated
     for flags in (faiss.IO_FLAG_MMAP_IFC, 0):
         try:
             return faiss.read_index(str(path), flags)

@@ -107,7 +107,7 @@ def add_documents(
         held = published_parts(opened.published) + new_parts(opened.index, ingested.slots, records)
         live = np.concatenate([news.left(), np.ones(sum(contents.documents), bool)])
         since = Since.of(opened.published)
-        drift = drift_since(since, transform.transform, [opened.index / part.name for part in held.entries])
+        drift = drift_since(since, transform.transform, opened.index, held)
         entry = segment.entry(opened.index, opened.published.stored_rows)
         quality = _quality(opened.published, entry[0], segment.quality) | since.figures()
         if drift:

@@ -78,7 +78,7 @@ class Change:
 
     def records(self) -> list[parts.PartRecord]:
         """The records of all parts."""
-        return [parts.require_record(self.index / part.name) for part in self.published.parts]
+        return [parts.published_record(self.index, self.published, part.name) for part in self.published.parts]
 
     def context(self, model: str | Path | None) -> BuildContext:
         """The index as the steps of a build see it, its encoder found. Raises ModelError and MismatchError."""

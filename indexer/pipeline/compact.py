@@ -135,7 +135,7 @@ def _forget(index: Path, keep: int, grace: float) -> int:
         except OSError as error:
             raise StoreError(f"{path}: cannot be read: {error.strerror}.") from error
         if age >= grace:
-            remove_file(index / layout.manifest_name(number))
+            remove_file(index, layout.manifest_name(number))
             removed += 1
     return removed
 

@@ -1,19 +1,32 @@
 """Drift of an index: which of its documents were added after the whitening was fitted, and how far they lie from those
 it was fitted on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from indexer.drift import Drift, measure_drift
 from indexer.moments import Moments, merge
-from indexer.store import parts
-from indexer.store.manifest import Manifest
+from indexer.store import layout, parts
+from indexer.store.checked import check_file
+from indexer.store.files import FileStamp
+from indexer.store.manifest import Manifest, PartEntry
 from indexer.store.numbering import Numbering
 from indexer.transforms import Transform, Whitening
+
+
+class HeldParts(Protocol):
+    """The parts of a generation and what their files must be."""
+
+    @property
+    def entries(self) -> Sequence[PartEntry]: ...
+
+    @property
+    def files(self) -> Mapping[str, FileStamp]: ...
 
 
 @dataclass(frozen=True)
@@ -43,27 +56,33 @@ class Since:
         return Since(part, before - (int(ends[part - 1]) if part else 0))
 
 
-def drift_since(since: Since, transform: Transform, folders: Sequence[Path]) -> Drift | None:
-    """Drift of the rows from `since` on among all parts; None without whitening, or where they are fewer than two."""
+def drift_since(since: Since, transform: Transform, index: Path, held: HeldParts) -> Drift | None:
+    """Drift of the rows from `since` on among all parts; None without whitening, or where they are fewer than two.
+
+    Raises CorruptIndexError for a damaged file.
+    """
     if not isinstance(transform, Whitening):
         return None
-    added = list(_moments(folders, since, after=True))
-    if not added:
+    folders = [part.name for part in held.entries]
+
+    def checked(part: int, name: str) -> Path:
+        check_file(index / folders[part] / name, held.files[f"{folders[part]}/{name}"])
+        return index / folders[part]
+
+    def moments(part: int) -> Moments:
+        return parts.load_moments(checked(part, layout.MOMENTS))
+
+    def split(some: slice) -> Iterator[Moments]:
+        """Those of some rows of the part that the place lies in."""
+        if since.row:
+            yield Moments.of(parts.open_embeddings(checked(since.part, layout.EMBEDDINGS))[some])
+
+    whole = since.part + bool(since.row)  # the first part that was added as a whole
+    if since.part >= len(folders):
         return None
     fitted = None
-    if not transform.mean.any():  # centre = "none": the whitening does not know where the fitted documents lay
-        before = list(_moments(folders, since, after=False))
-        fitted = merge(before).mean if before else None
-    return measure_drift(transform, merge(added), fitted)
-
-
-def _moments(folders: Sequence[Path], since: Since, after: bool) -> Iterator[Moments]:
-    """Moments of the rows before or after a place, in order."""
-    cut = slice(since.row, None) if after else slice(since.row)
-    split = [Moments.of(parts.open_embeddings(folders[since.part])[cut])] if since.row else []
-    if after:
-        yield from split
-        yield from (parts.load_moments(folder) for folder in folders[since.part + len(split) :])
-    else:
-        yield from (parts.load_moments(folder) for folder in folders[: since.part])
-        yield from split
+    if not transform.mean.any() and (since.part or since.row):
+        # centre = "none": the whitening does not know where the fitted documents lay
+        fitted = merge(chain(map(moments, range(since.part)), split(slice(since.row)))).mean
+    added = merge(chain(split(slice(since.row, None)), map(moments, range(whole, len(folders)))))
+    return measure_drift(transform, added, fitted)

@@ -25,11 +25,13 @@ from indexer.pipeline.context import BuildContext
 from indexer.pipeline.fit import drawn_documents
 from indexer.pipeline.progress import Progress, told_of_steps
 from indexer.pipeline.stored_transform import Donor
+from indexer.regular_files import read_regular
 from indexer.sampling import Population
 from indexer.store import layout
 from indexer.store.checked import read_checked
 from indexer.store.files import FileStamp, make_folder, stamp_file, write_bytes
 from indexer.store.manifest import Manifest
+from indexer.typed_json import convert_json, decode_json
 
 _BLOCK = 1024  # documents whose texts are in memory together
 
@@ -160,8 +162,12 @@ def _without_state(spec: EncoderSpec) -> EncoderSpec:
 
 def _stated(index: Path, spec: EncoderSpec) -> dict[str, Any]:
     """What `state.json` says: nothing while it is not there or cannot be read."""
+    from indexer.store.manifest_schema import StateFields
+
+    path = index / layout.state_folder(spec.unfitted) / layout.STATE
     try:
-        stated: dict[str, Any] = json.loads((index / layout.state_folder(spec.unfitted) / layout.STATE).read_bytes())
+        stated = decode_json(read_regular(path, follow_links=False), dict[str, Any])
+        convert_json(stated, StateFields)
     except (OSError, ValueError):
         return {}
     return stated
@@ -169,11 +175,8 @@ def _stated(index: Path, spec: EncoderSpec) -> dict[str, Any]:
 
 def state_files(index: Path, spec: EncoderSpec) -> dict[str, FileStamp]:
     """What a manifest says of the encoder's state: file, relative to the index -> stamp; nothing while incomplete."""
-    folder = layout.state_folder(spec.unfitted)
-    path = index / folder / layout.STATE
-    try:
-        stated = _stated(index, spec)["files"]
-        files = {f"{folder}/{name}": FileStamp(**stamp) for name, stamp in stated.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    folder, stated = layout.state_folder(spec.unfitted), _stated(index, spec)
+    if not stated:
         return {}
-    return files | {f"{folder}/{layout.STATE}": stamp_file(path)}
+    files = {f"{folder}/{name}": FileStamp(**stamp) for name, stamp in stated["files"].items()}
+    return files | {f"{folder}/{layout.STATE}": stamp_file(index / folder / layout.STATE)}

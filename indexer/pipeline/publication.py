@@ -16,6 +16,7 @@ from indexer.pipeline.fitted_encoder import state_files
 from indexer.pipeline.ingest import PartSlot
 from indexer.pipeline.stored_transform import StoredTransform
 from indexer.store import layout, parts
+from indexer.store.checked import check_file
 from indexer.store.files import FileStamp, stamp_file
 from indexer.store.manifest import DELETED, ENCODER_STATE, WINDOWS, Manifest, PartEntry, SegmentEntry, publish
 from indexer.store.manifest import generations as published_generations
@@ -105,6 +106,8 @@ def publish_generation(
     deleted, rows = None, sum(part.rows for part in held.entries)
     if live is not None and not live.all():
         deleted, files[deleted] = write_deleted(index, generation, np.flatnonzero(~live))
+        for part in (part for part in held.entries if part.rows != part.documents):
+            check_file(index / part.name / layout.WINDOWS, files[f"{part.name}/{layout.WINDOWS}"])
         rows = int(np.count_nonzero(live[contents_of(index, held.entries, live).document_of]))
     chunked = any(part.rows != part.documents for part in held.entries) or recipe.config["chunk"]["tokens"] > 0
     features = {ENCODER_STATE: bool(recipe.state), DELETED: deleted is not None, WINDOWS: chunked}

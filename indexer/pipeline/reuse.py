@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from indexer.errors import MismatchError
+from indexer.errors import MismatchError, StoreError
 from indexer.pipeline.context import BuildContext
 from indexer.store import parts
 from indexer.store.manifest import Manifest
@@ -108,7 +108,7 @@ def _text_hashes(folder: Path) -> parts.TextHashes:
     """The text hashes of a part; none where the file is damaged."""
     try:
         return parts.read_text_hashes(folder)
-    except (OSError, ValueError, KeyError):  # Arrow's errors are ValueErrors or OSErrors
+    except StoreError:
         return np.zeros((0, 2), np.uint64)
 
 

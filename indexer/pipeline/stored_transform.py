@@ -9,10 +9,10 @@ from indexer.encoders import EncoderSpec, mismatch
 from indexer.errors import MismatchError
 from indexer.sampling import Sample
 from indexer.store import layout
-from indexer.store.checked import read_checked
 from indexer.store.files import FileStamp, make_folder, write_bytes
 from indexer.store.manifest import Manifest, load_manifest
-from indexer.transforms import Transform, dump_transform, parse_transform
+from indexer.store.verify import check_sizes
+from indexer.transforms import Transform, dump_transform, load_transform
 
 Files = dict[str, FileStamp]
 
@@ -56,6 +56,7 @@ class Donor:
 def taken_transform(index: Path, spec: EncoderSpec) -> Donor:
     """The transform of another index. Raises MismatchError unless that was built with the same encoder."""
     manifest = load_manifest(index)
+    check_sizes(index, manifest)
     identity = {key: value for key, value in manifest.encoder["identity"].items() if key != "state"}
     if identity != spec.identity:
         raise MismatchError(
@@ -67,10 +68,8 @@ def taken_transform(index: Path, spec: EncoderSpec) -> Donor:
 
 def published_transform(index: Path, published: Manifest) -> StoredTransform:
     """The transform of a published generation."""
-    name = published.transform["file"]
-    stamp = published.files[name]
-    transform = parse_transform(read_checked(index / name, stamp), str(index / name))
-    return StoredTransform(transform, published.transform, stamp)
+    stamp = published.files[published.transform["file"]]
+    return StoredTransform(load_transform(index, published), published.transform, stamp)
 
 
 def write_transform(index: Path, generation: int, fitted: Fitted) -> StoredTransform:

@@ -12,17 +12,17 @@ _FOLDERS = (layout.MANIFESTS, layout.TRANSFORMS, layout.SEGMENTS, layout.DELETED
 
 def sweep_before(index: Path, fingerprint: str) -> None:
     """Remove temporary files and unfinished parts; before the first publication also parts of another encoder."""
-    for folder in [index / name for name in _FOLDERS]:
-        _remove_temporary(folder)
+    for name in _FOLDERS:
+        _remove_temporary(index, name)
     fresh = not generations(index)
     for number in layout.part_numbers(index):
         folder = index / layout.part_name(number)
         record = parts.read_record(folder)
         unfinished = not (folder / layout.PART).exists()
         if unfinished or (fresh and (record is None or record.fingerprint != fingerprint)):
-            remove_folder(folder)
+            remove_folder(index, layout.part_name(number))
         else:
-            _remove_temporary(folder)
+            _remove_temporary(index, layout.part_name(number))
 
 
 def sweep_after(index: Path) -> str:
@@ -35,13 +35,13 @@ def sweep_after(index: Path) -> str:
         for number in layout.part_numbers(index):
             name = layout.part_name(number)
             if f"{name}/{layout.PART}" not in named:
-                remove_folder(index / name)
+                remove_folder(index, name)
         for name in _ours(index):
             if name not in named:
-                remove_file(index / name)
+                remove_file(index, name)
         for name in _states(index):
             if f"{name}/{layout.STATE}" not in named:
-                remove_folder(index / name)
+                remove_folder(index, name)
     except StoreError as error:
         return f"leftovers of earlier builds stay: {error}"
     return ""
@@ -68,6 +68,6 @@ def _states(index: Path) -> list[str]:
     return [f"{layout.ENCODER}/{path.name}" for path in folders if layout.STATE_NAME.fullmatch(path.name)]
 
 
-def _remove_temporary(folder: Path) -> None:
-    for path in sorted(folder.glob(f"*{layout.TEMPORARY}")):
-        remove_file(path)
+def _remove_temporary(index: Path, folder: str) -> None:
+    for path in sorted((index / folder).glob(f"*{layout.TEMPORARY}")):
+        remove_file(index, f"{folder}/{path.name}")

@@ -73,6 +73,6 @@ def write_segment_of(
     try:
         quality = judge_segment(filled, rows, list(records), config, options, progress, stored.fitted)
     except QualityError:
-        remove_file(path)
+        remove_file(index, layout.segment_name(generation, 0))
         raise
     return NewSegment(filled, quality)

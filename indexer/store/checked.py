@@ -2,14 +2,18 @@
 
 import hashlib
 import os
+import stat
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import CorruptIndexError, StoreError
-from indexer.store.files import BLOCK, FileStamp, digest_block, hash_file
+from indexer.regular_files import open_regular, read_regular
+from indexer.store.files import BLOCK, FileStamp, digest_block, hash_file, stamp_file
 
 _WAY_OUT = "Restore the file from a copy, or build again with --overwrite, which encodes only what is lost."
 
@@ -27,7 +31,8 @@ class CheckedFile:
         self._descriptor: int | None = None
         check_size(path, stamp)
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            with open_regular(path, follow_links=False) as file:
+                self._descriptor = os.dup(file.fileno())
         except OSError as error:
             raise _unreadable(path, error) from error
         if not stamp.blocks:
@@ -143,12 +148,19 @@ def read_checked(path: Path, stamp: FileStamp) -> bytes:
     """The whole file, its size and sha256 checked."""
     check_size(path, stamp)
     try:
-        data = path.read_bytes()
+        data = read_regular(path, stamp.bytes, follow_links=False)
     except OSError as error:
         raise _unreadable(path, error) from error
     if hashlib.sha256(data).hexdigest() != stamp.sha256:
         raise changed(path)
     return data
+
+
+def check_file(path: Path, stamp: FileStamp) -> None:
+    """Compare size, sha256 and the digest of each MiB. Raises CorruptIndexError, and StoreError as `check_size`."""
+    check_size(path, stamp)
+    if stamp_file(path) != stamp:
+        raise changed(path)
 
 
 def changed(path: Path) -> CorruptIndexError:
@@ -157,15 +169,45 @@ def changed(path: Path) -> CorruptIndexError:
 
 
 def check_size(path: Path, stamp: FileStamp) -> None:
-    """Compare a file's presence and size with the manifest."""
+    """Compare a file's presence and size with the manifest. Raises CorruptIndexError, and StoreError where it is no
+    file of the index alone: a link, a pipe or device, or a file that has other names too."""
     try:
-        size = path.stat().st_size
+        found = path.lstat()
     except FileNotFoundError:
         raise CorruptIndexError(f"{path}: the index names this file, but it is not there. {_WAY_OUT}") from None
     except OSError as error:
         raise _unreadable(path, error) from error
-    if size != stamp.bytes:
-        raise CorruptIndexError(f"{path}: {size:,} bytes, the index says {stamp.bytes:,}. {_WAY_OUT}")
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        what = "a file with other names (hard links)" if stat.S_ISREG(found.st_mode) else "no regular file"
+        raise StoreError(
+            f"{path}: {what}; expected a file that belongs to this index alone. If you trust it, make a copy of the "
+            "index with: cp -rL"
+        )
+    if found.st_size != stamp.bytes:
+        raise CorruptIndexError(f"{path}: {found.st_size:,} bytes, the index says {stamp.bytes:,}. {_WAY_OUT}")
+
+
+@contextmanager
+def as_damage(path: Path) -> Iterator[None]:
+    """Turns what numpy and Arrow raise over bytes that are no such file as they were told into a CorruptIndexError.
+
+    A file may have the hash that the manifest gives and hold something else all the same.
+    """
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        if error.errno is not None:
+            raise _unreadable(path, error) from error
+        raise _not_ours(path, error) from error
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, EOFError, RuntimeError) as error:
+        raise _not_ours(path, error) from error
+
+
+def _not_ours(path: Path, error: Exception) -> CorruptIndexError:
+    reason = str(error).strip().partition("\n")[0] or type(error).__name__
+    return CorruptIndexError(f"{path}: does not hold what an index has there ({reason}). {_WAY_OUT}")
 
 
 def _unreadable(path: Path, error: OSError) -> StoreError:

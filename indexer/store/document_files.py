@@ -13,7 +13,9 @@ import pyarrow.parquet as pq
 
 from indexer.corpus.document import Document, join_columns
 from indexer.corpus.schema import canonical, part_schema
+from indexer.regular_files import open_regular
 from indexer.store import layout
+from indexer.store.checked import as_damage
 from indexer.store.document_columns import long_columns
 from indexer.store.files import FileStamp, write_file
 
@@ -92,8 +94,10 @@ def read_some(folder: Path, rows: Sequence[int]) -> Iterator[Document]:
 @contextmanager
 def _opened(folder: Path) -> Iterator[pq.ParquetFile]:
     """The documents of a part. Opened by us: pyarrow refuses names that are not UTF-8."""
+    path = folder / layout.DOCUMENTS
     with (
-        open(folder / layout.DOCUMENTS, "rb") as source,
+        as_damage(path),
+        open_regular(path, follow_links=False) as source,
         pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as file,
     ):
         yield file

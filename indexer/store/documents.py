@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from indexer.corpus.document import Document
 from indexer.errors import CorruptIndexError
 from indexer.store import layout
-from indexer.store.checked import CheckedFile
+from indexer.store.checked import CheckedFile, as_damage
 from indexer.store.document_columns import ColumnPath, column_at, type_at
 from indexer.store.document_files import STORED, OpenPart, document_of, picked
 from indexer.store.manifest import Manifest
@@ -70,11 +70,13 @@ class DocumentReader:
 
     def fetch(self, rows: Sequence[int]) -> list[Document]:
         """The documents of the given numbers, in the order given; each row group is read once."""
-        return [document_of(row, self._schema) for row in self._rows(rows, None)]
+        with as_damage(self._index / layout.PARTS):
+            return [document_of(row, self._schema) for row in self._rows(rows, None)]
 
     def ids(self, rows: Sequence[int]) -> list[str]:
         """Just the ids of the given numbers, in the order given."""
-        return [row["id"] for row in self._rows(rows, ["id"])]
+        with as_damage(self._index / layout.PARTS):
+            return [row["id"] for row in self._rows(rows, ["id"])]
 
     def all_ids(self) -> Iterator[str]:
         """Every id, in order of number."""
@@ -101,7 +103,9 @@ class DocumentReader:
                 if live is not None:
                     table = table.take(live[slice(*np.searchsorted(live, [start, end]))] - start)
                 start = end
-                yield from (document_of(row, self._schema) for row in table.to_pylist())
+                with as_damage(self._path(number)):
+                    documents = [document_of(row, self._schema) for row in table.to_pylist()]
+                yield from documents
 
     def columns(self, part: int, paths: Sequence[ColumnPath]) -> list[pa.ChunkedArray]:
         """Some columns of a part's documents, in order of number, in the types that `schema` gives them.
@@ -110,10 +114,11 @@ class DocumentReader:
         """
         file, live = self._part(part).file, self._live(part)
         there = file.schema_arrow.names
-        table = file.read(columns=list({path[0] for path in paths if path[0] in there}), use_threads=False)
-        table = table.combine_chunks() if live is None else table.take(live)
-        count = file.metadata.num_rows if live is None else len(live)
-        return [column_at(table, path, type_at(self.schema, path), count) for path in paths]
+        with as_damage(self._path(part)):
+            table = file.read(columns=list({path[0] for path in paths if path[0] in there}), use_threads=False)
+            table = table.combine_chunks() if live is None else table.take(live)
+            count = file.metadata.num_rows if live is None else len(live)
+            return [column_at(table, path, type_at(self.schema, path), count) for path in paths]
 
     def _id_columns(self) -> Iterator[tuple[int, pa.ChunkedArray]]:
         """The ids of a few parts at a time, and the number of the first."""
@@ -156,7 +161,8 @@ class DocumentReader:
         return table
 
     def _read(self, part: int, group: int, columns: list[str] | None) -> pa.Table:
-        return self._part(part).file.read_row_group(group, columns=columns, use_threads=False)
+        with as_damage(self._path(part)):
+            return self._part(part).file.read_row_group(group, columns=columns, use_threads=False)
 
     def _place(self, row: int) -> tuple[int, int, int]:
         """(part, row group, offset in it)."""
@@ -174,13 +180,19 @@ class DocumentReader:
         return self._parts[part]
 
     def _opened(self, part: int) -> OpenPart:
-        name = f"{self._manifest.parts[part].name}/{layout.DOCUMENTS}"
-        path = self._index / name
-        source = pa.PythonFile(CheckedFile(path, self._manifest.files[name]), mode="r")
-        file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
-        if file.metadata.num_rows != self._manifest.parts[part].documents:
-            raise CorruptIndexError(
-                f"{path}: {file.metadata.num_rows:,} rows, the manifest says "
-                f"{self._manifest.parts[part].documents:,}. Build the index again."
-            )
-        return OpenPart.of(file)
+        path, documents = self._path(part), self._manifest.parts[part].documents
+        stamp = self._manifest.files[path.relative_to(self._index).as_posix()]
+        with as_damage(path):
+            source = pa.PythonFile(CheckedFile(path, stamp), mode="r")
+            file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
+            found, fields = OpenPart.of(file), list(file.schema_arrow)
+        if file.metadata.num_rows != documents:
+            rows = f"{file.metadata.num_rows:,} rows, the manifest says {documents:,}"
+            raise CorruptIndexError(f"{path}: {rows}. Build the index again.")
+        metadata = {field.name for field in fields[len(STORED) :]}
+        if fields[: len(STORED)] != STORED or not metadata <= {*self._schema.names}:
+            raise CorruptIndexError(f"{path}: its columns are not those that the manifest says. Build the index again.")
+        return found
+
+    def _path(self, part: int) -> Path:
+        return self._index / self._manifest.parts[part].name / layout.DOCUMENTS

@@ -3,23 +3,31 @@
 A file is written beside its place, synced, read back and compared, then renamed; its folder is synced. So a
 name either is not there or holds every byte that was meant, also after a power cut. Only one writer is at work
 at a time (see `lock`), and readers never look at names that no manifest gives.
+
+An index may come from an archive that somebody else packed, with links in it that lead elsewhere. Nothing is written,
+removed or read through one: `require_own_files` refuses them all before a writer begins, removal goes from folder to
+folder by descriptors that follow none, and neither a file being written nor one being read may be a link.
 """
 
 import errno
 import hashlib
 import os
-from collections.abc import Iterator
+import stat
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, NoReturn
 
 from indexer.errors import CorruptIndexError, StoreError
+from indexer.regular_files import open_regular
 from indexer.store.layout import TEMPORARY
 
 BLOCK = 1 << 20  # bytes a block digest covers
 _DIGEST = 8  # bytes of each block digest
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -117,8 +125,7 @@ def write_file(path: Path) -> Iterator[DurableFile]:
     """
     temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        file = DurableFile(descriptor)
+        file = DurableFile(_create(temporary))
         try:
             yield file
             file.finish()
@@ -175,22 +182,93 @@ def make_folder(path: Path) -> None:
         raise _store_error(path, error) from error
 
 
-def remove_file(path: Path) -> None:
-    """Remove a file that no manifest names."""
+def remove_file(index: Path, name: str) -> None:
+    """Remove a file of an index that no manifest names. Raises StoreError, also where a link is on the way."""
+    folder, _, last = name.rpartition("/")
+    with _removing(index / name), _folder(index, folder) as descriptor:
+        os.unlink(last, dir_fd=descriptor)
+
+
+def remove_folder(index: Path, name: str) -> None:
+    """Remove a folder of files that no manifest names, the mark of its completeness (.json) first.
+
+    Raises StoreError, also where a link is on the way, or anything in the folder is no regular file.
+    """
+    outer, _, last = name.rpartition("/")
+    with _removing(index / name), _folder(index, outer) as above:
+        with _folder(index, name) as inside:
+            files = sorted(os.listdir(inside), key=lambda file: (not file.endswith(".json"), file))
+            for file in files:
+                if not stat.S_ISREG(os.lstat(file, dir_fd=inside).st_mode):
+                    raise _foreign(index / name / file)
+            for file in files:
+                os.unlink(file, dir_fd=inside)
+        os.rmdir(last, dir_fd=above)
+
+
+def require_own_files(index: Path) -> None:
+    """Raises StoreError naming the first link, pipe, socket or device in an index, at any depth."""
     try:
-        os.unlink(path)
+        for root, folders, files in os.walk(index, onerror=_raise):
+            for name in sorted((*folders, *files)):
+                mode = os.lstat(os.path.join(root, name)).st_mode
+                if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                    raise _foreign(Path(root, name))
+    except OSError as error:
+        raise StoreError(f"{error.filename or index}: cannot be looked at: {error.strerror or error}.") from error
+
+
+def require_own_folders(index: Path, names: Iterable[str]) -> None:
+    """Raises StoreError for the first folder on the way to some files of an index that is a link; absent ones pass."""
+    folders = {parent for name in names for parent in PurePosixPath(name).parents[:-1]}
+    for folder in sorted(folders):
+        try:
+            if stat.S_ISLNK(os.lstat(index / folder).st_mode):
+                raise _foreign(index / folder)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise StoreError(f"{index / folder}: cannot be looked at: {error.strerror}.") from error
+
+
+def _foreign(path: Path) -> StoreError:
+    mode = os.lstat(path).st_mode
+    what = "a link" if stat.S_ISLNK(mode) else "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
+    return StoreError(
+        f"{path}: is {what}; an index holds only files of its own there. Nothing was changed. Remove it if you know "
+        "what it is, or get the index anew from where it came from."
+    )
+
+
+@contextmanager
+def _removing(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise StoreError(f"{path}: cannot be removed: {error.strerror}.") from error
 
 
-def remove_folder(path: Path) -> None:
-    """Remove a folder of files that no manifest names, `part.json` (its mark of completeness) first."""
-    for entry in sorted(path.iterdir(), key=lambda entry: (entry.suffix != ".json", entry.name)):
-        remove_file(entry)
+@contextmanager
+def _folder(index: Path, name: str) -> Iterator[int]:
+    """The descriptor of a folder in an index, which is reached without following a link."""
+    descriptor = os.open(index, _FOLDER)
     try:
-        os.rmdir(path)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be removed: {error.strerror}.") from error
+        for part in PurePosixPath(name).parts:
+            try:
+                inside = os.open(part, _FOLDER | os.O_NOFOLLOW, dir_fd=descriptor)
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                    raise _foreign(index / name) from None
+                raise
+            os.close(descriptor)
+            descriptor = inside
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
 
 
 def sync_folder(path: Path) -> None:
@@ -220,7 +298,7 @@ def hash_file(path: Path) -> str:
 @contextmanager
 def _reading(path: Path) -> Iterator[BufferedReader]:
     try:
-        with open(path, "rb") as file:
+        with open_regular(path, follow_links=False) as file:
             yield file
     except FileNotFoundError:
         raise CorruptIndexError(f"{path}: the index names this file, but it is not there.") from None
@@ -231,6 +309,14 @@ def _reading(path: Path) -> Iterator[BufferedReader]:
 def _read_back(path: Path, expected: FileStamp) -> None:
     if path.stat().st_size != expected.bytes or hash_file(path) != expected.sha256:
         raise OSError(errno.EIO, "what was read back differs from what was written")
+
+
+def _create(path: Path) -> int:
+    try:
+        return os.open(path, _NEW_FILE, 0o666)
+    except FileExistsError:
+        os.unlink(path)  # what is there may be a link, or have other names: it is never written into
+        return os.open(path, _NEW_FILE, 0o666)
 
 
 def _discard(path: Path) -> None:

@@ -32,15 +32,22 @@ WINDOWS = "windows.parquet"
 EMBEDDINGS = "embeddings.npy"
 MOMENTS = "moments.npz"
 PART = "part.json"
+PART_DATA = (DOCUMENTS, WINDOWS, EMBEDDINGS, MOMENTS)  # of a part, beside its record
 STATE = "state.json"  # written last: the encoder's fitted state is complete
 
 TEMPORARY = ".tmp"  # suffix of files being written; never named by a manifest
-MANIFEST_NAME = re.compile(r"(\d{8})\.json")
-PART_NAME = re.compile(r"\d{5,}")
-TRANSFORM_NAME = re.compile(r"\d{4,}\.safetensors")
-STATE_NAME = re.compile(r"[0-9a-f]{16}")
-SEGMENT_NAME = re.compile(r"\d{4,}-\d{2,}\.faiss")
-DELETED_NAME = re.compile(r"\d{4,}\.npy")
+MANIFEST_NAME = re.compile(r"(\d{8})\.json", re.ASCII)
+PART_NAME = re.compile(r"\d{5,}", re.ASCII)
+TRANSFORM_NAME = re.compile(r"\d{4,}\.safetensors", re.ASCII)
+STATE_NAME = re.compile(r"[0-9a-f]{16}", re.ASCII)
+SEGMENT_NAME = re.compile(r"\d{4,}-\d{2,}\.faiss", re.ASCII)
+DELETED_NAME = re.compile(r"\d{4,}\.npy", re.ASCII)
+# Every file that a manifest may name, as a pattern that has no other way to write a digit.
+FILE_PATTERN = (
+    r"^(parts/[0-9]{5,}/(documents\.parquet|windows\.parquet|embeddings\.npy|moments\.npz|part\.json)"
+    r"|transforms/[0-9]{4,}\.safetensors|segments/[0-9]{4,}-[0-9]{2,}\.faiss|deleted/[0-9]{4,}\.npy"
+    r"|encoder/[0-9a-f]{16}/[A-Za-z0-9][A-Za-z0-9._-]*)\Z"  # \Z: "$" would let a line break follow
+)
 
 
 def manifest_name(generation: int) -> str:
@@ -73,4 +80,6 @@ def part_numbers(index: Path) -> list[int]:
     folder = index / PARTS
     if not folder.is_dir():
         return []
-    return sorted(int(entry.name) for entry in folder.iterdir() if PART_NAME.fullmatch(entry.name))
+    numbers = [int(entry.name) for entry in folder.iterdir() if PART_NAME.fullmatch(entry.name)]
+    # "000001" would be part 1 too, and what is done to part 1 must not be done to it
+    return sorted(number for number in set(numbers) if (index / part_name(number)).is_dir())

@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from indexer.errors import CorruptIndexError, NotAnIndexError, StoreError
+from indexer.config import BuildConfig
+from indexer.errors import ConfigError, CorruptIndexError, NotAnIndexError, StoreError
+from indexer.regular_files import read_regular
 from indexer.store import layout
-from indexer.store.files import FileStamp, create_exclusive, make_folder
+from indexer.store.files import FileStamp, create_exclusive, make_folder, require_own_folders
+from indexer.typed_json import convert_json, decode_json
 
 # What a reader must understand to answer rightly. A manifest that needs more is refused, so later versions can
 # add to format 1 without old ones answering wrongly.
@@ -17,6 +20,7 @@ ENCODER_STATE = "encoder-state"  # the encoder cannot be run without what lies i
 DELETED = "deleted"  # some stored documents are no longer part of the index
 WINDOWS = "windows"  # a document may have several rows
 KNOWN_FEATURES = frozenset({ENCODER_STATE, DELETED, WINDOWS})
+_MOST_BYTES = 1 << 30  # of a manifest; that of a billion documents has about 150 MB
 
 
 @dataclass(frozen=True)
@@ -119,20 +123,27 @@ def generations(index: Path) -> list[int]:
 def load_manifest(index: Path) -> Manifest:
     """The newest manifest. Raises NotAnIndexError, CorruptIndexError, or StoreError for a newer format."""
     numbers = generations(index)
-    if not numbers:
-        raise NotAnIndexError(_nothing_here(index))
-    way_back = f", delete it to go back to generation {numbers[-2]}" if len(numbers) > 1 else ""
-    return load_generation(index, numbers[-1], f"{way_back}, or build again with --overwrite")
+    while True:
+        if not numbers:
+            raise NotAnIndexError(_nothing_here(index))
+        way_back = f", delete it to go back to generation {numbers[-2]}" if len(numbers) > 1 else ""
+        try:
+            return load_generation(index, numbers[-1], f"{way_back}, or build again with --overwrite")
+        except StoreError:
+            before, numbers = numbers, generations(index)
+            if numbers[-1:] == before[-1:]:
+                raise  # else it was followed by another, and forgotten, before it could be read
 
 
 def load_generation(index: Path, number: int, way_out: str = "") -> Manifest:
     """One manifest by its number; errors as in `load_manifest`."""
     path = index / layout.manifest_name(number)
+    require_own_folders(index, [layout.manifest_name(number)])
     try:
-        data = path.read_bytes()
+        data = read_regular(path, _MOST_BYTES, follow_links=False)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}.") from error
-    return _parse(data, path, way_out)
+    return _parse(data, path, number, way_out)
 
 
 def publish(index: Path, manifest: Manifest) -> None:
@@ -146,24 +157,34 @@ def _render(plain: dict[str, Any]) -> bytes:
     return json.dumps(whole, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
-def _parse(data: bytes, path: Path, way_out: str) -> Manifest:
+def _parse(data: bytes, path: Path, number: int, way_out: str) -> Manifest:
+    from indexer.store.manifest_schema import MAX_DEPTH, ManifestFields, require_consistent
+
     try:
-        plain = json.loads(data)
-        version, _ = plain["format"], plain.pop("checksum")
-        if version > layout.FORMAT:
+        plain = decode_json(data, dict[str, Any], MAX_DEPTH)
+        version = plain.get("format")
+        if isinstance(version, int) and version > layout.FORMAT:
             raise StoreError(
                 f"{path}: written in format {version}; this isotrope reads up to format {layout.FORMAT}. Upgrade it."
             )
+        plain.pop("checksum", None)
         if _render(plain) != data:  # byte for byte, so that no flipped bit passes
             raise ValueError("checksum mismatch")
-        manifest = Manifest.from_dict(plain)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptIndexError(f"{path}: damaged ({error}). Restore it from a copy{way_out}.") from error
-    if unknown := set(manifest.features) - KNOWN_FEATURES:
-        raise StoreError(
-            f"{path}: needs {', '.join(sorted(unknown))}, unknown to this version of isotrope. Upgrade it."
-        )
-    return manifest
+        features = convert_json(plain.get("features"), list[str])
+        if unknown := set(features) - KNOWN_FEATURES:
+            raise StoreError(
+                f"{path}: needs {', '.join(sorted(unknown))}, unknown to this version of isotrope. Upgrade it."
+            )
+        convert_json(plain, ManifestFields)
+        require_consistent(plain)
+        if plain["generation"] != number:
+            raise ValueError(f"it is generation {plain['generation']}, not {number}")
+        BuildConfig.from_dict(plain["config"])
+        return Manifest.from_dict(plain)
+    except (ValueError, ConfigError) as error:
+        raise CorruptIndexError(
+            f"{path}: damaged ({str(error).rstrip('.')}). Restore it from a copy{way_out}."
+        ) from error
 
 
 def _nothing_here(index: Path) -> str:

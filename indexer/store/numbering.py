@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from indexer.errors import CorruptIndexError
 from indexer.store import layout
-from indexer.store.checked import CheckedFile, read_checked
+from indexer.store.checked import CheckedFile, as_damage, read_checked
 from indexer.store.files import FileStamp, make_folder, write_bytes
 from indexer.store.manifest import WINDOWS, Manifest
 
@@ -108,16 +108,27 @@ def _part_spans(index: Path, manifest: Manifest) -> Iterator[Numbers]:
     for part in manifest.parts:
         name = f"{part.name}/{layout.WINDOWS}"
         with (
+            as_damage(index / name),
             CheckedFile(index / name, manifest.files[name]) as file,
             pq.ParquetFile(pa.PythonFile(file, mode="r"), page_checksum_verification=True, pre_buffer=False) as windows,
         ):
             table = windows.read(columns=list(_SPAN), use_threads=False)
-        spans = np.stack([table.column(name).to_numpy() for name in _SPAN], axis=1).astype(np.int64)
+            spans = np.stack([table.column(name).to_numpy() for name in _SPAN], axis=1).astype(np.int64)
         if len(spans) != part.rows:
             raise CorruptIndexError(f"{index / name}: {len(spans):,} windows, the manifest says {part.rows:,}.")
+        _require_spans(spans, part.documents, index / name)
         spans[:, 0] += first
         first += part.documents
         yield spans
+
+
+def _require_spans(spans: Numbers, documents: int, path: Path) -> None:
+    """Windows lie in ascending documents of their part, every one of which has some, and end after they start."""
+    of, starts, ends = spans.T
+    steps = np.diff(of, prepend=-1)
+    in_order = bool(((steps == 0) | (steps == 1)).all()) and list(steps[:1]) == [1] and of[-1] == documents - 1
+    if not in_order or not ((starts >= 0) & (starts <= ends)).all():
+        raise CorruptIndexError(f"{path}: its windows are not those of {documents:,} documents in order.")
 
 
 def read_deleted(index: Path, manifest: Manifest) -> Numbers:
@@ -126,11 +137,10 @@ def read_deleted(index: Path, manifest: Manifest) -> Numbers:
         return np.zeros(0, np.int64)
     path = index / manifest.deleted
     data = read_checked(path, manifest.files[manifest.deleted])
-    try:
+    with as_damage(path):
         numbers = np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise CorruptIndexError(f"{path}: not a list of documents: {error}.") from error
-    whole = numbers.ndim == 1 and numbers.dtype == np.int64 and bool((np.diff(numbers) > 0).all())
+    whole = isinstance(numbers, np.ndarray) and numbers.ndim == 1 and numbers.dtype == np.int64
+    whole = whole and bool((np.diff(numbers) > 0).all())
     if not whole or (len(numbers) and not 0 <= numbers[0] <= numbers[-1] < manifest.stored_documents):
         raise CorruptIndexError(f"{path}: not a list of ascending document numbers of this index.")
     checked: Numbers = numbers

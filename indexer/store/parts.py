@@ -16,17 +16,21 @@ import pyarrow.parquet as pq
 
 from indexer.chunking import Windows
 from indexer.corpus.document import Document
-from indexer.errors import CorruptIndexError
+from indexer.errors import CorruptIndexError, StoreError
 from indexer.moments import Moments
+from indexer.regular_files import open_regular, read_regular
 from indexer.store import layout
 from indexer.store.arrays import open_embeddings as open_embeddings
+from indexer.store.checked import as_damage, read_checked
 from indexer.store.document_files import parquet_options
 from indexer.store.files import FileStamp, stamp_file, write_bytes, write_file
-from indexer.store.manifest import canonical_json
+from indexer.store.manifest import Manifest, canonical_json
+from indexer.typed_json import convert_json, decode_json
 
 TextHashes = npt.NDArray[np.uint64]
 """128-bit hashes of the texts that were encoded, as (n, 2) unsigned 64-bit numbers."""
 
+_MOST_BYTES = 1 << 27  # of a record, which grows with the part's files and its columns
 _WINDOWS_SCHEMA = pa.schema(
     [pa.field("text_hash", pa.binary(16), nullable=False), pa.field("tokens", pa.int32(), nullable=False)]
 )
@@ -111,30 +115,37 @@ def write_record(folder: Path, record: PartRecord) -> None:
 def read_record(folder: Path) -> PartRecord | None:
     """The record of a complete part; None when there is none or it is damaged."""
     try:
-        plain = json.loads((folder / layout.PART).read_bytes())
-        files = {name: FileStamp(**stamp) for name, stamp in plain.pop("files").items()}
-        record = PartRecord(files=files, **plain)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return _parse_record(read_regular(folder / layout.PART, _MOST_BYTES, follow_links=False))
+    except (OSError, ValueError):
         return None
-    return record
 
 
-def require_record(folder: Path) -> PartRecord:
-    """The record of a part that is part of an index. Raises CorruptIndexError."""
-    record = read_record(folder)
-    if record is None:
-        raise CorruptIndexError(f"{folder / layout.PART}: damaged. Restore it from a copy, or build the index again.")
-    return record
+def published_record(index: Path, manifest: Manifest, part: str) -> PartRecord:
+    """The record of a part of an index. Raises CorruptIndexError."""
+    name = f"{part}/{layout.PART}"
+    try:
+        return _parse_record(read_checked(index / name, manifest.files[name]))
+    except ValueError as error:
+        raise CorruptIndexError(f"{index / name}: damaged ({error}). Build the index again.") from error
+
+
+def _parse_record(data: bytes) -> PartRecord:
+    from indexer.store.manifest_schema import MAX_DEPTH, RecordFields
+
+    plain = decode_json(data, dict[str, Any], MAX_DEPTH)
+    convert_json(plain, RecordFields)
+    return PartRecord(**plain | {"files": {name: FileStamp(**stamp) for name, stamp in plain["files"].items()}})
 
 
 def is_intact(folder: Path, record: PartRecord) -> bool:
     """Whether every file of the part is there with the bytes its record names."""
-    return all(
-        (folder / name).is_file()
-        and (folder / name).stat().st_size == stamp.bytes
-        and stamp_file(folder / name) == stamp
-        for name, stamp in record.files.items()
-    )
+    try:
+        return all(
+            (folder / name).lstat().st_size == stamp.bytes and stamp_file(folder / name) == stamp
+            for name, stamp in record.files.items()
+        )
+    except (OSError, StoreError):
+        return False
 
 
 def read_text_hashes(folder: Path) -> TextHashes:
@@ -160,12 +171,21 @@ def read_window_documents(folder: Path) -> npt.NDArray[np.int32]:
 
 
 def load_moments(folder: Path) -> Moments:
-    return Moments.from_bytes((folder / layout.MOMENTS).read_bytes())
+    """The moments of a part whose files have been hashed. Raises CorruptIndexError for what are none."""
+    path = folder / layout.MOMENTS
+    try:
+        return Moments.from_bytes(read_regular(path, follow_links=False))
+    except (OSError, ValueError) as error:
+        raise CorruptIndexError(f"{path}: not the moments of a part: {error}. Build the index again.") from error
 
 
 def _windows_column(folder: Path, name: str) -> pa.ChunkedArray:
-    with open(folder / layout.WINDOWS, "rb") as file:
-        return pq.read_table(file, columns=[name], use_threads=False, pre_buffer=False).column(0)
+    path = folder / layout.WINDOWS
+    with as_damage(path), open_regular(path, follow_links=False) as file:
+        table = pq.read_table(
+            file, columns=[name], use_threads=False, pre_buffer=False, page_checksum_verification=True
+        )
+        return table.column(0)
 
 
 def _row_json(document: Document) -> str:

@@ -1,13 +1,18 @@
 """Fitted transforms and their file: safetensors arrays with the kind and settings as metadata."""
 
 import json
+from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from indexer.encoders.protocol import Role
 from indexer.errors import CorruptIndexError
+from indexer.store.checked import as_damage, read_checked
+from indexer.store.manifest import Manifest
 from indexer.transforms.flow import Flow as Flow
 from indexer.transforms.hellinger import Hellinger as Hellinger
 from indexer.transforms.protocol import Transform as Transform
@@ -23,6 +28,7 @@ __all__ = [
     "Whitening",
     "dump_transform",
     "fit_whitening",
+    "load_transform",
     "parse_transform",
 ]
 
@@ -55,3 +61,15 @@ def parse_transform(data: bytes, where: str) -> Transform:
     raise CorruptIndexError(
         f'{where}: holds a transform of kind "{metadata["kind"]}", which this version does not know.'
     )
+
+
+def load_transform(index: Path, manifest: Manifest) -> Transform:
+    """The transform of a generation. Raises CorruptIndexError, also for one of other dimensions than it should have."""
+    name, dim, into = manifest.transform["file"], manifest.encoder["dim"], manifest.transform["dim"]
+    transform = parse_transform(read_checked(index / name, manifest.files[name]), str(index / name))
+    with as_damage(index / name):
+        for role in get_args(Role):
+            made = transform.transform(np.ones((1, dim), np.float32), role)
+            if made.shape != (1, into) or transform.dim != into or not np.isfinite(made).all():
+                raise ValueError(f"it does not turn {dim} dimensions into {into}")
+    return transform
