@@ -33,7 +33,8 @@ def test_nothing_hostile_breaks_a_command_or_touches_what_is_not_its_own(laborat
     search = Search(laboratory, SEED)
     search.run(Families(laboratory.world.before).all()[family], BUDGET / len(FAMILIES))
     print(f"\n{family}: {search.tried} examples from seed {SEED}")
-    assert not search.found, f"{family}, {search.tried} examples from seed {SEED}\n\n{search.report()}"
+    if search.found:
+        pytest.fail(f"{family}, {search.tried} examples from seed {SEED}\n\n{search.report()}", pytrace=False)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -41,7 +42,8 @@ def test_a_few_hostile_examples_of_each_family(laboratory: Laboratory, family: s
     search = Search(laboratory)
     search.run(Families(laboratory.world.before).all()[family], seconds=60, most=5)
     assert search.tried
-    assert not search.found, search.report()
+    if search.found:
+        pytest.fail(search.report(), pytrace=False)
 
 
 @pytest.mark.parametrize(

@@ -151,7 +151,7 @@ class Search:
     def report(self) -> str:
         """What was found, each cause with its smallest example."""
         return "\n\n".join(
-            f"== {cause} ({times} times)\n{example}\n{_last_lines(fault.details)}"
+            f"== {cause} ({times} times)\n{example}\n{fault.details}"
             for cause, (example, fault, times) in sorted(self.found.items())
         )
 
@@ -162,7 +162,3 @@ def _quietly(attempt: Callable[[], None]) -> None:
         attempt()
     except _FaultFoundError:
         return
-
-
-def _last_lines(text: str) -> str:
-    return "\n".join(text.strip().splitlines()[-12:])

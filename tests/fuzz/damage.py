@@ -21,7 +21,12 @@ from tests.fuzz.world import INDEXES, make_device, make_socket, remove
 
 _OF_BYTES = ("flip", "patch", "cut", "grow", "copy", "json", "table", "array")
 DEEP = "\ue000deep"  # stands for lists inside each other, which Python could not write out
-_DEPTH = 100_000
+LONG = "\ue000long"  # stands for a long text
+_MANY = 100_000
+CONTENTS = {
+    "nothing": b"", "zero": b"\0", "object": b"{}", "list": b"[]", "null": b"null", "mark": b"\xef\xbb\xbf",
+    "Parquet": b"PAR1", "deep": b"[" * _MANY, "pickle": b"\x80\x04.", "lines": b"\n" * 9, "latin": b"caf\xe9\n",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ def _grow(path: Path, number: int, value: Any) -> None:
 def _replace(path: Path, number: int, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     _clear(path)
-    path.write_bytes(value)
+    path.write_bytes(CONTENTS[value])
 
 
 def _copy(path: Path, number: int, value: Any) -> None:
@@ -179,8 +184,8 @@ def dump(value: Any, indent: int | None = None) -> bytes:
     """JSON as the store writes it, with what no library writes: lone surrogates, and lists inside each other."""
     separators = (",", ":") if indent is None else None
     text = json.dumps(value, sort_keys=True, indent=indent, separators=separators, ensure_ascii=False)
-    deep = "[" * _DEPTH + "]" * _DEPTH
-    return text.replace(f'"{DEEP}"', deep).encode("utf-8", "surrogatepass")
+    deep = "[" * _MANY + "]" * _MANY
+    return text.replace(f'"{DEEP}"', deep).replace(LONG, "x" * _MANY).encode("utf-8", "surrogatepass")
 
 
 def _table(path: Path, number: int, value: Any) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.fuzz.commands import Command
 from tests.fuzz.world import Entry, Snapshot
 
+_SHOWN = 14  # lines of a stack
 _CODES = (0, 1, 2, 143)
 _OWN_PLACES = ("tmp", "cache", "home/.cache/isotrope")  # below the root; ours to write to
 _BESIDE = (".ids.parquet", ".rejects.jsonl")  # files that a command writes beside the output named
@@ -41,11 +42,12 @@ def faults(command: Command, ending: Ending, before: Snapshot, after: Snapshot, 
 
 
 def _bad_ending(command: Command, ending: Ending) -> Iterator[Fault]:
-    shown = ending.stderr[-4000:]
-    if ending.hung:
-        yield Fault(f"hang {_place(ending.stderr.split('most recent call first')[-1], first=True)}", shown)
-    elif ending.status < 0:
-        yield Fault(f"signal {-ending.status} {_place(ending.stderr, first=True)}", shown)
+    shown = "\n".join(ending.stderr.strip().splitlines()[-_SHOWN:])
+    if ending.hung or ending.status < 0:
+        stack = ending.stderr.split("most recent call first")[-1]
+        shown = "\n".join(stack.splitlines()[:_SHOWN])
+        what = "hang" if ending.hung else f"signal {-ending.status}"
+        yield Fault(f"{what} {_place(stack, first=True)}", shown)
     elif "Traceback (most recent call last)" in ending.stderr or _UNEXPECTED.search(ending.stderr):
         yield Fault(f"traceback {_kind(ending.stderr)} {_place(ending.stderr)}", shown)
     elif ending.status not in _CODES:
@@ -61,8 +63,9 @@ def _place(text: str, first: bool = False) -> str:
 
 
 def _kind(text: str) -> str:
-    lines = [line for line in text.splitlines() if re.match(r"[A-Za-z_.]+(Error|Exception|Interrupt|Warning)\b", line)]
-    return lines[-1].split(":")[0] if lines else "unknown"
+    """The exception that a traceback ends with."""
+    found = re.findall(r"^([A-Za-z_][\w.]*)(?::|$)", text.split("Traceback")[-1], re.MULTILINE)
+    return str(found[0]) if found else "unknown"
 
 
 def _changes(command: Command, before: Snapshot, after: Snapshot, root: Path) -> Iterator[Fault]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.fuzz import commands
 from tests.fuzz.commands import Command
-from tests.fuzz.damage import ARRAY_CHANGES, DEEP, TABLE_CHANGES, Damage
+from tests.fuzz.damage import ARRAY_CHANGES, CONTENTS, DEEP, LONG, TABLE_CHANGES, Damage
 from tests.fuzz.world import INDEXES, Snapshot
 
 _OF_BYTES = ("flip", "patch", "cut", "json")
@@ -37,7 +37,7 @@ _FAULTS: st.SearchStrategy[Any] = st.one_of(
     st.sampled_from(
         (
             None, True, 0, -1, 1, 2, 2**31, 2**53, 2**63, 10**40, 1.5, float("nan"), float("inf"), "", "0", "text",
-            "a\0b", "a\nb", "\ud800", "x" * 100_000, [], {}, [[]], [None], {"a": 1}, {"": {}}, DEEP, "__import__('os')",
+            "a\0b", "a\nb", "\ud800", LONG, [], {}, [[]], [None], {"a": 1}, {"": {}}, DEEP, "__import__('os')",
         )
     ),
     st.sampled_from(
@@ -73,16 +73,14 @@ _FILES = tuple(
 )  # fmt: skip
 _SPECIALS = ("pipe", "socket", "null", "zero")
 _EXTRA = (
-    "parts/00099", "parts/00003", "encoder/0123456789abcdef", "transforms/0099.safetensors", "deleted/0099.npy",
+    "parts/00099", "parts/00099", "encoder/0123456789abcdef", "parts/00003", "encoder/0123456789abcdef",
+    "transforms/0099.safetensors", "deleted/0099.npy",
     "segments/0099-00.faiss", "manifests/00000099.json", "manifests/x.tmp", "parts/00000/x.tmp", "segments/x.tmp",
     "deleted", "encoder", "parts/00001/x", "parts/00099/part.json", "parts/00099/documents.parquet", "lock",
     "manifests/99999999.json", "manifests/00000000.json", "parts/9999999999999", "transforms/x.tmp",
 )  # fmt: skip
 _FILE_COMMANDS = ("docs.", "new.jsonl", "nameless.jsonl", "vectors.parquet", "queries", "ids.txt", "pairs.", "words.",
                   "recipe.toml", "beir/", "result.json", "duplicates.parquet", "models/")  # fmt: skip
-
-
-_CONTENTS = (b"", b"\0", b"{}", b"[]", b"null", b"\xef\xbb\xbf", b"PAR1", b"[" * 100_000, b"\x80\x04.", b"\n" * 9)
 
 
 def _bytes_of(path: str, sealed: st.SearchStrategy[bool]) -> st.SearchStrategy[Damage]:
@@ -97,7 +95,7 @@ def _bytes_of(path: str, sealed: st.SearchStrategy[bool]) -> st.SearchStrategy[D
             st.just("replace"),
             st.just(path),
             st.just(0),
-            st.sampled_from(_CONTENTS),
+            st.sampled_from(sorted(CONTENTS)),
             sealed,
         ),
     ]
