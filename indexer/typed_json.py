@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 MAX_DEPTH = 64  # of lists and objects inside each other; Python recurses on them
-_OPENING = re.compile(rb'"(?:[^"\\]|\\.)*+"|([\[{]+)|([\]}]+)', re.DOTALL)
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_OTHER = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def decode_json(data: bytes, kind: type[T], max_depth: int = MAX_DEPTH) -> T:
@@ -44,10 +45,7 @@ def convert_json(value: Any, kind: type[T]) -> T:
 
 def _check_depth(data: bytes, most: int) -> None:
     depth = 0
-    for match in _OPENING.finditer(data):
-        if match[1]:
-            depth += len(match[1])
-            if depth > most:
-                raise ValueError(f"nested deeper than {most} levels")
-        elif match[2]:
-            depth -= len(match[2])
+    for bracket in _STRING.sub(b"", data).translate(None, _OTHER):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > most:
+            raise ValueError(f"nested deeper than {most} levels")
