@@ -18,7 +18,11 @@ from indexer.moments import one_blas_thread
 from indexer.store import documents as documents_module
 from indexer.store import embeddings as embeddings_module
 from search import SearchEngine
+from search import engine as engine_module
+from search import filters as filters_module
+from search import opened as opened_module
 from search.filters import execution
+from search.hybrid import lexical as lexical_module
 from tests.test_finding import CORPUS
 
 THREADS = 8
@@ -128,6 +132,25 @@ def test_threads_get_the_answers_of_one(
     shared = SearchEngine(index, options=options, ahead=ahead)
     for answers in asked_by_threads(shared, questions, times=2):
         assert answers == expected
+
+
+def test_what_threads_share_is_loaded_once(flat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+
+    def counted(module: object, name: str) -> None:
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given, **named: (loaded.append(name), real(*given, **named))[1])
+
+    counted(engine_module, "open_encoder")
+    counted(opened_module, "open_segment")
+    counted(lexical_module, "Lexical")
+    counted(filters_module, "Filters")
+    ask: list[Call] = [lambda engine: engine.search("stars", 3, where="year > 2000", hybrid=True)]
+    engine = SearchEngine(flat)
+    answers = asked_by_threads(engine, ask)
+    assert [answer for answer in answers if answer != answers[0] or isinstance(answer[0], str)] == []
+    segments = len(engine.opened.manifest.segments)
+    assert sorted(loaded) == sorted(["open_encoder", "Lexical", "Filters", *["open_segment"] * segments])
 
 
 def test_an_engine_may_be_closed_while_others_search(approximate: Path) -> None:

@@ -70,11 +70,13 @@ def main() -> None:
         sys.exit(_failure(f"{error.filename or 'output'}: {error.strerror or error}."))
     except MemoryError:
         sys.exit(_failure("out of memory. Finished parts are kept; lower store.part_documents or --workers."))
-    except Exception as error:  # noqa: BLE001  # the one place where what nobody foresaw becomes a line
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001  # the one place for what nobody foresaw; Rust's panics are no Exception
         sys.exit(_unforeseen(error))
 
 
-def _unforeseen(error: Exception) -> int:
+def _unforeseen(error: BaseException) -> int:
     if os.environ.get(_TRACEBACK, "0") not in ("", "0"):
         import traceback
 
