@@ -34,8 +34,11 @@ class DeleteReport:
 def delete_documents(index: str | Path, ids: Sequence[str], ignore_missing: bool = False) -> DeleteReport:
     """Take documents out of an index by their ids. With `ignore_missing`, ids that it does not hold are only reported.
 
-    Raises ConfigError for unknown ids and for a deletion that would leave nothing, LockedError and StoreError.
+    Raises ConfigError for unknown ids, for one string in place of a list and for a deletion that would leave nothing,
+    LockedError and StoreError.
     """
+    if isinstance(ids, str):
+        raise ConfigError(f'ids is one string; expected a list of strings, such as ["{ids}"].')
     with change(Path(index)) as opened:
         wanted = list(dict.fromkeys(ids))
         numbers = opened.documents.find_ids(wanted)
