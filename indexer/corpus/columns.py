@@ -5,11 +5,12 @@ Columns are dropped first, then converted (`--column name:type`), then given the
 
 import difflib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from indexer.config import CorpusConfig
 from indexer.corpus.characters import check_string, check_value
+from indexer.corpus.content_id import content_id
 from indexer.corpus.conversions import check_types, convert
 from indexer.corpus.document import Document, is_blank
 from indexer.corpus.rejection import BadRow
@@ -78,18 +79,22 @@ class RowMapper:
         """Whether the row has an id column."""
         return bool(self.layout(row.values).id)
 
-    def document(self, row: Row, made_id: str) -> Document:
-        """The row as a Document, its metadata canonical; `made_id` is the id of a row without an id column.
+    def document(self, row: Row) -> Document:
+        """The row as a Document, its metadata canonical; one without an id column gets the id of its content.
 
         Raises BadRow: "id", "no-id", "title", "text", "blank", "vector", "type", "nul", "surrogate", "malformed".
         """
         layout = self.layout(row.values)
         values = self._converted(row.values)
-        identifier = _identifier(values[layout.id], layout.id) if layout.id else self._made(made_id, values)
+        if not layout.id:
+            self._require_no_id_column(values)
+            document = self._document("", row, values, layout)
+            return replace(document, id=content_id(document))
+        identifier = _identifier(values[layout.id], layout.id)
         try:
             return self._document(identifier, row, values, layout)
         except BadRow as bad:
-            bad.id = identifier if layout.id else None
+            bad.id = identifier
             raise
 
     def _document(self, identifier: str, row: Row, values: dict[str, Any], layout: Layout) -> Document:
@@ -110,11 +115,10 @@ class RowMapper:
             raise BadRow("blank", f"nothing but blanks in {joined}", "fill the row, or take it out")
         return document
 
-    def _made(self, made_id: str, values: dict[str, Any]) -> str:
+    def _require_no_id_column(self, values: dict[str, Any]) -> None:
         if self._config.id_column:
             what = _missing("id", self._config.id_column, values)
             raise BadRow("no-id", what, _WAY_OUT["id"])
-        return made_id
 
     def _needs(self, role: str) -> bool:
         """Whether every row must have a column for this: a text, unless it is a vector that the document stands for."""

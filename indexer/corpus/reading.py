@@ -19,14 +19,12 @@ from indexer.corpus.plain_text import read_text
 from indexer.corpus.rejection import BadRow, BrokenFile, RejectsFile
 from indexer.corpus.row import BlankLine, Header, Row, Rows
 from indexer.corpus.schema import MetadataTypes
-from indexer.corpus.seen_ids import SeenIds
 from indexer.corpus.sources import SourceFile, find_sources, id_list, paths_of
+from indexer.corpus.unique_ids import Position, UniqueIds
 from indexer.corpus.vector_values import VectorSize
 from indexer.errors import ConfigError, CorpusError
 
 OnError = Literal["fail", "skip"]
-_LINE_BITS = 40  # of a position; the upper 24 bits are the number of the file
-_LINE_MASK = (1 << _LINE_BITS) - 1
 Found = tuple[Document, Row, SourceFile]
 
 
@@ -36,7 +34,8 @@ class CorpusReport:
 
     documents: int = 0
     blank_lines: int = 0
-    made_ids: int = 0  # documents whose id is their position
+    made_ids: int = 0  # documents whose id is made of their content
+    repeated: int = 0  # those of them whose content another had before
     rejected: Counter[str] = field(default_factory=Counter)  # reason -> rows
     ignored_files: list[str] = field(default_factory=list)  # of unknown type, in folders and globs
     rejects_file: str | None = None  # where the rejected rows are listed
@@ -148,7 +147,7 @@ class _Pass:
         self._rejects = rejects
         self._mapper = RowMapper(config)
         self._types = MetadataTypes()
-        self._seen = SeenIds()
+        self._ids = UniqueIds(files)
         self._size = VectorSize()
         self._needs_id: bool | None = None  # whether the first row of the current file has an id
 
@@ -199,35 +198,32 @@ class _Pass:
         return None
 
     def _document(self, row: Row, number: int) -> Document:
-        file = self._files[number]
         has_id = self._mapper.has_id(row)
         if self._needs_id is None:
             self._needs_id = has_id
         if self._needs_id and not has_id:
             way_out = "give every row an id, or none, or pass --id-column"
             raise BadRow("no-id", "the row has no id, but the first row of the file has one", way_out)
-        document = self._mapper.document(row, f"{file.label}:{row.line}")
+        document = self._mapper.document(row)
         try:
-            self._remember(document, number, row.line)
+            distinct = self._ids.distinct(document, made=not has_id)
+            self._remember(distinct, Position(number, row.line, made=not has_id))
         except BadRow as bad:
-            bad.id = document.id
+            bad.id = document.id if has_id else None
             raise
         self._report.documents += 1
         self._report.made_ids += not has_id
-        return document
+        self._report.repeated += distinct is not document
+        return distinct
 
-    def _remember(self, document: Document, number: int, line: int) -> None:
+    def _remember(self, document: Document, position: Position) -> None:
         """Note id, types and size, none when one of them is refused: a rejected row must not affect later ones."""
         self._size.check(document.vector)
-        first = self._seen.find(document.id)
-        if first is not None:
-            file = self._files[first >> _LINE_BITS]
-            place = f"{file.shown}:{first & _LINE_MASK}"
-            raise BadRow("duplicate-id", f"the id was already used at {place}", "give each document its own id")
+        place = self._ids.place(position)
         if document.metadata:
-            self._types.observe(document.metadata, f"{self._files[number].shown}:{line}")
-        self._size.take(document.vector, f"{self._files[number].shown}:{line}")
-        self._seen.add(document.id, number << _LINE_BITS | line)
+            self._types.observe(document.metadata, place)
+        self._size.take(document.vector, place)
+        self._ids.add(document.id, position)
 
     def _reject(self, file: SourceFile, bad: BadRow) -> None:
         if not self._skip:

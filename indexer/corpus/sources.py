@@ -35,7 +35,7 @@ _BEIR_CORPUS = [f"corpus.jsonl{suffix}" for suffix in ("", *COMPRESSIONS)]
 class SourceFile:
     """One file to read; `path` is None for stdin.
 
-    `shown` names it in messages, `label` in ids made from positions.
+    `shown` names it in messages, `label` in records of what was read.
     """
 
     path: Path | None
@@ -112,7 +112,7 @@ def _without_id_lists(files: list[SourceFile]) -> list[SourceFile]:
 
 
 def _told_apart(files: list[SourceFile]) -> list[SourceFile]:
-    """Files of the same name in different folders get their path as label, so that ids made from it differ."""
+    """Files of the same name in different folders get their path as label."""
     times = Counter(file.label for file in files)
     return [replace(file, label=file.shown) if times[file.label] > 1 else file for file in files]
 
@@ -203,7 +203,7 @@ def _typed(path: Path, label: str, file_format: str, arrays: bool = False) -> So
     kind = file_format or told
     if not kind:
         return None
-    # names of files need not be UTF-8, but ids made from them are stored
+    # names of files need not be UTF-8, but labels are stored
     label = os.fsencode(label).decode("utf-8", "backslashreplace")
     return SourceFile(path, str(path), label, kind, compression)
 
@@ -231,7 +231,7 @@ def _is_rejects(path: Path) -> bool:
 
 
 def _fixed_part(pattern: str) -> str:
-    """The folder before the first wildcard: ids made from positions are told apart by what comes after it."""
+    """The folder before the first wildcard: labels are what comes after it."""
     head = pattern[: min(pattern.find(sign) for sign in "*?[" if sign in pattern)]
     return str(Path(f"{head}x").parent)
 

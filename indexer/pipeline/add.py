@@ -15,10 +15,11 @@ import numpy as np
 
 from indexer.config import RunOptions
 from indexer.corpus import Corpus
+from indexer.corpus.content_id import has_content_id
 from indexer.corpus.document import Document
 from indexer.corpus.given import checked_documents
 from indexer.drift import Drift
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, CorpusError
 from indexer.pipeline.added_types import require_same_types
 from indexer.pipeline.change import Change, change
 from indexer.pipeline.drifting import Since, drift_since
@@ -157,8 +158,19 @@ class Upserts:
                     self.unchanged += 1
                     continue
                 else:
+                    _require_given_id(document)
                     self._replaced.append(numbers[document.id])
                 yield document
+
+
+def _require_given_id(document: Document) -> None:
+    """Raises CorpusError where an id that is made of content would replace a document with other content."""
+    if has_content_id(document):
+        raise CorpusError(
+            f'document "{document.id}" came without an id; the id made of its content is in the index, but the '
+            "document there was replaced and has other content. Way out: give the new document an id of its own, or "
+            "delete the one that is there."
+        )
 
 
 def published_segments(published: Manifest) -> list[tuple[SegmentEntry, Any]]:
