@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 
 from indexer.config import CorpusConfig
 from indexer.corpus import read_corpus
+from indexer.corpus.delimited import _csv_records, _CsvLines
 from indexer.corpus.lines import MAX_LINE_BYTES
 from indexer.errors import CorpusError
 
@@ -295,9 +297,83 @@ def test_malformed_csv(tmp_path: Path, bad: str, what: str) -> None:
     check(write(tmp_path, "docs.csv", f"id,text\na,first\n{bad}\nc,last\n"), "malformed", what, line=3)
 
 
-def test_a_quote_that_is_never_closed_names_the_lines_it_swallowed(tmp_path: Path) -> None:
-    path = write(tmp_path, "docs.csv", 'id,text\na,first\nb,"open\nc,last\n')
-    check(path, "malformed", "unexpected end of data (lines 3 to 4)", line=3, kept=["a"])
+@pytest.mark.parametrize(
+    ("lines", "what", "bad"),
+    [
+        (
+            ['b,"open', "c,last", "d,more"],
+            "the quote opened on line 3 is not closed; lines 4 to 5 are read anew",
+            [3],
+        ),
+        (['b,"open'], "the quote opened on line 3 is not closed", [3]),
+        (
+            ['b,"open', "c,last", 'd,"quoted"', "e,more"],
+            "',' expected after '\"' on line 5, in the field of the quote opened on line 3; lines 4 to 5 are read anew",
+            [3],
+        ),
+        # the record begins on line 3, its open quote on line 4
+        (
+            ['"b', 'c","open', "c,last"],
+            "the quote opened on line 4 is not closed (the row is lines 3 to 4); line 5 is read anew",
+            [3],
+        ),
+        (['b,"open', 'c,"open', "d,last", 'e,"two', 'lines"', 'f,"open', "g,last"], "line 3", [3, 4, 8]),
+    ],
+)
+def test_a_quote_that_is_not_closed_costs_no_other_row(
+    tmp_path: Path, lines: list[str], what: str, bad: list[int]
+) -> None:
+    path = write(tmp_path, "docs.csv", "\n".join(["id,text", "a,first", *lines, ""]))
+    message = refusal(path)
+    assert message.startswith(f"{path}:3: not valid CSV: "), message
+    assert what in message
+    kept, reasons, entries = without_bad_rows(path)
+    assert reasons == {"malformed": len(bad)}
+    assert [entry["line"] for entry in entries] == bad
+    starts = [line.split(",")[0] for number, line in enumerate(lines, 3) if "," in line and number not in bad]
+    assert kept == ["a", *(name for name in starts if name.isalpha())]
+
+
+def test_a_record_of_csv_is_bounded_and_so_is_the_work_for_open_quotes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexer.corpus.delimited.MAX_LINE_BYTES", 1000)
+    rows = [f"d{number},some text" for number in range(200)]
+    path = write(tmp_path, "docs.csv", "\n".join(["id,text", 'a,"open', *rows]))
+    assert "opened on line 2 is not closed; lines 3 to 79 are read anew" in refusal(path)
+    assert without_bad_rows(path)[:2] == ([f"d{number}" for number in range(200)], {"malformed": 1})
+    # lines that leave a quote open whether they are met inside one or outside
+    hostile = write(tmp_path, "hostile.csv", "id,text\n" + 'a","b\n' * 2000 + "c,last\n")
+    kept, _, entries = without_bad_rows(hostile)
+    assert kept == ["c"]
+    assert "opened on line 201 is not closed (the row is lines 2 to 201)" in entries[0]["message"]
+
+
+@given(st.lists(st.text('a,"', max_size=8), max_size=30))
+def test_no_line_of_csv_is_read_more_than_twice(lines: list[str]) -> None:
+    fed = Counter[int]()
+
+    class Counting(_CsvLines):
+        def __next__(self) -> str:
+            text = super().__next__()
+            fed[self.lines[-1][0]] += 1
+            return text
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("indexer.corpus.delimited._CsvLines", Counting)
+        numbered = [(number, line.encode()) for number, line in enumerate(lines, 1)]
+        found = list(_csv_records(iter(numbered)))
+    assert set(fed) == set(range(1, len(lines) + 1))
+    assert max(fed.values(), default=0) <= 2
+    assert len(found) <= len(lines)
+
+
+def test_a_line_that_is_too_long_ends_an_open_quote(tmp_path: Path) -> None:
+    long = b"y" * (MAX_LINE_BYTES + 1)
+    path = write(tmp_path, "docs.csv", b'id,text\na,first\nb,"open\nc,last\n' + long + b"\nd,more\n")
+    kept, _, entries = without_bad_rows(path)
+    assert kept == ["a", "c", "d"]
+    assert [(entry["line"], entry["reason"]) for entry in entries] == [(3, "malformed"), (5, "long-line")]
 
 
 def test_a_tsv_row_with_a_missing_field(tmp_path: Path) -> None:
