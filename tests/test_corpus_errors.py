@@ -103,6 +103,11 @@ def check(
         ('{"_id": "b", "text": "x", "score": -Infinity}', "-Infinity is not a JSON number"),
         ('{"_id": "b", "text": "x", "score": 1e999}', "1e999 is beyond the range of a 64-bit float"),
         ('{"_id": "b", "text": "x", "n": ' + "9" * 5000 + "}", "not valid JSON: Exceeds the limit"),
+        ('{"_id": "b", "text": "x", "_id": "a"}', 'not valid JSON: one object has the key "_id" twice'),
+        (
+            '{"_id": "b", "text": "x", "m": [{"k": 1, "\\u006b": 1}]}',
+            'not valid JSON: one object has the key "k" twice',
+        ),
     ],
 )
 def test_malformed_json(tmp_path: Path, bad: str, what: str) -> None:
@@ -444,6 +449,12 @@ def test_times_with_nanoseconds_are_not_cut(tmp_path: Path) -> None:
     )
     config = CorpusConfig(columns={"t": "timestamp"})
     check(path, "type", "cannot be read as timestamp", line=3, kept=["a"], config=config)
+
+
+def test_a_cell_of_json_with_a_key_twice(tmp_path: Path) -> None:
+    path = write(tmp_path, "docs.tsv", 'id\ttext\tm\na\tx\t{"k": 1}\nb\tx\t{"k": 1, "k": 2}\n')
+    config = CorpusConfig(columns={"m": "json"})
+    check(path, "type", 'holds "{"k": 1, "k": 2}", which cannot be read as json', line=3, kept=["a"], config=config)
 
 
 # --- long lines
