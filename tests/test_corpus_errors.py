@@ -21,8 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.config import CorpusConfig
-from indexer.corpus import read_corpus
+from indexer.corpus import Document, read_corpus
 from indexer.corpus.delimited import _csv_records, _CsvLines
+from indexer.corpus.given import checked_documents
 from indexer.corpus.lines import MAX_LINE_BYTES
 from indexer.errors import CorpusError
 
@@ -449,6 +450,33 @@ def test_times_with_nanoseconds_are_not_cut(tmp_path: Path) -> None:
     )
     config = CorpusConfig(columns={"t": "timestamp"})
     check(path, "type", "cannot be read as timestamp", line=3, kept=["a"], config=config)
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(float("nan"), "NaN"), (float("inf"), "infinity"), (-float("inf"), "infinity")]
+)
+def test_metadata_that_is_no_number_is_a_bad_row_in_every_format(tmp_path: Path, number: float, name: str) -> None:
+    what = f'column "n" holds {name}, which is no number'
+    columns = {"id": ["a", "b", "c"], "text": ["x", "x", "x"], "n": [1.5, number, None]}
+    pq.write_table(pa.table(columns), tmp_path / "docs.parquet")
+    for values in (
+        columns,
+        columns | {"n": [[1.5], [2.5, number], None]},
+        columns | {"n": [{"k": 1.5}, {"k": number}, None]},
+    ):
+        with (
+            pa.OSFile(str(tmp_path / "docs.arrow"), "wb") as sink,
+            pa.ipc.new_file(sink, pa.table(values).schema) as file,
+        ):
+            file.write_table(pa.table(values))
+        for path in (tmp_path / "docs.parquet", tmp_path / "docs.arrow"):
+            check(path, "number", what, document_id="b", way_out="write null where there is no number")
+    config = CorpusConfig(columns={"n": "float"})
+    cells = write(tmp_path, "docs.csv", f"id,text,n\na,x,1.5\nb,x,{number}\nc,x,\n")
+    check(cells, "type", "which cannot be read as float", line=3, document_id=None, config=config)
+    handed = [Document("a", "x", metadata={"n": 1.5}), Document("b", "x", metadata={"n": number})]
+    with pytest.raises(CorpusError, match=rf'document 2 \(id "b"\): {what}.*Way out: write null'):
+        list(checked_documents(handed, CorpusConfig()))
 
 
 def test_a_cell_of_json_with_a_key_twice(tmp_path: Path) -> None:

@@ -335,7 +335,6 @@ JSON_SCALARS = st.one_of(
 ANYTHING = st.fixed_dictionaries({}, optional={
     "blob": st.binary(max_size=4), "price": st.decimals(-9, 9, places=3), "hour": st.times(),
     "days": st.lists(st.dates(), max_size=2),
-    "infinite": st.floats(allow_nan=False),
 })  # fmt: skip
 DATES = {"day": "date", "naive": "timestamp", "zoned": "timestamp"}
 TYPES = DATES | {"int": "int", "truth": "bool", "number": "float", "list": "json", "deep": "json"}
