@@ -60,6 +60,10 @@ def find_sources(
     files: list[SourceFile] = []
     ignored: list[str] = []
     for source in sources:
+        if not str(source):
+            raise ConfigError(
+                "a source is empty; expected a file, a folder, a glob, or - for stdin. (. is the folder.)"
+            )
         try:
             found, unknown = _expand(str(source), file_format, arrays)
         except OSError as error:

@@ -39,6 +39,7 @@ from indexer.pipeline.static_notes import unknown_note
 from indexer.pipeline.stored_transform import published_transform
 from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
+from indexer.settings import named_path
 from indexer.store import parts
 from indexer.store.manifest import Manifest, SegmentEntry
 
@@ -81,7 +82,7 @@ def add_documents(
     CorpusError, ModelError, MismatchError, QualityError, LockedError, StoreError and MachineError as `build_index`.
     """
     options, progress = options or RunOptions(), progress or Silent()
-    with change(Path(index)) as opened:
+    with change(named_path(index, "the index")) as opened:
         build = opened.context(model)
         if isinstance(corpus, Corpus) and corpus.config != build.config.corpus:
             raise ConfigError(
