@@ -32,6 +32,7 @@ GOOD = ('{"_id": "a", "text": "first"}', '{"_id": "c", "text": "last"}')
 
 def write(folder: Path, name: str, data: bytes | bytearray | str) -> Path:
     path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     return path
 
@@ -511,6 +512,63 @@ def test_a_line_of_100_megabytes_is_passed_over_in_bounded_memory(tmp_path: Path
 def test_a_long_line_of_csv_is_passed_over(tmp_path: Path) -> None:
     data = b"id,text\na,first\nb," + b"x" * (MAX_LINE_BYTES + 1) + b"\nc,last\n"
     assert without_bad_rows(write(tmp_path, "docs.csv", data))[:2] == (["a", "c"], {"long-line": 1})
+
+
+# --- sources
+
+
+@pytest.mark.parametrize("name", ["docs.jsonl", "docs.csv.gz", "docs.parquet", "docs.arrow.zst", "docs.npy"])
+@pytest.mark.parametrize("way", ["named", "folder", "glob"])
+def test_a_pipe_is_no_source_and_nothing_waits_for_its_writer(tmp_path: Path, name: str, way: str) -> None:
+    os.mkfifo(tmp_path / name)
+    write(tmp_path, "docs.ids.txt", "a\n")
+    source = {"named": tmp_path / name, "folder": tmp_path, "glob": f"{tmp_path}/docs*"}[way]
+    config = CorpusConfig(vector_column="v" if name.endswith("npy") else "")
+    with pytest.raises(CorpusError, match=rf"{name}: (cannot be read: it )?is a pipe, socket or device"):
+        list(read_corpus(source, config=config))
+
+
+def test_a_device_is_no_source() -> None:
+    with pytest.raises(CorpusError, match=r"/dev/zero: is a pipe, socket or device.*Way out: pipe its content in"):
+        read_corpus("/dev/zero", format="text")
+
+
+def test_an_index_is_no_source(tmp_path: Path) -> None:
+    (tmp_path / "my-index/manifests").mkdir(parents=True)
+    with pytest.raises(CorpusError, match=r"my-index: is an index, not a corpus. Way out: name the files that it was"):
+        read_corpus(tmp_path / "my-index")
+
+
+def test_a_folder_that_cannot_be_listed_is_named_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "docs/locked/a.txt", "x")
+    original = os.scandir
+
+    def scandir(path: Any) -> Any:  # the tests may run as root, who may list everything
+        if Path(path).name == "locked":
+            raise PermissionError(13, "Permission denied", str(path))
+        return original(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(CorpusError, match=r"docs/locked: cannot be looked at: Permission denied"):
+        read_corpus(tmp_path / "docs")
+
+
+@pytest.mark.parametrize(
+    ("rules", "what"),
+    [
+        (CorpusConfig(title_column="text"), 'no text column: "text" is the title (--title-column)'),
+        (CorpusConfig(id_column="text"), 'no text column: "text" is the id (--id-column)'),
+        (CorpusConfig(drop=("text",), text=("title",)), 'no text column: "text" is left out (--drop-column)'),
+    ],
+)
+def test_a_text_column_that_is_there_but_used_otherwise_is_said_to_be(
+    tmp_path: Path, rules: CorpusConfig, what: str
+) -> None:
+    for path in (
+        write(tmp_path, "docs.jsonl", '{"id": "a", "text": "x"}\n'),
+        write(tmp_path, "docs.csv", "id,text\na,x\n"),
+    ):
+        assert f'{what}; columns found: "id", "text"' in refusal(path, config=rules)
 
 
 # --- compression

@@ -60,17 +60,17 @@ class RowMapper:
         """Raises CorpusError when the title column that was asked for is in no row at all."""
         name = self._config.title_column
         if name and self._met and name not in self._met:
-            raise CorpusError(f"{_missing('title', name, self._met)}. Way out: {_WAY_OUT['title']}.")
+            raise CorpusError(f"{self._missing('title', self._met)}. Way out: {_WAY_OUT['title']}.")
 
     def check_header(self, columns: Sequence[str], shown: str) -> None:
         """Raises CorpusError when rows with these columns can never be documents."""
         layout = self.layout(columns)
         for role, name in (("id", self._config.id_column), ("title", self._config.title_column)):
             if name and name not in columns:
-                raise CorpusError(f"{shown}: {_missing(role, name, columns)}. Way out: {_WAY_OUT[role]}.")
-        for role, name in (("text", self._config.text_column), ("vector", self._config.vector_column)):
+                raise CorpusError(f"{shown}: {self._missing(role, columns)}. Way out: {_WAY_OUT[role]}.")
+        for role in ("text", "vector"):
             if not getattr(layout, role) and self._needs(role):
-                raise CorpusError(f"{shown}: {_missing(role, name, columns)}. Way out: {_WAY_OUT[role]}.")
+                raise CorpusError(f"{shown}: {self._missing(role, columns)}. Way out: {_WAY_OUT[role]}.")
         if layout.clashes:
             clash = _clash(layout.clashes[0], layout)
             raise CorpusError(f"{shown}: {clash.what}. Way out: {clash.way_out}.")
@@ -117,8 +117,7 @@ class RowMapper:
 
     def _require_no_id_column(self, values: dict[str, Any]) -> None:
         if self._config.id_column:
-            what = _missing("id", self._config.id_column, values)
-            raise BadRow("no-id", what, _WAY_OUT["id"])
+            raise BadRow("no-id", self._missing("id", values), _WAY_OUT["id"])
 
     def _needs(self, role: str) -> bool:
         """Whether every row must have a column for this: a text, unless it is a vector that the document stands for."""
@@ -129,12 +128,12 @@ class RowMapper:
         if layout.vector:
             return vector_of(values[layout.vector], layout.vector)
         if self._needs("vector"):
-            raise BadRow("vector", _missing("vector", self._config.vector_column, values), _WAY_OUT["vector"])
+            raise BadRow("vector", self._missing("vector", values), _WAY_OUT["vector"])
         return None
 
     def _text(self, row: Row, values: dict[str, Any], layout: Layout) -> str:
         if not layout.text and self._needs("text"):
-            raise BadRow("text", _missing("text", self._config.text_column, values), _WAY_OUT["text"])
+            raise BadRow("text", self._missing("text", values), _WAY_OUT["text"])
         text = values[layout.text] if layout.text else None
         if text is None and (row.cells or self._config.vector_column):
             return ""
@@ -144,6 +143,26 @@ class RowMapper:
             raise BadRow("text", f'"{layout.text}" is {_said(text)}, not text', _as_text(layout.text))
         check_string(text, layout.text)
         return text
+
+    def _missing(self, role: str, found: Collection[str]) -> str:
+        """What to say when a role has no column: what was looked for, what is there and why that will not do."""
+        columns = ", ".join(f'"{name}"' for name in found) or "none"
+        named = getattr(self._config, f"{role}_column")
+        wanted = (named,) if named else TEXT_COLUMNS
+        if used := [f'"{name}" is {self._use(name)}' for name in wanted if name in found]:
+            return f"no {role} column: {' and '.join(used)}; columns found: {columns}"
+        if not named:
+            return f"no {role} column ({', '.join(TEXT_COLUMNS)}); columns found: {columns}"
+        close = difflib.get_close_matches(named, list(found), n=1)
+        hint = f' (did you mean "{close[0]}"?)' if close else ""
+        return f'the {role} column "{named}" is missing{hint}; columns found: {columns}'
+
+    def _use(self, name: str) -> str:
+        """What is made of a column that is there."""
+        if name in self._drop:
+            return "left out (--drop-column)"
+        roles = [role for role in ("id", "title", "text", "vector") if getattr(self._config, f"{role}_column") == name]
+        return f"the {roles[0]} (--{roles[0]}-column)" if roles else "another column"
 
     def _converted(self, values: dict[str, Any]) -> dict[str, Any]:
         columns = self._config.columns
@@ -225,16 +244,6 @@ _WAY_OUT = {
     "text": "pass --text-column with the name of the column that holds the text",
     "vector": "pass --vector-column with the name of the column that holds the embeddings",
 }
-
-
-def _missing(role: str, named: str, found: Collection[str]) -> str:
-    """What to say when a column is not there: what was looked for, what is there, the nearest name."""
-    columns = ", ".join(f'"{name}"' for name in found) or "none"
-    if not named:
-        return f"no {role} column ({', '.join(TEXT_COLUMNS)}); columns found: {columns}"
-    close = difflib.get_close_matches(named, list(found), n=1)
-    hint = f' (did you mean "{close[0]}"?)' if close else ""
-    return f'the {role} column "{named}" is missing{hint}; columns found: {columns}'
 
 
 def _clash(name: str, layout: Layout) -> BadRow:

@@ -67,7 +67,8 @@ def find_sources(
         try:
             found, unknown = _expand(str(source), file_format, arrays)
         except OSError as error:
-            raise CorpusError(f"{source}: cannot be looked at: {error.strerror or error}.") from error
+            shown = os.fsdecode(error.filename or source)  # the folder below it that could not be listed
+            raise CorpusError(f"{shown}: cannot be looked at: {error.strerror or error}.") from error
         files += found
         ignored += unknown
     if not files:
@@ -125,13 +126,24 @@ def _expand(source: str, file_format: str, arrays: bool) -> tuple[list[SourceFil
     if source == "-":
         return [_stdin(file_format)], []
     path = Path(source)
+    if _is_index(path):
+        raise CorpusError(f"{path}: is an index, not a corpus. Way out: name the files that it was built of.")
     if path.is_dir():
         return _folder(path, file_format, arrays)
     if path.exists():
+        _require_regular(path)
         return [_explicit(path, file_format, arrays)], []
     if glob.has_magic(source):
         return _matches(source, file_format, arrays)
     raise CorpusError(f"{source}: no such file or folder{_nearest_sibling(path)}")
+
+
+def _require_regular(path: Path) -> None:
+    if not path.is_file():
+        raise CorpusError(
+            f"{path}: is a pipe, socket or device; expected a regular file. Way out: pipe its content in, as the "
+            "source - with --format."
+        )
 
 
 def _stdin(file_format: str) -> SourceFile:
