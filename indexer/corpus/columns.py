@@ -5,8 +5,11 @@ Columns are dropped first, then converted (`--column name:type`), then given the
 
 import difflib
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
+
+import pyarrow as pa
 
 from indexer.config import CorpusConfig
 from indexer.corpus.characters import check_string, check_value
@@ -15,7 +18,7 @@ from indexer.corpus.conversions import check_types, convert
 from indexer.corpus.document import Document, is_blank
 from indexer.corpus.rejection import BadRow
 from indexer.corpus.row import Row
-from indexer.corpus.schema import canonical
+from indexer.corpus.schema import canonical, conversions_to
 from indexer.corpus.vector_values import Vector, vector_of
 from indexer.errors import ConfigError, CorpusError
 
@@ -41,12 +44,15 @@ class Layout:
 class RowMapper:
     """Makes Documents of rows as a CorpusConfig says, and notes which columns it has met."""
 
-    def __init__(self, config: CorpusConfig) -> None:
+    def __init__(self, config: CorpusConfig, known: pa.Schema | None = None) -> None:
+        """`known` are the types of the index that the rows are for, by whose rules `config` they are read."""
         check_types(config.columns)
         for name in config.text:
             if name in config.drop:
                 raise ConfigError(f'corpus.text names column "{name}", which corpus.drop leaves out.')
         self._config = config
+        self._of_index = known is not None
+        self._cell_types = conversions_to(known) if known is not None else {}
         self._drop = frozenset(config.drop)
         self._met: set[str] = set()
         self._layouts: dict[tuple[str, ...], Layout] = {}
@@ -60,20 +66,24 @@ class RowMapper:
         """Raises CorpusError when the title column that was asked for is in no row at all."""
         name = self._config.title_column
         if name and self._met and name not in self._met:
-            raise CorpusError(f"{self._missing('title', self._met)}. Way out: {_WAY_OUT['title']}.")
+            raise CorpusError(f"{self._missing('title', self._met)}. Way out: {self.way_out(_WAY_OUT['title'])}.")
 
     def check_header(self, columns: Sequence[str], shown: str) -> None:
         """Raises CorpusError when rows with these columns can never be documents."""
         layout = self.layout(columns)
         for role, name in (("id", self._config.id_column), ("title", self._config.title_column)):
             if name and name not in columns:
-                raise CorpusError(f"{shown}: {self._missing(role, columns)}. Way out: {_WAY_OUT[role]}.")
+                raise CorpusError(f"{shown}: {self._missing(role, columns)}. Way out: {self.way_out(_WAY_OUT[role])}.")
         for role in ("text", "vector"):
             if not getattr(layout, role) and self._needs(role):
-                raise CorpusError(f"{shown}: {self._missing(role, columns)}. Way out: {_WAY_OUT[role]}.")
+                raise CorpusError(f"{shown}: {self._missing(role, columns)}. Way out: {self.way_out(_WAY_OUT[role])}.")
         if layout.clashes:
             clash = _clash(layout.clashes[0], layout)
-            raise CorpusError(f"{shown}: {clash.what}. Way out: {clash.way_out}.")
+            raise CorpusError(f"{shown}: {clash.what}. Way out: {self.way_out(clash.way_out)}.")
+
+    def way_out(self, usual: str) -> str:
+        """The way out that there is (see `way_out_of`)."""
+        return way_out_of(usual, self._of_index)
 
     def has_id(self, row: Row) -> bool:
         """Whether the row has an id column."""
@@ -85,7 +95,7 @@ class RowMapper:
         Raises BadRow: "id", "no-id", "title", "text", "blank", "vector", "type", "nul", "surrogate", "malformed".
         """
         layout = self.layout(row.values)
-        values = self._converted(row.values)
+        values = self._converted(row.values, row.cells)
         if not layout.id:
             self._require_no_id_column(values)
             document = self._document("", row, values, layout)
@@ -164,14 +174,26 @@ class RowMapper:
         roles = [role for role in ("id", "title", "text", "vector") if getattr(self._config, f"{role}_column") == name]
         return f"the {roles[0]} (--{roles[0]}-column)" if roles else "another column"
 
-    def _converted(self, values: dict[str, Any]) -> dict[str, Any]:
+    def _converted(self, values: dict[str, Any], cells: bool) -> dict[str, Any]:
         columns = self._config.columns
-        if not columns:
+        kinds = self._cell_types | columns if cells else columns
+        if not kinds:
             return values
         return {
-            name: convert(value, columns[name], name) if name in columns and name not in self._drop else value
+            name: self._convert(value, kinds[name], name) if name in kinds and name not in self._drop else value
             for name, value in values.items()
         }
+
+    def _convert(self, value: Any, kind: str, name: str) -> Any:
+        """The value as type `kind`. A column that is one of whole numbers in the index may come with fractions."""
+        try:
+            return convert(value, kind, name)
+        except BadRow:
+            if kind != "int" or name in self._config.columns:
+                raise
+            with suppress(BadRow):
+                return convert(value, "float", name)
+            raise
 
     def layout(self, columns: Iterable[str]) -> Layout:
         """The roles of the columns of a row that has these."""
@@ -200,6 +222,13 @@ class RowMapper:
         metadata = tuple(name for name in kept if name not in taken)
         clashes = tuple(name for name in metadata if name in _STORED)
         return Layout(roles[0], roles[1], roles[2], metadata, clashes, roles[3])
+
+
+def way_out_of(usual: str, for_index: bool) -> str:
+    """The way out of a bad row: whoever adds to an index has no options that say how columns are read."""
+    if for_index and "--" in usual:
+        return "give the row as the index has the others, or build the index anew by other column rules"
+    return usual
 
 
 def _find(named: str, usual: Sequence[str], names: Collection[str]) -> str:

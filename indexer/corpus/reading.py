@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import pyarrow as pa
+
 from indexer.config import CorpusConfig
 from indexer.corpus.array_files import read_array
 from indexer.corpus.arrow_files import read_arrow
@@ -71,10 +73,19 @@ class Corpus:
         return tuple(self._files)
 
     def __iter__(self) -> Iterator[Document]:
+        return self.documents()
+
+    def documents(self, known: pa.Schema | None = None) -> Iterator[Document]:
+        """The documents, as iterating gives them; `known` are the types of metadata of the index they are for.
+
+        Cells of CSV and TSV are then read as what the index has in their column, and a value that does not fit is a
+        bad row.
+        """
         self._spend_stdin()
         self.report = self._new_report()
         rejects = RejectsFile(self._rejects) if self._rejects is not None else None
-        return _documents(_Pass(self.config, self._files, self._on_error, self.report, rejects).rows())
+        reading = _Reading(self.config, self._on_error == "skip", known)
+        return _documents(_Pass(reading, self._files, self.report, rejects).rows())
 
     def rows(self) -> Generator[Found]:
         """The documents, each with the row it was made of and the file that holds it.
@@ -82,7 +93,8 @@ class Corpus:
         For another look at what was iterated over: `report` and the file of rejected rows stay as they are.
         """
         self._spend_stdin()
-        return _Pass(self.config, self._files, self._on_error, self._new_report(), None).rows()
+        reading = _Reading(self.config, self._on_error == "skip")
+        return _Pass(reading, self._files, self._new_report(), None).rows()
 
     def _spend_stdin(self) -> None:
         if self._stdin_spent:
@@ -129,24 +141,32 @@ def _documents(rows: Generator[Found]) -> Iterator[Document]:
             yield document
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """How one pass reads: `skip` bad rows or fail; `known` are the types of the index that it reads for."""
+
+    config: CorpusConfig
+    skip: bool
+    known: pa.Schema | None = None
+
+
 class _Pass:
     """The state of one iteration."""
 
     def __init__(
         self,
-        config: CorpusConfig,
+        reading: _Reading,
         files: list[SourceFile],
-        on_error: OnError,
         report: CorpusReport,
         rejects: RejectsFile | None,
     ) -> None:
-        self._config = config
+        self._config = reading.config
         self._files = files
-        self._skip = on_error == "skip"
+        self._skip = reading.skip
         self._report = report
         self._rejects = rejects
-        self._mapper = RowMapper(config)
-        self._types = MetadataTypes()
+        self._mapper = RowMapper(reading.config, reading.known)
+        self._types = MetadataTypes(reading.known)
         self._ids = UniqueIds(files)
         self._size = VectorSize()
         self._needs_id: bool | None = None  # whether the first row of the current file has an id
@@ -226,6 +246,7 @@ class _Pass:
         self._ids.add(document.id, position)
 
     def _reject(self, file: SourceFile, bad: BadRow) -> None:
+        bad.way_out = self._mapper.way_out(bad.way_out)
         if not self._skip:
             raise CorpusError(bad.message(file.shown)) from bad
         self._report.rejected[bad.reason] += 1

@@ -18,6 +18,7 @@ from indexer.corpus import Corpus
 from indexer.corpus.content_id import has_content_id
 from indexer.corpus.document import Document
 from indexer.corpus.given import checked_documents
+from indexer.corpus.schema import parse
 from indexer.drift import Drift
 from indexer.errors import ConfigError, CorpusError
 from indexer.pipeline.added_types import require_same_types
@@ -89,8 +90,7 @@ def add_documents(
                 "the corpus is read by other column rules than the index's; pass "
                 "read_corpus(..., config=the index's recipe.corpus)."
             )
-        given = corpus if isinstance(corpus, Corpus) else checked_documents(corpus, build.config.corpus)
-        news = Upserts(opened, given)
+        news = Upserts(opened, _checked(corpus, opened))
         arriving = iter(news)
         first = next(arriving, None)
         if first is None and news.unchanged:
@@ -127,6 +127,13 @@ def add_documents(
             drift,
             (*unknown_note(segment.quality), *segment.filled.notes, left),
         )
+
+
+def _checked(corpus: Iterable[Document], opened: Change) -> Iterator[Document]:
+    known = parse(opened.published.schema)
+    if isinstance(corpus, Corpus):
+        return corpus.documents(known)
+    return checked_documents(corpus, opened.config.corpus, known)
 
 
 class Upserts:
