@@ -522,7 +522,7 @@ def test_a_long_line_of_csv_is_passed_over(tmp_path: Path) -> None:
 def test_a_pipe_is_no_source_and_nothing_waits_for_its_writer(tmp_path: Path, name: str, way: str) -> None:
     os.mkfifo(tmp_path / name)
     write(tmp_path, "docs.ids.txt", "a\n")
-    source = {"named": tmp_path / name, "folder": tmp_path, "glob": f"{tmp_path}/docs*"}[way]
+    source = {"named": f"{tmp_path}/{name}", "folder": f"{tmp_path}", "glob": f"{tmp_path}/docs*"}[way]
     config = CorpusConfig(vector_column="v" if name.endswith("npy") else "")
     with pytest.raises(CorpusError, match=rf"{name}: (cannot be read: it )?is a pipe, socket or device"):
         list(read_corpus(source, config=config))
