@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.config import RunOptions
-from indexer.corpus.document import Document, joined_text
+from indexer.corpus.document import Document, column_spans, joined_text
 from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role
 from indexer.encoders.backends import open_encoder
 from indexer.encoders.published import published_spec
@@ -33,11 +33,16 @@ _FAISS_THREADS = 1  # one query on a flat index is faster with one than with man
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The stretch of a document that a hit was found by: characters [start, end) of its joined text, and that text."""
+    """The stretch of a document that a hit was found by: characters [start, end) of its joined text, and that text.
+
+    The joined text is made of the columns without the white space around them (`joined_text`). `columns` says where the
+    stretch stands in each column as it was given: name -> (start, end).
+    """
 
     start: int
     end: int
     text: str
+    columns: dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +269,9 @@ class SearchEngine:
 
     def _window(self, document: Document, rows: "Numbers") -> Window:
         start, end = self._opened.numbering.spans(rows)[0].tolist()
-        return Window(start, end, joined_text(document, self._opened.config.corpus.text)[start:end])
+        columns = self._opened.config.corpus.text
+        spans = column_spans(document, columns, start, end)
+        return Window(start, end, joined_text(document, columns)[start:end], spans)
 
 
 def index_spec(opened: OpenIndex, model: str | Path | None = None) -> EncoderSpec:

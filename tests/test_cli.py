@@ -175,7 +175,11 @@ def test_standard_input_is_a_corpus(settings: list[str], tmp_path: Path) -> None
     assert json.loads(done.stdout)["documents"] == 2
     assert "blank lines left out: 1" in done.stderr
     hits = json.loads(isotrope("query", tmp_path / "i", "line", "--json").stdout)["hits"]
-    assert {hit["id"] for hit in hits} == {"stdin:1", "stdin:3"}
+    assert {hit["text"] for hit in hits} == {"one line", "and another"}
+    # the same documents again, in a file of the corpus's own: there already
+    (tmp_path / "lines.txt").write_text("and another\none line\none more\n")
+    added = json.loads(isotrope("add", tmp_path / "i", tmp_path / "lines.txt", "--json").stdout)
+    assert (added["added"], added["replaced"], added["unchanged"]) == (1, 0, 2)
 
 
 def test_inspect_shows_the_figures_and_json_holds_them(index: Path) -> None:
