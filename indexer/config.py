@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from indexer.errors import ConfigError
+from indexer.regular_files import read_regular
 from indexer.sections import ChunkConfig as ChunkConfig
 from indexer.sections import CorpusConfig as CorpusConfig
 from indexer.sections import EncoderConfig as EncoderConfig
@@ -24,6 +25,7 @@ from indexer.sections import WhiteningConfig as WhiteningConfig
 from indexer.settings import build, describe, override, setting_hint, unknown
 
 Backend = Literal["auto", "torch", "openvino", "numpy"]
+_RECIPE_BYTES = 1 << 20  # of a recipe file
 VECTOR_COLUMN = "vector"  # where embeddings are looked for, unless corpus.vector_column says otherwise
 
 
@@ -78,10 +80,12 @@ class BuildConfig:
     def load(cls, path: str | Path) -> "BuildConfig":
         """Read a recipe file. Raises ConfigError naming the file, the key and what was expected."""
         try:
-            data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+            data = tomllib.loads(read_regular(path, _RECIPE_BYTES).decode())
         except FileNotFoundError:
             raise ConfigError(f"{path}: no such recipe file.") from None
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read: {error.strerror or error}.") from error
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
             raise ConfigError(f"{path}: cannot be read as TOML: {error}") from error
         try:
             return cls.from_dict(data)

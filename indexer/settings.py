@@ -1,14 +1,22 @@
-"""Dataclasses of settings from nested mappings, every key and type checked."""
+"""What a user gives: dataclasses of settings from nested mappings, every key and type checked; paths."""
 
 import dataclasses
 import difflib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from indexer.errors import ConfigError
+
+
+def named_path(path: str | Path, what: str) -> Path:
+    """The path that somebody gave for `what`. Raises ConfigError for an empty text, which Path takes for "."."""
+    if not str(path):
+        raise ConfigError(f"the path of {what} is empty; expected one that says where (. is the current folder).")
+    return Path(path)
 
 
 def override(hint: Any, raw: str) -> Any:

@@ -1,18 +1,18 @@
 """The query side: the same route from text to vector as the index was built by, then FAISS, then the documents."""
 
+import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
 from indexer.config import RunOptions
-from indexer.corpus.document import Document, joined_text
+from indexer.corpus.document import Document, column_spans, joined_text
 from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role
 from indexer.encoders.backends import open_encoder
 from indexer.encoders.published import published_spec
@@ -21,10 +21,11 @@ from indexer.pipeline.progress import Progress
 from search.finding import Finder
 from search.opened import OpenIndex
 from search.ranked import Place
-from search.request import Request
+from search.request import Request, require_texts
+from search.unit_vectors import Mark, UnitVectors, require_array, require_mark
 
 if TYPE_CHECKING:
-    from indexer.store.numbering import Numbers
+    from indexer.store.numbering import Mask, Numbers
 
 Vectors = npt.NDArray[np.float32]
 _FAISS_THREADS = 1  # one query on a flat index is faster with one than with many
@@ -32,11 +33,16 @@ _FAISS_THREADS = 1  # one query on a flat index is faster with one than with man
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The stretch of a document that a hit was found by: characters [start, end) of its joined text, and that text."""
+    """The stretch of a document that a hit was found by: characters [start, end) of its joined text, and that text.
+
+    The joined text is made of the columns without the white space around them (`joined_text`). `columns` says where the
+    stretch stands in each column as it was given: name -> (start, end).
+    """
 
     start: int
     end: int
     text: str
+    columns: dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +73,11 @@ class SearchEngine:
     for that recall@10 instead of the recipe's: the search reaches as far as the build measured that it must.
     Raises NotAnIndexError, CorruptIndexError, StoreError, ConfigError for a recall out of reach, and on first use of
     the encoder ModelError or MismatchError. With `ahead` the index is loaded now and the encoder meanwhile, in a
-    thread of its own: the first answer comes sooner. Not thread-safe.
+    thread of its own: the first answer comes sooner.
+
+    Safe to share between threads: any of its methods may be called from any of them at any time, `close` included, and
+    the answers are those of one thread. Searches run side by side; what cannot is done by one thread at a time (reading
+    documents, working out a filter, and torch, which runs one batch of texts after another).
     """
 
     def __init__(
@@ -79,7 +89,10 @@ class SearchEngine:
         recall: float | None = None,
     ) -> None:
         self._model, self._options = model, options or RunOptions()
+        self._encoder: Encoder | None = None
         self._loading: Future[Encoder] | None = None
+        self._encoder_lock, self._opening_lock = threading.Lock(), threading.Lock()
+        self._of_thread = threading.local()
         self._opened = OpenIndex.unchecked(index) if ahead else OpenIndex.open(index)
         if ahead:
             loader = ThreadPoolExecutor(1, thread_name_prefix="load-encoder")
@@ -116,21 +129,22 @@ class SearchEngine:
 
     def check(self, k: int = 10, **asked: Any) -> None:
         """Raises ConfigError for what no search could be asked for: see `Request`, and filters and columns."""
-        self._finder.allowed(Request(k, **asked))
+        self._allowed(Request(k, **asked))
 
     def prepare_hybrid(self, progress: Progress) -> None:
         """Make now what the first hybrid question needs: BM25 of all documents, unless the cache holds it.
 
         Raises MachineError when bm25s or PyStemmer is not installed.
         """
+        self._load_shared()
         self._finder.lexical(progress)
 
     def search(self, query: str, k: int = 10, **asked: Any) -> list[Hit]:
         """The k documents closest to the query, best first, ties by id; all of them if there are fewer than k.
 
         `asked` are fields of `Request`: where, group_by, min_score, exact, hybrid, similarity. A query longer than the
-        encoder's max_length is cut there, as documents are. Raises ConfigError for a blank query, k below 1 and a
-        filter that cannot be used.
+        encoder's max_length is cut there, as documents are. Raises ConfigError for a blank query, k below 1 and
+        whatever else `Request` does not take, and a filter that cannot be used.
         """
         return self.search_many([query], k, **asked)[0]
 
@@ -138,33 +152,38 @@ class SearchEngine:
         self, queries: Sequence[str], k: int = 10, log: EncodeLog | None = None, **asked: Any
     ) -> list[list[Hit]]:
         """`search` for several queries in one batch; scores equal those of one by one up to the encoder's rounding."""
-        request = Request(k, **asked)
-        for number, query in enumerate(queries, start=1):
+        texts = require_texts(queries, "queries", "For a single question call search.")
+        for number, query in enumerate(texts, start=1):
             if not query.strip():
                 raise ConfigError(f"query {number} is blank; expected some text.")
-        chosen = self._finder.allowed(request)  # what is wrong with a filter shows before the encoder is loaded
+        request = Request(k, **asked)
+        allowed = self._allowed(request)  # what is wrong with a filter shows before the encoder is loaded
+        if not texts:
+            return []
+        embeddings = self.encoder.encode(texts, "query", log)
         if request.similarity == "js":
-            return self._hits(self._finder.find_mixtures(self._encoded(queries, "query", log), request, chosen))
-        vectors = self.embed(queries, "query", log)
+            return self._hits(self._finder.find_mixtures(embeddings, request, allowed))
+        vectors = self._opened.transform.transform(embeddings, "query")
         if request.hybrid:
-            return self._hits(self._finder.find_hybrid(queries, vectors, request, chosen))
-        return self._hits(self._finder.find(vectors, request, chosen))
+            return self._hits(self._finder.find_hybrid(texts, vectors, request, allowed))
+        return self._hits(self._finder.find(vectors, request, allowed))
 
     def search_vectors(self, embeddings: npt.NDArray[np.floating], k: int = 10, **asked: Any) -> list[list[Hit]]:
-        """`search_many` for queries that are encoded already: raw embeddings (n, d), as the encoder gives them."""
+        """`search_many` for queries that are encoded already: raw embeddings (n, d), as the encoder gives them.
+
+        What `embed` gave for queries of this index is taken too, as the vectors that it is; any other `UnitVectors` are
+        refused. Raises ConfigError for these and for arrays of another shape, not of numbers or not finite.
+        """
         request = Request(k, **asked)
-        expected = int(self._opened.manifest.encoder["dim"])
-        if embeddings.ndim != 2 or embeddings.shape[1] != expected:
-            raise ConfigError(f"query vectors have shape {embeddings.shape}; expected (n, {expected}).")
-        finite = np.isfinite(embeddings).all(axis=1)
-        if not finite.all():
-            raise ConfigError(f"query vector {int(np.argmin(finite)) + 1} is not finite (NaN or infinity).")
         if request.hybrid:
             raise ConfigError("hybrid search needs the text of a query, not its vector.")
-        chosen = self._finder.allowed(request)
         if request.similarity == "js":
-            return self._hits(self._finder.find_mixtures(embeddings, request, chosen))
-        return self._hits(self._finder.find(self._opened.transform.transform(embeddings, "query"), request, chosen))
+            require_array(embeddings, self._dim)
+            if isinstance(embeddings, UnitVectors):
+                raise ConfigError('similarity "js" compares raw embeddings: give encoder.encode(texts, "query").')
+            return self._hits(self._finder.find_mixtures(embeddings, request, self._allowed(request)))
+        vectors = self._query_vectors(embeddings)
+        return self._hits(self._finder.find(vectors, request, self._allowed(request)))
 
     def neighbours(self, identity: str, k: int = 10, **asked: Any) -> list[Hit]:
         """The k documents closest to a stored one, which is not among them, by its own vectors; nothing is encoded.
@@ -174,28 +193,68 @@ class SearchEngine:
         request = Request(k, **asked)
         if request.hybrid:
             raise ConfigError("hybrid search needs the text of a query, not a document's id.")
-        number = self._opened.documents.find_ids([identity]).get(identity)
+        allowed = self._allowed(request)
+        number = self._opened.documents.find_ids(require_texts([identity], "identity", "")).get(identity)
         if number is None:
             raise ConfigError(f'{self._opened.path}: holds no document with id "{identity}".')
-        return self._hits([self._finder.neighbours(number, request, self._finder.allowed(request))])[0]
+        return self._hits([self._finder.neighbours(number, request, allowed)])[0]
 
-    def embed(self, texts: Sequence[str], role: Role = "query", log: EncodeLog | None = None) -> Vectors:
-        """Texts to unit vectors (n, k) by the index's own encoder and transform."""
-        if not len(texts):
-            return np.zeros((0, self._opened.transform.dim), np.float32)
-        return self._opened.transform.transform(self._encoded(texts, role, log), role)
+    def embed(self, texts: Sequence[str], role: Role = "query", log: EncodeLog | None = None) -> UnitVectors:
+        """Texts to unit vectors (n, k) by the index's own encoder and transform.
 
-    def _encoded(self, texts: Sequence[str], role: Role, log: EncodeLog | None) -> Vectors:
-        return self.encoder.encode(list(texts), role, log)
+        They are no embeddings any more, and carry a mark that says so; see `UnitVectors`. `encoder.encode` gives raw
+        embeddings.
+        """
+        texts = require_texts(texts, "texts", "For a single text give a list of one.")
+        if role not in get_args(Role):
+            raise ConfigError(f'role is {role!r}; expected "query" or "document".')
+        vectors = np.zeros((0, self._opened.transform.dim), np.float32)
+        if texts:
+            vectors = self._opened.transform.transform(self.encoder.encode(texts, role, log), role)
+        return UnitVectors(vectors, Mark(self._space, role))
 
-    @cached_property
+    @property
     def encoder(self) -> Encoder:
         """The encoder, loaded on first use and only if it is the one the index was built with."""
-        ann.set_threads(_FAISS_THREADS)  # FAISS keeps the number for the thread that sets it
-        return self._loading.result() if self._loading else self._load_encoder()
+        with self._encoder_lock:
+            if self._encoder is None:
+                self._encoder = self._loading.result() if self._loading else self._load_encoder()
+        if not getattr(self._of_thread, "faiss", False):
+            ann.set_threads(_FAISS_THREADS)  # FAISS keeps the number for the thread that sets it
+            self._of_thread.faiss = True
+        return self._encoder
 
     def _load_encoder(self) -> Encoder:
         return open_encoder(index_spec(self._opened, self._model), self._options)
+
+    def _allowed(self, request: Request) -> "Mask | None":
+        """Which documents may be found, (documents,); None: all."""
+        self._load_shared()
+        return self._finder.allowed(request)
+
+    def _load_shared(self) -> None:
+        """Open what all searches share: threads that came first together would each do so."""
+        with self._opening_lock:
+            _ = self._opened.transform, self._opened.segments, self._opened.documents, self._opened.stored_embeddings
+
+    @property
+    def _space(self) -> str:
+        manifest = self._opened.manifest
+        return f"{manifest.fingerprint} {manifest.files[manifest.transform['file']].sha256}"
+
+    @property
+    def _dim(self) -> int:
+        """Length of a raw embedding."""
+        return int(self._opened.manifest.encoder["dim"])
+
+    def _query_vectors(self, given: npt.NDArray[np.floating]) -> Vectors:
+        """Unit vectors (n, k) of raw embeddings, or those that `embed` made of queries."""
+        if isinstance(given, UnitVectors):
+            require_mark(given, Mark(self._space, "query"), str(self._opened.path))
+            require_array(given, self._opened.transform.dim)
+            return np.asarray(given, np.float32)
+        require_array(given, self._dim)
+        return self._opened.transform.transform(given, "query")
 
     def _hits(self, answers: Sequence[Sequence[Place]]) -> list[list[Hit]]:
         numbers = sorted({place.document for answer in answers for place in answer})
@@ -210,7 +269,9 @@ class SearchEngine:
 
     def _window(self, document: Document, rows: "Numbers") -> Window:
         start, end = self._opened.numbering.spans(rows)[0].tolist()
-        return Window(start, end, joined_text(document, self._opened.config.corpus.text)[start:end])
+        columns = self._opened.config.corpus.text
+        spans = column_spans(document, columns, start, end)
+        return Window(start, end, joined_text(document, columns)[start:end], spans)
 
 
 def index_spec(opened: OpenIndex, model: str | Path | None = None) -> EncoderSpec:

@@ -1,16 +1,16 @@
 """Which documents answer a vector: filtered, one hit a document, one a group, alone or together with BM25."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from indexer.pipeline.progress import Progress, Silent
-from indexer.store.numbering import Mask
+from indexer.store.numbering import Mask, Numbers
 from search.divergence import Probabilities, rank_by_divergence, require_mixtures, require_probabilities
 from search.opened import OpenIndex
 from search.ranked import Groups, Place, by_id, documents_of
@@ -28,23 +28,29 @@ _WIDER = 4  # times as many rows, when the first gave too few documents
 
 
 class Finder:
-    """Finds documents of an open index; what filters and groupings have read stays for the next question."""
+    """Finds documents of an open index; what filters and groupings have read stays for the next question.
+
+    Safe to share between threads.
+    """
 
     def __init__(self, opened: OpenIndex) -> None:
         self._opened = opened
         self._codes: OrderedDict[str, Codes] = OrderedDict()
         self._lexical: Lexical | None = None
+        self._filters: Filters | None = None
+        # Of what is made by the first who needs it. None of them is held while another is waited for.
+        self._codes_lock, self._lexical_lock, self._filters_lock = (threading.Lock() for _ in range(3))
 
     def allowed(self, request: Request) -> Mask | None:
         """Which documents may be found, (documents,); None: all. Raises ConfigError."""
         if request.similarity == "js":
             require_probabilities(self._opened)
-        if request.group_by:
+        if request.group_by is not None:
             self._codes_of(request.group_by)
-        if not request.where:
+        if request.where is None:
             return None
         mask = np.zeros(self._opened.manifest.documents, bool)
-        mask[self._filters.documents(request.where)] = True
+        mask[self._matching(request.where)] = True
         return mask
 
     def find(self, vectors: Vectors, request: Request, allowed: Mask | None) -> list[list[Place]]:
@@ -75,9 +81,10 @@ class Finder:
         """BM25 of the documents: read from the cache, or made at the first call."""
         from search.hybrid.lexical import Lexical
 
-        if self._lexical is None:
-            self._lexical = Lexical(self._opened, progress)
-        return self._lexical
+        with self._lexical_lock:
+            if self._lexical is None:
+                self._lexical = Lexical(self._opened, progress)
+            return self._lexical
 
     def find_hybrid(
         self, queries: Sequence[str], vectors: Vectors, request: Request, allowed: Mask | None
@@ -161,24 +168,28 @@ class Finder:
         return self._opened.documents.ids(numbers)
 
     def _groups(self, request: Request, allowed: Mask | None) -> "Groups":
-        if not request.group_by:
+        if request.group_by is None:
             return Groups(None, self._opened.manifest.documents)
         return Groups(self._codes_of(request.group_by), self._opened.manifest.documents, allowed)
 
     def _codes_of(self, column: str) -> "Codes":
-        if column not in self._codes:
-            from search.grouping import group_codes
+        from search.grouping import group_codes
 
-            self._codes[column] = group_codes(self._opened, column)
-            if len(self._codes) > _GROUPINGS:
-                self._codes.popitem(last=False)
-        return self._codes[column]
+        with self._codes_lock:
+            if column not in self._codes:
+                self._codes[column] = group_codes(self._opened, column)
+                if len(self._codes) > _GROUPINGS:
+                    self._codes.popitem(last=False)
+            return self._codes[column]
 
-    @cached_property
-    def _filters(self) -> "Filters":
+    def _matching(self, where: str) -> Numbers:
+        """The numbers of the documents that meet a condition."""
         from search.filters import Filters
 
-        return Filters(self._opened)
+        with self._filters_lock:
+            if self._filters is None:
+                self._filters = Filters(self._opened)
+        return self._filters.documents(where)
 
 
 def _above(places: list[Place], request: Request) -> list[Place]:

@@ -30,7 +30,7 @@ LEVELS: list[set[str]] = [
     {"indexer.transforms", "indexer.flat_file"},
     {"indexer.drift", "indexer.quality"},
     {"indexer.pipeline"},
-    {"search.extras", "search.printable", "search.ranking", "search.segments"},
+    {"search.extras", "search.printable", "search.ranking", "search.segments", "search.unit_vectors"},
     {"search.opened"},
     {"search.divergence", "search.grouping", "search.provenance", "search.stored"},
     {"search.filters", "search.hybrid", "search.ranked", "search.request"},

@@ -125,6 +125,7 @@ def test_a_qrels_line_that_is_not_utf8_is_named(tmp_path: Path) -> None:
         ('{"_id": "q1", "text": "a"}\nnot json\n', ":2:", "not a JSON object"),
         ('{"text": "a"}\n', ":1:", 'no "_id"'),
         ('{"_id": true, "text": "a"}\n', ":1:", 'no "_id"'),
+        ('{"_id": "q1", "_id": "q2", "text": "a"}\n', ":1:", 'one object has the key "_id" twice'),
         ('{"_id": "q1"}\n', ":1:", '"text" is missing or null'),
         ('{"_id": "q1", "text": 5}\n', ":1:", '"text" is of type int'),
         ('{"_id": "q1", "text": " "}\n', ":1:", "is blank"),

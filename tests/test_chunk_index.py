@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, add_documents, build_index, chunking, compact_index, delete_documents
 from indexer.config import ChunkConfig, EncoderConfig, RunOptions, StoreConfig
-from indexer.corpus.document import joined_text
+from indexer.corpus.document import column_spans, joined_text
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.chunker import open_chunker
 from indexer.errors import ConfigError, ExistsError, MismatchError
@@ -160,6 +162,43 @@ def test_a_cutter_cuts_the_same_in_another_process(config: BuildConfig) -> None:
     assert again.texts == cut.texts
     assert cut.windows is not None
     np.testing.assert_array_equal(again.windows.document, cut.windows.document)
+
+
+def test_a_window_says_where_it_stands_in_the_columns_as_they_were_given(config: BuildConfig, tmp_path: Path) -> None:
+    draw = random.Random(1)
+    documents = [
+        Document(f"d{number}", f"\n\t {' '.join(draw.choices(WORDS, k=40))}  ", title=title)
+        for number, title in enumerate(["  Whales of the sea\u3000", None, " ", "Songs"])
+    ]
+    build_index(documents, tmp_path / "index", config)
+    hits = SearchEngine(tmp_path / "index").search("whale song", 4)
+    assert len(hits) == 4
+    for hit in hits:
+        assert hit.window is not None
+        document = documents[int(hit.id[1:])]
+        assert hit.window.text == joined_text(document, COLUMNS)[hit.window.start : hit.window.end]
+        whole = {"title": document.title or "", "text": document.text}
+        pieces = [whole[name][start:end] for name, (start, end) in hit.window.columns.items()]
+        assert " ".join(pieces).split() == hit.window.text.split()
+
+
+@given(
+    st.tuples(st.none() | st.text(" \na"), st.text(" \nb"), st.none() | st.text(" c")),
+    st.integers(0, 9),
+    st.integers(0, 9),
+)
+def test_spans_of_columns_hold_what_the_span_of_the_joined_text_holds(
+    values: tuple[str | None, str, str | None], start: int, length: int
+) -> None:
+    title, text, abstract = values
+    document = Document("d", text, title, {"abstract": abstract} if abstract else {})
+    whole, columns = {"title": title or "", "text": text, "abstract": abstract or ""}, ("title", "text", "abstract")
+    joined = joined_text(document, columns)
+    spans = column_spans(document, columns, start, start + length)
+    held = "".join(whole[name][first:last] for name, (first, last) in spans.items())
+    assert held.replace(" ", "") == joined[start : start + length].replace(" ", "")
+    for name, (first, last) in column_spans(document, columns, 0, len(joined)).items():
+        assert whole[name][first:last] == whole[name].strip()
 
 
 def test_hits_name_each_document_once_by_its_best_window(index: Path, config: BuildConfig) -> None:

@@ -124,7 +124,7 @@ def test_an_over_long_query_is_said(index: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["query", "{index}", "x", "-k", "0"], 1, "-k is 0"),
+        (["query", "{index}", "x", "-k", "0"], 1, "k is 0"),
         (["query", "{tmp}/nothing", "x"], 1, "no such index"),
         (["query", "{index}", "x", "--device", "cuda:9"], 1, "cuda"),
         (["query", "{index}", "x", "--model", "{tmp}"], 1, "config.json"),
@@ -175,7 +175,11 @@ def test_standard_input_is_a_corpus(settings: list[str], tmp_path: Path) -> None
     assert json.loads(done.stdout)["documents"] == 2
     assert "blank lines left out: 1" in done.stderr
     hits = json.loads(isotrope("query", tmp_path / "i", "line", "--json").stdout)["hits"]
-    assert {hit["id"] for hit in hits} == {"stdin:1", "stdin:3"}
+    assert {hit["text"] for hit in hits} == {"one line", "and another"}
+    # the same documents again, in a file of the corpus's own: there already
+    (tmp_path / "lines.txt").write_text("and another\none line\none more\n")
+    added = json.loads(isotrope("add", tmp_path / "i", tmp_path / "lines.txt", "--json").stdout)
+    assert (added["added"], added["replaced"], added["unchanged"]) == (1, 0, 2)
 
 
 def test_inspect_shows_the_figures_and_json_holds_them(index: Path) -> None:
@@ -238,6 +242,45 @@ def test_ctrl_c_exits_with_130_and_the_build_goes_on(settings: list[str], tmp_pa
     assert (report["documents"], report["parts_kept"]) == (6_000, complete)
 
 
+def on_a_terminal(*arguments: str) -> tuple["subprocess.Popen[bytes]", int]:
+    """A command whose standard input is a terminal that can interrupt it, and the other end of that."""
+    ours, theirs = os.openpty()
+    code = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {ISOTROPE[-1]}"
+    asked = subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    return asked, ours
+
+
+@pytest.mark.parametrize("questions", range(5))
+def test_ctrl_c_while_questions_are_typed_exits_with_130(questions: int, index: Path) -> None:
+    asked, keyboard = on_a_terminal("query", str(index), "-", "--json", "-k", "1")
+    assert asked.stdout is not None
+    for number in range(questions):
+        os.write(keyboard, f"thing {number}\n".encode())
+        assert json.loads(asked.stdout.readline())["query"] == f"thing {number}"
+    if not questions:  # it says nothing before the first question: wait until it has loaded
+        os.write(keyboard, b"\n")
+        assert "error" in json.loads(asked.stdout.readline())
+    os.write(keyboard, b"\x03")
+    _, errors = asked.communicate(timeout=60)
+    os.close(keyboard)
+    assert asked.returncode == 130, errors.decode()
+    assert errors.decode().splitlines()[-1].startswith("Interrupted.")
+    assert b"Fatal Python error" not in errors
+
+
+def test_a_line_that_is_not_utf8_ends_the_run_after_the_answers_before_it(index: Path) -> None:
+    command = [*ISOTROPE, "query", str(index), "-", "--json", "-k", "1"]
+    lines = b"\xef\xbb\xbfthing 1\r\nthing 2\nna\xefve\nthing 4\n"
+    done = subprocess.run(command, input=lines, capture_output=True, cwd=ROOT, check=False)
+    assert [json.loads(line)["query"] for line in done.stdout.splitlines()] == ["thing 1", "thing 2"]
+    assert done.returncode == 1
+    assert "error: standard input:3: byte 3 of the line, 0xef, is not UTF-8" in done.stderr.decode()
+
+
 def test_an_index_among_the_sources_is_not_read_as_corpus(corpus: Path, settings: list[str], tmp_path: Path) -> None:
     import shutil
 
@@ -297,6 +340,51 @@ def test_output_that_cannot_be_written_is_one_line(index: Path) -> None:
             stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT, check=False,
         )  # fmt: skip
     assert (done.returncode, "Traceback" in done.stderr, "No space left" in done.stderr) == (1, False, True)
+
+
+class PanicException(BaseException):
+    """What a library written in Rust raises when it gives up."""
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [(KeyError("a\nfault"), r"KeyError: 'a\nfault'"), (PanicException("a\nfault."), "PanicException: a fault")],
+)
+def test_what_nobody_foresaw_is_one_line_and_a_traceback_on_request(
+    error: BaseException, shown: str, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from search.engine import SearchEngine
+
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(SearchEngine, "search_many", broken)
+    monkeypatch.delenv("ISOTROPE_TRACEBACK", raising=False)
+    done = isotrope("query", index, "thing")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert done.stderr.startswith(f"error: unexpected ({shown}). This is a fault of isotrope; ")
+    assert "ISOTROPE_TRACEBACK=1" in done.stderr
+    monkeypatch.setenv("ISOTROPE_TRACEBACK", "1")
+    done = isotrope("query", index, "thing")
+    assert (done.returncode, "Traceback" in done.stderr, "in broken" in done.stderr) == (1, True, True)
+    assert done.stderr.splitlines()[-1].startswith("error: unexpected (")
+
+
+def test_a_cache_that_cannot_be_written_is_a_note_told_once(corpus: Path, settings: list[str], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    away = {"ISOTROPE_CACHE": str(tmp_path / "file")}
+    for workers in ("1", "2"):
+        command = [*ISOTROPE, "build", str(corpus), str(tmp_path / workers), *settings, "--backend", "numpy"]
+        done = subprocess.run(
+            [*command, "--workers", workers],
+            env=os.environ | away, capture_output=True, text=True, cwd=ROOT, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        told = [line for line in done.stderr.splitlines() if "ISOTROPE_CACHE" in line]
+        assert told[0].startswith(f"note: the cache {tmp_path / 'file'} cannot be written (")
+        assert 1 <= len(told) <= 3 if workers == "2" else len(told) == 1  # once a process
+        assert "Warning" not in done.stderr
+        assert ".py" not in done.stderr
 
 
 @pytest.mark.parametrize("arguments", [["build", "-", "{tmp}/i", "--format", "text"], ["query", "{index}", "-"]])

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from indexer import build_index
+from indexer import add_documents, build_index, read_corpus
 from indexer.config import BuildConfig, EncoderConfig, StoreConfig
 from indexer.corpus.id_file import read_id_file
-from indexer.errors import ExistsError
+from indexer.errors import ConfigError, ExistsError
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
 from tests.documents import DOCUMENTS
@@ -43,6 +43,43 @@ def test_an_index_may_be_the_folder_one_is_in(index: Path, monkeypatch: pytest.M
     done = isotrope("export", ".", "--to", "faiss", "-o", ".")
     assert done.returncode == 1
     assert "is a folder; name a file" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["build", "docs.jsonl", ""],
+        ["build", "docs.jsonl", "new", "--config", ""],
+        ["build", "docs.jsonl", "new", "--on-error", "skip", "--rejects", ""],
+        ["add", "", "docs.jsonl"],
+        ["delete", "index", "--ids-file", ""],
+        ["query", "", "whales"],
+        ["evaluate", "recall", "index", "--queries", ""],
+    ],
+)
+def test_an_empty_path_is_not_the_folder_one_is_in(
+    index: Path, arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (index.parent / "docs.jsonl").write_text('{"_id": "new", "text": "one more"}\n')
+    monkeypatch.chdir(index.parent)
+    done = isotrope(*arguments)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert "it is empty; expected a path" in " ".join(done.stderr.split())
+    assert sorted(path.name for path in index.parent.iterdir()) == ["docs.jsonl", "index"]
+
+
+def test_an_empty_source_or_index_is_refused(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (index.parent / "docs.jsonl").write_text('{"_id": "new", "text": "one more"}\n')
+    monkeypatch.chdir(index.parent)
+    for command in (["build", "", "new"], ["build", "docs.jsonl", "", "new"], ["add", "index", ""]):
+        done = isotrope(*command)
+        assert (done.returncode, "a source is empty" in done.stderr) == (1, True)
+    with pytest.raises(ConfigError, match="a source is empty"):
+        read_corpus("docs.jsonl", "")
+    for change in (build_index, add_documents):
+        with pytest.raises(ConfigError, match="the path of the index is empty"):
+            change(DOCUMENTS, "")
+    assert sorted(path.name for path in index.parent.iterdir()) == ["docs.jsonl", "index"]
 
 
 @pytest.mark.parametrize("text", ["", "  "])

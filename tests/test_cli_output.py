@@ -1,8 +1,23 @@
 """Tables for people: every figure is whole, however narrow the terminal."""
 
-import pytest
+import re
 
-from search.cli.output import print_table
+import pytest
+from rich.cells import cell_len
+
+from search.cli.output import print_hits, print_table
+from search.engine import Hit
+
+LATIN = "archive/2024/" + "long-folder/" * 15 + "notes.txt:1834"
+WIDE = "鯨の歌" * 66 + "終わり"
+MARKED = "e\u0301" * 199 + "u\u0308"  # letters with combining marks
+ENDS = {
+    LATIN: ("archiv", ":1834"),
+    WIDE: ("鯨の歌", "わり"),
+    MARKED: ("e\u0301e\u0301", "e\u0301u\u0308"),
+    "d1": ("d1", "d1"),
+}
+TEXT = "Whales sing in the deep sea, and nobody knows to whom; their songs change from year to year. " * 3
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -22,3 +37,46 @@ def test_no_figure_is_cut_on_a_narrow_terminal(
     assert title in shown
     assert [figure for figure in figures if figure not in shown] == []
     assert len(shown.rstrip("\n").split("\n")) == 3
+
+
+def shown_hits(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int | None) -> list[str]:
+    """The lines of four hits on a terminal of so many columns; None: in a pipe."""
+    monkeypatch.setenv("COLUMNS", str(columns or 80))
+    monkeypatch.setenv("NO_COLOR", "1")
+    if columns:
+        monkeypatch.setenv("TTY_COMPATIBLE", "1")
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    hits = [Hit(name, 0.98765 - place / 10, "A title", TEXT, {}) for place, name in enumerate(ENDS)]
+    print_hits("how do whales sing", hits)
+    shown = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out)
+    return [line.rstrip() for line in shown.split("\n")]
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_beside_long_ids_there_is_room_for_scores_and_text(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = shown_hits(monkeypatch, capsys, columns)
+    assert max(map(cell_len, lines)) <= columns
+    firsts = [line for line in lines if re.match(r"0\.\d{3}  ", line)]
+    assert [line[:5] for line in firsts] == ["0.988", "0.888", "0.788", "0.688"]
+    for line, (name, (start, end)) in zip(firsts, ENDS.items(), strict=True):
+        shown = line[7:].split("  ")[0]
+        assert (shown.startswith(start), shown.endswith(end)) == (True, True)
+        assert ("\N{HORIZONTAL ELLIPSIS}" in shown) == (cell_len(name) > columns // 3)
+        assert "A title: Whales" in line.replace(shown, "")
+    # The text has more than a third of the columns: it takes no more lines than that.
+    assert len(lines) <= 3 + 4 * (-(-cell_len(TEXT[:160]) // (columns // 3)))
+
+
+def test_ids_in_a_pipe_are_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown_hits(monkeypatch, capsys, None)
+    for line, name in zip([line for line in lines if line.startswith("0.")], ENDS, strict=True):
+        assert line[7:].startswith(f"{name} ")
+        assert "A title: Whales sing in the deep sea," in line
+    assert "\N{HORIZONTAL ELLIPSIS}" not in "".join(lines)
+
+
+def test_an_id_has_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    print_hits("q", [Hit("one\ntwo\x1b[2J", 0.5, None, "text", {})])
+    assert capsys.readouterr().out.splitlines()[1].rstrip() == "0.500  one\\ntwo\\x1b[2J  text"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from indexer.config import (
     StoreConfig,
     WhiteningConfig,
 )
+from indexer.corpus.query_vectors import read_query_vectors
 from indexer.errors import ConfigError
+from indexer.pipeline.fit import query_sample_hash
+from indexer.pipeline.index import index_queries_hash
 
 RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.toml"))
 
@@ -320,8 +324,29 @@ def test_a_recipe_that_cannot_be_used_is_named(data: bytes, message: str, tmp_pa
 def test_a_recipe_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.toml: no such recipe file"):
         BuildConfig.load(tmp_path / "absent.toml")
-    with pytest.raises(ConfigError, match="cannot be read as TOML"):
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         BuildConfig.load(tmp_path)
+
+
+def test_only_a_regular_file_of_bounded_size_is_a_recipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "large.toml").write_bytes(b"#" * (1 << 20) + b"\n")
+    for path in (tmp_path / "pipe.toml", Path("/dev/zero")):
+        with pytest.raises(ConfigError, match="cannot be read: it is a pipe, socket or device"):
+            BuildConfig.load(path)
+    with pytest.raises(ConfigError, match="it has 1,048,577 bytes; expected at most 1,048,576"):
+        BuildConfig.load(tmp_path / "large.toml")
+
+
+def test_files_of_queries_that_a_recipe_names_are_regular_ones(tmp_path: Path) -> None:
+    for name in ("pipe.txt", "pipe.npy"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(ConfigError, match="it is a pipe, socket or device"):
+            query_sample_hash(WhiteningConfig(query_sample=str(tmp_path / name)))
+        with pytest.raises(ConfigError, match="it is a pipe, socket or device"):
+            index_queries_hash(IndexConfig(queries=str(tmp_path / name)))
+    with pytest.raises(ConfigError, match="it is a pipe, socket or device"):
+        read_query_vectors(tmp_path / "pipe.npy", 3)
 
 
 @pytest.mark.parametrize("setting", ["dim=8", "shrinkage=0.1"])

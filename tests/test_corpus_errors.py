@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.config import CorpusConfig
-from indexer.corpus import read_corpus
+from indexer.corpus import Document, read_corpus
+from indexer.corpus.delimited import _csv_records, _CsvLines
+from indexer.corpus.given import checked_documents
 from indexer.corpus.lines import MAX_LINE_BYTES
 from indexer.errors import CorpusError
 
@@ -29,6 +32,7 @@ GOOD = ('{"_id": "a", "text": "first"}', '{"_id": "c", "text": "last"}')
 
 def write(folder: Path, name: str, data: bytes | bytearray | str) -> Path:
     path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data.encode() if isinstance(data, str) else data)
     return path
 
@@ -101,6 +105,11 @@ def check(
         ('{"_id": "b", "text": "x", "score": -Infinity}', "-Infinity is not a JSON number"),
         ('{"_id": "b", "text": "x", "score": 1e999}', "1e999 is beyond the range of a 64-bit float"),
         ('{"_id": "b", "text": "x", "n": ' + "9" * 5000 + "}", "not valid JSON: Exceeds the limit"),
+        ('{"_id": "b", "text": "x", "_id": "a"}', 'not valid JSON: one object has the key "_id" twice'),
+        (
+            '{"_id": "b", "text": "x", "m": [{"k": 1, "\\u006b": 1}]}',
+            'not valid JSON: one object has the key "k" twice',
+        ),
     ],
 )
 def test_malformed_json(tmp_path: Path, bad: str, what: str) -> None:
@@ -195,10 +204,11 @@ def test_a_row_without_the_id_column_that_was_named(tmp_path: Path) -> None:
     check(path, "no-id", what, line=1, way_out="pass --id-column", kept=[], config=CorpusConfig(id_column="key"))
 
 
-def test_a_skipped_row_never_shifts_the_made_id_of_another(tmp_path: Path) -> None:
+def test_a_skipped_row_changes_no_made_id_of_another(tmp_path: Path) -> None:
     path = write(tmp_path, "docs.jsonl", '{"text": "one"}\nbroken\n\n{"text": null}\n{"text": "five"}\n')
     corpus = read_corpus(path, on_error="skip")
-    assert [(document.id, document.text) for document in corpus] == [("docs.jsonl:1", "one"), ("docs.jsonl:5", "five")]
+    expected = list(read_corpus(write(tmp_path, "good.txt", "one\nfive\n")))
+    assert list(corpus) == expected
     assert corpus.report.made_ids == 2
     assert corpus.report.rejects_file is None
 
@@ -275,7 +285,8 @@ def test_nul_characters_anywhere(tmp_path: Path, row: str) -> None:
 
 
 def test_nul_characters_in_plain_text(tmp_path: Path) -> None:
-    check(write(tmp_path, "docs.txt", "a\nb\0b\n"), "nul", 'column "text" holds a NUL character', kept=["docs.txt:1"])
+    kept = [document.id for document in read_corpus(write(tmp_path, "good.txt", "a\n"))]
+    check(write(tmp_path, "docs.txt", "a\nb\0b\n"), "nul", 'column "text" holds a NUL character', kept=kept)
 
 
 # --- tables
@@ -293,9 +304,83 @@ def test_malformed_csv(tmp_path: Path, bad: str, what: str) -> None:
     check(write(tmp_path, "docs.csv", f"id,text\na,first\n{bad}\nc,last\n"), "malformed", what, line=3)
 
 
-def test_a_quote_that_is_never_closed_names_the_lines_it_swallowed(tmp_path: Path) -> None:
-    path = write(tmp_path, "docs.csv", 'id,text\na,first\nb,"open\nc,last\n')
-    check(path, "malformed", "unexpected end of data (lines 3 to 4)", line=3, kept=["a"])
+@pytest.mark.parametrize(
+    ("lines", "what", "bad"),
+    [
+        (
+            ['b,"open', "c,last", "d,more"],
+            "the quote opened on line 3 is not closed; lines 4 to 5 are read anew",
+            [3],
+        ),
+        (['b,"open'], "the quote opened on line 3 is not closed", [3]),
+        (
+            ['b,"open', "c,last", 'd,"quoted"', "e,more"],
+            "',' expected after '\"' on line 5, in the field of the quote opened on line 3; lines 4 to 5 are read anew",
+            [3],
+        ),
+        # the record begins on line 3, its open quote on line 4
+        (
+            ['"b', 'c","open', "c,last"],
+            "the quote opened on line 4 is not closed (the row is lines 3 to 4); line 5 is read anew",
+            [3],
+        ),
+        (['b,"open', 'c,"open', "d,last", 'e,"two', 'lines"', 'f,"open', "g,last"], "line 3", [3, 4, 8]),
+    ],
+)
+def test_a_quote_that_is_not_closed_costs_no_other_row(
+    tmp_path: Path, lines: list[str], what: str, bad: list[int]
+) -> None:
+    path = write(tmp_path, "docs.csv", "\n".join(["id,text", "a,first", *lines, ""]))
+    message = refusal(path)
+    assert message.startswith(f"{path}:3: not valid CSV: "), message
+    assert what in message
+    kept, reasons, entries = without_bad_rows(path)
+    assert reasons == {"malformed": len(bad)}
+    assert [entry["line"] for entry in entries] == bad
+    starts = [line.split(",")[0] for number, line in enumerate(lines, 3) if "," in line and number not in bad]
+    assert kept == ["a", *(name for name in starts if name.isalpha())]
+
+
+def test_a_record_of_csv_is_bounded_and_so_is_the_work_for_open_quotes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("indexer.corpus.delimited.MAX_LINE_BYTES", 1000)
+    rows = [f"d{number},some text" for number in range(200)]
+    path = write(tmp_path, "docs.csv", "\n".join(["id,text", 'a,"open', *rows]))
+    assert "opened on line 2 is not closed; lines 3 to 79 are read anew" in refusal(path)
+    assert without_bad_rows(path)[:2] == ([f"d{number}" for number in range(200)], {"malformed": 1})
+    # lines that leave a quote open whether they are met inside one or outside
+    hostile = write(tmp_path, "hostile.csv", "id,text\n" + 'a","b\n' * 2000 + "c,last\n")
+    kept, _, entries = without_bad_rows(hostile)
+    assert kept == ["c"]
+    assert "opened on line 201 is not closed (the row is lines 2 to 201)" in entries[0]["message"]
+
+
+@given(st.lists(st.text('a,"', max_size=8), max_size=30))
+def test_no_line_of_csv_is_read_more_than_twice(lines: list[str]) -> None:
+    fed = Counter[int]()
+
+    class Counting(_CsvLines):
+        def __next__(self) -> str:
+            text = super().__next__()
+            fed[self.lines[-1][0]] += 1
+            return text
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("indexer.corpus.delimited._CsvLines", Counting)
+        numbered = [(number, line.encode()) for number, line in enumerate(lines, 1)]
+        found = list(_csv_records(iter(numbered)))
+    assert set(fed) == set(range(1, len(lines) + 1))
+    assert max(fed.values(), default=0) <= 2
+    assert len(found) <= len(lines)
+
+
+def test_a_line_that_is_too_long_ends_an_open_quote(tmp_path: Path) -> None:
+    long = b"y" * (MAX_LINE_BYTES + 1)
+    path = write(tmp_path, "docs.csv", b'id,text\na,first\nb,"open\nc,last\n' + long + b"\nd,more\n")
+    kept, _, entries = without_bad_rows(path)
+    assert kept == ["a", "c", "d"]
+    assert [(entry["line"], entry["reason"]) for entry in entries] == [(3, "malformed"), (5, "long-line")]
 
 
 def test_a_tsv_row_with_a_missing_field(tmp_path: Path) -> None:
@@ -368,6 +453,39 @@ def test_times_with_nanoseconds_are_not_cut(tmp_path: Path) -> None:
     check(path, "type", "cannot be read as timestamp", line=3, kept=["a"], config=config)
 
 
+@pytest.mark.parametrize(
+    ("number", "name"), [(float("nan"), "NaN"), (float("inf"), "infinity"), (-float("inf"), "infinity")]
+)
+def test_metadata_that_is_no_number_is_a_bad_row_in_every_format(tmp_path: Path, number: float, name: str) -> None:
+    what = f'column "n" holds {name}, which is no number'
+    columns = {"id": ["a", "b", "c"], "text": ["x", "x", "x"], "n": [1.5, number, None]}
+    pq.write_table(pa.table(columns), tmp_path / "docs.parquet")
+    for values in (
+        columns,
+        columns | {"n": [[1.5], [2.5, number], None]},
+        columns | {"n": [{"k": 1.5}, {"k": number}, None]},
+    ):
+        with (
+            pa.OSFile(str(tmp_path / "docs.arrow"), "wb") as sink,
+            pa.ipc.new_file(sink, pa.table(values).schema) as file,
+        ):
+            file.write_table(pa.table(values))
+        for path in (tmp_path / "docs.parquet", tmp_path / "docs.arrow"):
+            check(path, "number", what, document_id="b", way_out="write null where there is no number")
+    config = CorpusConfig(columns={"n": "float"})
+    cells = write(tmp_path, "docs.csv", f"id,text,n\na,x,1.5\nb,x,{number}\nc,x,\n")
+    check(cells, "type", "which cannot be read as float", line=3, document_id=None, config=config)
+    handed = [Document("a", "x", metadata={"n": 1.5}), Document("b", "x", metadata={"n": number})]
+    with pytest.raises(CorpusError, match=rf'document 2 \(id "b"\): {what}.*Way out: write null'):
+        list(checked_documents(handed, CorpusConfig()))
+
+
+def test_a_cell_of_json_with_a_key_twice(tmp_path: Path) -> None:
+    path = write(tmp_path, "docs.tsv", 'id\ttext\tm\na\tx\t{"k": 1}\nb\tx\t{"k": 1, "k": 2}\n')
+    config = CorpusConfig(columns={"m": "json"})
+    check(path, "type", 'holds "{"k": 1, "k": 2}", which cannot be read as json', line=3, kept=["a"], config=config)
+
+
 # --- long lines
 
 
@@ -394,6 +512,63 @@ def test_a_line_of_100_megabytes_is_passed_over_in_bounded_memory(tmp_path: Path
 def test_a_long_line_of_csv_is_passed_over(tmp_path: Path) -> None:
     data = b"id,text\na,first\nb," + b"x" * (MAX_LINE_BYTES + 1) + b"\nc,last\n"
     assert without_bad_rows(write(tmp_path, "docs.csv", data))[:2] == (["a", "c"], {"long-line": 1})
+
+
+# --- sources
+
+
+@pytest.mark.parametrize("name", ["docs.jsonl", "docs.csv.gz", "docs.parquet", "docs.arrow.zst", "docs.npy"])
+@pytest.mark.parametrize("way", ["named", "folder", "glob"])
+def test_a_pipe_is_no_source_and_nothing_waits_for_its_writer(tmp_path: Path, name: str, way: str) -> None:
+    os.mkfifo(tmp_path / name)
+    write(tmp_path, "docs.ids.txt", "a\n")
+    source = {"named": f"{tmp_path}/{name}", "folder": f"{tmp_path}", "glob": f"{tmp_path}/docs*"}[way]
+    config = CorpusConfig(vector_column="v" if name.endswith("npy") else "")
+    with pytest.raises(CorpusError, match=rf"{name}: (cannot be read: it )?is a pipe, socket or device"):
+        list(read_corpus(source, config=config))
+
+
+def test_a_device_is_no_source() -> None:
+    with pytest.raises(CorpusError, match=r"/dev/zero: is a pipe, socket or device.*Way out: pipe its content in"):
+        read_corpus("/dev/zero", format="text")
+
+
+def test_an_index_is_no_source(tmp_path: Path) -> None:
+    (tmp_path / "my-index/manifests").mkdir(parents=True)
+    with pytest.raises(CorpusError, match=r"my-index: is an index, not a corpus. Way out: name the files that it was"):
+        read_corpus(tmp_path / "my-index")
+
+
+def test_a_folder_that_cannot_be_listed_is_named_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "docs/locked/a.txt", "x")
+    original = os.scandir
+
+    def scandir(path: Any) -> Any:  # the tests may run as root, who may list everything
+        if Path(path).name == "locked":
+            raise PermissionError(13, "Permission denied", str(path))
+        return original(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(CorpusError, match=r"docs/locked: cannot be looked at: Permission denied"):
+        read_corpus(tmp_path / "docs")
+
+
+@pytest.mark.parametrize(
+    ("rules", "what"),
+    [
+        (CorpusConfig(title_column="text"), 'no text column: "text" is the title (--title-column)'),
+        (CorpusConfig(id_column="text"), 'no text column: "text" is the id (--id-column)'),
+        (CorpusConfig(drop=("text",), text=("title",)), 'no text column: "text" is left out (--drop-column)'),
+    ],
+)
+def test_a_text_column_that_is_there_but_used_otherwise_is_said_to_be(
+    tmp_path: Path, rules: CorpusConfig, what: str
+) -> None:
+    for path in (
+        write(tmp_path, "docs.jsonl", '{"id": "a", "text": "x"}\n'),
+        write(tmp_path, "docs.csv", "id,text\na,x\n"),
+    ):
+        assert f'{what}; columns found: "id", "text"' in refusal(path, config=rules)
 
 
 # --- compression
@@ -489,7 +664,8 @@ def test_a_parquet_file_damaged_in_the_middle(tmp_path: Path) -> None:
     path.write_bytes(data)
     ids, reasons, _ = without_bad_rows(path)
     assert reasons == {"malformed": 1}
-    assert ids == [f"docs.parquet:{n}" for n in range(1, len(ids) + 1)]
+    texts = rows.column("text").to_pylist()[: len(ids)]
+    assert ids == [document.id for document in read_corpus(write(tmp_path, "same.txt", "\n".join(texts)))]
 
 
 def test_only_the_row_with_bad_bytes_is_left_out_of_an_arrow_file(tmp_path: Path) -> None:

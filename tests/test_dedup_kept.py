@@ -287,7 +287,8 @@ def test_made_ids_are_written_when_converting(config: BuildConfig, tmp_path: Pat
     (tmp_path / "lines.txt").write_text("whale\nbee\nmap\n")
     corpus = read_corpus(tmp_path / "lines.txt")
     write_kept(tmp_path / "kept.jsonl", opened(corpus, config, tmp_path / "index"), kept(0, 2), corpus)
-    assert [d.id for d in read_corpus(tmp_path / "kept.jsonl")] == ["lines.txt:1", "lines.txt:3"]
+    whale, _, chart = corpus
+    assert list(read_corpus(tmp_path / "kept.jsonl")) == [whale, chart]
 
 
 def test_a_column_can_be_the_text_that_is_called_title(config: BuildConfig, tmp_path: Path) -> None:
@@ -334,7 +335,6 @@ JSON_SCALARS = st.one_of(
 ANYTHING = st.fixed_dictionaries({}, optional={
     "blob": st.binary(max_size=4), "price": st.decimals(-9, 9, places=3), "hour": st.times(),
     "days": st.lists(st.dates(), max_size=2),
-    "infinite": st.floats(allow_nan=False),
 })  # fmt: skip
 DATES = {"day": "date", "naive": "timestamp", "zoned": "timestamp"}
 TYPES = DATES | {"int": "int", "truth": "bool", "number": "float", "list": "json", "deep": "json"}

@@ -273,8 +273,31 @@ def test_every_kind_of_column_can_be_asked(tmp_path: Path) -> None:
         "big < -9223372036854775807": [1],
         "len(nulls) = 1": [0],
         "list_contains(nulls, 'x')": [],
-        "nan > 1e300": [0],  # not a number comes after all numbers, as in SQL
+        "nan > 1e300": [],  # not a number is null, as it is in JSON
+        "nan IS NULL": [0, 2],
+        "nan = nan": [1],
         "len(deep) = 1 OR len(objects) = 1": [0, 1],
+    }
+    assert {sql: found.documents(sql).tolist() for sql in answers} == answers
+
+
+def test_numbers_that_are_not_finite_are_null_wherever_they_stand(tmp_path: Path) -> None:
+    nan, infinity = float("nan"), float("inf")
+    rows: list[dict[str, Any]] = [
+        {"f": nan, "fs": [1.5, nan], "in": {"f": infinity}},
+        {"f": infinity, "fs": [2.5], "in": {"f": 1.5}},
+        {"f": 200.5, "fs": [-infinity, None], "in": {"f": nan}},
+        {"f": -infinity, "fs": []},
+    ]
+    found = open_filters(tmp_path, [[Document(str(n), "", metadata=row) for n, row in enumerate(rows)]])
+    answers = {
+        "f > 100": [2],
+        "f < 0 OR f >= 0": [2],
+        "f IS NULL": [0, 1, 3],
+        "coalesce(f, 7) = 7": [0, 1, 3],
+        '"in".f IS NULL': [0, 2, 3],
+        "list_contains(fs, 1.5)": [0],
+        "len(fs) = 2": [0, 2],
     }
     assert {sql: found.documents(sql).tolist() for sql in answers} == answers
 

@@ -1,6 +1,7 @@
 """The life of an index out of the ordinary: damage, files that went, many small additions, several kinds of index."""
 
 import shutil
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from indexer import Document, RunOptions, add_documents, build_index, compact_index, delete_documents, refit_index
 from indexer.config import BuildConfig, IndexConfig
+from indexer.corpus import read_corpus
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, MismatchError, ModelError
 from indexer.pipeline import add
 from indexer.store import documents, embeddings
@@ -211,7 +213,7 @@ def test_whole_numbers_are_not_rounded_by_documents_with_fractions(
     )
     first, second = (whole, fraction) if wide_first else (fraction, whole)
     build_index([*DOCUMENTS, first], tmp_path / "index", tiny_config)
-    with pytest.raises(CorpusError, match=r'"n".*would round whole numbers beyond 2\*\*53'):
+    with pytest.raises(CorpusError, match=r'"n.*(would round whole numbers|a whole number) beyond 2\*\*53'):
         add_documents([second], tmp_path / "index")
     assert load_manifest(tmp_path / "index").generation == 1
 
@@ -235,3 +237,44 @@ def test_vectors_of_another_length_do_not_take_a_transform(tmp_path: Path) -> No
         build_index(corpus(8), donor, config)
         with pytest.raises((CorpusError, MismatchError), match=r"12 numbers.*whose transform is taken over have 8"):
             build_index(corpus(12), tmp_path / f"other-{strength}", config, transform_from=donor)
+
+
+def test_an_addition_that_does_not_fit_names_file_and_line_and_can_be_left_out(index: Path, tmp_path: Path) -> None:
+    before = load_manifest(index).generation
+    path = tmp_path / "new.jsonl"
+    path.write_text('{"id": "x", "text": "fits", "year": 2001}\n{"id": "y", "text": "does not", "year": "soon"}\n')
+    with pytest.raises(CorpusError) as caught:
+        add_documents(read_corpus(path), index)
+    assert str(caught.value) == (
+        f'{path}:2: metadata column "year" holds text at {path}:2, but whole numbers in the index (id "y"). Way out: '
+        "give the row as the index has the others, or build the index anew by other column rules, or pass --on-error "
+        "skip to leave such rows out and list them."
+    )
+    assert load_manifest(index).generation == before
+    assert add_documents(read_corpus(path, on_error="skip"), index).added == 1
+    with pytest.raises(CorpusError, match=r"document 1 .* but whole numbers in the index\. Way out: give the row as"):
+        add_documents([Document("z", "text", metadata={"year": "soon"})], index)
+    (tmp_path / "columns.csv").write_text("id,body\nz,text\n")
+    with pytest.raises(CorpusError, match=r"columns\.csv: no text column .* Way out: give the row as the index has"):
+        add_documents(read_corpus(tmp_path / "columns.csv"), index)
+
+
+def test_cells_are_read_as_the_types_that_the_index_has(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    typed = {"n": 3, "price": 1.5, "ok": True, "tags": ["a"], "deep": {"k": 1}, "code": "007", "day": date(2020, 1, 2)}
+    index, table = tmp_path / "index", tmp_path / "new.csv"
+    build_index([Document("a", "whales", metadata=typed | {"price": 2.5})], index, tiny_config)
+    table.write_text(
+        "id,text,n,price,ok,tags,deep,code,day,fresh\n"
+        'b,bees,3,1.5,true,"[""a""]","{""k"": 1}",007,2020-01-02,12\n'
+        "c,bread,,,,,,,,\n"
+        "d,maps,2.5,7,,,,,,\n"
+    )
+    assert add_documents(read_corpus(table), index).added == 3
+    documents = {document.id: document for document in SearchEngine(index).opened.documents.all_documents()}
+    assert documents["b"].metadata == typed | {"fresh": "12"}
+    assert documents["c"].metadata == {}
+    assert documents["d"].metadata == {"n": 2.5, "price": 7.0}
+    assert add_documents(read_corpus(table), index).unchanged == 3
+    table.write_text("id,text,n\ne,stars,many\n")
+    with pytest.raises(CorpusError, match=r'new\.csv:2: column "n" holds "many", which cannot be read as'):
+        add_documents(read_corpus(table), index)

@@ -260,7 +260,7 @@ def test_a_file_of_queries_is_used_whole_and_excludes_nothing(built: Built, tmp_
     [
         (b"", "holds no queries"),
         (b" \n\n", "holds no queries"),
-        (b"good\n\xff\xfe\n", r"queries\.txt:2: not UTF-8"),
+        (b"good\n\xff\xfe\n", r"queries\.txt:2: byte 1 of the line, 0xff, is not UTF-8"),
         (None, "cannot be read"),
     ],
 )

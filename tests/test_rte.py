@@ -92,6 +92,7 @@ def test_the_majority_is_the_commoner_label(tmp_path: Path) -> None:
         ("x.jsonl", '{"premise": "a", "label": "entailment"}\n', r"x\.jsonl:1: no sentence2 or hypothesis"),
         ("x.jsonl", '{"premise": 5, "hypothesis": "b", "label": "entailment"}\n', "the first sentence is not a text"),
         ("x.jsonl", '{"premise": "a", "hypothesis": "b", "label": 0}\n', "the label is 0"),
+        ("x.jsonl", '{"premise": "a", "premise": "b"}\n', r'x\.jsonl:1: .*one object has the key "premise" twice'),
         ("x.jsonl", "[1]\n", r"x\.jsonl:1: not a JSON object"),
         ("x.jsonl", '{"premise": "a",\n', r"x\.jsonl:1: not a JSON object on one line"),
         ("x.csv", "a,b\n", "unknown type of file"),

@@ -3,6 +3,7 @@
 Kinds of index that take neither are asked without; whether a kind does is found by trying, once.
 """
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from indexer.ann.layers import kind_of, layers_of
 from indexer.ann.parameters import search_parameters, set_search_parameters
 
 Bits = npt.NDArray[np.uint8]
+_SET = threading.Lock()
 _takes: dict[tuple[tuple[str, ...], bool], bool] = {}  # by kind of index and whether a selector is passed
 
 
@@ -106,10 +108,11 @@ def _leaf(faiss: Any, index: Any, parameters: Mapping[str, int], selector: dict[
 
 @contextmanager
 def _set(index: Any, parameters: Mapping[str, int]) -> Iterator[None]:
-    """Parameters of an index that takes none with a search: set on it, and set back."""
-    before = search_parameters(index)
-    set_search_parameters(index, parameters)
-    try:
-        yield
-    finally:
-        set_search_parameters(index, before)
+    """Parameters of an index that takes none with a search: set on it for one thread at a time, and set back."""
+    with _SET:
+        before = search_parameters(index)
+        set_search_parameters(index, parameters)
+        try:
+            yield
+        finally:
+            set_search_parameters(index, before)

@@ -4,6 +4,7 @@ Vectors are held there in blocks; a matrix product of a block and some queries, 
 candidates that the caller scores again (see `flat`). Products are of float32, without TF32 or bfloat16.
 """
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _BLOCK_ROWS = 1 << 16
 _QUERIES = 512  # at once: 128 MiB of scores
+_TURN = threading.Lock()  # in what numbers torch multiplies is the process's setting
 
 
 class TorchVectors:
@@ -48,7 +50,7 @@ class TorchVectors:
         import torch
 
         answers = []
-        with _fitting(self._device), _float32_products(torch), torch.inference_mode():
+        with _TURN, _fitting(self._device), _float32_products(torch), torch.inference_mode():
             for start in range(0, len(queries), _QUERIES):
                 some = torch.from_numpy(np.array(queries[start : start + _QUERIES], np.float32)).to(self._device)
                 answers.append(self._best(torch, some, reach, allowed))

@@ -17,6 +17,7 @@ from indexer.corpus.row import Header, Row, Rows
 from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import spooled, unreadable
 from indexer.errors import CorpusError
+from indexer.regular_files import open_regular
 
 Array = npt.NDArray[np.floating]
 _TYPES = ("float16", "float32", "float64")
@@ -91,7 +92,7 @@ def _mapped(file: SourceFile) -> Iterator[Array]:
     if file.path is None:
         raise CorpusError("stdin: an array of embeddings needs a list of ids beside it. Way out: name a file.")
     try:
-        raw = spooled(file) if file.compression else file.path.open("rb")
+        raw = spooled(file) if file.compression else open_regular(file.path)
     except OSError as error:
         raise unreadable(file, error) from error
     with raw:

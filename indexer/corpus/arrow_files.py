@@ -13,6 +13,7 @@ from indexer.corpus.row import Header, Row, Rows
 from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import spooled, unreadable
 from indexer.errors import CorpusError
+from indexer.regular_files import open_regular
 
 BATCH_ROWS = 1024
 _FILE_MAGIC = b"ARROW1"
@@ -50,7 +51,7 @@ def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = 
 def _seekable(file: SourceFile) -> IO[bytes]:
     if file.path is None or file.compression:
         return spooled(file)
-    return file.path.open("rb")
+    return open_regular(file.path)
 
 
 def _open(raw: IO[bytes], file_format: str) -> tuple[Header, Iterator[pa.RecordBatch]]:

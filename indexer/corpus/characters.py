@@ -1,5 +1,6 @@
-"""Which strings can be stored: no NUL character, no lone surrogate, and nothing nested beyond reason."""
+"""What can be stored: no NUL character, no lone surrogate, no NaN or infinity, and nothing nested beyond reason."""
 
+import math
 from typing import Any
 
 from indexer.corpus.rejection import BadRow, printable
@@ -8,9 +9,15 @@ MAX_NESTING = 64  # levels of metadata; Arrow and Python recurse on it
 
 
 def check_value(value: Any, name: str, depth: int = 0) -> None:
-    """Raises BadRow ("nul", "surrogate", or "malformed" for nesting beyond MAX_NESTING) naming the column."""
+    """Raises BadRow naming the column: "nul", "surrogate", "number" for NaN and infinity, "malformed" for nesting
+    beyond MAX_NESTING.
+    """
     if isinstance(value, str):
         check_string(value, name)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            what = f'column "{printable(name)}" holds {"NaN" if math.isnan(value) else "infinity"}, which is no number'
+            raise BadRow("number", what, "write null where there is no number")
     elif isinstance(value, dict | list):
         if depth == MAX_NESTING:
             raise BadRow("malformed", f'column "{name}" is nested deeper than {MAX_NESTING} levels')

@@ -13,6 +13,7 @@ from typing import Any
 
 from indexer.corpus.rejection import BadRow
 
+INDEX = "the index"  # where a type was met that is an index's
 EXACT_INTEGER = 2**53  # a float64 holds every whole number up to this
 Path = tuple[str, ...]  # a column, then the fields inside it
 _INT64 = range(-(2**63), 2**63)
@@ -114,7 +115,7 @@ def merge_kinds(old: Kind | None, new: Kind, path: Path) -> Kind:
         return _merge_numbers(old, new, path)
     if old.name.startswith("timestamp[us, tz") and new.name.startswith("timestamp[us, tz"):
         return replace(old, name="timestamp[us, tz=UTC]")
-    raise _unfit(path, f"{_said(new)} at {new.where}, but {_said(old)} at {old.where}")
+    raise _unfit(path, f"{_said(new)} {_at(new.where)}, but {_said(old)} {_at(old.where)}")
 
 
 def _merge_same(old: Kind, new: Kind, path: Path) -> Kind:
@@ -138,7 +139,7 @@ def _merge_numbers(old: Kind, new: Kind, path: Path) -> Kind:
     if whole.wide:
         raise _unfit(
             path,
-            f"a whole number beyond 2**53 at {whole.wide}, but fractions at {broken.where}, "
+            f"a whole number beyond 2**53 {_at(whole.wide)}, but fractions {_at(broken.where)}, "
             "and as a float the number would lose digits",
         )
     return broken if old is broken else replace(broken, where=old.where)
@@ -147,6 +148,10 @@ def _merge_numbers(old: Kind, new: Kind, path: Path) -> Kind:
 def _unfit(path: Path, what: str) -> BadRow:
     way_out = f"pass --column {path[0]}:string to read the column as text (or another type that fits all rows)"
     return BadRow("type", f'metadata column "{".".join(path)}" holds {what}', way_out)
+
+
+def _at(where: str) -> str:
+    return f"in {where}" if where == INDEX else f"at {where}"
 
 
 def _said(kind: Kind) -> str:

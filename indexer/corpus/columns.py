@@ -5,16 +5,20 @@ Columns are dropped first, then converted (`--column name:type`), then given the
 
 import difflib
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
+
+import pyarrow as pa
 
 from indexer.config import CorpusConfig
 from indexer.corpus.characters import check_string, check_value
+from indexer.corpus.content_id import content_id
 from indexer.corpus.conversions import check_types, convert
 from indexer.corpus.document import Document, is_blank
 from indexer.corpus.rejection import BadRow
 from indexer.corpus.row import Row
-from indexer.corpus.schema import canonical
+from indexer.corpus.schema import canonical, conversions_to
 from indexer.corpus.vector_values import Vector, vector_of
 from indexer.errors import ConfigError, CorpusError
 
@@ -40,12 +44,15 @@ class Layout:
 class RowMapper:
     """Makes Documents of rows as a CorpusConfig says, and notes which columns it has met."""
 
-    def __init__(self, config: CorpusConfig) -> None:
+    def __init__(self, config: CorpusConfig, known: pa.Schema | None = None) -> None:
+        """`known` are the types of the index that the rows are for, by whose rules `config` they are read."""
         check_types(config.columns)
         for name in config.text:
             if name in config.drop:
                 raise ConfigError(f'corpus.text names column "{name}", which corpus.drop leaves out.')
         self._config = config
+        self._of_index = known is not None
+        self._cell_types = conversions_to(known) if known is not None else {}
         self._drop = frozenset(config.drop)
         self._met: set[str] = set()
         self._layouts: dict[tuple[str, ...], Layout] = {}
@@ -59,37 +66,45 @@ class RowMapper:
         """Raises CorpusError when the title column that was asked for is in no row at all."""
         name = self._config.title_column
         if name and self._met and name not in self._met:
-            raise CorpusError(f"{_missing('title', name, self._met)}. Way out: {_WAY_OUT['title']}.")
+            raise CorpusError(f"{self._missing('title', self._met)}. Way out: {self.way_out(_WAY_OUT['title'])}.")
 
     def check_header(self, columns: Sequence[str], shown: str) -> None:
         """Raises CorpusError when rows with these columns can never be documents."""
         layout = self.layout(columns)
         for role, name in (("id", self._config.id_column), ("title", self._config.title_column)):
             if name and name not in columns:
-                raise CorpusError(f"{shown}: {_missing(role, name, columns)}. Way out: {_WAY_OUT[role]}.")
-        for role, name in (("text", self._config.text_column), ("vector", self._config.vector_column)):
+                raise CorpusError(f"{shown}: {self._missing(role, columns)}. Way out: {self.way_out(_WAY_OUT[role])}.")
+        for role in ("text", "vector"):
             if not getattr(layout, role) and self._needs(role):
-                raise CorpusError(f"{shown}: {_missing(role, name, columns)}. Way out: {_WAY_OUT[role]}.")
+                raise CorpusError(f"{shown}: {self._missing(role, columns)}. Way out: {self.way_out(_WAY_OUT[role])}.")
         if layout.clashes:
             clash = _clash(layout.clashes[0], layout)
-            raise CorpusError(f"{shown}: {clash.what}. Way out: {clash.way_out}.")
+            raise CorpusError(f"{shown}: {clash.what}. Way out: {self.way_out(clash.way_out)}.")
+
+    def way_out(self, usual: str) -> str:
+        """The way out that there is (see `way_out_of`)."""
+        return way_out_of(usual, self._of_index)
 
     def has_id(self, row: Row) -> bool:
         """Whether the row has an id column."""
         return bool(self.layout(row.values).id)
 
-    def document(self, row: Row, made_id: str) -> Document:
-        """The row as a Document, its metadata canonical; `made_id` is the id of a row without an id column.
+    def document(self, row: Row) -> Document:
+        """The row as a Document, its metadata canonical; one without an id column gets the id of its content.
 
         Raises BadRow: "id", "no-id", "title", "text", "blank", "vector", "type", "nul", "surrogate", "malformed".
         """
         layout = self.layout(row.values)
-        values = self._converted(row.values)
-        identifier = _identifier(values[layout.id], layout.id) if layout.id else self._made(made_id, values)
+        values = self._converted(row.values, row.cells)
+        if not layout.id:
+            self._require_no_id_column(values)
+            document = self._document("", row, values, layout)
+            return replace(document, id=content_id(document))
+        identifier = _identifier(values[layout.id], layout.id)
         try:
             return self._document(identifier, row, values, layout)
         except BadRow as bad:
-            bad.id = identifier if layout.id else None
+            bad.id = identifier
             raise
 
     def _document(self, identifier: str, row: Row, values: dict[str, Any], layout: Layout) -> Document:
@@ -110,11 +125,9 @@ class RowMapper:
             raise BadRow("blank", f"nothing but blanks in {joined}", "fill the row, or take it out")
         return document
 
-    def _made(self, made_id: str, values: dict[str, Any]) -> str:
+    def _require_no_id_column(self, values: dict[str, Any]) -> None:
         if self._config.id_column:
-            what = _missing("id", self._config.id_column, values)
-            raise BadRow("no-id", what, _WAY_OUT["id"])
-        return made_id
+            raise BadRow("no-id", self._missing("id", values), _WAY_OUT["id"])
 
     def _needs(self, role: str) -> bool:
         """Whether every row must have a column for this: a text, unless it is a vector that the document stands for."""
@@ -125,12 +138,12 @@ class RowMapper:
         if layout.vector:
             return vector_of(values[layout.vector], layout.vector)
         if self._needs("vector"):
-            raise BadRow("vector", _missing("vector", self._config.vector_column, values), _WAY_OUT["vector"])
+            raise BadRow("vector", self._missing("vector", values), _WAY_OUT["vector"])
         return None
 
     def _text(self, row: Row, values: dict[str, Any], layout: Layout) -> str:
         if not layout.text and self._needs("text"):
-            raise BadRow("text", _missing("text", self._config.text_column, values), _WAY_OUT["text"])
+            raise BadRow("text", self._missing("text", values), _WAY_OUT["text"])
         text = values[layout.text] if layout.text else None
         if text is None and (row.cells or self._config.vector_column):
             return ""
@@ -141,14 +154,46 @@ class RowMapper:
         check_string(text, layout.text)
         return text
 
-    def _converted(self, values: dict[str, Any]) -> dict[str, Any]:
+    def _missing(self, role: str, found: Collection[str]) -> str:
+        """What to say when a role has no column: what was looked for, what is there and why that will not do."""
+        columns = ", ".join(f'"{name}"' for name in found) or "none"
+        named = getattr(self._config, f"{role}_column")
+        wanted = (named,) if named else TEXT_COLUMNS
+        if used := [f'"{name}" is {self._use(name)}' for name in wanted if name in found]:
+            return f"no {role} column: {' and '.join(used)}; columns found: {columns}"
+        if not named:
+            return f"no {role} column ({', '.join(TEXT_COLUMNS)}); columns found: {columns}"
+        close = difflib.get_close_matches(named, list(found), n=1)
+        hint = f' (did you mean "{close[0]}"?)' if close else ""
+        return f'the {role} column "{named}" is missing{hint}; columns found: {columns}'
+
+    def _use(self, name: str) -> str:
+        """What is made of a column that is there."""
+        if name in self._drop:
+            return "left out (--drop-column)"
+        roles = [role for role in ("id", "title", "text", "vector") if getattr(self._config, f"{role}_column") == name]
+        return f"the {roles[0]} (--{roles[0]}-column)" if roles else "another column"
+
+    def _converted(self, values: dict[str, Any], cells: bool) -> dict[str, Any]:
         columns = self._config.columns
-        if not columns:
+        kinds = self._cell_types | columns if cells else columns
+        if not kinds:
             return values
         return {
-            name: convert(value, columns[name], name) if name in columns and name not in self._drop else value
+            name: self._convert(value, kinds[name], name) if name in kinds and name not in self._drop else value
             for name, value in values.items()
         }
+
+    def _convert(self, value: Any, kind: str, name: str) -> Any:
+        """The value as type `kind`. A column that is one of whole numbers in the index may come with fractions."""
+        try:
+            return convert(value, kind, name)
+        except BadRow:
+            if kind != "int" or name in self._config.columns:
+                raise
+            with suppress(BadRow):
+                return convert(value, "float", name)
+            raise
 
     def layout(self, columns: Iterable[str]) -> Layout:
         """The roles of the columns of a row that has these."""
@@ -177,6 +222,13 @@ class RowMapper:
         metadata = tuple(name for name in kept if name not in taken)
         clashes = tuple(name for name in metadata if name in _STORED)
         return Layout(roles[0], roles[1], roles[2], metadata, clashes, roles[3])
+
+
+def way_out_of(usual: str, for_index: bool) -> str:
+    """The way out of a bad row: whoever adds to an index has no options that say how columns are read."""
+    if for_index and "--" in usual:
+        return "give the row as the index has the others, or build the index anew by other column rules"
+    return usual
 
 
 def _find(named: str, usual: Sequence[str], names: Collection[str]) -> str:
@@ -221,16 +273,6 @@ _WAY_OUT = {
     "text": "pass --text-column with the name of the column that holds the text",
     "vector": "pass --vector-column with the name of the column that holds the embeddings",
 }
-
-
-def _missing(role: str, named: str, found: Collection[str]) -> str:
-    """What to say when a column is not there: what was looked for, what is there, the nearest name."""
-    columns = ", ".join(f'"{name}"' for name in found) or "none"
-    if not named:
-        return f"no {role} column ({', '.join(TEXT_COLUMNS)}); columns found: {columns}"
-    close = difflib.get_close_matches(named, list(found), n=1)
-    hint = f' (did you mean "{close[0]}"?)' if close else ""
-    return f'the {role} column "{named}" is missing{hint}; columns found: {columns}'
 
 
 def _clash(name: str, layout: Layout) -> BadRow:

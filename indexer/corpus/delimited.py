@@ -4,7 +4,9 @@ Both need a header row. TSV is IANA text/tab-separated-values: a field holds no 
 """
 
 import csv
-from collections.abc import Iterator
+import re
+from collections import deque
+from collections.abc import Iterator, Sequence
 
 from indexer.corpus.lines import MAX_LINE_BYTES, NumberedLine, decoded, split_lines
 from indexer.corpus.rejection import BadRow
@@ -118,46 +120,90 @@ def _checked(source: "_CsvLines", cells: list[str]) -> _Record | BadRow | BlankL
 
 
 def _malformed(source: "_CsvLines", error: csv.Error) -> BadRow:
-    span = f" (lines {source.first_line} to {source.line})" if source.line > source.first_line else ""
-    what = f"not valid CSV: {error}{span}"
-    way_out = "put fields that hold commas, quotes or line breaks in quotes, and double the quotes inside"
+    """What is wrong with the record.
+
+    The lines after that on which its broken field begins are read again, as records. Within the field every quote was
+    a doubled one, so none of them but the last opens another: no line is read more than twice.
+    """
+    lines, ended = source.lines, source.ended
+    opened = _broken_line(lines)
+    quote = f"the quote opened on line {lines[opened][0]:,}"
+    after = [number for number, _ in lines[opened + 1 :]]
+    what = f"not valid CSV: {f'{quote} is not closed' if ended else error}"
+    if opened:
+        what += f" (the row is lines {lines[0][0]:,} to {lines[opened][0]:,})"
+    if after:
+        where = "" if ended else f" on line {after[-1]:,}, in the field of {quote}"
+        span = f"line {after[0]:,} is" if len(after) == 1 else f"lines {after[0]:,} to {after[-1]:,} are"
+        what += f"{where}; {span} read anew"
+    way_out = "close the quote, put fields that hold commas, quotes or line breaks in quotes, double the quotes inside"
+    source.read_again(opened + 1)
     return BadRow("malformed", what, way_out, line=source.first_line, raw=source.raw)
 
 
-class _CsvLines:
-    """The lines csv.reader asks for, remembering where the current record began and how it was written.
+def _broken_line(lines: Sequence[NumberedLine]) -> int:
+    """Which line of a record its broken field begins on, from 0."""
+    record = b"".join(line + b"\n" for _, line in lines)
+    position = 0
+    while match := _FIELD.match(record, position):
+        position = match.end()
+    return min(record.count(b"\n", 0, position), len(lines) - 1)
 
-    Not a generator: raising a BadRow must not end the iteration. Bytes that are not UTF-8 become lone surrogates
-    here, and the record is rejected once it is complete; stopping at the bad line would leave csv.reader in the
-    middle of a quoted field.
+
+_FIELD = re.compile(rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\n][^,\n]*+)?\r?[,\n]')
+
+
+class _CsvLines:
+    """The lines csv.reader asks for, remembering those of the current record.
+
+    A record ends, as if the file did, before a line that would make it longer than MAX_LINE_BYTES; csv.reader then
+    finds its quote open. Not a generator: raising a BadRow must not end the iteration. Bytes that are not UTF-8 become
+    lone surrogates here, and the record is rejected once it is complete; stopping at the bad line would leave
+    csv.reader in the middle of a quoted field.
     """
 
     def __init__(self, lines: Iterator[NumberedLine | BadRow]) -> None:
         self._lines = lines
-        self._written: list[str] = []
-        self.line = 0
-        self.first_line = 0
+        self._again: deque[NumberedLine | BadRow] = deque()
+        self.start_record()
 
     def start_record(self) -> None:
-        self._written = []
-        self.first_line = 0
+        self.lines: list[NumberedLine] = []
+        self.ended = False  # whether csv.reader wanted more lines than the record may have
+        self._bytes = 0
+
+    @property
+    def first_line(self) -> int:
+        return self.lines[0][0]
 
     @property
     def raw(self) -> bytes:
-        return "".join(self._written).encode("utf-8", "surrogateescape")
+        return b"".join(line + b"\n" for _, line in self.lines)
+
+    def read_again(self, start: int) -> None:
+        """Take lines out of the record, to be records of their own."""
+        returned, self.lines = self.lines[start:], self.lines[:start]
+        self._again.extendleft(reversed(returned))
 
     def __iter__(self) -> "_CsvLines":
         return self
 
     def __next__(self) -> str:
-        item = next(self._lines)
+        self.ended = True
+        item = self._next()
+        self.ended = False
         if isinstance(item, BadRow):
             raise item
-        self.line, line = item
-        self.first_line = self.first_line or self.line
-        text = line.decode("utf-8", "surrogateescape") + "\n"
-        self._written.append(text)
-        return text
+        self.lines.append(item)
+        self._bytes += len(item[1])
+        return item[1].decode("utf-8", "surrogateescape") + "\n"
+
+    def _next(self) -> NumberedLine | BadRow:
+        item = self._again.popleft() if self._again else next(self._lines)
+        if self.lines and (isinstance(item, BadRow) or self._bytes + len(item[1]) > MAX_LINE_BYTES):
+            self._again.appendleft(item)
+            raise StopIteration
+        return item
 
 
 def _is_utf8(cell: str) -> bool:

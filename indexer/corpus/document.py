@@ -43,6 +43,23 @@ def is_blank(document: Document, columns: Iterable[str]) -> bool:
     return all(not value or value.isspace() for value in [_column(document, name) for name in columns])
 
 
+def column_spans(document: Document, columns: Iterable[str], start: int, end: int) -> dict[str, tuple[int, int]]:
+    """Where characters [start, end) of `joined_text` stand in each column as it was given: (start, end) by name.
+
+    Columns that have no part of them are left out.
+    """
+    found, first = {}, 0
+    for name in columns:
+        value = _column(document, name) or ""
+        if text := value.strip():
+            shift = len(value) - len(value.lstrip()) - first
+            low, high = max(start, first), min(end, first + len(text))
+            if low < high:
+                found[name] = (low + shift, high + shift)
+            first += len(text) + 1
+    return found
+
+
 def join_columns(values: Iterable[str | None]) -> str:
     """What `joined_text` makes of the columns' values; None is blank."""
     return " ".join([text for value in values if value and (text := value.strip())])

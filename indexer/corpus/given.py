@@ -3,8 +3,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import pyarrow as pa
+
 from indexer.config import CorpusConfig
 from indexer.corpus.characters import check_string, check_value
+from indexer.corpus.columns import way_out_of
 from indexer.corpus.document import Document, is_blank
 from indexer.corpus.rejection import BadRow
 from indexer.corpus.schema import MetadataTypes, canonical
@@ -15,14 +18,16 @@ from indexer.errors import CorpusError
 _STORED = {"id", "title", "text"}
 
 
-def checked_documents(documents: Iterable[Document], config: CorpusConfig) -> Iterator[Document]:
-    """The same documents, one by one, their metadata in canonical form.
+def checked_documents(
+    documents: Iterable[Document], config: CorpusConfig, known: pa.Schema | None = None
+) -> Iterator[Document]:
+    """The same documents, one by one, their metadata in canonical form; `known` are the types of an index they are for.
 
     Raises CorpusError naming the document by its place (1 is the first) for what no reader would let through: ids
     that are not text or not unique, a blank text, characters that cannot be stored, types that do not fit; and where
     documents come with vectors, one without, or with one that is not as the others.
     """
-    seen, types, size = SeenIds(), MetadataTypes(), VectorSize()
+    seen, types, size = SeenIds(), MetadataTypes(known), VectorSize()
     for number, document in enumerate(documents, start=1):
         try:
             vector = _check(document, config)
@@ -31,7 +36,8 @@ def checked_documents(documents: Iterable[Document], config: CorpusConfig) -> It
                 raise BadRow("duplicate-id", f"the id is that of document {seen.find(document.id)} too")
             types.observe(document.metadata, f"document {number}")
         except BadRow as bad:
-            raise CorpusError(f'document {number} (id "{document.id}"): {bad.what}. Way out: {bad.way_out}.') from bad
+            way_out = way_out_of(bad.way_out, known is not None)
+            raise CorpusError(f'document {number} (id "{document.id}"): {bad.what}. Way out: {way_out}.') from bad
         seen.add(document.id, number)
         size.take(vector, f"document {number}")
         yield replace(document, metadata=canonical(document.metadata), vector=vector)

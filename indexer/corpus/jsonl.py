@@ -2,10 +2,11 @@
 
 import json
 import math
+from collections import Counter
 from typing import Any, NoReturn
 
 from indexer.corpus.lines import decoded, split_lines
-from indexer.corpus.rejection import BadRow
+from indexer.corpus.rejection import BadRow, printable
 from indexer.corpus.row import BLANK_LINE, Row, Rows
 from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import ByteStream
@@ -31,7 +32,8 @@ def read_jsonl(file: SourceFile) -> Rows:
 
 
 def parse_json(text: str) -> Any:
-    """Standard JSON: NaN and Infinity are refused, written as such or as a number that overflows.
+    """Standard JSON: NaN and Infinity are refused, written as such or as a number that overflows; so is a key that an
+    object has twice, of which json.loads would take the last.
 
     Raises ValueError; RecursionError for very deep nesting.
     """
@@ -47,7 +49,7 @@ def _row(number: int, line: bytes) -> Row | BadRow:
     except json.JSONDecodeError as error:
         what = f"not a JSON object on one line: {error.msg} (character {error.pos + 1})"
         return BadRow("malformed", what, line=number, raw=line)
-    except ValueError as error:  # a forbidden constant, or an integer of thousands of digits
+    except ValueError as error:  # a forbidden constant, a key twice, or an integer of thousands of digits
         return BadRow("malformed", f"not valid JSON: {error}", line=number, raw=line)
     except RecursionError:
         return BadRow("malformed", "the JSON is nested too deeply", line=number, raw=line)
@@ -85,5 +87,13 @@ def _finite(text: str) -> float:
     return value
 
 
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f'one object has the key "{printable(twice)[:40]}" twice')
+    return found
+
+
 # one decoder, since json.loads with hooks builds a new one for every call
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)

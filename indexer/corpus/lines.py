@@ -2,9 +2,11 @@
 
 import codecs
 from collections.abc import Iterator
+from typing import IO
 
 from indexer.corpus.rejection import RAW_CHARACTERS, BadRow, BrokenFile
 from indexer.corpus.streams import ByteStream
+from indexer.errors import IsotropeError
 
 MAX_LINE_BYTES = 32 << 20
 
@@ -33,6 +35,24 @@ def split_lines(stream: ByteStream) -> Iterator[NumberedLine | BadRow]:
         chunk = _read(stream, number)
     if held.size:
         yield held.finish(number)
+
+
+def text_lines(stream: IO[bytes], shown: str, error: type[IsotropeError]) -> Iterator[tuple[int, str]]:
+    r"""Lines of a user's list (queries, ids) as they arrive, as text, numbered from 1, by the rules of `split_lines`.
+
+    Neither "\n" nor a "\r" before it is given. Raises `error`, naming the list as `shown`, the line and the byte, for
+    one that is not UTF-8 or beyond MAX_LINE_BYTES; OSError as the stream does.
+    """
+    number = 0
+    while line := stream.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            raise error(f"{shown}:{number}: the line is longer than {MAX_LINE_BYTES:,} bytes. Way out: fix the line.")
+        start = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
+        text = decoded(start.removesuffix(b"\n"), number)
+        if isinstance(text, BadRow):
+            raise error(f"{shown}:{number}: {text.what}. Way out: {text.way_out}.")
+        yield number, text.removesuffix("\r")
 
 
 def decoded(line: bytes, number: int) -> str | BadRow:

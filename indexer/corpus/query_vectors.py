@@ -9,6 +9,7 @@ from indexer.corpus.array_files import NotAnArray, map_array
 from indexer.corpus.rejection import BadRow
 from indexer.corpus.vector_values import vector_of
 from indexer.errors import ConfigError, IsotropeError
+from indexer.regular_files import open_regular
 
 Vectors = npt.NDArray[np.float32]
 
@@ -27,7 +28,7 @@ def read_query_vectors(
     another length, and naming the row for NaN, infinity and zeros.
     """
     try:
-        with Path(path).open("rb") as raw:
+        with open_regular(path) as raw:
             array = map_array(raw, single=True)
     except OSError as cause:
         raise error(f"{where}{path}: cannot be read: {cause.strerror or cause}.") from cause

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import pyarrow as pa
+
 from indexer.config import CorpusConfig
 from indexer.corpus.array_files import read_array
 from indexer.corpus.arrow_files import read_arrow
@@ -19,14 +21,12 @@ from indexer.corpus.plain_text import read_text
 from indexer.corpus.rejection import BadRow, BrokenFile, RejectsFile
 from indexer.corpus.row import BlankLine, Header, Row, Rows
 from indexer.corpus.schema import MetadataTypes
-from indexer.corpus.seen_ids import SeenIds
 from indexer.corpus.sources import SourceFile, find_sources, id_list, paths_of
+from indexer.corpus.unique_ids import Position, UniqueIds
 from indexer.corpus.vector_values import VectorSize
 from indexer.errors import ConfigError, CorpusError
 
 OnError = Literal["fail", "skip"]
-_LINE_BITS = 40  # of a position; the upper 24 bits are the number of the file
-_LINE_MASK = (1 << _LINE_BITS) - 1
 Found = tuple[Document, Row, SourceFile]
 
 
@@ -36,7 +36,8 @@ class CorpusReport:
 
     documents: int = 0
     blank_lines: int = 0
-    made_ids: int = 0  # documents whose id is their position
+    made_ids: int = 0  # documents whose id is made of their content
+    repeated: int = 0  # those of them whose content another had before
     rejected: Counter[str] = field(default_factory=Counter)  # reason -> rows
     ignored_files: list[str] = field(default_factory=list)  # of unknown type, in folders and globs
     rejects_file: str | None = None  # where the rejected rows are listed
@@ -72,10 +73,19 @@ class Corpus:
         return tuple(self._files)
 
     def __iter__(self) -> Iterator[Document]:
+        return self.documents()
+
+    def documents(self, known: pa.Schema | None = None) -> Iterator[Document]:
+        """The documents, as iterating gives them; `known` are the types of metadata of the index they are for.
+
+        Cells of CSV and TSV are then read as what the index has in their column, and a value that does not fit is a
+        bad row.
+        """
         self._spend_stdin()
         self.report = self._new_report()
         rejects = RejectsFile(self._rejects) if self._rejects is not None else None
-        return _documents(_Pass(self.config, self._files, self._on_error, self.report, rejects).rows())
+        reading = _Reading(self.config, self._on_error == "skip", known)
+        return _documents(_Pass(reading, self._files, self.report, rejects).rows())
 
     def rows(self) -> Generator[Found]:
         """The documents, each with the row it was made of and the file that holds it.
@@ -83,7 +93,8 @@ class Corpus:
         For another look at what was iterated over: `report` and the file of rejected rows stay as they are.
         """
         self._spend_stdin()
-        return _Pass(self.config, self._files, self._on_error, self._new_report(), None).rows()
+        reading = _Reading(self.config, self._on_error == "skip")
+        return _Pass(reading, self._files, self._new_report(), None).rows()
 
     def _spend_stdin(self) -> None:
         if self._stdin_spent:
@@ -130,25 +141,33 @@ def _documents(rows: Generator[Found]) -> Iterator[Document]:
             yield document
 
 
+@dataclass(frozen=True)
+class _Reading:
+    """How one pass reads: `skip` bad rows or fail; `known` are the types of the index that it reads for."""
+
+    config: CorpusConfig
+    skip: bool
+    known: pa.Schema | None = None
+
+
 class _Pass:
     """The state of one iteration."""
 
     def __init__(
         self,
-        config: CorpusConfig,
+        reading: _Reading,
         files: list[SourceFile],
-        on_error: OnError,
         report: CorpusReport,
         rejects: RejectsFile | None,
     ) -> None:
-        self._config = config
+        self._config = reading.config
         self._files = files
-        self._skip = on_error == "skip"
+        self._skip = reading.skip
         self._report = report
         self._rejects = rejects
-        self._mapper = RowMapper(config)
-        self._types = MetadataTypes()
-        self._seen = SeenIds()
+        self._mapper = RowMapper(reading.config, reading.known)
+        self._types = MetadataTypes(reading.known)
+        self._ids = UniqueIds(files)
         self._size = VectorSize()
         self._needs_id: bool | None = None  # whether the first row of the current file has an id
 
@@ -199,37 +218,35 @@ class _Pass:
         return None
 
     def _document(self, row: Row, number: int) -> Document:
-        file = self._files[number]
         has_id = self._mapper.has_id(row)
         if self._needs_id is None:
             self._needs_id = has_id
         if self._needs_id and not has_id:
             way_out = "give every row an id, or none, or pass --id-column"
             raise BadRow("no-id", "the row has no id, but the first row of the file has one", way_out)
-        document = self._mapper.document(row, f"{file.label}:{row.line}")
+        document = self._mapper.document(row)
         try:
-            self._remember(document, number, row.line)
+            distinct = self._ids.distinct(document, made=not has_id)
+            self._remember(distinct, Position(number, row.line, made=not has_id))
         except BadRow as bad:
-            bad.id = document.id
+            bad.id = document.id if has_id else None
             raise
         self._report.documents += 1
         self._report.made_ids += not has_id
-        return document
+        self._report.repeated += distinct is not document
+        return distinct
 
-    def _remember(self, document: Document, number: int, line: int) -> None:
+    def _remember(self, document: Document, position: Position) -> None:
         """Note id, types and size, none when one of them is refused: a rejected row must not affect later ones."""
         self._size.check(document.vector)
-        first = self._seen.find(document.id)
-        if first is not None:
-            file = self._files[first >> _LINE_BITS]
-            place = f"{file.shown}:{first & _LINE_MASK}"
-            raise BadRow("duplicate-id", f"the id was already used at {place}", "give each document its own id")
+        place = self._ids.place(position)
         if document.metadata:
-            self._types.observe(document.metadata, f"{self._files[number].shown}:{line}")
-        self._size.take(document.vector, f"{self._files[number].shown}:{line}")
-        self._seen.add(document.id, number << _LINE_BITS | line)
+            self._types.observe(document.metadata, place)
+        self._size.take(document.vector, place)
+        self._ids.add(document.id, position)
 
     def _reject(self, file: SourceFile, bad: BadRow) -> None:
+        bad.way_out = self._mapper.way_out(bad.way_out)
         if not self._skip:
             raise CorpusError(bad.message(file.shown)) from bad
         self._report.rejected[bad.reason] += 1

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from indexer.corpus.column_kinds import EXACT_INTEGER, Kind, kind_of, merge_kinds
+from indexer.corpus.column_kinds import EXACT_INTEGER, INDEX, Kind, kind_of, merge_kinds
 from indexer.errors import StoreError
 
 _ARROW = {
@@ -25,15 +25,24 @@ _ARROW = {
     "time64[us]": pa.time64("us"),
     "timestamp[us]": pa.timestamp("us"),
 }
+_READ_AS = {
+    "int": pa.types.is_integer,
+    "float": pa.types.is_floating,
+    "bool": pa.types.is_boolean,
+    "timestamp": pa.types.is_timestamp,
+    "date": pa.types.is_date,
+    "json": pa.types.is_nested,
+}
 _PLAIN = {"bool": bool, "int64": int, "float64": float, "string": str}
 
 
 class MetadataTypes:
-    """The types of all metadata columns met so far."""
+    """The types of all metadata columns met so far, those of an index, if one is `known`, before all others."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: pa.Schema | None = None) -> None:
         self._kinds: dict[str, Kind] = {}
         self._plain: dict[str, type] = {}  # columns of one scalar type, for which `observe` need not look closer
+        self.merge({column.name: _kind_of_type(column.type, INDEX) for column in known or ()})
 
     def observe(self, metadata: Mapping[str, Any], where: str) -> None:
         """Take in one document's metadata; `where` names its place in messages.
@@ -78,6 +87,14 @@ def merge_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
     for number, schema in enumerate(schemas):
         types.merge({column.name: _kind_of_type(column.type, f"part {number}") for column in schema})
     return types.schema()
+
+
+def conversions_to(schema: pa.Schema) -> dict[str, str]:
+    """What text has to be read as (see `conversions`) to be of an index's types; columns that text fits are left out.
+
+    Decimals, times and bytes have no such form.
+    """
+    return {column.name: name for column in schema for name, is_one in _READ_AS.items() if is_one(column.type)}
 
 
 def canonical(metadata: Mapping[str, Any]) -> dict[str, Any]:

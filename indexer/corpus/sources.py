@@ -35,7 +35,7 @@ _BEIR_CORPUS = [f"corpus.jsonl{suffix}" for suffix in ("", *COMPRESSIONS)]
 class SourceFile:
     """One file to read; `path` is None for stdin.
 
-    `shown` names it in messages, `label` in ids made from positions.
+    `shown` names it in messages, `label` in records of what was read.
     """
 
     path: Path | None
@@ -60,10 +60,15 @@ def find_sources(
     files: list[SourceFile] = []
     ignored: list[str] = []
     for source in sources:
+        if not str(source):
+            raise ConfigError(
+                "a source is empty; expected a file, a folder, a glob, or - for stdin. (. is the folder.)"
+            )
         try:
             found, unknown = _expand(str(source), file_format, arrays)
         except OSError as error:
-            raise CorpusError(f"{source}: cannot be looked at: {error.strerror or error}.") from error
+            shown = os.fsdecode(error.filename or source)  # the folder below it that could not be listed
+            raise CorpusError(f"{shown}: cannot be looked at: {error.strerror or error}.") from error
         files += found
         ignored += unknown
     if not files:
@@ -112,7 +117,7 @@ def _without_id_lists(files: list[SourceFile]) -> list[SourceFile]:
 
 
 def _told_apart(files: list[SourceFile]) -> list[SourceFile]:
-    """Files of the same name in different folders get their path as label, so that ids made from it differ."""
+    """Files of the same name in different folders get their path as label."""
     times = Counter(file.label for file in files)
     return [replace(file, label=file.shown) if times[file.label] > 1 else file for file in files]
 
@@ -121,13 +126,24 @@ def _expand(source: str, file_format: str, arrays: bool) -> tuple[list[SourceFil
     if source == "-":
         return [_stdin(file_format)], []
     path = Path(source)
+    if _is_index(path):
+        raise CorpusError(f"{path}: is an index, not a corpus. Way out: name the files that it was built of.")
     if path.is_dir():
         return _folder(path, file_format, arrays)
     if path.exists():
+        _require_regular(path)
         return [_explicit(path, file_format, arrays)], []
     if glob.has_magic(source):
         return _matches(source, file_format, arrays)
     raise CorpusError(f"{source}: no such file or folder{_nearest_sibling(path)}")
+
+
+def _require_regular(path: Path) -> None:
+    if not path.is_file():
+        raise CorpusError(
+            f"{path}: is a pipe, socket or device; expected a regular file. Way out: pipe its content in, as the "
+            "source - with --format."
+        )
 
 
 def _stdin(file_format: str) -> SourceFile:
@@ -203,7 +219,7 @@ def _typed(path: Path, label: str, file_format: str, arrays: bool = False) -> So
     kind = file_format or told
     if not kind:
         return None
-    # names of files need not be UTF-8, but ids made from them are stored
+    # names of files need not be UTF-8, but labels are stored
     label = os.fsencode(label).decode("utf-8", "backslashreplace")
     return SourceFile(path, str(path), label, kind, compression)
 
@@ -231,7 +247,7 @@ def _is_rejects(path: Path) -> bool:
 
 
 def _fixed_part(pattern: str) -> str:
-    """The folder before the first wildcard: ids made from positions are told apart by what comes after it."""
+    """The folder before the first wildcard: labels are what comes after it."""
     head = pattern[: min(pattern.find(sign) for sign in "*?[" if sign in pattern)]
     return str(Path(f"{head}x").parent)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import CorpusError
+from indexer.regular_files import read_regular
 
 _LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -76,7 +77,7 @@ def _parsed(path: Path) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the library's own code: invalid escapes and the like
-            return ast.parse(path.read_bytes())
+            return ast.parse(read_regular(path))
     except (SyntaxError, ValueError):
         return None
 

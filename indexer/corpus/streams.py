@@ -7,11 +7,13 @@ import sys
 import tempfile
 import zlib
 from contextlib import ExitStack
+from pathlib import Path
 from typing import IO, Any, Protocol
 
 from indexer.corpus.rejection import BrokenFile
 from indexer.corpus.sources import SourceFile
 from indexer.errors import CorpusError
+from indexer.regular_files import open_regular
 
 CHUNK_BYTES = 1 << 18
 BOMB_BYTES = 64 << 20  # output below this is never called a bomb
@@ -41,7 +43,7 @@ class ByteStream:
             raise CorpusError("stdin: it is closed. Way out: pipe the corpus in, or name a file.")
         try:
             raw: IO[bytes] | _CountingReader
-            raw = sys.stdin.buffer if self.file.path is None else self._stack.enter_context(self.file.path.open("rb"))
+            raw = sys.stdin.buffer if self.file.path is None else self._opened(self.file.path)
         except OSError as error:
             raise unreadable(self.file, error) from error
         self._input = _CountingReader(raw)
@@ -50,6 +52,9 @@ class ByteStream:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+    def _opened(self, path: Path) -> IO[bytes]:
+        return self._stack.enter_context(open_regular(path))
 
     def read(self) -> bytes:
         """The next bytes, at most CHUNK_BYTES; empty at the end of the file."""

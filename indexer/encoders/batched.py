@@ -6,6 +6,7 @@ the order asked for. One thread tokenises the next group while the model works o
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -36,6 +37,11 @@ class Runner(Protocol):
     @property
     def backend(self) -> str: ...
 
+    @property
+    def turn(self) -> AbstractContextManager[object]:
+        """Held while it runs: a lock where it cannot run for several threads at once, else nothing."""
+        ...
+
     def width(self, pooling: str) -> int:
         """Numbers in a row pooled so."""
         ...
@@ -58,7 +64,7 @@ class Runner(Protocol):
 
 
 class BatchedEncoder:
-    """An `Encoder`; see `protocol`. `blocks` is the model's number of blocks."""
+    """An `Encoder`; see `protocol`. `blocks` is the model's number of blocks. Safe to share between threads."""
 
     def __init__(self, spec: EncoderSpec, tokenizer: TextTokenizer, runner: Runner, blocks: int) -> None:
         self.spec, self.tokenizer, self.runner, self._blocks = spec, tokenizer, runner, blocks
@@ -143,7 +149,8 @@ class BatchedEncoder:
         for tokens in groups:
             log.lengths.extend(tokens.lengths.tolist())
             log.truncated += int(np.count_nonzero(tokens.lengths > self.spec.identity["max_length"]))
-            self._run_group(tokens, keys, log, rows[:, start : start + len(tokens)])
+            with self.runner.turn:
+                self._run_group(tokens, keys, log, rows[:, start : start + len(tokens)])
             start += len(tokens)
         return rows
 

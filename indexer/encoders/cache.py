@@ -11,6 +11,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,7 @@ def kept(kind: str, key: Mapping[str, Any], make: Callable[[Path], None], most: 
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:8]}."))
     except OSError as error:
-        warnings.warn(
-            f"{path.parent}: cannot be written ({error.strerror}), so this is made anew each time. "
-            "Name another folder with the environment variable ISOTROPE_CACHE.",
-            stacklevel=2,
-        )
+        _tell_unwritable(cache_folder(), error.strerror)
         return _made(make, Path(tempfile.mkdtemp(prefix="isotrope-")))
     try:
         _publish(_made(make, beside), path)
@@ -57,6 +54,16 @@ def kept(kind: str, key: Mapping[str, Any], make: Callable[[Path], None], most: 
     if most:
         _drop_unused(path.parent, most)
     return path
+
+
+@cache
+def _tell_unwritable(folder: Path, reason: str) -> None:
+    """Once in a process, whatever is made."""
+    warnings.warn(
+        f"the cache {folder} cannot be written ({reason}), so that what it would keep is made anew each time. "
+        "Name another folder with the environment variable ISOTROPE_CACHE.",
+        stacklevel=3,
+    )
 
 
 def _made(make: Callable[[Path], None], folder: Path) -> Path:

@@ -7,6 +7,7 @@ other backends are several times as fast. BERT's architecture is that of most se
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class NumpyRunner:
     """A `Runner` (see `batched`)."""
 
     backend = "numpy, float32"
+    turn = nullcontext()  # it keeps nothing from one batch to the next
 
     def __init__(self, files: ModelFiles) -> None:
         config = files.config

@@ -8,7 +8,7 @@ not depend on how many lanes there are.
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -49,7 +49,9 @@ class OpenVinoEncoder(BatchedEncoder):
 
 
 class OpenVinoRunner:
-    """A `Runner` (see `batched`)."""
+    """A `Runner` (see `batched`). Threads share its requests, of which there is one a lane."""
+
+    turn = nullcontext()
 
     def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
         self._spec = spec

@@ -6,8 +6,9 @@ tokenizer in Rust can be kept as text (`dump_tokenizer`) and read back without t
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from indexer.encoders.loading import load_errors_as_model_errors, quiet_transformers
@@ -47,12 +48,14 @@ def dump_tokenizer(tokenizer: TextTokenizer) -> str | None:
 
 @dataclass(frozen=True)
 class _PythonTokenizer:
-    """The `run` of a tokenizer written in Python."""
+    """The `run` of a tokenizer written in Python, which nobody wrote for several threads."""
 
     tokenizer: Any
+    _lock: Any = field(default_factory=Lock)
 
     def __call__(self, texts: list[str]) -> Encoded:
-        encoded = self.tokenizer(texts, verbose=False)
+        with self._lock:
+            encoded = self.tokenizer(texts, verbose=False)
         return encoded["input_ids"], encoded.get("token_type_ids")
 
 

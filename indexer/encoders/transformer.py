@@ -6,6 +6,7 @@ next batch is on its way while one is computed, and rows come back behind it (`t
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -31,6 +32,7 @@ from indexer.torch_threads import one_thread_an_operation
 
 GPU_TOKENS = 32_768  # below, starting the operations takes longer than computing them
 _GPU_MULTIPLE = 8  # lengths that tensor cores like
+_TURN = threading.Lock()  # how many threads an operation takes is the process's setting, not a model's
 
 
 class TransformerEncoder(BatchedEncoder):
@@ -52,6 +54,8 @@ class TransformerEncoder(BatchedEncoder):
 
 class TorchRunner:
     """A `Runner` (see `batched`). `device` and `dtype` say where and in what numbers it runs."""
+
+    turn = _TURN
 
     def __init__(self, spec: EncoderSpec, options: RunOptions, root: Path) -> None:
         settings = spec.identity

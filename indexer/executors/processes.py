@@ -13,6 +13,7 @@ import queue
 import signal
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
@@ -150,6 +151,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 def _serve(prepare: Prepare[Any, Any], number: int, connection: Connection) -> None:
     """The whole life of a worker process."""
+    warnings.formatwarning = _note  # type: ignore[assignment]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
@@ -161,6 +163,11 @@ def _serve(prepare: Prepare[Any, Any], number: int, connection: Connection) -> N
             connection.send((result, None))
     except BaseException as error:  # noqa: BLE001 - the parent raises it
         connection.send((None, (_portable(error), "".join(traceback.format_exception(error)))))
+
+
+def _note(message: Warning | str, *_: object) -> str:
+    """A warning as the command line shows those of its own process."""
+    return f"note: {' '.join(str(message).split())}\n"
 
 
 def _tasks(received: "queue.SimpleQueue[tuple[Any] | None]") -> Iterator[Any]:

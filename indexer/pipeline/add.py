@@ -15,10 +15,12 @@ import numpy as np
 
 from indexer.config import RunOptions
 from indexer.corpus import Corpus
+from indexer.corpus.content_id import has_content_id
 from indexer.corpus.document import Document
 from indexer.corpus.given import checked_documents
+from indexer.corpus.schema import parse
 from indexer.drift import Drift
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, CorpusError
 from indexer.pipeline.added_types import require_same_types
 from indexer.pipeline.change import Change, change
 from indexer.pipeline.drifting import Since, drift_since
@@ -38,6 +40,7 @@ from indexer.pipeline.static_notes import unknown_note
 from indexer.pipeline.stored_transform import published_transform
 from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
+from indexer.settings import named_path
 from indexer.store import parts
 from indexer.store.manifest import Manifest, SegmentEntry
 
@@ -80,15 +83,14 @@ def add_documents(
     CorpusError, ModelError, MismatchError, QualityError, LockedError, StoreError and MachineError as `build_index`.
     """
     options, progress = options or RunOptions(), progress or Silent()
-    with change(Path(index)) as opened:
+    with change(named_path(index, "the index")) as opened:
         build = opened.context(model)
         if isinstance(corpus, Corpus) and corpus.config != build.config.corpus:
             raise ConfigError(
                 "the corpus is read by other column rules than the index's; pass "
                 "read_corpus(..., config=the index's recipe.corpus)."
             )
-        given = corpus if isinstance(corpus, Corpus) else checked_documents(corpus, build.config.corpus)
-        news = Upserts(opened, given)
+        news = Upserts(opened, _checked(corpus, opened))
         arriving = iter(news)
         first = next(arriving, None)
         if first is None and news.unchanged:
@@ -127,6 +129,13 @@ def add_documents(
         )
 
 
+def _checked(corpus: Iterable[Document], opened: Change) -> Iterator[Document]:
+    known = parse(opened.published.schema)
+    if isinstance(corpus, Corpus):
+        return corpus.documents(known)
+    return checked_documents(corpus, opened.config.corpus, known)
+
+
 class Upserts:
     """The documents of a corpus that an index does not hold as they are; counts the others as they go by."""
 
@@ -157,8 +166,19 @@ class Upserts:
                     self.unchanged += 1
                     continue
                 else:
+                    _require_given_id(document)
                     self._replaced.append(numbers[document.id])
                 yield document
+
+
+def _require_given_id(document: Document) -> None:
+    """Raises CorpusError where an id that is made of content would replace a document with other content."""
+    if has_content_id(document):
+        raise CorpusError(
+            f'document "{document.id}" came without an id; the id made of its content is in the index, but the '
+            "document there was replaced and has other content. Way out: give the new document an id of its own, or "
+            "delete the one that is there."
+        )
 
 
 def published_segments(published: Manifest) -> list[tuple[SegmentEntry, Any]]:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from indexer.corpus.columns import way_out_of
+from indexer.corpus.rejection import BadRow
 from indexer.corpus.schema import merge_schemas, parse
 from indexer.errors import CorpusError
 from indexer.pipeline.change import Change
@@ -24,8 +26,9 @@ def require_same_types(opened: Change, slots: Sequence[PartSlot]) -> None:
     known, arriving = parse(opened.published.schema), [parse(slot.schema) for slot in slots]
     try:
         merged = merge_schemas([known, *arriving])
-    except CorpusError as error:
-        raise CorpusError(f"{_CLASH}{error}") from error
+    except BadRow as bad:
+        way_out = way_out_of(bad.way_out, for_index=True)
+        raise CorpusError(f"{_CLASH}{bad.what}. Way out: {way_out}.") from bad
     for part in opened.published.parts:
         _require_digits(opened.index / part.name, known, merged)
     for slot, schema in zip(slots, arriving, strict=True):

@@ -33,6 +33,7 @@ from indexer.pipeline.static_notes import table_notes, unknown_note
 from indexer.pipeline.stored_transform import copy_transform, taken_transform, write_transform
 from indexer.pipeline.sweep import sweep_after, sweep_before
 from indexer.pipeline.vectors import write_segment_of
+from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.files import make_folder
 from indexer.store.lock import writer_lock
@@ -81,7 +82,7 @@ def build_index(
     MachineError as their names say. Whatever was complete before an error or a kill is kept for the next run.
     """
     config, options, progress = config or BuildConfig(), options or RunOptions(), progress or Silent()
-    index = Path(index)
+    index = named_path(index, "the index")
     if isinstance(corpus, Corpus) and corpus.config != config.corpus:
         raise ConfigError(
             "the corpus is read by other column rules than the recipe's; pass read_corpus(..., config=recipe.corpus)."

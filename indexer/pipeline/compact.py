@@ -23,6 +23,7 @@ from indexer.pipeline.reuse import StoredOrder
 from indexer.pipeline.stored_transform import published_transform
 from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
+from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.files import remove_file
 from indexer.store.manifest import Manifest, generations
@@ -63,7 +64,7 @@ def compact_index(
     Raises QualityError, ModelError, MismatchError, LockedError, StoreError and MachineError as `build_index`.
     """
     options, progress = options or RunOptions(), progress or Silent()
-    with change(Path(index)) as opened:
+    with change(named_path(index, "the index")) as opened:
         before, published = _bytes(opened.index), opened.published
         folds = _is_scattered(opened)
         manifest, notes = _fold(opened, options, progress, model) if folds else (published, ())

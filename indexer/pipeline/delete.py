@@ -13,6 +13,7 @@ from indexer.pipeline.change import Change, change
 from indexer.pipeline.publication import next_generation, publish_generation, published_parts, published_recipe
 from indexer.pipeline.stored_transform import published_transform
 from indexer.pipeline.sweep import sweep_after
+from indexer.settings import named_path
 from indexer.store.numbering import Numbers
 
 _NAMED = 5  # ids in an error
@@ -34,9 +35,12 @@ class DeleteReport:
 def delete_documents(index: str | Path, ids: Sequence[str], ignore_missing: bool = False) -> DeleteReport:
     """Take documents out of an index by their ids. With `ignore_missing`, ids that it does not hold are only reported.
 
-    Raises ConfigError for unknown ids and for a deletion that would leave nothing, LockedError and StoreError.
+    Raises ConfigError for unknown ids, for one string in place of a list and for a deletion that would leave nothing,
+    LockedError and StoreError.
     """
-    with change(Path(index)) as opened:
+    if isinstance(ids, str):
+        raise ConfigError(f'ids is one string; expected a list of strings, such as ["{ids}"].')
+    with change(named_path(index, "the index")) as opened:
         wanted = list(dict.fromkeys(ids))
         numbers = opened.documents.find_ids(wanted)
         missing = tuple(identity for identity in wanted if identity not in numbers)
@@ -47,7 +51,7 @@ def delete_documents(index: str | Path, ids: Sequence[str], ignore_missing: bool
 
 def delete_numbers(index: str | Path, numbers: Numbers, generation: int) -> DeleteReport:
     """Take documents out of an index by their numbers in `generation`. Raises ConfigError if another has come since."""
-    with change(Path(index)) as opened:
+    with change(named_path(index, "the index")) as opened:
         if opened.published.generation != generation:
             raise ConfigError(
                 f"{index}: generation {opened.published.generation} was published while the documents of generation "

@@ -21,6 +21,7 @@ from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.pipeline.progress import Progress, told_of_steps
 from indexer.pipeline.stored_transform import Fitted as Fitted
+from indexer.regular_files import open_regular
 from indexer.sampling import Numbers, Population, Sample, query_like
 from indexer.store.document_files import read_some
 from indexer.transforms import Flow, Whitening
@@ -80,7 +81,8 @@ def query_sample_hash(config: WhiteningConfig) -> str:
     if not config.query_sample:
         return ""
     try:
-        return hashlib.sha256(Path(config.query_sample).read_bytes()).hexdigest()
+        with open_regular(config.query_sample) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ConfigError(f"whitening.query_sample: {config.query_sample} cannot be read: {error.strerror}.") from error
 

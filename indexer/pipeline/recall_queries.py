@@ -23,6 +23,7 @@ from indexer.corpus.query_vectors import is_array_file, read_query_vectors
 from indexer.errors import ConfigError
 from indexer.moments import one_blas_thread
 from indexer.pipeline.segment import Rows, SegmentSource, Vectors
+from indexer.regular_files import open_regular
 from indexer.store import parts
 
 QUERIES = 400
@@ -59,7 +60,8 @@ def index_queries_hash(config: IndexConfig) -> str:
     if not config.queries:
         return ""
     try:
-        return hashlib.sha256(Path(config.queries).read_bytes()).hexdigest()
+        with open_regular(config.queries) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ConfigError(f"{_SETTING}{config.queries} cannot be read: {error.strerror}.") from error
 

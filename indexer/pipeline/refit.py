@@ -18,6 +18,7 @@ from indexer.pipeline.publication import next_generation, publish_generation, pu
 from indexer.pipeline.stored_transform import published_transform, write_transform
 from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
+from indexer.settings import named_path
 from indexer.store.verify import require_parts
 from indexer.transforms import Flow, Whitening
 
@@ -53,7 +54,7 @@ def refit_index(
     MachineError as `build_index`.
     """
     options, progress = options or RunOptions(), progress or Silent()
-    with change(Path(index)) as opened:
+    with change(named_path(index, "the index")) as opened:
         config = changed_recipe(opened.config, assignments)
         ann.require_factory(ann.factory_of(config.index.type), config.whitening.dim)
         query_sample_hash(config.whitening)

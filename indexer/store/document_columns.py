@@ -1,6 +1,8 @@
 """Columns of documents, by path: their types, their values, and how they are packed in Parquet."""
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,13 +24,32 @@ def type_at(schema: pa.Schema, path: ColumnPath) -> pa.DataType:
 
 
 def column_at(table: pa.Table, path: ColumnPath, kind: pa.DataType, count: int) -> pa.ChunkedArray:
-    """The `count` values at `path` as type `kind`; nulls where the table has no such column or field."""
+    """The `count` values at `path` as type `kind`; nulls where the table has no such column or field.
+
+    NaN and infinity, which indexes of older versions may hold, are nulls too, as they are in JSON.
+    """
     nothing = pa.chunked_array([pa.nulls(count)])
     column = table.column(path[0]) if path[0] in table.column_names else nothing
     for name in path[1:]:
         there = pa.types.is_struct(column.type) and column.type.get_field_index(name) >= 0
         column = pc.struct_field(column, [name]) if there else nothing
-    return column if column.type == kind else column.cast(kind)
+    return _finite(column if column.type == kind else column.cast(kind))
+
+
+def _finite(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The numbers of a column, also inside lists, those that are not finite as nulls."""
+    numbers = column
+    while pa.types.is_list(numbers.type):
+        numbers = pc.list_flatten(numbers)
+    if not pa.types.is_floating(numbers.type) or pc.all(pc.is_finite(numbers), min_count=0).as_py():
+        return column
+    return pa.chunked_array([pa.array(map(_finite_value, column.to_pylist()), column.type)])
+
+
+def _finite_value(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_finite_value(inner) for inner in value]
+    return value if value is None or math.isfinite(value) else None
 
 
 def loses_digits(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> bool:

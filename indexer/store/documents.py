@@ -1,6 +1,7 @@
 """Documents of a published index in Parquet, read back a few, a column or a whole part at a time."""
 
 import bisect
+import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate, groupby
@@ -33,8 +34,8 @@ class DocumentReader:
     `stored` holds the stored number of each live document, ascending; None when none is deleted.
 
     Files used lately stay open with their footers, and row groups read lately in memory, so that a second look-up in
-    the same place is cheap. Not thread-safe. Arrow's threads are not used: one that still holds a Python file when the
-    interpreter ends aborts the process.
+    the same place is cheap. Safe to share between threads: one reads at a time, as a file is read from where it stands.
+    Arrow's own threads are not used: one that still holds a Python file when the interpreter ends aborts the process.
     """
 
     def __init__(self, index: Path, manifest: Manifest, schema: pa.Schema, stored: Numbers | None = None) -> None:
@@ -43,14 +44,16 @@ class DocumentReader:
         self._parts: OrderedDict[int, OpenPart] = OrderedDict()  # the one used last at the end
         self._groups: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()  # the one used last at the end
         self._held = 0  # bytes of those
+        self._lock = threading.RLock()  # of the files and of what is held
 
     def close(self) -> None:
-        """Let go of the files."""
-        for part in self._parts.values():
-            part.file.close()
-        self._parts.clear()
-        self._groups.clear()
-        self._held = 0
+        """Let go of the files; they are opened again when they are needed."""
+        with self._lock:
+            for part in self._parts.values():
+                part.file.close()
+            self._parts.clear()
+            self._groups.clear()
+            self._held = 0
 
     def __len__(self) -> int:
         return (self._ends or [0])[-1] if self._stored is None else len(self._stored)
@@ -98,7 +101,9 @@ class DocumentReader:
         """Every document, in order of number, a row group in memory at a time."""
         for number in range(len(self._ends)):
             live, start = self._live(number), 0
-            for group, end in enumerate(self._part(number).ends):
+            with self._lock:
+                ends = self._part(number).ends
+            for group, end in enumerate(ends):
                 table = self._read(number, group, None)
                 if live is not None:
                     table = table.take(live[slice(*np.searchsorted(live, [start, end]))] - start)
@@ -112,12 +117,14 @@ class DocumentReader:
 
         A path names a column and, inside objects, a field of a field; where the part has none, values are null.
         """
-        file, live = self._part(part).file, self._live(part)
-        there = file.schema_arrow.names
+        live = self._live(part)
         with as_damage(self._path(part)):
-            table = file.read(columns=list({path[0] for path in paths if path[0] in there}), use_threads=False)
+            with self._lock:
+                file = self._part(part).file
+                there = file.schema_arrow.names
+                table = file.read(columns=list({path[0] for path in paths if path[0] in there}), use_threads=False)
+                count = file.metadata.num_rows if live is None else len(live)
             table = table.combine_chunks() if live is None else table.take(live)
-            count = file.metadata.num_rows if live is None else len(live)
             return [column_at(table, path, type_at(self.schema, path), count) for path in paths]
 
     def _id_columns(self) -> Iterator[tuple[int, pa.ChunkedArray]]:
@@ -141,7 +148,8 @@ class DocumentReader:
     def _rows(self, rows: Sequence[int], columns: list[str] | None) -> list[dict[str, Any]]:
         """One dict for each row. Rows are sorted by where they lie, so that a group serves all its rows at once."""
         found: list[dict[str, Any]] = [{}] * len(rows)
-        places = sorted((*self._place(row), position) for position, row in enumerate(rows))
+        with self._lock:
+            places = sorted((*self._place(row), position) for position, row in enumerate(rows))
         for (part, group), members in groupby(places, key=lambda place: place[:2]):
             table = self._group(part, group) if columns is None else self._read(part, group, columns)
             _, _, offsets, positions = zip(*members, strict=True)
@@ -151,17 +159,18 @@ class DocumentReader:
 
     def _group(self, part: int, group: int) -> pa.Table:
         """A row group with all its columns, from memory where it was read lately."""
-        if (part, group) in self._groups:
-            self._groups.move_to_end((part, group))
-            return self._groups[part, group]
-        table = self._groups[part, group] = self._read(part, group, None)
-        self._held += table.get_total_buffer_size()
-        while self._held > HELD_BYTES and len(self._groups) > 1:
-            self._held -= self._groups.popitem(last=False)[1].get_total_buffer_size()
-        return table
+        with self._lock:
+            if (part, group) in self._groups:
+                self._groups.move_to_end((part, group))
+                return self._groups[part, group]
+            table = self._groups[part, group] = self._read(part, group, None)
+            self._held += table.get_total_buffer_size()
+            while self._held > HELD_BYTES and len(self._groups) > 1:
+                self._held -= self._groups.popitem(last=False)[1].get_total_buffer_size()
+            return table
 
     def _read(self, part: int, group: int, columns: list[str] | None) -> pa.Table:
-        with as_damage(self._path(part)):
+        with as_damage(self._path(part)), self._lock:
             return self._part(part).file.read_row_group(group, columns=columns, use_threads=False)
 
     def _place(self, row: int) -> tuple[int, int, int]:

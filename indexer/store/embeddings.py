@@ -1,5 +1,6 @@
 """Stored embeddings of a published index, read a few rows or a block at a time, no byte before it is checked."""
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,13 +24,14 @@ _Open = tuple[CheckedFile, Embeddings, int]  # and the byte that the array start
 class EmbeddingReader:
     """Raw embeddings by stored row number. Each MiB of a file is compared with its digest when it is first touched.
 
-    Files used lately stay open. Raises CorruptIndexError naming the file.
+    Files used lately stay open. Safe to share between threads. Raises CorruptIndexError naming the file.
     """
 
     def __init__(self, index: Path, manifest: Manifest) -> None:
         self._index, self._manifest = index, manifest
         self.firsts: list[int] = np.cumsum([0, *(part.rows for part in manifest.parts)]).tolist()
         self._parts: OrderedDict[int, _Open] = OrderedDict()  # the one used last at the end
+        self._lock = threading.Lock()  # of the open files
 
     def __len__(self) -> int:
         return self.firsts[-1]
@@ -46,10 +48,11 @@ class EmbeddingReader:
         for part in np.unique(part_of).tolist():
             places = np.flatnonzero(part_of == part)
             within = rows[places] - self.firsts[part]
-            file, embeddings, start = self._part(part)
-            width = embeddings.strides[0]
-            file.check((start + within * width, start + (within + 1) * width))
-            found[places] = embeddings[within]
+            with self._lock:
+                file, embeddings, start = self._part(part)
+                width = embeddings.strides[0]
+                file.check((start + within * width, start + (within + 1) * width))
+            found[places] = embeddings[within]  # the map stays when another thread closes the file
         return found
 
     def blocks(self) -> Iterator[tuple[int, Embeddings]]:
@@ -61,9 +64,10 @@ class EmbeddingReader:
 
     def close(self) -> None:
         """Let go of the files; they are opened again when they are needed."""
-        for file, _, _ in self._parts.values():
-            file.close()
-        self._parts.clear()
+        with self._lock:
+            for file, _, _ in self._parts.values():
+                file.close()
+            self._parts.clear()
 
     def _part(self, number: int) -> _Open:
         """The file of a part, its array, memory-mapped, and the byte the array starts at."""

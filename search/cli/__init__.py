@@ -4,12 +4,16 @@ Commands are imported when they are called, so that `isotrope --help` loads no n
 """
 
 import io
+import os
 import sys
+import warnings
+from typing import TextIO
 
 import click
 
 from indexer.errors import IsotropeError
 from search.cli.lazy_group import LazyGroup
+from search.printable import printable
 
 _COMMANDS = {
     "build": ("search.cli.build", "Build an index from a corpus, or continue an interrupted build."),
@@ -31,6 +35,9 @@ _COMMANDS = {
 }
 
 
+_TRACEBACK = "ISOTROPE_TRACEBACK"
+
+
 @click.group(cls=LazyGroup, commands_at=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="isotrope")
 def cli() -> None:
@@ -39,6 +46,7 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line. Exit code 0 done, 1 input, index or machine at fault, 2 usage, 130 interrupted."""
+    warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character shows its number
@@ -62,6 +70,33 @@ def main() -> None:
         sys.exit(_failure(f"{error.filename or 'output'}: {error.strerror or error}."))
     except MemoryError:
         sys.exit(_failure("out of memory. Finished parts are kept; lower store.part_documents or --workers."))
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001  # the one place for what nobody foresaw; Rust's panics are no Exception
+        sys.exit(_unforeseen(error))
+
+
+def _unforeseen(error: BaseException) -> int:
+    if os.environ.get(_TRACEBACK, "0") not in ("", "0"):
+        import traceback
+
+        click.echo(traceback.format_exc(), err=True)
+    what = printable(" ".join(f"{type(error).__name__}: {error}".split()).rstrip("."))
+    return _failure(
+        f"unexpected ({what}). This is a fault of isotrope; set {_TRACEBACK}=1 to see where, and report it."
+    )
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning, of ours or of a library, as a note: which line of which file gave it tells a user nothing."""
+    click.echo(f"note: {printable(' '.join(str(message).split()))}", err=True)
 
 
 def _failure(message: str) -> int:

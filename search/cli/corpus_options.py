@@ -80,7 +80,8 @@ def remarks_on(read: "CorpusReport") -> list[str]:
     """What a pass over the corpus has to say."""
     remarks = []
     if read.made_ids:
-        remarks.append(f"{read.made_ids:,} documents had no id; theirs are made of file name and line number")
+        again = f"; {read.repeated:,} repeat others, told apart by -2, -3 and so on" if read.repeated else ""
+        remarks.append(f"{read.made_ids:,} documents had no id; theirs are made of their content{again}")
     if read.blank_lines:
         remarks.append(f"blank lines left out: {read.blank_lines:,}")
     if read.rejected:

@@ -9,11 +9,11 @@ import click
 @click.argument("index", type=click.Path(path_type=Path))
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @click.option("--ids-file", type=click.Path(path_type=Path), help="File with one id a line; - is standard input.")
-@click.option("--where", default="", metavar="SQL", help="Delete what this condition on the metadata matches.")
+@click.option("--where", metavar="SQL", help="Delete what this condition on the metadata matches.")
 @click.option("--ignore-missing", is_flag=True, help="Ids that the index does not hold are no error.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def command(
-    index: Path, ids: tuple[str, ...], ids_file: Path | None, where: str, ignore_missing: bool, as_json: bool
+    index: Path, ids: tuple[str, ...], ids_file: Path | None, where: str | None, ignore_missing: bool, as_json: bool
 ) -> None:
     """Take documents out of an index.
 
@@ -31,9 +31,9 @@ def command(
     from search.cli.output import print_report
     from search.deleting import delete_where
 
-    if bool(where) == bool(ids or ids_file):
+    if (where is not None) == bool(ids or ids_file):
         raise click.UsageError("Give ids (or --ids-file), or --where: one of the two.")
-    if where:
+    if where is not None:
         report = delete_where(index, where)
     else:
         report = delete_documents(index, [*ids, *(read_id_file(ids_file) if ids_file else [])], ignore_missing)

@@ -7,10 +7,19 @@ from typing import Any
 import click
 
 
+class NamedPath(click.Path):
+    """A path that is not empty: that is an unset variable of a shell, and Path takes it for the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty; expected a path (. is the current folder).", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands' names, modules and one-line helps: `commands_at` maps a name to the latter two.
 
-    Each module offers its command as `command`.
+    Each module offers its command as `command`. Wherever one takes a path, an empty text is refused.
     """
 
     def __init__(self, *args: Any, commands_at: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
@@ -24,6 +33,9 @@ class LazyGroup(click.Group):
         if cmd_name not in self.commands_at:
             return None
         command: click.Command = import_module(self.commands_at[cmd_name][0]).command
+        for parameter in command.params:
+            if isinstance(parameter.type, click.Path) and not isinstance(parameter.type, NamedPath):
+                parameter.type = NamedPath(path_type=parameter.type.type)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

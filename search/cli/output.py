@@ -9,16 +9,22 @@ from datetime import date, time
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.cells import cell_len
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
+
+from search.printable import printable
 
 if TYPE_CHECKING:
     from search.engine import Hit
 
 _EXCERPT = 160  # characters
 _WIDEST = 100_000  # characters of a table
+_NARROWEST = 40  # columns that hits are laid out in; a terminal with fewer breaks the lines
+_LEAST_TEXT = 40  # columns for text beside whole ids
+_BETWEEN = 2  # columns
 
 
 def print_json(value: Any) -> None:
@@ -86,21 +92,53 @@ def harmless(text: str) -> str:
 
 
 def print_hits(query: str, hits: Sequence["Hit"]) -> None:
-    """A query and its hits: score, id, title and the first lines of the text."""
+    """A query and its hits: score, id, title and the first lines of the text.
+
+    On a terminal an id takes a third of the columns at most, and is shortened in the middle; elsewhere, where a program
+    may read it, lines are as long as whole ids need. Scores are always whole.
+    """
     console = Console()
     console.print(Text(harmless(query), style="bold"))
     if not hits:
         console.print("no hits\n")
         return
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True, justify="right")
-    widest = max(20, console.width // 3) if console.is_terminal else None  # whoever reads a pipe wants whole ids
-    table.add_column(no_wrap=True, style="cyan", max_width=widest, overflow="ellipsis")
-    table.add_column()
-    for hit in hits:
-        table.add_row(f"{hit.score:.3f}", Text(harmless(hit.id)), _excerpt(hit))
-    console.print(table)
+    scores, ids = [f"{hit.score:.3f}" for hit in hits], [printable(hit.id) for hit in hits]
+    width = max(console.width, _NARROWEST)
+    if console.is_terminal:
+        ids = [_shortened(name, width // 3) for name in ids]
+    widths = [max(map(cell_len, column)) for column in (scores, ids)]
+    if not console.is_terminal:
+        width = max(width, sum(widths) + 2 * _BETWEEN + _LEAST_TEXT)
+    table = Table.grid(padding=(0, _BETWEEN))
+    table.add_column(no_wrap=True, justify="right", min_width=widths[0])
+    table.add_column(no_wrap=True, style="cyan", min_width=widths[1])
+    table.add_column(overflow="fold")
+    for score, name, hit in zip(scores, ids, hits, strict=True):
+        table.add_row(score, Text(name), _excerpt(hit))
+    console = Console(width=width)
+    console.print(table, crop=False)
     console.print()
+
+
+def _shortened(text: str, width: int) -> str:
+    """Text in at most so many columns: what is too long loses its middle, for ids differ at their ends."""
+    if cell_len(text) <= width:
+        return text
+    clusters = list[str]()  # a character, and the marks over and under it
+    for character in text:
+        if clusters and not cell_len(character):
+            clusters[-1] += character
+        else:
+            clusters.append(character)
+    head, tail = list[str](), list[str]()
+    room = width - 1
+    while clusters:
+        side, cluster = (head, clusters.pop(0)) if len(head) <= len(tail) else (tail, clusters.pop())
+        room -= cell_len(cluster)
+        if room < 0:
+            break
+        side.append(cluster)
+    return "".join([*head, "\N{HORIZONTAL ELLIPSIS}", *reversed(tail)])
 
 
 def number(value: float) -> str:

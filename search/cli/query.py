@@ -1,12 +1,13 @@
 """`isotrope query`."""
 
+import io
 import math
 import queue
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -25,8 +26,8 @@ _BLANK = "the query is blank; expected some text"
 @click.argument("index", type=click.Path(path_type=Path))
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("-k", type=int, default=10, show_default=True, help="Hits a query.")
-@click.option("--where", default="", metavar="SQL", help='Only documents whose metadata match, such as "year > 2019".')
-@click.option("--group-by", default="", metavar="COLUMN", help="At most one hit for each value of a metadata column.")
+@click.option("--where", metavar="SQL", help='Only documents whose metadata match, such as "year > 2019".')
+@click.option("--group-by", metavar="COLUMN", help="At most one hit for each value of a metadata column.")
 @click.option("--min-score", type=float, help="Only hits that score at least this.")
 @click.option("--hybrid", is_flag=True, help="Fuse with BM25 by reciprocal rank; scores are then sums of those.")
 @click.option(
@@ -74,15 +75,15 @@ def command(
     from indexer.errors import ConfigError
     from search.cli.progress import BuildProgress
     from search.engine import SearchEngine
+    from search.request import Request
 
-    if k < 1:
-        raise ConfigError(f"-k is {k}; expected at least 1.")
     if recall is not None and options["exact"]:
         raise click.UsageError("--recall sets how far an approximate search reaches; --exact finds everything anyway.")
     if bool(texts) + (like is not None) + (vector is not None) != 1:
         raise click.UsageError("Give TEXT, or --like, or --vector: one of the three.")
     few = "-" not in texts and len(texts) <= _FEW
     run, asked = run_options(options, texts="few" if few else "many"), {name: options[name] for name in _ASKED}
+    Request(k, **asked)  # what cannot be asked of any index is told before one is opened
     engine = SearchEngine(index, model, run, ahead=bool(texts), recall=recall)
     if asked["hybrid"]:
         engine.check(k, **asked)
@@ -109,13 +110,26 @@ def command(
 
 
 def _queries(texts: tuple[str, ...]) -> Iterator[str]:
-    """Arguments one by one; `-` stands for the lines of standard input."""
+    """Arguments one by one; `-` stands for the lines of standard input. Raises ConfigError for what is not UTF-8."""
+    from indexer.corpus.query_file import read_query_lines
+    from indexer.errors import ConfigError
+
     for text in texts:
         if text == "-":
-            for line in sys.stdin.buffer if sys.stdin else ():
-                yield line.decode("utf-8", "replace").rstrip("\r\n")
+            for _, line in read_query_lines(_standard_input(), "standard input", ConfigError):
+                yield line
         else:
             yield text
+
+
+def _standard_input() -> IO[bytes]:
+    """Standard input by a reader of our own: Python locks its own at exit, and aborts if a thread waits in it."""
+    if sys.stdin is None:
+        return io.BytesIO()
+    try:
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    except io.UnsupportedOperation:  # no file, where another program runs the command
+        return sys.stdin.buffer
 
 
 def _batches(queries: Iterator[str]) -> Iterator[list[str]]:
@@ -140,7 +154,7 @@ def _read_ahead(queries: Iterator[str], waiting: "queue.Queue[str | BaseExceptio
     try:
         for query in queries:
             waiting.put(query)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # noqa: BLE001  # whatever it is, `_batches` raises it
         waiting.put(error)
     else:
         waiting.put(None)

@@ -1,6 +1,7 @@
 """From an index and a filter to the numbers of the documents that meet it."""
 
 import re
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,11 @@ _SAID = 300  # characters of what DuckDB says
 
 
 class Filters:
-    """Filters over the documents of an open index. Columns and answers used lately are kept. Not thread-safe."""
+    """Filters over the documents of an open index. Columns and answers used lately are kept.
+
+    Safe to share between threads. One filter is worked out at a time, by DuckDB's own threads: side by side each would
+    take longer, and what is allowed alone would be stopped for its time. Answers that are kept wait for nobody.
+    """
 
     def __init__(self, opened: "OpenIndex") -> None:
         self._documents = opened.documents
@@ -32,6 +37,7 @@ class Filters:
         self._answers: Held[str, npt.NDArray[np.uint8]] = Held(
             ANSWER_BYTES, lambda where: 4 * len(where) + _ENTRY_BYTES
         )
+        self._lock = threading.Lock()  # of the database and the columns
 
     def documents(self, where: str) -> npt.NDArray[np.int64]:
         """The numbers of the documents that meet an SQL condition, ascending. Where it is NULL it is not met.
@@ -42,7 +48,10 @@ class Filters:
         """
         bits = self._answers.find(where)
         if bits is None:
-            bits = self._answers.keep(where, np.packbits(self._met(where)))
+            with self._lock:
+                bits = self._answers.find(where)  # somebody else may have asked the same meanwhile
+                if bits is None:
+                    bits = self._answers.keep(where, np.packbits(self._met(where)))
         return np.flatnonzero(np.unpackbits(bits, count=len(self._documents)))
 
     def _met(self, where: str) -> npt.NDArray[np.bool_]:

@@ -1,0 +1,97 @@
+"""Vectors of the engine are never taken for raw embeddings, though they may be as long."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from indexer import BuildConfig, Document, build_index, refit_index
+from indexer.errors import ConfigError
+from search import SearchEngine
+from search.unit_vectors import UnitVectors
+from tests.documents import DOCUMENTS
+
+QUERIES = ["how do whales sing", "bread", "a map of the stars"]
+
+
+@pytest.fixture
+def engine(tiny_config: BuildConfig, tmp_path: Path) -> SearchEngine:
+    """An index whose vectors are as long as its embeddings."""
+    more = [Document(f"m{number}", f"{number} {number * 7919} and {number % 9}") for number in range(60)]
+    build_index([*DOCUMENTS, *more], tmp_path / "index", tiny_config.with_overrides(["encoder.pooling=max"]))
+    opened = SearchEngine(tmp_path / "index")
+    assert opened.opened.transform.dim == opened.opened.manifest.encoder["dim"]
+    return opened
+
+
+def test_what_embed_gives_for_queries_is_searched_as_it_is(engine: SearchEngine) -> None:
+    vectors, expected = engine.embed(QUERIES), engine.search_many(QUERIES, 5)
+    assert engine.search_vectors(vectors, 5) == expected
+    assert engine.search_vectors(engine.encoder.encode(QUERIES, "query"), 5) == expected
+    assert engine.search_vectors(vectors[1:], 5) == expected[1:]
+    assert engine.search_vectors(vectors[[2, 0]], 5) == [expected[2], expected[0]]
+    assert engine.search_vectors(copy.deepcopy(vectors), 5) == expected
+    assert SearchEngine(engine.opened.path).search_vectors(vectors, 5) == expected  # opened once more
+
+
+def test_vectors_of_documents_and_of_other_indexes_are_refused(engine: SearchEngine, tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r'have the role "document"; expected raw embeddings.*embed\(texts, "query"\)'
+    ):
+        engine.search_vectors(engine.embed(QUERIES, "document"))
+    before = engine.embed(QUERIES)
+    refit_index(engine.opened.path, ["whitening.strength=1.0"])
+    with pytest.raises(ConfigError, match="made by another encoder or transform"):
+        SearchEngine(engine.opened.path).search_vectors(before)
+    with pytest.raises(ConfigError, match=r'similarity "js" compares raw embeddings'):
+        engine.search_vectors(before, similarity="js")
+
+
+@pytest.mark.parametrize(
+    "derive",
+    [
+        lambda vectors: vectors * 2,
+        lambda vectors: -vectors,
+        lambda vectors: vectors - vectors.mean(axis=0),
+        lambda vectors: np.concatenate([vectors, vectors]),
+        lambda vectors: np.stack(list(vectors)),
+        lambda vectors: pickle.loads(pickle.dumps(vectors)),  # noqa: S301
+        lambda vectors: vectors @ np.eye(vectors.shape[1], dtype=np.float32),
+    ],
+)
+def test_what_is_made_of_them_is_refused(derive: Callable[[UnitVectors], UnitVectors], engine: SearchEngine) -> None:
+    with pytest.raises(ConfigError, match="were calculated or joined from what embed gave; expected raw embeddings"):
+        engine.search_vectors(derive(engine.embed(QUERIES)))
+
+
+def test_they_are_arrays_like_any_other(engine: SearchEngine) -> None:
+    vectors = engine.embed(QUERIES)
+    plain = np.asarray(vectors)
+    assert type(plain) is np.ndarray
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (3, engine.opened.transform.dim)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    scores = vectors @ vectors.T
+    assert type(scores) is np.ndarray
+    np.testing.assert_array_equal(scores, plain @ plain.T)
+    assert type(vectors.sum()) is np.float32
+    assert type(vectors[0, 0]) is np.float32
+    assert vectors.tolist() == plain.tolist()
+    assert engine.embed([]).shape == (0, engine.opened.transform.dim)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ([[1.0, 2.0]], "are of type list; expected a numpy array of numbers"),
+        (np.array([["a"]]), "are an array of <U1; expected"),
+        (np.ones(32, np.float32), r"have shape \(32,\); expected \(n, 32\)"),
+        (np.full((1, 32), np.inf), "query vector 1 is not finite"),
+    ],
+)
+def test_what_is_no_array_of_embeddings_is_refused(wrong: object, message: str, engine: SearchEngine) -> None:
+    with pytest.raises(ConfigError, match=message):
+        engine.search_vectors(wrong)  # type: ignore[arg-type]
