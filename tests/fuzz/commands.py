@@ -125,6 +125,8 @@ _WRITING: tuple[tuple[str, ...], ...] = (
     ("add", "{index}", "new.jsonl"),
     ("add", "{index}", "nameless.jsonl", "--on-error", "skip"),
     ("add", "{index}", "vectors.parquet"),
+    ("add", "{index}", "docs.csv", "--on-error", "skip"),
+    ("add", "{index}", "docs.txt"),
     ("build", "docs.jsonl", "{index}", "--config", "recipe.toml"),
     ("delete", "{index}", "d2", "d5"),
     ("delete", "{index}", "--ids-file", "ids.txt"),
@@ -204,8 +206,7 @@ def _filled(
     writes = _written(argv)
     depth = 2 if argv[0] in ("evaluate", "train") else 1
     options = _options(tuple(argv[:depth]))
-    for _ in range(draw(st.integers(0, extra)) if options else 0):
-        option = draw(st.sampled_from(options))
+    for option in draw(_some(options, extra)):
         argv += _given(draw, option, outputs)
     if extra and draw(st.integers(0, 3)) == 0:  # another positional argument, or a hostile one in its place
         at = draw(st.integers(depth, max(depth, len(template) - 1)))
@@ -220,6 +221,12 @@ def _filled(
         outputs.append(f"{writes}.rejects.jsonl")
     stdin = draw(st.sampled_from(_STDIN)) if "-" in argv or extra else b""
     return Command(tuple(argv), writes, tuple(outputs), stdin)
+
+
+def _some(options: Sequence[click.Option], most: int) -> st.SearchStrategy[list[click.Option]]:
+    if not options:
+        return st.just([])
+    return st.lists(st.sampled_from(options), max_size=most, unique_by=lambda option: option.name)
 
 
 def _written(argv: Sequence[str]) -> str | None:
