@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 MAX_DEPTH = 64  # of lists and objects inside each other; Python recurses on them
-_OPENING = re.compile(rb'"(?:[^"\\]|\\.)*+"|([\[{]+)|([\]}]+)', re.DOTALL)
+_OPENING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([\[{]+)|([\]}]+)', re.DOTALL)
 
 
 def decode_json(data: bytes, kind: type[T], max_depth: int = MAX_DEPTH) -> T:

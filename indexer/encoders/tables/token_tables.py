@@ -11,18 +11,28 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from indexer.encoders.model_files import read_json
+from indexer.encoders.model_json import read_json
 from indexer.encoders.tables.files import TableFiles
 from indexer.encoders.tables.table import Table, Vectors
 from indexer.encoders.tables.tensors import Tensors
+from indexer.encoders.tokens import is_failure
 from indexer.errors import ModelError
+from indexer.typed_json import convert_json
 
 _EMBEDDINGS = ("embeddings", "embedding.weight")  # of model2vec, of sentence-transformers
 _BLOCK_ROWS = 1 << 16
+
+
+class _Model(msgspec.Struct, frozen=True):
+    """How the model of a tokenizer.json names what it does not know: by name, Unigram by number."""
+
+    unk_token: str | None = None
+    unk_id: int | None = None
 
 
 def load_token_table(files: TableFiles) -> Table:
@@ -37,13 +47,13 @@ def load_token_table(files: TableFiles) -> Table:
             "tokenizer does not belong to the table."
         )
     _require_finite(weights, vectors)
-    unknown = _unknown(settings["model"], tokens) if files.kind == "model2vec" else -1
+    unknown = _unknown(tokenizer, settings["model"], tokens) if files.kind == "model2vec" else -1
     return Table(vectors, json.dumps(settings), unknown, words=False)
 
 
 def _plain(path: Path) -> dict[str, Any]:
     """A tokenizer.json without truncation, padding and what adds special tokens, whose ids need not have rows."""
-    settings = read_json(path)
+    settings = read_json(path, dict[str, Any])
     if not isinstance(settings.get("model"), dict):
         raise ModelError(f"{path}: has no model; expected a tokenizer of the tokenizers library.")
     return settings | {"truncation": None, "padding": None, "post_processor": None}
@@ -52,15 +62,24 @@ def _plain(path: Path) -> dict[str, Any]:
 def _parsed(path: Path, settings: dict[str, Any]) -> Tokenizer:
     try:
         return Tokenizer.from_str(json.dumps(settings))
-    except Exception as error:  # the library raises no narrower class
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         raise ModelError(f"{path}: cannot be read as a tokenizer: {error}.") from error
 
 
-def _unknown(model: dict[str, Any], tokens: dict[str, int]) -> int:
-    """The id of the unknown token: named by most kinds of tokenizers, numbered by Unigram; -1 for none."""
-    name = model.get("unk_token")
-    number = model.get("unk_id") if name is None else tokens.get(str(name))
-    return -1 if number is None else int(number)
+def _unknown(path: Path, model: dict[str, Any], tokens: dict[str, int]) -> int:
+    """The id of the unknown token; -1 for none."""
+    try:
+        named = convert_json(model, _Model)
+    except ValueError as error:
+        raise ModelError(f"{path}: its model: {error}.") from error
+    number = named.unk_id if named.unk_token is None else tokens.get(named.unk_token)
+    if number is None:
+        return -1
+    if not 0 <= number <= max(tokens.values(), default=-1):
+        raise ModelError(f"{path}: unk_id is {number:,}; expected the id of a token.")
+    return number
 
 
 def _rows(path: Path) -> Vectors:
