@@ -407,7 +407,7 @@ def test_damaged_files_of_a_folder_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=message):
             load_table(folder)
     weights.write_bytes(whole)
-    for text, message in (("{}", "has no model"), ('{"model": {"type": "X"}}', "cannot be read as a tokenizer")):
+    for text, message in (("{}", "missing required field `model`"), ('{"model": {"type": "X"}}', "cannot be read as a tokenizer")):
         tokenizer.write_text(text)
         with pytest.raises(ModelError, match=message):
             load_table(folder)

@@ -17,6 +17,7 @@ from indexer.encoders.model_json import (
     read_config,
     read_json,
     read_modules,
+    read_tokenizer_config,
 )
 from indexer.errors import ModelError
 from indexer.regular_files import open_regular
@@ -75,7 +76,7 @@ def find_model_files(folder: Path) -> ModelFiles:
         weights=_weights(root),
         tokenizer=_tokenizer(root, config),
         config=config,
-        tokenizer_config=read_json(settings, TokenizerConfig) if settings.is_file() else TokenizerConfig(),
+        tokenizer_config=read_tokenizer_config(settings) if settings.is_file() else TokenizerConfig(),
     )
 
 

@@ -4,8 +4,9 @@ A library builds a model of whatever size config.json states, and asks for the m
 here, far above those of any text encoder, and whoever builds a model compares it with the weights (`limits`).
 """
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,6 +16,7 @@ from indexer.typed_json import decode_json
 
 T = TypeVar("T")
 _MOST_BYTES = 1 << 29  # of a JSON file; a tokenizer.json of a million tokens has a tenth of that
+_MOST_EXTRA = 1 << 20  # tokens and the like that a tokenizer's settings ask for
 _BLOCKS = (1, 1000)
 _WIDTH = (1, 1 << 20)
 _COUNT = (0, 1 << 20)
@@ -84,6 +86,33 @@ class TokenizerConfig(msgspec.Struct, frozen=True):
     model_max_length: int | float | None = None
 
 
+class AddedToken(msgspec.Struct, frozen=True):
+    """A token beside the vocabulary of a tokenizer.json."""
+
+    id: int = 0
+
+
+class TokenizerModel(msgspec.Struct, frozen=True):
+    """The model in a tokenizer.json. Unigram lists its tokens, whose ids are their places; others number them."""
+
+    vocab: dict[str, int] | list[Any] | None = None
+    unk_token: str | None = None
+    unk_id: int | None = None
+
+
+class TokenizerFile(msgspec.Struct, frozen=True):
+    """What is read of a tokenizer.json."""
+
+    model: TokenizerModel
+    added_tokens: list[AddedToken] | None = None
+
+    @property
+    def ids(self) -> Iterable[int]:
+        """Every id that it states."""
+        numbered = self.model.vocab.values() if isinstance(self.model.vocab, dict) else ()
+        return (*numbered, *(token.id for token in self.added_tokens or ()))
+
+
 class WeightIndex(msgspec.Struct, frozen=True):
     """model.safetensors.index.json and its like: the file of each tensor."""
 
@@ -120,6 +149,25 @@ def read_config(path: Path) -> ModelConfig:
         if value is not None and not low <= value <= high:
             raise ModelError(f"{path}: {name} is {value:,}; expected {low:,} to {high:,}.")
     return config
+
+
+def read_tokenizer_config(path: Path) -> TokenizerConfig:
+    """A tokenizer_config.json. Raises ModelError, also for a number of tokens out of bounds."""
+    for name, value in read_json(path, dict[str, Any]).items():
+        if isinstance(value, int) and "max" not in name and abs(value) > _MOST_EXTRA:
+            raise ModelError(f"{path}: {name} is {value:,}; expected at most {_MOST_EXTRA:,}.")
+    return read_json(path, TokenizerConfig)
+
+
+def read_tokenizer(path: Path) -> TokenizerFile:
+    """A tokenizer.json. Raises ModelError, also for an id out of bounds: the library makes a list as long as that."""
+    found = read_json(path, TokenizerFile)
+    largest = max(found.ids, default=0)
+    if not 0 <= largest < _BOUNDS["vocab_size"][1]:
+        raise ModelError(
+            f"{path}: has a token with the id {largest:,}; expected ids below {_BOUNDS['vocab_size'][1]:,}."
+        )
+    return found
 
 
 def read_modules(folder: Path) -> list[ModuleEntry]:

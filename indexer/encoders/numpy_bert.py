@@ -140,7 +140,7 @@ class _Weights:
     """The tensors of a safetensors file, mapped: only what is looked at is read from the disk."""
 
     def __init__(self, path: Path) -> None:
-        header = read_header(path)
+        header, self._path = read_header(path), path
         self._tensors = header.tensors
         prefixed = "bert.embeddings.word_embeddings.weight" in self._tensors
         self._prefix = "bert." if prefixed else ""
@@ -165,7 +165,10 @@ class _Weights:
         return "" if entry.shape == shape else f"{name} has the shape {entry.shape}; config.json calls for {shape}"
 
     def rows(self, name: str, numbers: npt.NDArray[np.integer[Any]]) -> Rows:
-        return np.asarray(self[name][numbers])
+        try:
+            return np.asarray(self[name][numbers])
+        except IndexError as error:
+            raise ModelError(f"{self._path}: {name}: {error}; the tokenizer does not belong to the model.") from error
 
 
 def suits_numpy(folder: str | Path) -> bool:

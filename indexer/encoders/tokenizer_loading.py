@@ -12,7 +12,7 @@ from typing import Any
 
 from indexer.encoders.loading import load_errors_as_model_errors, quiet_transformers
 from indexer.encoders.model_files import PYTHON_TOKENIZED
-from indexer.encoders.model_json import read_config
+from indexer.encoders.model_json import read_config, read_tokenizer
 from indexer.encoders.tokens import Encoded, RustTokenizer, TextTokenizer, TokenizerFacts, tokenizer_errors
 from indexer.errors import ModelError
 
@@ -25,6 +25,8 @@ def load_tokenizer(folder: Path, max_length: int, lowercase: bool) -> TextTokeni
     Fast ones run in Rust, Python ones by their normal call. Raises ModelError, and ConfigError for a `max_length`
     that leaves no room between the special tokens.
     """
+    if (folder / "tokenizer.json").exists():
+        read_tokenizer(folder / "tokenizer.json")
     with load_errors_as_model_errors(folder, "the tokenizer"):
         tokenizer = _load(folder)
         if not tokenizer.is_fast:

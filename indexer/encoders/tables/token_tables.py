@@ -11,34 +11,25 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from indexer.encoders.model_json import read_json
+from indexer.encoders.model_json import TokenizerModel, read_json, read_tokenizer
 from indexer.encoders.tables.files import TableFiles
 from indexer.encoders.tables.table import Table, Vectors
 from indexer.encoders.tables.tensors import Tensors
 from indexer.encoders.tokens import is_failure
 from indexer.errors import ModelError
-from indexer.typed_json import convert_json
 
 _EMBEDDINGS = ("embeddings", "embedding.weight")  # of model2vec, of sentence-transformers
 _BLOCK_ROWS = 1 << 16
 
 
-class _Model(msgspec.Struct, frozen=True):
-    """How the model of a tokenizer.json names what it does not know: by name, Unigram by number."""
-
-    unk_token: str | None = None
-    unk_id: int | None = None
-
-
 def load_token_table(files: TableFiles) -> Table:
     """The table of a folder. Raises ModelError for files that are damaged or do not belong together."""
     weights, tokenizer = files.root / files.weights[0], files.root / files.tokenizer[0]
-    vectors, settings = _rows(weights), _plain(tokenizer)
+    vectors, stated, settings = _rows(weights), read_tokenizer(tokenizer), _plain(tokenizer)
     tokens = _parsed(tokenizer, settings).get_vocab()
     most = max(tokens.values(), default=-1)
     if most >= len(vectors):
@@ -47,16 +38,13 @@ def load_token_table(files: TableFiles) -> Table:
             "tokenizer does not belong to the table."
         )
     _require_finite(weights, vectors)
-    unknown = _unknown(tokenizer, settings["model"], tokens) if files.kind == "model2vec" else -1
+    unknown = _unknown(tokenizer, stated.model, tokens) if files.kind == "model2vec" else -1
     return Table(vectors, json.dumps(settings), unknown, words=False)
 
 
 def _plain(path: Path) -> dict[str, Any]:
     """A tokenizer.json without truncation, padding and what adds special tokens, whose ids need not have rows."""
-    settings = read_json(path, dict[str, Any])
-    if not isinstance(settings.get("model"), dict):
-        raise ModelError(f"{path}: has no model; expected a tokenizer of the tokenizers library.")
-    return settings | {"truncation": None, "padding": None, "post_processor": None}
+    return read_json(path, dict[str, Any]) | {"truncation": None, "padding": None, "post_processor": None}
 
 
 def _parsed(path: Path, settings: dict[str, Any]) -> Tokenizer:
@@ -68,12 +56,8 @@ def _parsed(path: Path, settings: dict[str, Any]) -> Tokenizer:
         raise ModelError(f"{path}: cannot be read as a tokenizer: {error}.") from error
 
 
-def _unknown(path: Path, model: dict[str, Any], tokens: dict[str, int]) -> int:
+def _unknown(path: Path, named: TokenizerModel, tokens: dict[str, int]) -> int:
     """The id of the unknown token; -1 for none."""
-    try:
-        named = convert_json(model, _Model)
-    except ValueError as error:
-        raise ModelError(f"{path}: its model: {error}.") from error
     number = named.unk_id if named.unk_token is None else tokens.get(named.unk_token)
     if number is None:
         return -1
