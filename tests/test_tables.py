@@ -407,7 +407,8 @@ def test_damaged_files_of_a_folder_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=message):
             load_table(folder)
     weights.write_bytes(whole)
-    for text, message in (("{}", "missing required field `model`"), ('{"model": {"type": "X"}}', "cannot be read as a tokenizer")):
+    unknown = '{"model": {"type": "X"}}'
+    for text, message in (("{}", "missing required field `model`"), (unknown, "cannot be read as a tokenizer")):
         tokenizer.write_text(text)
         with pytest.raises(ModelError, match=message):
             load_table(folder)

@@ -151,7 +151,8 @@ class RustTokenizer:
                 for text in texts:
                     self._run(encode, [text])
                 raise
-            raise ModelError(f'{error} The text begins "{_beginning(texts[0])}".') from error
+            way_out = "Leave that text out, or take another model."
+            raise ModelError(f'{error} The text begins "{_beginning(texts[0])}". {way_out}') from error
 
     def _encoded(self, encode: Callable[[list[str]], list[Any]], texts: list[str]) -> list[Any]:
         try:
