@@ -1,11 +1,12 @@
 """The query side: the same route from text to vector as the index was built by, then FAISS, then the documents."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from indexer.corpus.document import Document, column_spans, joined_text
 from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role
 from indexer.encoders.backends import open_encoder
 from indexer.encoders.published import published_spec
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, StoreError
 from indexer.pipeline.progress import Progress
 from search.finding import Finder
 from search.opened import OpenIndex
@@ -65,8 +66,28 @@ class Hit:
         return plain if self.window else {name: value for name, value in plain.items() if name != "window"}
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _following(method: Method) -> Method:
+    """A method that is asked again of the next generation where files of this one are gone: `compact` removes them."""
+
+    @wraps(method)
+    def answer(self: "SearchEngine", *given: Any, **named: Any) -> Any:
+        while True:
+            engine = self._current
+            try:
+                return method(engine, *given, **named)
+            except StoreError:
+                if not self._follow(engine):
+                    raise
+
+    return cast(Method, answer)
+
+
 class SearchEngine:
-    """An open index that answers questions. Opens the newest generation; later ones are not seen.
+    """An open index that answers questions. Opens the newest generation; later ones are not seen, unless `compact`
+    removes the files of that one: then the question is asked of the newest.
 
     `model` points to the model's folder when it has moved; it is used only if its hashes are those of the
     index. Nothing else about the encoder or the transform can be chosen here: both come from the index. `recall` asks
@@ -88,7 +109,8 @@ class SearchEngine:
         ahead: bool = False,
         recall: float | None = None,
     ) -> None:
-        self._model, self._options = model, options or RunOptions()
+        self._model, self._options, self._recall = model, options or RunOptions(), recall
+        self._current = self  # or the engine of a later generation, once the files of this one are gone
         self._encoder: Encoder | None = None
         self._loading: Future[Encoder] | None = None
         self._encoder_lock, self._opening_lock = threading.Lock(), threading.Lock()
@@ -109,7 +131,7 @@ class SearchEngine:
 
     def __len__(self) -> int:
         """Number of documents."""
-        return self._opened.manifest.documents
+        return self.opened.manifest.documents
 
     def __enter__(self) -> "SearchEngine":
         return self
@@ -119,18 +141,20 @@ class SearchEngine:
 
     def close(self) -> None:
         """Let go of the index's files; a later search opens them again."""
-        self._opened.documents.close()
-        self._opened.stored_embeddings.close()
+        self.opened.documents.close()
+        self.opened.stored_embeddings.close()
 
     @property
     def opened(self) -> OpenIndex:
         """The index files behind this engine."""
-        return self._opened
+        return self._current._opened
 
+    @_following
     def check(self, k: int = 10, **asked: Any) -> None:
         """Raises ConfigError for what no search could be asked for: see `Request`, and filters and columns."""
         self._allowed(Request(k, **asked))
 
+    @_following
     def prepare_hybrid(self, progress: Progress) -> None:
         """Make now what the first hybrid question needs: BM25 of all documents, unless the cache holds it.
 
@@ -148,6 +172,7 @@ class SearchEngine:
         """
         return self.search_many([query], k, **asked)[0]
 
+    @_following
     def search_many(
         self, queries: Sequence[str], k: int = 10, log: EncodeLog | None = None, **asked: Any
     ) -> list[list[Hit]]:
@@ -168,6 +193,7 @@ class SearchEngine:
             return self._hits(self._finder.find_hybrid(texts, vectors, request, allowed))
         return self._hits(self._finder.find(vectors, request, allowed))
 
+    @_following
     def search_vectors(self, embeddings: npt.NDArray[np.floating], k: int = 10, **asked: Any) -> list[list[Hit]]:
         """`search_many` for queries that are encoded already: raw embeddings (n, d), as the encoder gives them.
 
@@ -185,6 +211,7 @@ class SearchEngine:
         vectors = self._query_vectors(embeddings)
         return self._hits(self._finder.find(vectors, request, self._allowed(request)))
 
+    @_following
     def neighbours(self, identity: str, k: int = 10, **asked: Any) -> list[Hit]:
         """The k documents closest to a stored one, which is not among them, by its own vectors; nothing is encoded.
 
@@ -223,6 +250,18 @@ class SearchEngine:
             ann.set_threads(_FAISS_THREADS)  # FAISS keeps the number for the thread that sets it
             self._of_thread.faiss = True
         return self._encoder
+
+    def _follow(self, engine: "SearchEngine") -> bool:
+        """Go on with the newest generation in place of that of `engine`; False where there is none."""
+        if not engine._opened.is_followed:
+            return False
+        with self._opening_lock:
+            if self._current is engine:
+                newest = SearchEngine(engine._opened.path, self._model, self._options, recall=self._recall)
+                if newest._opened.manifest.fingerprint == engine._opened.manifest.fingerprint:
+                    newest._encoder = engine._encoder
+                self._current = newest
+        return True
 
     def _load_encoder(self) -> Encoder:
         return open_encoder(index_spec(self._opened, self._model), self._options)

@@ -16,7 +16,7 @@ from search.dedup import material as material_module
 from search.dedup.deciding.collection import Collection
 from search.dedup.deciding.texts import normalised_text
 from search.dedup.deduplication import Deduplication, PairFiles, deduplicate
-from search.dedup.files.duplicates_file import FACTS, SCHEMA, read_duplicates
+from search.dedup.files.duplicates_file import SCHEMA, Facts, read_duplicates
 from search.dedup.material import open_material
 from search.dedup.proving.verifier import verify_duplicates
 from search.dedup.scores import pair_scores, tile_scores
@@ -111,7 +111,7 @@ def test_what_is_found_is_proved(built: Built, tmp_path: Path, prefer: str, text
 def test_the_facts_count_what_the_table_holds(built: Built) -> None:
     found = deduplicate(built(), 0.95)
     facts = found.facts
-    assert set(facts) == set(FACTS)
+    assert set(facts) == set(Facts.__annotations__)
     assert facts["kept"] + facts["dropped"] == facts["documents"] == 150
     assert facts["dropped"] == found.table.num_rows == sum(facts["reasons"].values())
     sizes = {int(size): many for size, many in facts["cluster_sizes"].items()}

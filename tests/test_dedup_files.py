@@ -124,8 +124,11 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
     ("facts", "error", "message"),
     [
         (FACTS | {"format": 2}, StoreError, r"written in format 2; this isotrope reads up to format 1\. Upgrade it"),
-        ({"format": 1}, EvaluationError, '"threshold" in its metadata is missing'),
-        (FACTS | {"documents": "five"}, EvaluationError, "\"documents\" in its metadata is 'five'"),
+        ({"format": 1}, EvaluationError, "its metadata: Object missing required field `threshold`"),
+        (FACTS | {"documents": "five"}, EvaluationError, r"Expected `int`, got `str` - at `\$\.documents`"),
+        (FACTS | {"kept": True}, EvaluationError, r"Expected `int`, got `bool` - at `\$\.kept`"),
+        (FACTS | {"dropped": -1}, EvaluationError, r"Expected `int` >= 0 - at `\$\.dropped`"),
+        (FACTS | {"threshold": 10**400}, EvaluationError, "out of range"),
         (FACTS | {"method": {"name": "guess"}}, EvaluationError, '"method" .* is "guess"; expected exact or ann'),
         (FACTS | {"text_duplicates": "shake"}, EvaluationError, '"text_duplicates" .*; expected keep or drop'),
     ],
@@ -137,7 +140,10 @@ def test_facts_that_cannot_be_understood_are_refused(
         read_duplicates(written(tmp_path / "d.parquet", facts))
 
 
-@pytest.mark.parametrize("metadata", [None, {}, {b"isotrope": b"{"}, {b"isotrope": b"[1]"}, {b"isotrope": b"{}"}])
+@pytest.mark.parametrize(
+    "metadata",
+    [None, {}, {b"isotrope": b"{"}, {b"isotrope": b"[1]"}, {b"isotrope": b"{}"}, {b"isotrope": b"[" * 10**5}],
+)
 def test_a_parquet_file_of_somebody_else_is_refused(metadata: Any, tmp_path: Path) -> None:
     pq.write_table(table().replace_schema_metadata(metadata), tmp_path / "d.parquet")
     with pytest.raises(EvaluationError, match=r'has no "isotrope" that says .* One comes from: isotrope dedup'):
@@ -389,9 +395,9 @@ def test_pairs_that_no_join_writes_are_refused(columns: dict[str, Any], message:
 
 
 def test_a_file_of_duplicates_is_no_file_of_pairs_nor_the_other_way_round(tmp_path: Path) -> None:
-    with pytest.raises(EvaluationError, match=r'"floor" in its metadata is missing.*--save-pairs'):
+    with pytest.raises(EvaluationError, match=r"`floor`.*--save-pairs"):
         StoredPairs(written(tmp_path / "d"), 0.9)
-    with pytest.raises(EvaluationError, match=r'"threshold" in its metadata is missing.*isotrope dedup'):
+    with pytest.raises(EvaluationError, match=r"`threshold`.*isotrope dedup"):
         read_duplicates(saved(tmp_path / "p", unit(np.random.default_rng(0), 5), 0.7))
 
 
@@ -438,14 +444,16 @@ def test_pairs_and_index_must_belong_together(tiny_config: BuildConfig, tmp_path
     build_index(DOCUMENTS, tmp_path / "c", tiny_config.with_overrides(["whitening.strength=0.5"]))
     build_index(DOCUMENTS, tmp_path / "d", tiny_config.with_overrides(["encoder.pooling=max"]))
     a, b, c, d = (OpenIndex.open(tmp_path / name) for name in "abcd")
-    vectors = unit(np.random.default_rng(0), 9)
+    vectors = unit(np.random.default_rng(0), 14)
 
     def stored(opened: OpenIndex, other: OpenIndex | None = None) -> StoredPairs:
         facts = origin_of(opened) | {"against": origin_of_other(other)}
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
-        return StoredPairs(saved(path, vectors, 0.7, extra=facts), 0.9)
+        return StoredPairs(saved(path, vectors if other else vectors[:9], 0.7, extra=facts), 0.9)
 
     stored(a).check(a)
+    with pytest.raises(CorruptIndexError, match="says it is of 8 rows, where there are 9"):
+        StoredPairs(saved(tmp_path / "short.parquet", vectors[:8], 0.7, extra=origin_of(a)), 0.9).check(a)
     stored(a, b).check(a, b)
     (tmp_path / "b").rename(tmp_path / "moved")
     stored(a, b).check(a, OpenIndex.open(tmp_path / "moved"))

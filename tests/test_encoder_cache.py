@@ -1,14 +1,19 @@
 """What is kept outside the index can be made again: damage, deletion and a read-only disk cost time, nothing else."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import load_encoder
 from indexer.encoders.cache import cache_folder, kept
+from indexer.encoders.model_files import file_sha256
+from indexer.encoders.tables import load_table
+from indexer.errors import ModelError
 
 
 @pytest.fixture
@@ -62,6 +67,71 @@ def test_a_damaged_or_half_deleted_entry_is_made_anew(cache: Path, name: str) ->
         assert kept("kind", {}, make) == folder
         assert (folder / "a").read_text(encoding="utf-8") == "one"
     assert make.made == 3
+
+
+@pytest.mark.parametrize("in_the_way", ["file", "link"])
+def test_what_is_no_entry_gives_way_and_a_link_is_not_followed(cache: Path, tmp_path: Path, in_the_way: str) -> None:
+    make, folder = Maker(), kept("kind", {}, Maker())
+    other = tmp_path / "other"
+    folder.rename(other)
+    (other / "a").write_text("of somebody else", encoding="utf-8")
+    if in_the_way == "file":
+        folder.write_text("a file", encoding="utf-8")
+    else:
+        folder.symlink_to(other)
+    assert kept("kind", {}, make) == folder
+    assert (folder / "a").read_text(encoding="utf-8") == "one"
+    assert (other / "a").read_text(encoding="utf-8") == "of somebody else"
+
+
+@pytest.mark.parametrize("seal", ["[]", '{"a": 1}', "[" * 100_000, '{"../../a": "0"}', '{"a": null}'])
+def test_a_seal_that_is_none_makes_the_entry_anew(cache: Path, seal: str) -> None:
+    make = Maker()
+    folder = kept("kind", {}, make)
+    (folder / "seal.json").write_text(seal, encoding="utf-8")
+    assert kept("kind", {}, make) == folder
+    assert make.made == 2
+
+
+def test_a_pipe_in_an_entry_makes_it_anew(cache: Path) -> None:
+    make = Maker()
+    for name in ("a", "seal.json"):
+        folder = kept("kind", {}, make)
+        (folder / name).unlink()
+        os.mkfifo(folder / name)
+    kept("kind", {}, make)
+    assert make.made == 3
+
+
+def resealed(folder: Path, name: str, text: str) -> None:
+    """Change a file of an entry and make the seal fit."""
+    (folder / name).write_text(text, encoding="utf-8")
+    seal = {file.name: file_sha256(file) for file in folder.iterdir() if file.name != "seal.json"}
+    (folder / "seal.json").write_text(json.dumps(seal), encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"facts": {}, "tokenizer": 1}', "[" * 100_000, "\x00"])
+def test_a_resealed_tokenizer_that_is_none_is_an_error(
+    cache: Path, tiny_model: Callable[[str], Path], text: str
+) -> None:
+    config = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
+    load_encoder(config, RunOptions(backend="numpy"))
+    resealed(next((cache / "tokenizers").iterdir()), "tokenizer.json", text)
+    with pytest.raises(ModelError, match="not a tokenizer that was kept"):
+        load_encoder(config, RunOptions(backend="numpy"))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"shape": [10**9, 300]}, {"shape": [-2, -2]}, {"shape": "x"}, {"unknown": 10**30}, {"notes": [1]}]
+)
+def test_resealed_facts_of_a_table_that_lie_are_an_error(cache: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
+    (tmp_path / "words.txt").write_text("cat 1 2\ndog 3 4\n", encoding="utf-8")
+    load_table(tmp_path / "words.txt")
+    folder = next((cache / "tables").iterdir())
+    facts = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+    resealed(folder, "facts.json", json.dumps(facts | changes))
+    with pytest.raises(ModelError, match=r"Delete (that|the) folder"):
+        load_table(tmp_path / "words.txt")
 
 
 def test_an_interrupted_maker_leaves_nothing(cache: Path) -> None:

@@ -214,7 +214,7 @@ def test_weights_or_architectures_that_do_not_fit_are_a_model_error(folder: Path
 def test_truncated_safetensors_are_a_model_error(folder: Path) -> None:
     data = (folder / "model.safetensors").read_bytes()
     (folder / "model.safetensors").write_bytes(data[: len(data) // 2])
-    with pytest.raises(ModelError, match="the model cannot be loaded"):
+    with pytest.raises(ModelError, match=r"model\.safetensors: cannot be read as safetensors: .* is cut short"):
         encode(folder)
 
 
@@ -248,7 +248,7 @@ def test_sharded_pickles_with_shared_tensors_are_converted(folder: Path, tmp_pat
     convert_folder(folder, tmp_path / "new")
     assert np.array_equal(encode(tmp_path / "new"), want)
     (folder / "pytorch_model-00001-of-00002.bin").unlink()
-    with pytest.raises(ModelError, match="1 of 2 shards are missing"):
+    with pytest.raises(ModelError, match="1 of 2 weight shards are missing"):
         convert_folder(folder, tmp_path / "newer")
 
 

@@ -178,7 +178,7 @@ def test_a_single_text_that_does_not_fit_is_an_error_with_its_length(
 def test_other_errors_of_torch_are_not_retried(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = load(bert)
     fail_above(encoder, 0, RuntimeError("shapes do not match"), monkeypatch)
-    with pytest.raises(RuntimeError, match="shapes do not match"):
+    with pytest.raises(ModelError, match="cannot be run on cpu: RuntimeError: shapes do not match"):
         encoder.encode(["whale"], "document")
 
 
@@ -262,3 +262,14 @@ def test_the_package_and_resolving_a_model_load_no_numerical_library() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("changes", [{"attention_dropout": -1}, {"dropout": 7}])
+def test_a_setting_that_only_shows_when_a_model_runs_is_an_error_of_the_model(
+    tiny_model: Callable[[str], Path], tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    folder = Path(shutil.copytree(tiny_model("xlm"), tmp_path / "xlm"))
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(config | changes), encoding="utf-8")
+    with pytest.raises(ModelError, match="cannot be run on cpu: ValueError: dropout probability"):
+        load(folder).encode(["whale"], "document")

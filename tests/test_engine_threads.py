@@ -139,7 +139,12 @@ def test_what_threads_share_is_loaded_once(flat: Path, monkeypatch: pytest.Monke
 
     def counted(module: object, name: str) -> None:
         real = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *given, **named: (loaded.append(name), real(*given, **named))[1])
+
+        def load(*given: Any, **named: Any) -> Any:
+            loaded.append(name)
+            return real(*given, **named)
+
+        monkeypatch.setattr(module, name, load)
 
     counted(engine_module, "open_encoder")
     counted(opened_module, "open_segment")

@@ -1,5 +1,6 @@
 """What measuring stands on: settings and their sweeps, states and their cache, fits, subjects, provenance."""
 
+import hashlib
 import json
 import os
 import stat
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.numpy import save as save_tensors
 
 from indexer import BuildConfig, build_index
 from indexer.config import RunOptions, WhiteningConfig
@@ -223,7 +225,11 @@ def test_the_cache_answers_for_nothing_else(
     assert len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.parametrize("damage", ["flipped", "short", "empty"])
+def digested(data: bytes) -> bytes:
+    return data + hashlib.sha256(data).digest()
+
+
+@pytest.mark.parametrize("damage", ["flipped", "short", "empty", "junk", "other rows", "other lengths"])
 def test_a_damaged_cache_is_made_again(
     damage: str, tiny_config: BuildConfig, tmp_path: Path, loads: list[EncoderSpec]
 ) -> None:
@@ -232,7 +238,18 @@ def test_a_damaged_cache_is_made_again(
     (path,) = tmp_path.iterdir()
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
-    path.write_bytes({"flipped": bytes(data), "short": bytes(data[:20]), "empty": b""}[damage])
+    lengths = np.ones(len(TEXTS), np.int64)
+    damaged = {
+        "flipped": bytes(data),
+        "short": bytes(data[:20]),
+        "empty": b"",
+        "junk": digested(b"[" * 100_000),
+        "other rows": digested(save_tensors({"0": np.ones((1, 2), np.float32), "lengths": lengths})),
+        "other lengths": digested(
+            save_tensors({"0": np.ones((len(TEXTS), 2), np.float32), "lengths": lengths[:, None]})
+        ),
+    }
+    path.write_bytes(damaged[damage])
     again = subject.states([OWN], tmp_path).encode(TEXTS)
     assert len(loads) == 2
     assert np.array_equal(made.rows[OWN.key], again.rows[OWN.key])

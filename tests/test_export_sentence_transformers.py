@@ -312,3 +312,15 @@ def test_a_layer_average_weighs_the_layers_asked_for(layers: list[int], weights:
     assert isinstance(content, bytes)
     assert load_tensors(content)["layer_weights"].tolist() == weights
     assert json.loads(config)["layer_start"] == layers[0]
+
+
+def test_a_link_that_leads_out_of_the_model_is_not_copied(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    model = Path(shutil.copytree(tiny_model("bert"), tmp_path / "model"))
+    index = built(tmp_path, recipe(model))
+    (model / "tokenizer_config.json").rename(tmp_path / "elsewhere")
+    (model / "tokenizer_config.json").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(
+        ModelError, match=r"tokenizer_config\.json: is a link to .*elsewhere, outside the model's folder"
+    ):
+        export_sentence_transformers(index, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

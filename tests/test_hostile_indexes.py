@@ -317,7 +317,7 @@ def test_an_index_file_that_would_search_for_ever_is_refused(config: BuildConfig
     path = tmp_path / "graph"
     build_index(DOCUMENTS, path, replace(config, index=IndexConfig(type="HNSW8", recall=0.1)))
     name = load_manifest(path).segments[0].file
-    graph = faiss.read_index(str(path / name))
+    graph: Any = faiss.read_index(str(path / name))
     graph.hnsw.efSearch = 0
     faiss.write_index(graph, str(path / name))
     reseal(path, name, lambda plain: plain["segments"][0].update(search_parameters={}))

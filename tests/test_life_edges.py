@@ -3,6 +3,7 @@
 import shutil
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,11 @@ from indexer.config import BuildConfig, IndexConfig
 from indexer.corpus import read_corpus
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, MismatchError, ModelError
 from indexer.pipeline import add
-from indexer.store import documents, embeddings
+from indexer.store import documents, embeddings, manifest
 from indexer.store.manifest import generations, load_manifest
-from search import SearchEngine, verify_index
+from search import SearchEngine, opened, verify_index
 from tests.documents import DOCUMENTS
-from tests.life import assert_equals_fresh_build
+from tests.life import assert_equals_fresh_build, grown
 from tests.test_life import Counting
 from tests.test_life import counting as counting  # a fixture
 from tests.test_life import index as index  # a fixture
@@ -278,3 +279,55 @@ def test_cells_are_read_as_the_types_that_the_index_has(tiny_config: BuildConfig
     table.write_text("id,text,n\ne,stars,many\n")
     with pytest.raises(CorpusError, match=r'new\.csv:2: column "n" holds "many", which cannot be read as'):
         add_documents(read_corpus(table), index)
+
+
+def test_a_generation_that_goes_while_it_is_opened_is_followed_by_the_newest(
+    tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`compact --keep 1 --grace 0` may remove files between any two steps of a reader."""
+    expected = None
+    for ahead in (False, True):
+        for place in ("manifest", "check_sizes", "check_files"):
+            index = tmp_path / f"{ahead}-{place}"
+            grown(index, tiny_config)
+            module, name = (manifest, "read_regular") if place == "manifest" else (opened, place)
+            real, compacted = getattr(module, name), list[bool]()
+
+            def compact_first(*given: Any, real: Any = real, compacted: Any = compacted, index: Path = index) -> Any:
+                if not compacted:
+                    compacted.append(True)
+                    compact_index(index, keep=1, grace=0)
+                return real(*given)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(module, name, lambda *given, follow_links=True, first=compact_first: first(*given))
+                hits = SearchEngine(index, ahead=ahead).search("whales in the sea", 3)
+            assert compacted
+            expected = expected or hits
+            assert [hit.id for hit in hits] == [hit.id for hit in expected]
+
+
+def test_an_engine_goes_on_with_the_newest_generation_when_its_own_is_removed(
+    tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    index = tmp_path / "index"
+    grown(index, tiny_config)
+    engine = SearchEngine(index)
+    generation = engine.opened.manifest.generation
+    delete_documents(index, ["d2"])
+    compact_index(index, keep=1, grace=0)
+    fresh = SearchEngine(index)
+    assert engine.search("whales", 5, where="year > 1990") == fresh.search("whales", 5, where="year > 1990")
+    assert engine.neighbours("d5", 3) == fresh.neighbours("d5", 3)
+    assert len(engine) == len(fresh)
+    assert engine.opened.manifest.generation > generation
+
+
+def test_damage_is_no_reason_to_look_for_another_generation(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    grown(index, tiny_config)
+    engine = SearchEngine(index)
+    for path in index.glob("parts/*/documents.parquet"):
+        path.write_bytes(b"")
+    with pytest.raises(CorruptIndexError):
+        engine.search("whales", 5)

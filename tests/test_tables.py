@@ -268,6 +268,10 @@ def test_every_row_that_is_one_word_is_found_in_a_text(
         (b"1 2\ncat 1 2\ndog 1 2\n", "the first line says 1 words, but there are 2; correct the first line"),
         (b"3 2", "the first line says 3 words, but there are 0; it is cut short"),
         (b"0 2\n", ":1: states 0 words of 2 dimensions"),
+        (
+            as_google(WORDS, VECTORS).replace(b"8 3", b"1000000000 300", 1),
+            "its first line says 1,000,000,000 words of 300 dimensions, which 135 bytes cannot hold",
+        ),
         (as_google(WORDS, VECTORS)[:-1], "ends within word 8, where its first line says 8 words of 3 dimensions"),
         (as_google(WORDS, VECTORS) + b"x", "goes on after the 8 words of 3 dimensions"),
         (as_google(["a", "b"], np.array([[1, 2], [np.nan, 0]], np.float32)), 'word 2, "b", is not finite'),
@@ -403,7 +407,8 @@ def test_damaged_files_of_a_folder_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=message):
             load_table(folder)
     weights.write_bytes(whole)
-    for text, message in (("{}", "has no model"), ('{"model": {"type": "X"}}', "cannot be read as a tokenizer")):
+    unknown = '{"model": {"type": "X"}}'
+    for text, message in (("{}", "missing required field `model`"), (unknown, "cannot be read as a tokenizer")):
         tokenizer.write_text(text)
         with pytest.raises(ModelError, match=message):
             load_table(folder)
@@ -425,7 +430,7 @@ def test_damaged_files_of_a_folder_are_refused(tmp_path: Path) -> None:
             {"modules.json": [{"type": "a.StaticEmbedding"}, {"type": "a.Dense"}]},
             "are StaticEmbedding, Dense; expected",
         ),
-        ({"modules.json": {}}, "expected a list of modules"),
+        ({"modules.json": {}}, "Expected `array`, got `object`"),
         ({"modules.json": [{"type": "a.StaticEmbedding", "path": "../elsewhere"}]}, "outside the model's folder"),
     ],
 )

@@ -1,12 +1,15 @@
 """Whitening: the laws of the transform, its edge cases and its file."""
 
 import dataclasses
+import json
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from safetensors.numpy import save
 
 from indexer.config import WhiteningConfig
 from indexer.errors import ConfigError, CorruptIndexError
@@ -175,3 +178,39 @@ def test_file_round_trip_is_exact_and_deterministic() -> None:
 def test_other_bytes_are_refused_naming_the_file(data: bytes) -> None:
     with pytest.raises(CorruptIndexError, match="somewhere"):
         parse_transform(data, "somewhere")
+
+
+def resettled(transform: Whitening | Normalisation, **changes: Any) -> bytes:
+    """A transform's file with other settings or arrays (by name; "kind" is its kind)."""
+    arrays = transform.arrays()
+    settings = transform.settings() | {name: value for name, value in changes.items() if name not in arrays}
+    arrays |= {name: value for name, value in changes.items() if name in arrays}
+    metadata = {"kind": changes.get("kind", transform.kind), "settings": json.dumps(settings)}
+    return save(arrays, metadata={"isotrope": json.dumps(metadata)})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"note": 1},
+        {"dim": "six"},
+        {"kind": 3},
+        {"kind": "flow", "levels": 10**9, "depth": 10**9},
+        {"kind": "flow", "levels": -1, "depth": 1},
+        {"mean": np.zeros(5)},
+        {"mean": np.zeros((6, 1))},
+        {"projection": np.zeros((5, 6))},
+        {"projection": np.zeros(6)},
+        {"spectrum": np.zeros(7)},
+    ],
+)
+def test_a_file_whose_parts_do_not_fit_together_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(CorruptIndexError, match="somewhere: not a transform file"):
+        parse_transform(resettled(fit(correlated_rows(50, 6)), **changes), "somewhere")
+
+
+def test_settings_nested_too_deeply_are_refused() -> None:
+    for metadata in ("[" * 100_000, json.dumps({"kind": "whitening", "settings": "[" * 100_000})):
+        data = save({"dim": np.zeros(1)}, metadata={"isotrope": metadata})
+        with pytest.raises(CorruptIndexError, match="nested deeper"):
+            parse_transform(data, "somewhere")

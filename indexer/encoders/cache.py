@@ -13,12 +13,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from indexer.encoders.identity import fingerprint
-from indexer.encoders.model_files import file_sha256
+from indexer.encoders.model_files import file_sha256, inside
 from indexer.errors import ModelError
+from indexer.regular_files import read_regular
+from indexer.typed_json import decode_json
 
+T = TypeVar("T")
 _SEAL = "seal.json"
 
 
@@ -76,12 +79,30 @@ def _made(make: Callable[[Path], None], folder: Path) -> Path:
 def _publish(made: Path, path: Path) -> None:
     """Put the folder in its place. Somebody else may have done so in the meantime: theirs is as good."""
     if not _is_whole(path):
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
     try:
         made.rename(path)
     except OSError:
         if not _is_whole(path):
             raise
+
+
+def _remove(path: Path) -> None:
+    """Take what is no entry out of the way; of a link, the link."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def read_kept(path: Path, kind: type[T]) -> T:
+    """A JSON file of an entry as type `kind`. Raises ModelError for one that is not what was kept."""
+    try:
+        return decode_json(read_regular(path), kind)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise ModelError(f"{path}: not what was kept there: {error}. Delete the folder {path.parent}.") from error
 
 
 def _drop_unused(folder: Path, most: int) -> None:
@@ -93,7 +114,7 @@ def _drop_unused(folder: Path, most: int) -> None:
 
 def _is_whole(path: Path) -> bool:
     try:
-        seal = json.loads((path / _SEAL).read_text(encoding="utf-8"))
-        return all(file_sha256(path / name) == digest for name, digest in seal.items())
-    except (OSError, ModelError, ValueError, AttributeError):
+        seal = decode_json(read_regular(path / _SEAL, follow_links=False), dict[str, str])
+        return all(file_sha256(inside(path, name)) == digest for name, digest in seal.items())
+    except (OSError, ModelError, ValueError):
         return False

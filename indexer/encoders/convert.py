@@ -9,20 +9,28 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from indexer.encoders.model_files import inside, read_json
+from indexer.encoders.model_files import own_file, require_plain_files, shards
+from indexer.encoders.model_folder import DOWNLOADED
 from indexer.errors import ExistsError, ModelError
+from indexer.regular_files import open_regular
 
 _SINGLE = "pytorch_model.bin"
 _INDEX = "pytorch_model.bin.index.json"
+# What a model consists of, as far as this project reads it, and what must stay with it. Nothing else is copied.
+_COPIED = (*DOWNLOADED, "bpe.codes", "README.md", "LICENSE*", "NOTICE*")
+_WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 
 
 def convert_folder(source: Path, target: Path) -> None:
     """Copy the model in `source` to the new folder `target`, its weights as model.safetensors.
 
-    Reads pytorch_model.bin, or the shards its index names, with `torch.load(weights_only=True)`, which runs no code of
-    the pickle. Tensors that share memory are written once each, as copies. `target` appears only when complete.
+    Of the other files those are copied that a model consists of, and no link is followed out of `source` (but to the
+    blobs of the same model in the Hugging Face cache). Reads pytorch_model.bin, or the shards its index names, with
+    `torch.load(weights_only=True)`, which runs no code of the pickle. Tensors that share memory are written once each,
+    as copies. `target` appears only when complete.
 
-    Raises ModelError when there is nothing to convert or it cannot be read, ExistsError when `target` exists.
+    Raises ModelError when there is nothing to convert, when it cannot be read, and for a link that leads elsewhere;
+    ExistsError when `target` exists.
     """
     if target.exists():
         raise ExistsError(f"{target}: is already there; expected the name of a new folder.")
@@ -30,13 +38,16 @@ def convert_folder(source: Path, target: Path) -> None:
         raise ModelError(f"{source}: no such folder; expected one with {_SINGLE}.")
     if target.resolve().is_relative_to(source.resolve()):
         raise ModelError(f"{target}: lies inside {source}; expected a folder outside it.")
-    pickles = _pickles(source)
-    tensors = _read(source, pickles)
+    require_plain_files(source)
+    copied = {name: own_file(source, name) for name in _names(source)}
+    tensors = _read(_pickles(source))
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
         folder = beside / target.name
-        shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.bin", _INDEX, ".git", "*.h5", "*.msgpack"))
+        folder.mkdir()
+        for name, path in copied.items():
+            _copy(path, folder / name)
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         folder.rename(target)
     except OSError as error:
@@ -47,21 +58,25 @@ def convert_folder(source: Path, target: Path) -> None:
 
 def _pickles(source: Path) -> list[Path]:
     if (source / _SINGLE).is_file():
-        return [source / _SINGLE]
-    index = source / _INDEX
-    if not index.is_file():
+        return [own_file(source, _SINGLE)]
+    if not (source / _INDEX).is_file():
         raise ModelError(f"{source}: nothing to convert; expected {_SINGLE}, or shards with {_INDEX}.")
-    weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise ModelError(f"{index}: has no weight_map; expected the name of a shard for each tensor.")
-    shards = [inside(source, str(name)) for name in sorted({str(shard) for shard in weight_map.values()})]
-    missing = [shard.name for shard in shards if not shard.is_file()]
-    if missing:
-        raise ModelError(f"{source}: {len(missing)} of {len(shards)} shards are missing: {', '.join(missing)}.")
-    return shards
+    return [own_file(source, name) for name in shards(source, _INDEX)]
 
 
-def _read(source: Path, pickles: list[Path]) -> dict[str, torch.Tensor]:
+def _names(source: Path) -> list[str]:
+    """The files to be copied, relative to the folder; links among them."""
+    found = {path.relative_to(source) for pattern in _COPIED for path in source.glob(pattern)}
+    return sorted(path.as_posix() for path in found if not any(map(path.match, _WEIGHTS)))
+
+
+def _copy(path: Path, target: Path) -> None:
+    target.parent.mkdir(exist_ok=True)
+    with open_regular(path, follow_links=False) as source, target.open("xb") as copy:
+        shutil.copyfileobj(source, copy)
+
+
+def _read(pickles: list[Path]) -> dict[str, torch.Tensor]:
     tensors: dict[str, torch.Tensor] = {}
     for path in pickles:
         for name, value in _load(path).items():

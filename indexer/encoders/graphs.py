@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from indexer.encoders.cache import kept
+from indexer.encoders.cache import kept, read_kept
 from indexer.encoders.kept_tokenizer import open_tokenizer
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import EncoderSpec, StateKey
@@ -47,6 +47,16 @@ class Graph:
         return self.folder / GRAPH
 
 
+@dataclass(frozen=True)
+class _Facts:
+    """What is kept of a graph beside itself; only why, where there is none."""
+
+    dim: int = 0
+    vocabulary: int = 0
+    takes_types: bool = False
+    refused: str | None = None
+
+
 def open_graph(spec: EncoderSpec, keys: Sequence[StateKey]) -> Graph:
     """The graph that gives `keys` (resolved: non-negative, sorted layers), from the cache or converted now.
 
@@ -76,10 +86,10 @@ def copy_facts(graph: Graph, folder: Path) -> None:
 
 
 def _read(folder: Path, spec: EncoderSpec) -> Graph:
-    facts: dict[str, Any] = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
-    if "refused" in facts:
-        raise ModelError(f"{spec.folder}: OpenVINO cannot run this model ({facts['refused']}). Take --backend torch.")
-    return Graph(folder, **facts)
+    facts = read_kept(folder / _FACTS, _Facts)
+    if facts.refused is not None:
+        raise ModelError(f"{spec.folder}: OpenVINO cannot run this model ({facts.refused}). Take --backend torch.")
+    return Graph(folder, facts.dim, facts.vocabulary, facts.takes_types)
 
 
 def _convert(spec: EncoderSpec, keys: Sequence[StateKey], folder: Path) -> None:

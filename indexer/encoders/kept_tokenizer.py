@@ -7,6 +7,7 @@ from indexer.encoders.identity import RULES
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.tokens import TextTokenizer, parse_tokenizer
+from indexer.regular_files import read_regular
 from indexer.versions import version_of
 
 _FILE = "tokenizer.json"
@@ -29,9 +30,9 @@ def open_tokenizer(spec: EncoderSpec) -> TextTokenizer:
         dumped = dump_tokenizer(load_tokenizer(root, identity["max_length"], identity["lowercase"]))
         (folder / _FILE).write_text(dumped or "", encoding="utf-8")
 
-    text = (kept("tokenizers", key, make) / _FILE).read_text(encoding="utf-8")
-    if text:
-        return parse_tokenizer(text, identity["max_length"])
+    data = read_regular(kept("tokenizers", key, make) / _FILE)
+    if data:
+        return parse_tokenizer(data, identity["max_length"], str(root))
     from indexer.encoders.tokenizer_loading import load_tokenizer
 
     return load_tokenizer(root, identity["max_length"], identity["lowercase"])

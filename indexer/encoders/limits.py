@@ -30,8 +30,8 @@ _UNSET = 10**9  # tokenizers without a limit state 1e30
 def layer_count(files: ModelFiles) -> int:
     """Blocks of the model. ModelError when config.json does not say."""
     for name in _LAYER_COUNTS:
-        value = files.config.get(name)
-        if isinstance(value, int) and value > 0:
+        value: int | None = getattr(files.config, name)
+        if value:
             return value
     raise ModelError(
         f"{files.root / 'config.json'}: states no number of layers ({', '.join(_LAYER_COUNTS)}); "
@@ -55,21 +55,27 @@ def resolve_layers(layers: Iterable[int], count: int) -> list[int]:
 def position_limit(files: ModelFiles) -> int:
     """Most tokens the model's position embeddings take, special tokens included; 0: no such limit."""
     config = files.config
-    kind = config.get("model_type", "")
-    if kind in _RELATIVE or (kind in ("deberta", "deberta-v2") and config.get("position_biased_input") is False):
+    kind = config.model_type
+    if kind in _RELATIVE or (kind in ("deberta", "deberta-v2") and config.position_biased_input is False):
         return 0
-    rows = next((config[name] for name in _POSITIONS if isinstance(config.get(name), int)), 0)
+    stated = (getattr(config, name) for name in _POSITIONS)
+    rows: int = next((value for value in stated if value is not None), 0)
     if rows <= 0:
         return 0
-    padding = config.get("pad_token_id")
-    offset = (padding if isinstance(padding, int) else 1) + 1 if kind in _OFFSET else 0
-    return int(rows) - offset
+    padding = config.pad_token_id
+    offset = (1 if padding is None else padding) + 1 if kind in _OFFSET else 0
+    if not 0 <= offset < rows:
+        raise ModelError(
+            f"{files.root / 'config.json'}: pad_token_id is {padding}, and positions are counted from the next number; "
+            f"expected one below {rows - 1}, as there are {rows} positions."
+        )
+    return rows - offset
 
 
 def own_limit(files: ModelFiles) -> int:
     """The model's own maximum length: its tokenizer's, capped by its position embeddings; else 512."""
-    stated = files.tokenizer_config.get("model_max_length")
-    tokenizer = int(stated) if isinstance(stated, int | float) and 0 < stated < _UNSET else 0
+    stated = files.tokenizer_config.model_max_length
+    tokenizer = int(stated) if stated is not None and 0 < stated < _UNSET else 0
     limits = [limit for limit in (tokenizer, position_limit(files)) if limit > 0]
     return min(limits) if limits else _WITHOUT_LIMIT
 

@@ -10,7 +10,7 @@ import inspect
 import logging
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,7 +19,10 @@ from typing import Any
 
 import torch
 
-from indexer.errors import ModelError
+from indexer.encoders.model_files import find_model_files
+from indexer.encoders.safetensors_file import read_header
+from indexer.encoders.tokens import first_line, is_failure
+from indexer.errors import IsotropeError, ModelError
 
 # Architectures whose cut is tested, with the final norm each applies after its last block ("" for none).
 _CUT = {
@@ -43,6 +46,8 @@ _CUT = {
 _ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
 
 
+_SLACK = 2  # numbers of the model for one in its weights: some are in two places, and a pooler may be missing
+_MOST_TABLES = 1 << 28  # numbers that a model computes for itself, such as a mask of all its positions
 _LOADING = threading.Lock()
 
 
@@ -122,6 +127,7 @@ def _from_pretrained(folder: Path, config: Any, dtype: torch.dtype) -> tuple[Any
     chosen = _model_class(folder, config)
     arguments = inspect.signature(chosen.__init__).parameters
     extra = {"add_pooling_layer": False} if "add_pooling_layer" in arguments else {}
+    _refuse_oversized(folder, lambda: chosen(config, **extra))
     model, report = chosen.from_pretrained(
         str(folder),
         config=config,
@@ -132,6 +138,25 @@ def _from_pretrained(folder: Path, config: Any, dtype: torch.dtype) -> tuple[Any
         **extra,
     )
     return model, report
+
+
+def _refuse_oversized(folder: Path, build: Callable[[], Any]) -> None:
+    """Raise ModelError if config.json calls for far more numbers than the weights hold.
+
+    transformers would make room for them, and fill it, before it compares. Here the model is built without memory.
+    """
+    with torch.device("meta"):
+        model = build()
+    files = find_model_files(folder)
+    headers = (read_header(folder / name) for name in files.weights if name.endswith(".safetensors"))
+    held = sum(entry.elements for header in headers for entry in header.tensors.values())
+    wanted = sum(parameter.numel() for parameter in model.parameters())
+    tables = sum(buffer.numel() for buffer in model.buffers())
+    if wanted > _SLACK * held or tables > _MOST_TABLES:
+        raise ModelError(
+            f"{folder}: config.json calls for a model of {wanted + tables:,} numbers, and the weights hold {held:,}. "
+            "Check that they belong together."
+        )
 
 
 def _model_class(folder: Path, config: Any) -> Any:
@@ -170,25 +195,19 @@ def _default_type_kept() -> Iterator[None]:
 
 @contextmanager
 def load_errors_as_model_errors(folder: Path, what: str) -> Iterator[None]:
-    """Turn what transformers raises about files it cannot use into a ModelError naming the folder."""
-    from huggingface_hub.errors import StrictDataclassError
-    from safetensors import SafetensorError
+    """Turn whatever a library raises about foreign files into a ModelError naming the folder.
 
+    Their readers raise nearly anything, from KeyError to a panic in Rust; what memory is short of is another matter.
+    """
     try:
         yield
-    except (
-        AttributeError,
-        ImportError,
-        KeyError,
-        OSError,
-        RuntimeError,
-        SafetensorError,
-        StrictDataclassError,
-        TypeError,
-        ValueError,
-    ) as error:
-        first = str(error).strip().split("\n")[0]
-        raise ModelError(f"{folder}: {what} cannot be loaded: {type(error).__name__}: {first}") from error
+    except (IsotropeError, MemoryError):
+        raise
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        said = f"{type(error).__name__}: {first_line(error)}"
+        raise ModelError(f"{folder}: {what} cannot be loaded: {said}") from error
 
 
 @contextmanager

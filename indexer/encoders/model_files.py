@@ -5,14 +5,22 @@ Nothing here imports torch or transformers, so that an index can be matched with
 """
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import Any
 
+from indexer.encoders.model_json import (
+    ModelConfig,
+    TokenizerConfig,
+    WeightIndex,
+    read_config,
+    read_json,
+    read_modules,
+    read_tokenizer_config,
+)
 from indexer.errors import ModelError
+from indexer.regular_files import open_regular
 
 # Read by the tokenizer beside its vocabulary, when there.
 _TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
@@ -40,20 +48,22 @@ class ModelFiles:
     root: Path  # where config.json lies: `folder`, or inside it in old sentence-transformers models
     weights: tuple[str, ...]
     tokenizer: tuple[str, ...]
-    config: dict[str, Any]
-    tokenizer_config: dict[str, Any]
+    config: ModelConfig
+    tokenizer_config: TokenizerConfig
 
 
 def find_model_files(folder: Path) -> ModelFiles:
     """List the files that decide a model's results.
 
     Raises ModelError saying what was found and what was expected when something is missing, when there are
-    only pickled weights, or when an adapter would change the weights behind the hash.
+    only pickled weights, when an adapter would change the weights behind the hash, when a pipe or device lies among
+    the files, or when config.json states a size that no model has.
     """
     root = _root(folder)
+    require_plain_files(root)
     if not (root / "config.json").is_file():
         raise ModelError(f"{folder}: no config.json (found {_listing(root)}); expected a Hugging Face model folder.")
-    config = read_json(root / "config.json")
+    config = read_config(root / "config.json")
     if (root / "adapter_config.json").exists():
         raise ModelError(
             f"{root}: adapter_config.json is a PEFT adapter, which is not applied here; "
@@ -66,7 +76,7 @@ def find_model_files(folder: Path) -> ModelFiles:
         weights=_weights(root),
         tokenizer=_tokenizer(root, config),
         config=config,
-        tokenizer_config=read_json(settings) if settings.is_file() else {},
+        tokenizer_config=read_tokenizer_config(settings) if settings.is_file() else TokenizerConfig(),
     )
 
 
@@ -86,7 +96,7 @@ def file_sha256(path: Path) -> str:
 
 @lru_cache(maxsize=256)
 def _sha256(path: Path, *_: int) -> str:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -103,28 +113,55 @@ def check_pinned(folder: Path, pinned: Mapping[str, str]) -> None:
             )
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a model's folder; ModelError if it is anything else."""
-    data = read_json_value(path)
-    if not isinstance(data, dict):
-        raise ModelError(f"{path}: is a JSON {type(data).__name__}; expected an object.")
-    return data
-
-
-def read_json_value(path: Path) -> Any:
-    """Any JSON value from a model's folder; ModelError if it cannot be read."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: cannot be read as JSON: {error}") from error
-
-
 def inside(folder: Path, name: str) -> Path:
-    """`folder / name`, refusing a name that leads out of the folder."""
+    """`folder / name`, refusing a name that leads out of the folder. Links are another matter: see `own_file`."""
     relative = PurePosixPath(name)
     if relative.is_absolute() or ".." in relative.parts or "\\" in name:
         raise ModelError(f'{folder}: names the file "{name}", which is outside the model\'s folder.')
     return folder / relative
+
+
+def own_file(folder: Path, name: str) -> Path:
+    """The file `name` of a model's folder, as it may be copied: a link that leads out of the folder is refused.
+
+    A snapshot in the Hugging Face cache is made of links to the blobs of the same model, which are its own. Raises
+    ModelError; the path that is returned has no link in it.
+    """
+    path = inside(folder, name)
+    try:
+        real, home = path.resolve(strict=True), folder.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise ModelError(f"{path}: cannot be read: {error}.") from error
+    if not any(real.is_relative_to(own) for own in (home, *_blobs(home))):
+        raise ModelError(
+            f"{path}: is a link to {real}, outside the model's folder, and would be copied. Put the file itself there, "
+            "if it belongs to the model."
+        )
+    if not real.is_file():
+        raise ModelError(f"{path}: is no regular file; expected one that can be copied.")
+    return real
+
+
+def _blobs(folder: Path) -> list[Path]:
+    """Where the files of a snapshot in the Hugging Face cache lie: MODEL/snapshots/REVISION beside MODEL/blobs."""
+    parents = folder.parents
+    return [
+        parents[place + 1] / "blobs"
+        for place, parent in enumerate(parents[:-1])
+        if parent.name == "snapshots" and parents[place + 1].name.startswith("models--")
+    ]
+
+
+def require_plain_files(folder: Path) -> None:
+    """Raise ModelError if a pipe, socket or device lies in a model's folder: a library that opens it would hang."""
+    try:
+        odd = sorted(path.name for path in folder.iterdir() if path.exists() and not (path.is_file() or path.is_dir()))
+    except OSError as error:
+        raise ModelError(f"{folder}: cannot be read: {error.strerror or error}.") from error
+    if odd:
+        raise ModelError(
+            f"{folder / odd[0]}: is a pipe, socket or device; expected a folder with nothing but a model's files."
+        )
 
 
 def _root(folder: Path) -> Path:
@@ -132,9 +169,8 @@ def _root(folder: Path) -> Path:
     modules = folder / "modules.json"
     if (folder / "config.json").is_file() or not modules.is_file():
         return folder
-    entries = read_json_value(modules)
-    first = entries[0] if isinstance(entries, list) and entries else None
-    return inside(folder, str(first.get("path", ""))) if isinstance(first, dict) else folder
+    entries = read_modules(folder)
+    return inside(folder, entries[0].path) if entries else folder
 
 
 def _weights(root: Path) -> tuple[str, ...]:
@@ -143,14 +179,19 @@ def _weights(root: Path) -> tuple[str, ...]:
     index = root / "model.safetensors.index.json"
     if not index.is_file():
         raise ModelError(_no_weights(root))
-    weight_map = read_json(index).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise ModelError(f"{index}: has no weight_map; expected the name of a shard for each tensor.")
-    shards = sorted({str(shard) for shard in weight_map.values()})
-    missing = [shard for shard in shards if not inside(root, shard).is_file()]
+    return (index.name, *shards(root, index.name))
+
+
+def shards(root: Path, index: str) -> list[str]:
+    """The files that an index of weights names, each there. Raises ModelError."""
+    weight_map = read_json(root / index, WeightIndex).weight_map
+    if not weight_map:
+        raise ModelError(f"{root / index}: has no weight_map; expected the name of a shard for each tensor.")
+    names = sorted(set(weight_map.values()))
+    missing = [name for name in names if not inside(root, name).is_file()]
     if missing:
-        raise ModelError(f"{root}: {len(missing)} of {len(shards)} weight shards are missing: {', '.join(missing)}.")
-    return (index.name, *shards)
+        raise ModelError(f"{root}: {len(missing)} of {len(names)} weight shards are missing: {', '.join(missing)}.")
+    return names
 
 
 def _no_weights(root: Path) -> str:
@@ -163,10 +204,10 @@ def _no_weights(root: Path) -> str:
     return f"{root}: no model.safetensors (found {_listing(root)}); expected a model's weights in that form."
 
 
-def _tokenizer(root: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
+def _tokenizer(root: Path, config: ModelConfig) -> tuple[str, ...]:
     whole = ("tokenizer.json",) if (root / "tokenizer.json").is_file() else ()
     vocabulary: tuple[str, ...] = whole
-    if not whole or config.get("model_type") in PYTHON_TOKENIZED:
+    if not whole or config.model_type in PYTHON_TOKENIZED:
         vocabulary = (*whole, *(name for name in _VOCABULARIES if (root / name).is_file()))
     if not vocabulary:
         raise ModelError(

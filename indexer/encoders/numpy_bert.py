@@ -20,12 +20,22 @@ from indexer.encoders.batches import CPU_TOKENS, Batch, BatchPlan
 from indexer.encoders.kept_tokenizer import open_tokenizer
 from indexer.encoders.limits import layer_count
 from indexer.encoders.model_files import ModelFiles, find_model_files
+from indexer.encoders.model_json import ModelConfig
 from indexer.encoders.protocol import EncoderSpec, StateKey
+from indexer.encoders.safetensors_file import read_header
 from indexer.errors import ConfigError, ModelError
 from indexer.moments import one_blas_thread
 
 _ERF = np.frompyfunc(math.erf, 1, 1)
-_NEEDED = ("hidden_size", "num_attention_heads", "num_hidden_layers", "layer_norm_eps", "vocab_size")
+_SIZES = (
+    "hidden_size",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "type_vocab_size",
+    "vocab_size",
+)
 
 
 class NumpyEncoder(BatchedEncoder):
@@ -47,11 +57,10 @@ class NumpyRunner:
     turn = nullcontext()  # it keeps nothing from one batch to the next
 
     def __init__(self, files: ModelFiles) -> None:
-        config = files.config
         why = _unsuited(files)
         if why:
             raise ModelError(f"{files.root}: the backend numpy runs plain BERT in float32, but {why}.")
-        self._heads, self._epsilon = int(config["num_attention_heads"]), float(config["layer_norm_eps"])
+        self._heads, self._epsilon = files.config.num_attention_heads or 1, files.config.layer_norm_eps or 0.0
         self._weights = _Weights(files.root / files.weights[0])
 
     def width(self, pooling: str) -> int:
@@ -133,33 +142,35 @@ class _Weights:
     """The tensors of a safetensors file, mapped: only what is looked at is read from the disk."""
 
     def __init__(self, path: Path) -> None:
-        with path.open("rb") as file:
-            size = int.from_bytes(file.read(8), "little")
-            header = _json(file.read(size))
-        self._tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        header, self._path = read_header(path), path
+        self._tensors = header.tensors
         prefixed = "bert.embeddings.word_embeddings.weight" in self._tensors
         self._prefix = "bert." if prefixed else ""
-        self._data = np.asarray(np.memmap(path, np.uint8, "r", offset=8 + size))
+        self._data = np.asarray(np.memmap(path, np.uint8, "r", offset=header.start))
 
     def __getitem__(self, name: str) -> Rows:
         entry = self._tensors[self._prefix + name]
-        start, end = entry["data_offsets"]
-        tensor: Rows = self._data[start:end].view("<f4").reshape(entry["shape"])
+        start, end = entry.data_offsets
+        tensor: Rows = self._data[start:end].view("<f4").reshape(entry.shape)
         return tensor
 
-    def shape(self, name: str) -> list[int]:
-        shape: list[int] = self._tensors[self._prefix + name]["shape"]
-        return shape
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._tensors[self._prefix + name].shape
+
+    def misfit(self, name: str, shape: tuple[int, ...]) -> str:
+        """What is wrong with a tensor that is to have this shape; nothing if it has."""
+        entry = self._tensors.get(self._prefix + name)
+        if entry is None:
+            return f"its weights have no {name}"
+        if entry.dtype != "F32":
+            return "its weights are stored in another type"
+        return "" if entry.shape == shape else f"{name} has the shape {entry.shape}; config.json calls for {shape}"
 
     def rows(self, name: str, numbers: npt.NDArray[np.integer[Any]]) -> Rows:
-        return np.asarray(self[name][numbers])
-
-
-def _json(data: bytes) -> dict[str, Any]:
-    import json
-
-    header: dict[str, Any] = json.loads(data)
-    return header
+        try:
+            return np.asarray(self[name][numbers])
+        except IndexError as error:
+            raise ModelError(f"{self._path}: {name}: {error}; the tokenizer does not belong to the model.") from error
 
 
 def suits_numpy(folder: str | Path) -> bool:
@@ -170,32 +181,48 @@ def suits_numpy(folder: str | Path) -> bool:
 def _unsuited(files: ModelFiles) -> str:
     """Why this backend cannot run a model; empty if it can."""
     config = files.config
-    if config.get("model_type") != "bert":
-        return f'config.json says "{config.get("model_type")}"'
+    if config.model_type != "bert":
+        return f'config.json says "{config.model_type}"'
     for name, plain in (
         ("hidden_act", ("gelu",)),
         ("position_embedding_type", (None, "absolute")),
         ("is_decoder", (None, False)),
     ):
-        if config.get(name) not in plain:
-            return f'{name} is "{config.get(name)}"'
-    if missing := [name for name in _NEEDED if name not in config]:
+        if getattr(config, name) not in plain:
+            return f'{name} is "{getattr(config, name)}"'
+    if missing := [name for name in (*_SIZES, "layer_norm_eps") if getattr(config, name) is None]:
         return f"config.json lacks {', '.join(missing)}"
+    if (config.hidden_size or 0) % (config.num_attention_heads or 1):
+        return f"num_attention_heads is {config.num_attention_heads}, which does not divide {config.hidden_size}"
     if len(files.weights) > 1:
         return "its weights lie in several files"
-    return _odd_weights(files)
-
-
-def _odd_weights(files: ModelFiles) -> str:
     try:
-        tensors = _Weights(files.root / files.weights[0])._tensors
-    except (OSError, ValueError) as error:
+        weights = _Weights(files.root / files.weights[0])
+    except (ModelError, OSError, ValueError) as error:
         return f"its weights cannot be read ({error})"
-    if any(entry["dtype"] not in ("F32", "I64") for entry in tensors.values()):
-        return "its weights are stored in another type"
-    blocks = int(files.config["num_hidden_layers"])
-    last = f"encoder.layer.{blocks - 1}.output.LayerNorm.bias"
-    return "" if {last, f"bert.{last}"} & tensors.keys() else f"its weights have no {last}"
+    return next(filter(None, (weights.misfit(name, shape) for name, shape in _shapes(config))), "")
+
+
+def _shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Every tensor that is looked at, with the shape it must have."""
+    sizes = {name: int(getattr(config, name)) for name in _SIZES}
+    size, inner = sizes["hidden_size"], sizes["intermediate_size"]
+    yield "embeddings.word_embeddings.weight", (sizes["vocab_size"], size)
+    yield "embeddings.token_type_embeddings.weight", (sizes["type_vocab_size"], size)
+    yield "embeddings.position_embeddings.weight", (sizes["max_position_embeddings"], size)
+    norms, dense = ["embeddings.LayerNorm"], []
+    for block in range(sizes["num_hidden_layers"]):
+        name = f"encoder.layer.{block}"
+        norms += [f"{name}.attention.output.LayerNorm", f"{name}.output.LayerNorm"]
+        dense += [(f"{name}.attention.{part}", size, size) for part in ("self.query", "self.key", "self.value")]
+        dense += [(f"{name}.attention.output.dense", size, size)]
+        dense += [(f"{name}.intermediate.dense", inner, size), (f"{name}.output.dense", size, inner)]
+    for name, out, into in dense:
+        yield f"{name}.weight", (out, into)
+        yield f"{name}.bias", (out,)
+    for name in norms:
+        yield f"{name}.weight", (size,)
+        yield f"{name}.bias", (size,)
 
 
 def _gelu(state: Rows) -> Rows:

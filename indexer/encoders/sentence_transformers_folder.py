@@ -9,9 +9,12 @@ the transform. Anything else that would change the embedding is refused, never i
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from indexer.encoders.model_files import inside, read_json, read_json_value
+import msgspec
+
+from indexer.encoders.model_files import inside, require_plain_files
+from indexer.encoders.model_json import read_json, read_modules
 from indexer.errors import ModelError
 from indexer.pooling import Mode
 
@@ -25,6 +28,43 @@ _LEGACY_MODES = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 _MODES: dict[str, Mode] = {"cls": "cls", "mean": "mean", "max": "max"}
+_LONGEST = 1 << 27  # tokens
+
+
+class _Pooling(msgspec.Struct, frozen=True):
+    """1_Pooling/config.json: `pooling_mode`, or in older versions a switch for each."""
+
+    pooling_mode: str | list[str] | None = None
+    pooling_mode_cls_token: bool | None = None
+    pooling_mode_max_tokens: bool | None = None
+    pooling_mode_mean_tokens: bool | None = None
+    pooling_mode_mean_sqrt_len_tokens: bool | None = None
+    pooling_mode_weightedmean_tokens: bool | None = None
+    pooling_mode_lasttoken: bool | None = None
+    include_prompt: bool | None = True
+
+
+class _Transformer(msgspec.Struct, frozen=True):
+    """The settings of the Transformer module."""
+
+    max_seq_length: Annotated[int, msgspec.Meta(ge=0, le=_LONGEST)] | None = None
+    do_lower_case: bool | None = None
+    transformer_task: str = "feature-extraction"
+    query_expansion: Any = None
+    query_length: Any = None
+    document_length: Any = None
+    processor_kwargs: Any = None
+    tokenizer_args: Any = None
+    config_kwargs: Any = None
+
+
+class _Prompts(msgspec.Struct, frozen=True):
+    """config_sentence_transformers.json."""
+
+    prompts: dict[str, str | None] | None = None
+    default_prompt_name: str | None = None
+
+
 # Settings of the Transformer module that would change what it computes.
 _REFUSED = (
     "query_expansion",
@@ -57,6 +97,7 @@ def read_folder_settings(folder: Path) -> FolderSettings:
             f'{folder}: encoder.pooling is "auto", which reads a sentence-transformers folder, '
             "but there is no modules.json. Name the pooling: cls, mean or max."
         )
+    require_plain_files(folder)
     transformer, pooling = _modules(folder)
     mode, include_prompt = _pooling(inside(folder, pooling) / "config.json")
     settings = _transformer_settings(inside(folder, transformer))
@@ -65,47 +106,42 @@ def read_folder_settings(folder: Path) -> FolderSettings:
         raise ModelError(f"{folder}: leaves its prompt out of the pooling, which is not supported here. {_WAY_OUT}")
     return FolderSettings(
         pooling=mode,
-        max_length=int(settings.get("max_seq_length") or 0),
+        max_length=settings.max_seq_length or 0,
         query_prompt=query,
         document_prompt=document,
-        lowercase=bool(settings.get("do_lower_case")),
+        lowercase=bool(settings.do_lower_case),
     )
 
 
 def _modules(folder: Path) -> tuple[str, str]:
     """Paths of the Transformer and Pooling modules, once sure that nothing else shapes the embedding."""
-    entries = read_json_value(folder / "modules.json")
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ModelError(f"{folder / 'modules.json'}: expected a list of modules.")
-    kinds = [str(entry.get("type", "")).rsplit(".", 1)[-1] for entry in entries]
+    entries = read_modules(folder)
+    kinds = [entry.kind for entry in entries]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise ModelError(
             f"{folder}: its modules are {', '.join(kinds) or 'none'}; "
             f"expected Transformer, Pooling and at most Normalize. {_WAY_OUT}"
         )
-    return str(entries[0].get("path", "")), str(entries[1].get("path", ""))
+    return entries[0].path, entries[1].path
 
 
 def _pooling(path: Path) -> tuple[Mode, bool]:
-    config = read_json(path)
-    stated = config.get("pooling_mode")
+    config = read_json(path, _Pooling)
+    stated = config.pooling_mode
     if stated is None:
-        legacy = [mode for key, mode in _LEGACY_MODES.items() if config.get(key)]
-        stated = legacy or ["mean"]
-    modes = [stated] if isinstance(stated, str) else list(stated)
+        stated = [mode for key, mode in _LEGACY_MODES.items() if getattr(config, key)] or ["mean"]
+    modes = [stated] if isinstance(stated, str) else stated
     if len(modes) != 1 or modes[0] not in _MODES:
-        raise ModelError(
-            f"{path}: the pooling is {', '.join(map(str, modes))}; cls, mean or max is supported. {_WAY_OUT}"
-        )
-    return _MODES[modes[0]], bool(config.get("include_prompt", True))
+        raise ModelError(f"{path}: the pooling is {', '.join(modes)}; cls, mean or max is supported. {_WAY_OUT}")
+    return _MODES[modes[0]], bool(config.include_prompt)
 
 
-def _transformer_settings(folder: Path) -> dict[str, Any]:
+def _transformer_settings(folder: Path) -> _Transformer:
     """The Transformer module's own file; its name depends on the version and architecture that wrote it."""
     paths = sorted(folder.glob("sentence_*_config.json"))
-    settings = read_json(paths[0]) if paths else {}
-    task = settings.get("transformer_task", "feature-extraction")
-    refused = [key for key in _REFUSED if _non_trivial(settings.get(key))]
+    settings = read_json(paths[0], _Transformer) if paths else _Transformer()
+    task = settings.transformer_task
+    refused = [key for key in _REFUSED if _non_trivial(getattr(settings, key))]
     if task != "feature-extraction" or refused:
         what = f'the task "{task}"' if task != "feature-extraction" else ", ".join(refused)
         raise ModelError(f"{paths[0]}: asks for {what}, which is not supported here. {_WAY_OUT}")
@@ -118,13 +154,10 @@ def _non_trivial(value: Any) -> bool:
 
 def _prompts(path: Path) -> tuple[str, str]:
     """Prompts by role: `query`; `document`, else `passage` or `corpus`; else the default prompt for either."""
-    config = read_json(path) if path.is_file() else {}
-    prompts = config.get("prompts") or {}
-    if not isinstance(prompts, Mapping):
-        raise ModelError(f'{path}: "prompts" is no object; expected a prompt for each name.')
-    default = str(config.get("default_prompt_name") or "")
+    config = read_json(path, _Prompts) if path.exists() else _Prompts()
+    prompts, default = config.prompts or {}, config.default_prompt_name or ""
     return _first(prompts, ("query", default)), _first(prompts, ("document", "passage", "corpus", default))
 
 
-def _first(prompts: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    return next((str(prompts[name] or "") for name in names if name in prompts), "")
+def _first(prompts: Mapping[str, str | None], names: tuple[str, ...]) -> str:
+    return next((prompts[name] or "" for name in names if name in prompts), "")

@@ -16,8 +16,10 @@ from safetensors.numpy import save as save_tensors
 
 from indexer.encoders.tokens import Tokens
 from indexer.errors import ConfigError, ModelError
+from indexer.regular_files import read_regular
 
 FILE = "sif.safetensors"
+_MOST_TOKENS = 1 << 27  # of a vocabulary
 Counts = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float32]
 
@@ -49,9 +51,12 @@ def read_counts(folder: Path) -> Counts:
     """What `write_counts` kept, (vocabulary,). Raises ModelError."""
     path = folder / FILE
     try:
-        arrays = load_tensors(path.read_bytes())
-        counts = np.zeros(int(arrays["vocabulary"][0]), np.int64)
-        counts[arrays["tokens"]] = arrays["counts"]
-    except (OSError, SafetensorError, KeyError, IndexError, ValueError) as error:
+        arrays = load_tensors(read_regular(path))
+        vocabulary, tokens, found = int(arrays["vocabulary"][0]), arrays["tokens"], arrays["counts"]
+        if not 0 < vocabulary <= _MOST_TOKENS or tokens.min() < 0 or found.min() < 1:
+            raise ValueError(f"a vocabulary of {vocabulary:,}, or counts below 1")
+        counts = np.zeros(vocabulary, np.int64)
+        counts[tokens] = found
+    except (OSError, SafetensorError, KeyError, IndexError, TypeError, ValueError) as error:
         raise ModelError(f"{path}: not the token counts of a corpus: {error}.") from error
     return counts

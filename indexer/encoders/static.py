@@ -19,7 +19,7 @@ from indexer.encoders.identity import NO_LIMIT
 from indexer.encoders.protocol import EncodeLog, EncoderSpec, Role, StateKey
 from indexer.encoders.sif import Weights, read_counts, weights_of
 from indexer.encoders.tables import Table, load_table
-from indexer.encoders.tokens import Ints, RustTokenizer, TextTokenizer, TokenizerFacts, Tokens
+from indexer.encoders.tokens import Ints, RustTokenizer, TextTokenizer, TokenizerFacts, Tokens, tokenizer_errors
 from indexer.errors import ConfigError
 from indexer.moments import one_blas_thread
 from indexer.pooling import Mode
@@ -176,7 +176,9 @@ def static_tokenizer(spec: EncoderSpec, table: Table) -> TextTokenizer:
     from tokenizers import Tokenizer
 
     facts = TokenizerFacts(0, 0, from_left=False, padding=0, stand_in=table.unknown, types="none")
-    return TextTokenizer(RustTokenizer(Tokenizer.from_str(table.tokenizer), types=False), facts, NO_LIMIT)
+    with tokenizer_errors(spec.folder):
+        tokenizer = Tokenizer.from_str(table.tokenizer)
+    return TextTokenizer(RustTokenizer(tokenizer, types=False, name=spec.folder), facts, NO_LIMIT)
 
 
 def known_tokens(tokens: Tokens, known: npt.NDArray[np.bool_], stand_in: int, most: int) -> Tokens:

@@ -12,8 +12,9 @@ from threading import Lock
 from typing import Any
 
 from indexer.encoders.loading import load_errors_as_model_errors, quiet_transformers
-from indexer.encoders.model_files import PYTHON_TOKENIZED, read_json
-from indexer.encoders.tokens import Encoded, RustTokenizer, TextTokenizer, TokenizerFacts
+from indexer.encoders.model_files import PYTHON_TOKENIZED
+from indexer.encoders.model_json import read_config, read_tokenizer
+from indexer.encoders.tokens import Encoded, RustTokenizer, TextTokenizer, TokenizerFacts, tokenizer_errors
 from indexer.errors import ModelError
 
 _PROBE = "a"
@@ -25,17 +26,20 @@ def load_tokenizer(folder: Path, max_length: int, lowercase: bool) -> TextTokeni
     Fast ones run in Rust, Python ones by their normal call. Raises ModelError, and ConfigError for a `max_length`
     that leaves no room between the special tokens.
     """
-    tokenizer = _load(folder)
-    if not tokenizer.is_fast:
-        _require_own_files(folder, tokenizer, lowercase)
-        return TextTokenizer(_PythonTokenizer(tokenizer), _facts(tokenizer), max_length)
-    backend = tokenizer.backend_tokenizer
-    backend.no_truncation()
-    backend.no_padding()
-    if lowercase:
-        _lowercase(backend)
-    facts = _facts(tokenizer)
-    return TextTokenizer(RustTokenizer(backend, facts.types == "given"), facts, max_length)
+    if (folder / "tokenizer.json").exists():
+        read_tokenizer(folder / "tokenizer.json")
+    with load_errors_as_model_errors(folder, "the tokenizer"):
+        tokenizer = _load(folder)
+        if not tokenizer.is_fast:
+            _require_own_files(folder, tokenizer, lowercase)
+            return TextTokenizer(_PythonTokenizer(tokenizer, str(folder)), _facts(tokenizer), max_length)
+        backend = tokenizer.backend_tokenizer
+        backend.no_truncation()
+        backend.no_padding()
+        if lowercase:
+            _lowercase(backend)
+        facts = _facts(tokenizer)
+    return TextTokenizer(RustTokenizer(backend, facts.types == "given", str(folder)), facts, max_length)
 
 
 def dump_tokenizer(tokenizer: TextTokenizer) -> str | None:
@@ -51,10 +55,11 @@ class _PythonTokenizer:
     """The `run` of a tokenizer written in Python, which nobody wrote for several threads."""
 
     tokenizer: Any
+    name: str
     _lock: Any = field(default_factory=Lock)
 
     def __call__(self, texts: list[str]) -> Encoded:
-        with self._lock:
+        with tokenizer_errors(self.name), self._lock:
             encoded = self.tokenizer(texts, verbose=False)
         return encoded["input_ids"], encoded.get("token_type_ids")
 
@@ -62,12 +67,12 @@ class _PythonTokenizer:
 def _load(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
-    with load_errors_as_model_errors(folder, "the tokenizer"), quiet_transformers():
+    with quiet_transformers():
         return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
 
 
 def _require_own_files(folder: Path, tokenizer: Any, lowercase: bool) -> None:
-    reads_vocabulary = read_json(folder / "config.json").get("model_type") in PYTHON_TOKENIZED
+    reads_vocabulary = read_config(folder / "config.json").model_type in PYTHON_TOKENIZED
     if (folder / "tokenizer.json").is_file() and not reads_vocabulary:
         raise ModelError(
             f"{folder}: tokenizer.json is there, but {type(tokenizer).__name__} reads other files; "

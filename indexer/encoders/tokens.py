@@ -5,8 +5,8 @@ of their own (all-MiniLM-L6-v2: 128 tokens). Both are switched off (see `tokeniz
 keeping the closing special tokens, which gives what `AutoTokenizer(text, truncation=True, max_length=m)` gives.
 """
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.chunking import Marks
-from indexer.errors import ConfigError, CorpusError
+from indexer.errors import ConfigError, CorpusError, IsotropeError, ModelError
+from indexer.typed_json import decode_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -108,25 +109,31 @@ class TextTokenizer:
 
 
 @dataclass(frozen=True)
+class KeptTokenizer:
+    """What is kept of a tokenizer of the `tokenizers` library, as JSON."""
+
+    facts: TokenizerFacts
+    tokenizer: str
+
+
+@dataclass(frozen=True)
 class RustTokenizer:
-    """The `run` of a tokenizer of the `tokenizers` library."""
+    """The `run` of a tokenizer of the `tokenizers` library.
+
+    A model brings its own patterns, and one may need more steps for a text than the library allows: ModelError.
+    """
 
     tokenizer: "Tokenizer"
     types: bool  # whether it has types that are not always 0
+    name: str = "the tokenizer"
 
     def __call__(self, texts: list[str]) -> Encoded:
-        try:
-            encodings: list[Any] = self.tokenizer.encode_batch_fast(texts)
-        except TypeError as error:
-            raise CorpusError(_not_unicode(texts)) from error
+        encodings = self._run(self.tokenizer.encode_batch_fast, texts)
         return [row.ids for row in encodings], [row.type_ids for row in encodings] if self.types else None
 
     def marks(self, texts: list[str]) -> list[Marks]:
         """Where the tokens of each text begin, in characters of the text as it is before it is normalised."""
-        try:
-            encodings: list[Any] = self.tokenizer.encode_batch(texts, add_special_tokens=False)
-        except TypeError as error:
-            raise CorpusError(_not_unicode(texts)) from error
+        encodings = self._run(lambda some: self.tokenizer.encode_batch(some, add_special_tokens=False), texts)
         return [
             Marks(
                 np.fromiter((start for start, _ in row.offsets), np.int32, len(row)),
@@ -135,20 +142,71 @@ class RustTokenizer:
             for row in encodings
         ]
 
+    def _run(self, encode: Callable[[list[str]], list[Any]], texts: list[str]) -> list[Any]:
+        try:
+            with tokenizer_errors(self.name):
+                return self._encoded(encode, texts)
+        except ModelError as error:
+            if len(texts) > 1:  # the library does not say which of them it was
+                for text in texts:
+                    self._run(encode, [text])
+                raise
+            way_out = "Leave that text out, or take another model."
+            raise ModelError(f'{error} The text begins "{_beginning(texts[0])}". {way_out}') from error
 
-def parse_tokenizer(text: str, max_length: int) -> TextTokenizer:
-    """What `tokenizer_loading.dump_tokenizer` kept; loads neither torch nor transformers."""
+    def _encoded(self, encode: Callable[[list[str]], list[Any]], texts: list[str]) -> list[Any]:
+        try:
+            return encode(texts)
+        except TypeError as error:
+            raise CorpusError(_not_unicode(texts)) from error
+
+
+@contextmanager
+def tokenizer_errors(name: str) -> Iterator[None]:
+    """Turn whatever a tokenizer raises into a ModelError that begins with `name`."""
+    try:
+        yield
+    except (IsotropeError, MemoryError):
+        raise
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        raise ModelError(f"{name}: the tokenizer failed: {first_line(error)}.") from error
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether a library failed. The `tokenizers` library may panic, which is no Exception."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def parse_tokenizer(data: bytes, max_length: int, name: str = "the tokenizer") -> TextTokenizer:
+    """What `tokenizer_loading.dump_tokenizer` kept; loads neither torch nor transformers. `name` is for errors, of
+    which it raises ModelError."""
     from tokenizers import Tokenizer
 
-    kept = json.loads(text)
-    facts = TokenizerFacts(**kept["facts"])
-    return TextTokenizer(
-        RustTokenizer(Tokenizer.from_str(kept["tokenizer"]), facts.types == "given"), facts, max_length
-    )
+    try:
+        kept = decode_json(data, KeptTokenizer)
+    except ValueError as error:
+        raise ModelError(f"{name}: not a tokenizer that was kept: {error}.") from error
+    with tokenizer_errors(name):
+        tokenizer = Tokenizer.from_str(kept.tokenizer)
+    return TextTokenizer(RustTokenizer(tokenizer, kept.facts.types == "given", name), kept.facts, max_length)
 
 
 def _flat(rows: list[list[int]], total: int) -> Ints:
-    return np.fromiter(chain.from_iterable(rows), np.int32, total)
+    try:
+        return np.fromiter(chain.from_iterable(rows), np.int32, total)
+    except OverflowError as error:
+        raise ModelError(f"the tokenizer gives token {max(map(max, rows)):,}, which no model has.") from error
+
+
+def _beginning(text: str) -> str:
+    return ascii(text[:60])[1:-1] + ("..." if len(text) > 60 else "")
 
 
 def _not_unicode(texts: list[str]) -> str:

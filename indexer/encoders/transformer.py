@@ -26,8 +26,9 @@ from indexer.encoders.model_files import find_model_files
 from indexer.encoders.pooled_model import PooledModel
 from indexer.encoders.protocol import EncoderSpec, StateKey
 from indexer.encoders.tokenizer_loading import load_tokenizer
+from indexer.encoders.tokens import first_line
 from indexer.encoders.transfers import Transfers
-from indexer.errors import ConfigError, MachineError
+from indexer.errors import ConfigError, IsotropeError, MachineError, ModelError
 from indexer.torch_threads import one_thread_an_operation
 
 GPU_TOKENS = 32_768  # below, starting the operations takes longer than computing them
@@ -58,7 +59,7 @@ class TorchRunner:
     turn = _TURN
 
     def __init__(self, spec: EncoderSpec, options: RunOptions, root: Path) -> None:
-        settings = spec.identity
+        settings, self._root = spec.identity, root
         self.device = choose_device(options.device)
         self.lanes = (options.threads or torch.get_num_threads()) if self.device.type == "cpu" else 1
         self._load(spec, root, number_type(settings["precision"], options.half, self.device))
@@ -117,9 +118,15 @@ class TorchRunner:
         mask = batch.mask
         if mask is not None:
             inputs["attention_mask"] = mask
-        with torch.inference_mode(), self._exact_convolutions():
-            moved = {name: transfers.to_device(array) for name, array in inputs.items()}
-            return transfers.to_host(forward(**moved))
+        try:
+            with torch.inference_mode(), self._exact_convolutions():
+                moved = {name: transfers.to_device(array) for name, array in inputs.items()}
+                return transfers.to_host(forward(**moved))
+        except Exception as error:  # some settings of a config.json only show here, as an error of any kind
+            if isinstance(error, IsotropeError) or is_out_of_memory(error):
+                raise
+            said = f"{type(error).__name__}: {first_line(error)}"
+            raise ModelError(f"{self._root}: the model cannot be run on {self.device}: {said}.") from error
 
     def _exact_convolutions(self) -> AbstractContextManager[None]:
         """CUDA rounds convolutions to TF32 unless told not to; SqueezeBERT and DeBERTa-v2 use them."""

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,25 @@ from safetensors.numpy import save as save_tensors
 from indexer.errors import ConfigError, ModelError
 from indexer.lattemix.model import LatteMix, Rows, layer_shapes
 from indexer.method_config import LatteMixConfig
+from indexer.regular_files import read_regular
+from indexer.settings import build
+from indexer.typed_json import decode_json
 
 WEIGHTS, FACTS = "latte-mix.safetensors", "latte-mix.json"
 FILES = (WEIGHTS, FACTS)
 _FORMAT = 1
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What latte-mix.json holds."""
+
+    format: int
+    sha256: str
+    config: dict[str, Any]
+    size: int
+    scale: float
+    about: dict[str, Any]
 
 
 def save_latte_mix(latte: LatteMix, folder: Path) -> None:
@@ -31,14 +47,8 @@ def save_latte_mix(latte: LatteMix, folder: Path) -> None:
     Raises ModelError where the folder cannot be written.
     """
     weights = save_tensors({name: np.ascontiguousarray(latte.parameters[name]) for name in sorted(latte.parameters)})
-    facts = {
-        "format": _FORMAT,
-        "sha256": hashlib.sha256(weights).hexdigest(),
-        "config": dataclasses.asdict(latte.config),
-        "size": latte.size,
-        "scale": latte.scale,
-        "about": latte.about,
-    }
+    digest, config = hashlib.sha256(weights).hexdigest(), dataclasses.asdict(latte.config)
+    facts = dataclasses.asdict(_Facts(_FORMAT, digest, config, latte.size, latte.scale, latte.about))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _replace(folder / WEIGHTS, weights)
@@ -53,19 +63,21 @@ def load_latte_mix(folder: Path) -> LatteMix:
     Raises ModelError for files that are missing, damaged, of two trainings, or something else.
     """
     facts, data = _facts(folder / FACTS), _bytes(folder / WEIGHTS)
-    if facts.get("sha256") != hashlib.sha256(data).hexdigest():
+    if facts.sha256 != hashlib.sha256(data).hexdigest():
         raise ModelError(
             f"{folder / WEIGHTS}: its sha256 is not the one in {FACTS}; the file was changed, or the two are of "
             "different trainings. Train again."
         )
     tensors = _tensors(data, folder / WEIGHTS)
     try:
-        config, size, scale = LatteMixConfig(**facts["config"]), int(facts["size"]), float(facts["scale"])
-        latte = LatteMix(config, size, scale, tensors, dict(facts["about"]))
-    except (ConfigError, KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"{folder / FACTS}: not the settings of a Latte-Mix: {error!r}.") from error
-    if not 0 < scale < float("inf"):
-        raise ModelError(f"{folder / FACTS}: the scale is {scale}; expected a number above 0.")
+        config: LatteMixConfig = build(LatteMixConfig, facts.config, "config")
+    except ConfigError as error:
+        raise ModelError(f"{folder / FACTS}: not the settings of a Latte-Mix: {error}") from error
+    latte = LatteMix(config, facts.size, facts.scale, tensors, facts.about)
+    if not 0 < facts.scale < float("inf"):
+        raise ModelError(f"{folder / FACTS}: the scale is {facts.scale}; expected a number above 0.")
+    if config.decoder_layers > len(tensors):
+        raise ModelError(f"{folder / FACTS}: has {config.decoder_layers:,} layers, {WEIGHTS} {len(tensors)} arrays.")
     _check_shapes(latte, folder / WEIGHTS)
     return latte
 
@@ -81,13 +93,13 @@ def _check_shapes(latte: LatteMix, path: Path) -> None:
             )
 
 
-def _facts(path: Path) -> dict[str, Any]:
+def _facts(path: Path) -> _Facts:
     try:
-        facts = json.loads(_bytes(path))
+        facts = decode_json(_bytes(path), _Facts)
     except ValueError as error:
-        raise ModelError(f"{path}: not JSON: {error}.") from error
-    if not isinstance(facts, dict) or facts.get("format") != _FORMAT:
-        raise ModelError(f"{path}: not the description of a Latte-Mix in format {_FORMAT}.")
+        raise ModelError(f"{path}: not the description of a Latte-Mix: {error}.") from error
+    if facts.format != _FORMAT:
+        raise ModelError(f"{path}: a Latte-Mix in format {facts.format}; expected format {_FORMAT}.")
     return facts
 
 
@@ -103,7 +115,7 @@ def _tensors(data: bytes, path: Path) -> Mapping[str, Rows]:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_regular(path)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read ({error.strerror}); expected a trained Latte-Mix there.") from error
 

@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from indexer.encoders.protocol import Role
+from indexer.encoders.safetensors_file import parse_header
 from indexer.errors import CorruptIndexError
 from indexer.store.checked import as_damage, read_checked
 from indexer.store.manifest import Manifest
@@ -19,6 +21,7 @@ from indexer.transforms.protocol import Transform as Transform
 from indexer.transforms.whitening import Normalisation as Normalisation
 from indexer.transforms.whitening import Whitening as Whitening
 from indexer.transforms.whitening import fit_whitening as fit_whitening
+from indexer.typed_json import decode_json
 
 __all__ = [
     "Flow",
@@ -41,26 +44,37 @@ def dump_transform(transform: Transform) -> bytes:
     return save_tensors(arrays, metadata={"isotrope": json.dumps(metadata, sort_keys=True)})
 
 
+class _Metadata(msgspec.Struct, frozen=True):
+    kind: str
+    settings: str  # JSON
+
+
+class _Settings(msgspec.Struct, frozen=True):
+    dim: int
+    note: str = ""
+    levels: int = 0  # of a flow, as is its depth
+    depth: int = 0
+
+
 def parse_transform(data: bytes, where: str) -> Transform:
     """The transform in bytes whose hash has been checked. `where` names the file in errors."""
     try:
         arrays = load_tensors(data)
         length = int.from_bytes(data[:8], "little")
-        metadata = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["isotrope"])
-        settings = json.loads(metadata["settings"])
-        if metadata["kind"] == "normalisation":
-            return Normalisation(settings["dim"], settings["note"])
-        if metadata["kind"] == "whitening":
-            return Whitening(**{name: np.asarray(array) for name, array in arrays.items()}, note=settings["note"])
-        if metadata["kind"] == "flow":
-            return Flow.from_arrays(arrays, settings)
-        if metadata["kind"] == "hellinger":
-            return Hellinger(settings["dim"], settings["note"])
+        header = parse_header(data[8 : 8 + length], len(data))
+        metadata = decode_json(header.metadata["isotrope"].encode(), _Metadata)
+        settings = decode_json(metadata.settings.encode(), _Settings)
+        if metadata.kind == "normalisation":
+            return Normalisation(settings.dim, settings.note)
+        if metadata.kind == "whitening":
+            return Whitening.from_arrays(arrays, settings.note)
+        if metadata.kind == "flow":
+            return Flow.from_arrays(arrays, msgspec.structs.asdict(settings))
+        if metadata.kind == "hellinger":
+            return Hellinger(settings.dim, settings.note)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CorruptIndexError(f"{where}: not a transform file: {error}.") from error
-    raise CorruptIndexError(
-        f'{where}: holds a transform of kind "{metadata["kind"]}", which this version does not know.'
-    )
+    raise CorruptIndexError(f'{where}: holds a transform of kind "{metadata.kind}", which this version does not know.')
 
 
 def load_transform(index: Path, manifest: Manifest) -> Transform:

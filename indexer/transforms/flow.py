@@ -140,8 +140,11 @@ class Flow:
         parameters = {name: np.asarray(array) for name, array in arrays.items()}
         mean, query_mean = parameters.pop("mean"), parameters.pop("query_mean")
         levels, depth = settings["levels"], settings["depth"]
+        if not (1 <= levels <= len(arrays) and 1 <= depth <= len(arrays)):
+            raise ValueError(f"it states {levels} levels of depth {depth} and has {len(arrays)} arrays")
         expected = shapes(settings["dim"], levels, depth, parameters["0.0.hidden1.weight"].shape[1])
-        if {name: array.shape for name, array in parameters.items()} != expected:
+        shapes_fit = {name: array.shape for name, array in parameters.items()} == expected
+        if not shapes_fit or not mean.shape == query_mean.shape == (settings["dim"],):
             raise ValueError("its arrays are not those of a flow of its settings")
         return cls(parameters, mean, query_mean, levels, depth, settings["note"])
 

@@ -13,7 +13,7 @@ projection is then an orthonormal basis of what is left, and nothing is centred.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,16 @@ class Whitening:
     spectrum: Array
     note: str = ""
     kind = "whitening"
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], note: str) -> "Whitening":
+        """What `arrays` describes. Raises TypeError for arrays of other names, ValueError for others that are none of a
+        whitening."""
+        found = cls(**{name: np.asarray(array) for name, array in arrays.items()}, note=note)
+        sizes = {found.mean.shape, found.query_mean.shape, found.spectrum.shape, found.projection.shape[:1]}
+        if len(sizes) > 1 or found.mean.ndim != 1 or found.projection.ndim != 2 or not found.projection.size:
+            raise ValueError("its arrays are not those of a whitening: their shapes do not fit together")
+        return found
 
     @property
     def dim(self) -> int:

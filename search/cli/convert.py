@@ -11,8 +11,9 @@ import click
 def command(source: Path, target: Path) -> None:
     """Turn pytorch_model.bin weights into safetensors.
 
-    Copies the model folder SOURCE to the new folder TARGET with its weights as model.safetensors. The .bin file
-    is read with weights_only=True, so no code in it can run.
+    Makes the new folder TARGET with the weights of SOURCE as model.safetensors and copies of the files that a
+    model consists of; anything else in SOURCE stays there, and no link is followed out of it. The .bin file is
+    read with weights_only=True, so no code in it can run.
 
     \b
     Example:

@@ -62,7 +62,7 @@ class Deduplication:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Counts, settings and origin, JSON types; the keys of `duplicates_file.FACTS`."""
+        """Counts, settings and origin, JSON types; the keys of `duplicates_file.Facts`."""
         return dict(self.duplicates.facts)
 
     @property

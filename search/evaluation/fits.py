@@ -24,7 +24,8 @@ def check_dimensions(settings: Iterable[Setting], spec: EncoderSpec) -> None:
     if not has_layers(spec):
         return
     config = find_model_files(Path(spec.folder)).config
-    size = next((config[name] for name in _SIZES if isinstance(config.get(name), int)), None)
+    stated = (getattr(config, name) for name in _SIZES)
+    size: int | None = next((value for value in stated if value is not None), None)
     for setting in settings:
         if size is not None and not setting.raw and setting.whitening.dim > size:
             raise ConfigError(

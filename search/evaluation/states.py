@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
@@ -23,6 +24,7 @@ from indexer.encoders.protocol import StateKey, has_layers
 from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError, EvaluationError
 from indexer.pipeline.progress import Progress, Silent
+from indexer.regular_files import read_regular
 from indexer.sections import TOKEN_POOLINGS
 from indexer.store.files import make_folder, write_bytes
 from indexer.store.manifest import canonical_json
@@ -181,12 +183,12 @@ def _write(path: Path, rows: Sequence[Rows], lengths: Sequence[int]) -> None:
 def _read(path: Path, count: int) -> tuple[list[Rows], list[int]] | None:
     """What was kept; None when there is nothing, or not what was written, so that it is made again."""
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+        data = read_regular(path)
+        if hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
+            return None
+        arrays = load_tensors(data[:-_DIGEST])
+        lengths, rows = arrays["lengths"], [arrays[str(number)] for number in range(count)]
+    except (OSError, SafetensorError, KeyError):
         return None
-    if hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
-        return None
-    arrays = load_tensors(data[:-_DIGEST])
-    if "lengths" not in arrays:
-        return None
-    return [arrays[str(number)] for number in range(count)], arrays["lengths"].tolist()
+    fits = all(array.ndim == 2 and len(array) == len(lengths) and array.dtype == np.float32 for array in rows)
+    return (rows, lengths.tolist()) if fits and lengths.dtype == np.int64 and lengths.ndim == 1 else None

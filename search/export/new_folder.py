@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from indexer.errors import ModelError, StoreError
+from indexer.regular_files import open_regular
 from indexer.store.files import FileStamp, make_folder, sync_folder, write_file
 from search.provenance import check_new_folder
 
@@ -61,7 +62,7 @@ def _pieces(content: Content) -> Iterator[bytes]:
         yield content
         return
     try:
-        with open(content, "rb") as source:
+        with open_regular(content, follow_links=False) as source:
             while data := source.read(_BLOCK):
                 yield data
     except OSError as error:

@@ -14,7 +14,8 @@ import numpy as np
 
 from indexer.encoders import EncoderSpec
 from indexer.encoders.limits import layer_count
-from indexer.encoders.model_files import ModelFiles, find_model_files
+from indexer.encoders.model_files import ModelFiles, find_model_files, own_file
+from indexer.encoders.model_json import read_json
 from indexer.encoders.protocol import has_layers
 from indexer.encoders.published import published_spec
 from indexer.encoders.sif import read_counts, weights_of
@@ -126,9 +127,10 @@ def _model_files(found: ModelFiles) -> dict[str, Content]:
     """The model's own files; the tokenizer is told to pad as ours does where its own settings say otherwise."""
     names = ("config.json", *found.weights, *found.tokenizer)
     changed = _padding_settings(found)
-    files: dict[str, Content] = {name: found.root / name for name in names}
+    files: dict[str, Content] = {name: own_file(found.root, name) for name in names}
     if changed:
-        files[_TOKENIZER_CONFIG] = json.dumps(found.tokenizer_config | changed, indent=2, ensure_ascii=False).encode()
+        own = read_json(found.root / _TOKENIZER_CONFIG, dict[str, Any]) if _TOKENIZER_CONFIG in found.tokenizer else {}
+        files[_TOKENIZER_CONFIG] = json.dumps(own | changed, indent=2, ensure_ascii=False).encode()
     return files
 
 
@@ -155,7 +157,8 @@ def _require_copied(
     """Raises ModelError if a copied file changed since it was hashed."""
     expected = spec.identity["weights"] | spec.identity["tokenizer"] | spec.identity["config"]
     for name, sha256 in expected.items():
-        copies = [copy for copy, content in files.items() if content == found.root / name]
+        source = own_file(found.root, name)
+        copies = [copy for copy, content in files.items() if content == source]
         if any(stamps[copy].sha256 != sha256 for copy in copies):
             raise ModelError(f"{found.root / name}: changed while it was copied. Run the command again.")
 

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
-from indexer.encoders.model_files import hash_files, inside, read_json, read_json_value
+from indexer.encoders.model_files import hash_files, inside, require_plain_files
+from indexer.encoders.model_json import read_config, read_modules
 from indexer.errors import ModelError
 
 TableKind = Literal["words", "model2vec", "sentence-transformers"]
@@ -38,6 +39,7 @@ def table_files(path: Path) -> TableFiles:
         return TableFiles("words", path.parent, (path.name,))
     if not path.is_dir():
         raise ModelError(f"{path}: no such file or folder; expected a file of word vectors, or a model2vec folder.")
+    require_plain_files(path)
     if _model_type(path) == "model2vec":
         return _complete(TableFiles("model2vec", path, ("model.safetensors",), ("tokenizer.json",), ("config.json",)))
     module = _static_module(path)
@@ -57,26 +59,23 @@ def hash_table(files: TableFiles) -> dict[str, dict[str, str]]:
     }
 
 
-def _model_type(folder: Path) -> Any:
+def _model_type(folder: Path) -> str | None:
     config = folder / "config.json"
-    return read_json(config).get("model_type") if config.is_file() else None
+    return read_config(config).model_type if config.exists() else None
 
 
 def _static_module(folder: Path) -> PurePosixPath:
     """Where the StaticEmbedding of a sentence-transformers folder lies in it."""
-    entries = read_json_value(folder / "modules.json") if (folder / "modules.json").is_file() else []
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise ModelError(f"{folder / 'modules.json'}: expected a list of modules.")
-    kinds = [str(entry.get("type", "")).rsplit(".", 1)[-1] for entry in entries]
+    entries = read_modules(folder)
+    kinds = [entry.kind for entry in entries]
     if "StaticEmbedding" not in kinds:
         raise ModelError(_no_table(folder, kinds))
     if kinds not in _STATIC:
         raise ModelError(
             f"{folder}: its modules are {', '.join(kinds)}; expected StaticEmbedding and at most Normalize after it."
         )
-    path = str(entries[0].get("path", ""))
-    inside(folder, path)
-    return PurePosixPath(path)
+    inside(folder, entries[0].path)
+    return PurePosixPath(entries[0].path)
 
 
 def _no_table(folder: Path, kinds: list[str]) -> str:

@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
+from indexer.encoders.tokens import tokenizer_errors
+
 Vectors = npt.NDArray[np.float32]
 
 
@@ -33,11 +35,12 @@ class Table:
         texts are: "new york" or "U.S." are found if they are rows. In a table of tokens it has a row if it is one
         token.
         """
-        if self.words:
-            found = self._cutter.token_to_id(self._cutter.normalizer.normalize_str(word))
-            ids = [] if found is None else [found]
-        else:
-            ids = self._cutter.encode(word, add_special_tokens=False).ids
+        with tokenizer_errors(f'the word "{word[:60]}"'):
+            if self.words:
+                found = self._cutter.token_to_id(self._cutter.normalizer.normalize_str(word))
+                ids = [] if found is None else [found]
+            else:
+                ids = self._cutter.encode(word, add_special_tokens=False).ids
         return int(ids[0]) if len(ids) == 1 and ids[0] != self.unknown else None
 
     @cached_property

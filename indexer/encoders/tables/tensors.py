@@ -3,14 +3,13 @@
 The `safetensors` library cannot hand bfloat16 to numpy, and copies.
 """
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from indexer.encoders.safetensors_file import read_header
 from indexer.errors import ModelError
 
 _TYPES = {
@@ -24,7 +23,6 @@ _TYPES = {
     "I8": "<i1",
     "U8": "<u1",
 }
-_MOST_HEADER_BYTES = 100_000_000  # the library's own limit
 
 
 class Tensors:
@@ -32,21 +30,17 @@ class Tensors:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        header = read_header(path)
         try:
-            with path.open("rb") as file:
-                size = int.from_bytes(file.read(8), "little")
-                header = json.loads(file.read(size)) if size <= _MOST_HEADER_BYTES else None
-            data = np.asarray(np.memmap(path, np.uint8, "r"))[8 + size :]
+            self._data = np.asarray(np.memmap(path, np.uint8, "r"))[header.start :]
         except (OSError, ValueError) as error:
             raise ModelError(f"{path}: cannot be read as safetensors: {error}.") from error
-        if not isinstance(header, dict) or not all(isinstance(entry, dict) for entry in header.values()):
-            raise ModelError(f"{path}: does not start as a safetensors file does.")
-        self._data, self._entries = data, {name: each for name, each in header.items() if name != "__metadata__"}
+        self._entries = header.tensors
 
     @property
     def names(self) -> list[str]:
         """The tensors there are, with their sizes, as "embeddings (29528, 128)"."""
-        return [f"{name} {tuple(entry.get('shape', ()))}" for name, entry in sorted(self._entries.items())]
+        return [f"{name} {entry.shape}" for name, entry in sorted(self._entries.items())]
 
     def __contains__(self, name: str) -> bool:
         return name in self._entries
@@ -66,15 +60,10 @@ class Tensors:
         return values.astype(np.int64, copy=False)
 
     def _values(self, name: str) -> tuple[str, npt.NDArray[Any]]:
-        entry: Mapping[str, Any] = self._entries[name]
-        kind = str(entry.get("dtype"))
-        if kind not in _TYPES:
+        entry = self._entries[name]
+        if entry.dtype not in _TYPES:
             raise ModelError(
-                f'{self.path}: the tensor "{name}" is of type {kind}; expected one of {", ".join(_TYPES)}.'
+                f'{self.path}: the tensor "{name}" is of type {entry.dtype}; expected one of {", ".join(_TYPES)}.'
             )
-        try:
-            start, end = entry["data_offsets"]
-            values = self._data[start:end].view(_TYPES[kind]).reshape(entry["shape"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelError(f'{self.path}: the tensor "{name}" is cut short or damaged: {error}.') from error
-        return kind, values
+        start, end = entry.data_offsets
+        return entry.dtype, self._data[start:end].view(_TYPES[entry.dtype]).reshape(entry.shape)

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
-from indexer.encoders.model_files import read_json
+from indexer.encoders.model_json import TokenizerModel, read_json, read_tokenizer
 from indexer.encoders.tables.files import TableFiles
 from indexer.encoders.tables.table import Table, Vectors
 from indexer.encoders.tables.tensors import Tensors
+from indexer.encoders.tokens import is_failure
 from indexer.errors import ModelError
 
 _EMBEDDINGS = ("embeddings", "embedding.weight")  # of model2vec, of sentence-transformers
@@ -28,7 +29,7 @@ _BLOCK_ROWS = 1 << 16
 def load_token_table(files: TableFiles) -> Table:
     """The table of a folder. Raises ModelError for files that are damaged or do not belong together."""
     weights, tokenizer = files.root / files.weights[0], files.root / files.tokenizer[0]
-    vectors, settings = _rows(weights), _plain(tokenizer)
+    vectors, stated, settings = _rows(weights), read_tokenizer(tokenizer), _plain(tokenizer)
     tokens = _parsed(tokenizer, settings).get_vocab()
     most = max(tokens.values(), default=-1)
     if most >= len(vectors):
@@ -37,30 +38,32 @@ def load_token_table(files: TableFiles) -> Table:
             "tokenizer does not belong to the table."
         )
     _require_finite(weights, vectors)
-    unknown = _unknown(settings["model"], tokens) if files.kind == "model2vec" else -1
+    unknown = _unknown(tokenizer, stated.model, tokens) if files.kind == "model2vec" else -1
     return Table(vectors, json.dumps(settings), unknown, words=False)
 
 
 def _plain(path: Path) -> dict[str, Any]:
     """A tokenizer.json without truncation, padding and what adds special tokens, whose ids need not have rows."""
-    settings = read_json(path)
-    if not isinstance(settings.get("model"), dict):
-        raise ModelError(f"{path}: has no model; expected a tokenizer of the tokenizers library.")
-    return settings | {"truncation": None, "padding": None, "post_processor": None}
+    return read_json(path, dict[str, Any]) | {"truncation": None, "padding": None, "post_processor": None}
 
 
 def _parsed(path: Path, settings: dict[str, Any]) -> Tokenizer:
     try:
         return Tokenizer.from_str(json.dumps(settings))
-    except Exception as error:  # the library raises no narrower class
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         raise ModelError(f"{path}: cannot be read as a tokenizer: {error}.") from error
 
 
-def _unknown(model: dict[str, Any], tokens: dict[str, int]) -> int:
-    """The id of the unknown token: named by most kinds of tokenizers, numbered by Unigram; -1 for none."""
-    name = model.get("unk_token")
-    number = model.get("unk_id") if name is None else tokens.get(str(name))
-    return -1 if number is None else int(number)
+def _unknown(path: Path, named: TokenizerModel, tokens: dict[str, int]) -> int:
+    """The id of the unknown token; -1 for none."""
+    number = named.unk_id if named.unk_token is None else tokens.get(named.unk_token)
+    if number is None:
+        return -1
+    if not 0 <= number <= max(tokens.values(), default=-1):
+        raise ModelError(f"{path}: unk_id is {number:,}; expected the id of a token.")
+    return number
 
 
 def _rows(path: Path) -> Vectors:

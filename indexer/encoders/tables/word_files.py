@@ -26,6 +26,7 @@ from indexer.corpus.streams import ByteStream
 from indexer.encoders.tables.binary_rows import binary_rows
 from indexer.encoders.tables.text_rows import is_number, text_rows
 from indexer.errors import CorpusError, ModelError
+from indexer.regular_files import open_regular
 
 Vectors = npt.NDArray[np.float32]
 Form = Literal["text", "binary"]
@@ -64,6 +65,7 @@ def read_rows(path: Path) -> Iterator[tuple[list[bytes], Vectors]]:
             blocks = _blocks(stream)
             head = next(blocks, b"")
             layout = find_layout(path, head)
+            _require_size(path, layout)
             rest = chain([head[layout.start :]], blocks)
             if layout.form == "binary":
                 yield from binary_rows(path, rest, layout.dim, layout.stated or 0)
@@ -90,6 +92,18 @@ def find_layout(path: Path, head: bytes) -> Layout:
         raise ModelError(f"{path}:1: states {stated} words of {dim} dimensions; expected at least one of each.")
     form: Form = "binary" if _BINARY.search(rows, 0, _SAMPLE_BYTES) else "text"
     return Layout(form, dim, mark + len(first) + 1, stated)
+
+
+def _require_size(path: Path, layout: Layout) -> None:
+    """Raise ModelError if a binary file that nothing packed is far too small for what its first line states."""
+    if layout.form != "binary" or layout.stated is None or _compression(path):
+        return
+    size = path.stat().st_size - layout.start
+    if layout.stated * 4 * layout.dim > size:
+        raise ModelError(
+            f"{path}: its first line says {layout.stated:,} words of {layout.dim:,} dimensions, which {size:,} bytes "
+            "cannot hold; it is cut short. Fetch it again."
+        )
 
 
 def _without_header(path: Path, head: bytes, start: int) -> Layout:
@@ -122,7 +136,7 @@ def _numbers_at_end(line: bytes) -> int:
 
 def _compression(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             start = file.read(16)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}.") from error

@@ -5,20 +5,28 @@ An entry is three files: the rows as plain float32, which are mapped, the tokeni
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from indexer.encoders.cache import kept
+from indexer.encoders.cache import kept, read_kept
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.tables.table import Table
 from indexer.encoders.tables.word_files import read_rows
 from indexer.encoders.tables.word_tokenizer import is_lower_case, word_tokenizer, written
-from indexer.errors import MachineError
+from indexer.errors import MachineError, ModelError
 
 RULES = 1  # bump when the same file would give another table
 _ROWS, _TOKENIZER, _FACTS = "rows.f32", "tokenizer.json", "facts.json"
+
+
+@dataclass(frozen=True)
+class _Facts:
+    shape: tuple[int, int]
+    unknown: int
+    lowercase: bool
+    notes: list[str]
 
 
 def load_word_table(path: Path) -> Table:
@@ -28,10 +36,14 @@ def load_word_table(path: Path) -> Table:
     MachineError where the cache is full.
     """
     folder = kept("tables", {"rules": RULES, "file": file_sha256(path)}, lambda folder: _make(path, folder))
-    facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
-    vectors = np.asarray(np.memmap(folder / _ROWS, "<f4", "r", shape=tuple(facts["shape"])))
+    facts = read_kept(folder / _FACTS, _Facts)
+    rows, dim = facts.shape
+    size = (folder / _ROWS).stat().st_size
+    if min(rows, dim) < 1 or 4 * rows * dim != size or facts.unknown != rows:
+        raise ModelError(f"{folder}: {_ROWS} has {size:,} bytes, {_FACTS} says {facts}. Delete that folder.")
+    vectors = np.asarray(np.memmap(folder / _ROWS, "<f4", "r", shape=facts.shape))
     tokenizer = (folder / _TOKENIZER).read_text(encoding="utf-8")
-    return Table(vectors, tokenizer, facts["unknown"], True, facts["lowercase"], tuple(facts["notes"]))
+    return Table(vectors, tokenizer, facts.unknown, True, facts.lowercase, tuple(facts.notes))
 
 
 def _make(path: Path, folder: Path) -> None:
@@ -40,13 +52,9 @@ def _make(path: Path, folder: Path) -> None:
         lowercase, upper = is_lower_case(vocabulary.rows)
         tokenizer, unknown = word_tokenizer(vocabulary.rows, lowercase)
         (folder / _TOKENIZER).write_text(tokenizer, encoding="utf-8")
-        facts: dict[str, Any] = {
-            "shape": [len(vocabulary.rows), dim],
-            "unknown": unknown,
-            "lowercase": lowercase,
-            "notes": vocabulary.notes() + _stray_note(upper if lowercase else 0),
-        }
-        (folder / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
+        notes = vocabulary.notes() + _stray_note(upper if lowercase else 0)
+        facts = _Facts((len(vocabulary.rows), dim), unknown, lowercase, notes)
+        (folder / _FACTS).write_text(json.dumps(asdict(facts)), encoding="utf-8")
     except OSError as error:  # the word file's own faults are ModelErrors
         raise MachineError(
             f"{folder.parent}: the table of {path.name} cannot be kept there: {error.strerror or error}. Name another "

@@ -9,7 +9,7 @@ The facts are JSON under the key "isotrope" of the file's key-value metadata; eq
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypedDict, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.store.document_files import parquet_options
 from indexer.store.files import FileStamp
-from search.dedup.files.parquet_files import Kinds, open_parquet, with_facts
+from search.dedup.files.parquet_files import Count, open_parquet, with_facts
 from search.dedup.settings import Method, TextDuplicates, check_threshold
 from search.provenance import open_output
 
@@ -28,30 +28,33 @@ SCHEMA = pa.schema(
 )  # fmt: skip
 ROW_GROUP = 1 << 16  # rows
 MADE_BY = "isotrope dedup INDEX --threshold T -o FILE"
-FACTS: dict[str, Kinds] = {
-    "format": int,
-    "threshold": (int, float),
-    "lowest": (int, float),
-    "prefer": str,
-    "method": dict,
-    "text_duplicates": str,
-    "only_against": bool,
-    "fingerprint": str,
-    "transform": str,
-    "index": dict,
-    "against": (dict, type(None)),
-    "documents": int,
-    "kept": int,
-    "dropped": int,
-    "reasons": dict,
-    "clusters": int,
-    "cluster_sizes": dict,
-}
+
+
+class Facts(TypedDict):
+    """What is asked of the facts beside the rows; JSON types."""
+
+    format: Count
+    threshold: float
+    lowest: float
+    prefer: str
+    method: dict[str, Any]
+    text_duplicates: str
+    only_against: bool
+    fingerprint: str
+    transform: str
+    index: dict[str, Any]
+    against: dict[str, Any] | None
+    documents: Count
+    kept: Count
+    dropped: Count
+    reasons: dict[str, Any]
+    clusters: Count
+    cluster_sizes: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Duplicates:
-    """What a deduplication found: `facts` (JSON types, the keys of `FACTS`) and `table` (the columns of `SCHEMA`)."""
+    """What a deduplication found: `facts` (JSON types, the keys of `Facts`) and `table` (the columns of `SCHEMA`)."""
 
     facts: Mapping[str, Any]
     table: pa.Table
@@ -73,7 +76,7 @@ def read_duplicates(path: Path) -> Duplicates:
     Raises EvaluationError for a file that is no such file, StoreError for one of a newer format, CorruptIndexError
     for a damaged one.
     """
-    with open_parquet(path, SCHEMA, FACTS, MADE_BY) as (file, facts):
+    with open_parquet(path, SCHEMA, Facts, MADE_BY) as (file, facts):
         _check_values(path, facts)
         _check_words(path, facts)
         table = file.read(use_threads=False)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -20,26 +20,29 @@ from indexer.errors import ConfigError, CorruptIndexError
 from search.dedup.deciding.distinct import Distinct
 from search.dedup.files.origin import check_origin, check_other
 from search.dedup.files.pair_writer import SCHEMA
-from search.dedup.files.parquet_files import Kinds, open_parquet
+from search.dedup.files.parquet_files import Count, open_parquet
 from search.dedup.pairs import Pairs, Rows, Scores
 from search.dedup.settings import check_threshold, lowest_score
 from search.opened import OpenIndex
 
 MADE_BY = "isotrope dedup INDEX --threshold T --save-pairs FILE --floor F"
-FACTS: dict[str, Kinds] = {
-    "format": int,
-    "floor": (int, float),
-    "method": dict,
-    "fingerprint": str,
-    "transform": str,
-    "index": dict,
-    "against": (dict, type(None)),
-    "rows": int,
-    "pairs": int,
-    "identical": int,
-}
 _BATCH = 1 << 18  # pairs
 _PAIR_BYTES = 64  # of a held pair, with what is made of it on the way
+
+
+class Facts(TypedDict):
+    """What is asked of the facts beside the rows; JSON types."""
+
+    format: Count
+    floor: float
+    method: dict[str, Any]
+    fingerprint: str
+    transform: str
+    index: dict[str, Any]
+    against: dict[str, Any] | None
+    rows: Count
+    pairs: Count
+    identical: Count
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class StoredPairs:
         check_threshold(threshold)
         self.path, self.memory = path, memory
         self.lowest = lowest_score(threshold)
-        with open_parquet(path, SCHEMA, FACTS, MADE_BY) as (file, facts):
+        with open_parquet(path, SCHEMA, Facts, MADE_BY) as (file, facts):
             self.facts = facts
             rows = file.metadata.num_rows
         if rows != facts["pairs"] + facts["identical"]:
@@ -77,6 +80,9 @@ class StoredPairs:
         """Raises MismatchError unless the pairs are those of this index (and of the other one, if any)."""
         check_origin(self.facts, opened, self.path)
         check_other(self.facts, other, self.path)
+        rows = opened.manifest.rows + (other.manifest.rows if other else 0)
+        if self.facts["rows"] != rows:
+            raise self._damaged(f"says it is of {self.facts['rows']:,} rows, where there are {rows:,}")
 
     @property
     def distinct(self) -> Distinct:
@@ -151,7 +157,7 @@ class StoredPairs:
 
     def _read(self, lowest: int, highest: int) -> Iterator[tuple[Pairs, Pairs]]:
         """A row group at a time those with left rows in [lowest, highest]: pairs that score enough, identical rows."""
-        with open_parquet(self.path, SCHEMA, FACTS, MADE_BY) as (file, _):
+        with open_parquet(self.path, SCHEMA, Facts, MADE_BY) as (file, _):
             for group in range(file.num_row_groups):
                 if _overlaps(file.metadata.row_group(group).column(0).statistics, lowest, highest):
                     yield self._group(file, group)

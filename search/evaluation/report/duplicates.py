@@ -259,6 +259,6 @@ def _remarks(opened: OpenIndex, listing: Listing) -> list[str]:
 def _approximate(method: Mapping[str, Any]) -> str:
     said = "Pairs were searched for approximately, so some duplicates may be among the kept documents"
     found, known = method.get("found_pairs"), method.get("sampled_pairs")
-    if not isinstance(found, int) or not isinstance(known, int) or known < 1:
+    if not isinstance(found, int) or not isinstance(known, int) or not 0 <= found <= known or not known:
         return f"{said}."
     return f"{said}: of {count(known, 'pair')} of a sample {found:,} ({share(found / known)}) were found."

@@ -1,7 +1,6 @@
 """Result files of `isotrope evaluate`, read and laid out as tables."""
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -9,8 +8,12 @@ from typing import Any
 
 from indexer.encoders.identity import fingerprint
 from indexer.errors import EvaluationError
+from indexer.regular_files import read_regular
+from indexer.typed_json import convert_json, decode_json
+from search.evaluation.report import result_schema as schema
 from search.evaluation.report.numbers import number, with_interval
 
+_MOST_BYTES = 1 << 28
 _WANTED = 'expected a result file of isotrope evaluate: a JSON object with "provenance" and "results"'
 Row = Mapping[str, Any]
 
@@ -58,33 +61,33 @@ class ResultFile:
 def read_result(path: Path) -> ResultFile:
     """Read a result file. Raises EvaluationError naming what is not as expected."""
     try:
-        found = json.loads(path.read_bytes())
+        stored = decode_json(read_regular(path, _MOST_BYTES), schema.Stored)
     except OSError as error:
         raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}.") from error
-    except (ValueError, RecursionError) as error:
-        raise EvaluationError(f"{path}: not JSON ({error}); {_WANTED}.") from None
-    if not isinstance(found, dict):
-        raise EvaluationError(f"{path}: holds {_kind_of(found)}; {_WANTED}.")
-    provenance, results = found.get("provenance"), found.get("results")
-    if not isinstance(provenance, dict) or not isinstance(results, list):
-        raise EvaluationError(f"{path}: holds the keys {', '.join(map(repr, found)) or '(none)'}; {_WANTED}.")
-    if not results or not all(isinstance(row, dict) for row in results):
-        raise EvaluationError(f'{path}: its "results" are not a list of objects with at least one; {_WANTED}.')
-    return ResultFile(path.name, provenance, results, _objects(found, "comparisons"), _notes(found, results))
+    except ValueError as error:
+        raise EvaluationError(f"{path}: {error}; {_WANTED}.") from None
+    if not stored.results:
+        raise EvaluationError(f'{path}: its "results" are empty; {_WANTED}.')
+    comparisons = stored.comparisons or []
+    found = ResultFile(path.name, stored.provenance, stored.results, comparisons, _notes(stored))
+    _require(path, "provenance", stored.provenance, schema.Provenance)
+    _require(path, "results", stored.results, _SCHEMA.get(found.kind, list[schema.Row]))
+    _require(path, "comparisons", comparisons, list[schema.Comparison])
+    return found
 
 
-def _objects(found: Row, key: str) -> list[Row]:
-    listed = found.get(key)
-    return [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
+def _require(path: Path, place: str, value: Any, kind: Any) -> None:
+    """Raises EvaluationError, naming the place, for a value of another type than is shown."""
+    try:
+        convert_json(value, kind)
+    except ValueError as error:
+        said = str(error).replace("`$", f"`$.{place}")
+        raise EvaluationError(f"{path}: {said}. Write it again with isotrope evaluate.") from None
 
 
-def _notes(found: Row, results: Iterable[Row]) -> list[str]:
-    listed = [source.get("notes") for source in (found, *results)]
+def _notes(stored: schema.Stored) -> list[str]:
+    listed = [stored.notes, *(row.get("notes") for row in stored.results)]
     return [str(note) for notes in listed if isinstance(notes, list) for note in notes]
-
-
-def _kind_of(value: Any) -> str:
-    return {list: "a list", str: "a text", bool: "true or false", type(None): "null"}.get(type(value), "a number")
 
 
 def _sts(rows: Sequence[Row]) -> Table:
@@ -254,4 +257,12 @@ _LAYOUT = {
     "Ranking by divergence": _divergence,
     "Word vectors": _words,
     "Retrieval": _retrieval,
+}
+_SCHEMA: dict[str, Any] = {
+    "Similarity (STS)": list[schema.StsRow],
+    "Entailment (RTE)": list[schema.RteRow],
+    "Recall against exact search": list[schema.RecallRow],
+    "Ranking by divergence": list[schema.DivergenceRow],
+    "Word vectors": list[schema.WordsRow],
+    "Retrieval": list[schema.RetrievalRow],
 }

@@ -1,0 +1,98 @@
+"""The header of a safetensors file: read, and compared with the file's size, before anything in it is believed.
+
+8 bytes       length of the header, little-endian
+header        JSON: for the name of each tensor its type, its shape, and where its bytes begin and end; and
+              "__metadata__", texts by name
+the rest      the tensors' bytes, which those places count in
+"""
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from indexer.errors import ModelError
+from indexer.regular_files import open_regular
+from indexer.typed_json import convert_json, decode_json
+
+_MOST_HEADER_BYTES = 100_000_000  # the library's own limit
+_MOST_DIMENSIONS = 16
+_METADATA = "__metadata__"
+_BITS = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
+         "I32": 32, "U32": 32, "F32": 32, "I64": 64, "U64": 64, "F64": 64}  # fmt: skip
+
+
+class TensorEntry(msgspec.Struct, frozen=True):
+    """What a header says of a tensor."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]  # from and to, in bytes after the header
+
+    @property
+    def elements(self) -> int:
+        """How many numbers there are."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Header:
+    """A header that fits its file. `start` is where the tensors' bytes begin in it."""
+
+    start: int
+    tensors: dict[str, TensorEntry]
+    metadata: dict[str, str]
+
+
+def read_header(path: Path) -> Header:
+    """The header of a file. Raises ModelError for one that is no safetensors file, is cut short, or states sizes that
+    it does not have."""
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > min(size - 8, _MOST_HEADER_BYTES):
+                raise ModelError(
+                    f"{path}: cannot be read as safetensors: it has {size:,} bytes, which do not hold the header of "
+                    f"{length:,} that it states; it is another file, or cut short."
+                )
+            data = file.read(length)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    try:
+        return parse_header(data, size)
+    except ValueError as error:
+        raise ModelError(f"{path}: cannot be read as safetensors: {error}.") from error
+
+
+def parse_header(data: bytes, size: int) -> Header:
+    """A header from its bytes, without the 8 before it, of a file of `size` bytes. Raises ValueError."""
+    stated = decode_json(data, dict[str, Any])
+    metadata = stated.pop(_METADATA, None) or {}
+    start = 8 + len(data)
+    tensors = {name: _entry(name, entry, size - start) for name, entry in stated.items()}
+    return Header(start, tensors, convert_json(metadata, dict[str, str]))
+
+
+def _entry(name: str, stated: Any, size: int) -> TensorEntry:
+    try:
+        entry = convert_json(stated, TensorEntry)
+    except ValueError as error:
+        raise ValueError(f'the header of "{name}": {error}') from None
+    begin, end = entry.data_offsets
+    if not 0 <= begin <= end <= size:
+        raise ValueError(
+            f'the tensor "{name}" is cut short or damaged: its bytes are {begin:,} to {end:,} of {size:,} there are'
+        )
+    if len(entry.shape) > _MOST_DIMENSIONS or min(entry.shape, default=0) < 0:
+        raise ValueError(f'the tensor "{name}" has a shape that none has: {str(entry.shape)[:60]}')
+    bits = _BITS.get(entry.dtype)
+    if bits and entry.elements * bits != 8 * (end - begin):
+        raise ValueError(
+            f'the tensor "{name}" is cut short or damaged: of type {entry.dtype} and shape {entry.shape}, in '
+            f"{end - begin:,} bytes"
+        )
+    return entry
