@@ -33,7 +33,7 @@ class Command:
 
 INPUTS = (
     "docs.jsonl", "new.jsonl", "nameless.jsonl", "docs.csv", "docs.tsv", "docs.parquet", "docs.arrow", "docs.txt",
-    "vectors.parquet", "queries.npy", "queries.txt", "queries.jsonl", "ids.txt", "pairs.tsv", "words.sim",
+    "vectors.parquet", "queries.npy", "queries.txt", "queries.jsonl", "ids.txt", "pairs.tsv", "words.sim", "sts.tsv",
     "recipe.toml", "beir", "result.json", "duplicates.parquet", "pairs.parquet", "models/bert", "models/words.txt",
     *INDEXES,
 )  # fmt: skip
@@ -98,12 +98,18 @@ READING: tuple[tuple[str, ...], ...] = (
     ("inspect", "{index}"),
     ("inspect", "{index}", "--json"),
 )
+_KEPT = "kept.jsonl.gz"
+_SMALL = ("--set", "encoder.latte_mix.classes=4", "--set", "encoder.latte_mix.dims=2")
 _MAKING: tuple[tuple[str, ...], ...] = (
     ("evaluate", "recall", "{index}", "--sample", "10"),
     ("evaluate", "recall", "{index}", "--queries", "queries.txt", "-o", "{out}"),
     ("evaluate", "retrieval", "beir", "{index}", "--no-bm25"),
     ("evaluate", "retrieval", "beir", "--config", "recipe.toml", "--no-bm25", "-o", "{out}"),
     ("evaluate", "words", "words.sim", "--set", "encoder.kind=static", "--set", "encoder.model=models/words.txt"),
+    ("evaluate", "sts", "sts.tsv", "--config", "recipe.toml", "-o", "{out}"),
+    ("evaluate", "layers", "sts.tsv", "--config", "recipe.toml", "-o", "{out}"),
+    ("evaluate", "rte", "rte.jsonl", "--config", "recipe.toml", "-o", "{out}"),
+    ("train", "latte-mix", "docs.jsonl", "--config", "recipe.toml", *_SMALL, "-o", "{out}"),
     ("report", "{index}", "-o", "{out}"),
     ("report", "{index}", "--results", "result.json", "--duplicates", "duplicates.parquet", "-o", "{out}"),
     ("export", "{index}", "--to", "faiss", "-o", "{out}"),
@@ -111,7 +117,7 @@ _MAKING: tuple[tuple[str, ...], ...] = (
     ("export", "{index}", "--to", "sentence-transformers", "-o", "{out}"),
     ("export", "{index}", "--to", "beir-run", "--queries", "queries.jsonl", "-o", "{out}"),
     ("dedup", "{index}", "--threshold", "0.9", "-o", "{out}"),
-    ("dedup", "{index}", "--threshold", "0.9", "--kept", "{out}"),
+    ("dedup", "{index}", "--threshold", "0.9", "--kept", _KEPT, "-o", "{out}"),
     ("dedup", "{index}", "--threshold", "0.9", "--save-pairs", "{out}"),
     ("dedup", "grown", "--threshold", "0.95", "--from-pairs", "pairs.parquet"),
     ("dedup", "{index}", "--verify", "duplicates.parquet"),
@@ -202,7 +208,7 @@ def _filled(
     argv = [word.format(index=index, out=output, new=new) for word in template]
     if argv[0] == "query" and index in _OF_VECTORS:
         argv = [word for word in argv if word not in _QUESTIONS] + ["--vector", "queries.npy"]
-    outputs = [output] if "{out}" in template else []
+    outputs = [word for word in (output, _KEPT) if word in argv]
     writes = _written(argv)
     depth = 2 if argv[0] in ("evaluate", "train") else 1
     options = _options(tuple(argv[:depth]))

@@ -80,7 +80,8 @@ _EXTRA = (
     "manifests/99999999.json", "manifests/00000000.json", "parts/9999999999999", "transforms/x.tmp",
 )  # fmt: skip
 _FILE_COMMANDS = ("docs.", "new.jsonl", "nameless.jsonl", "vectors.parquet", "queries", "ids.txt", "pairs.", "words.",
-                  "recipe.toml", "beir/", "result.json", "duplicates.parquet", "models/")  # fmt: skip
+                  "recipe.toml", "beir/", "result.json", "sts.tsv", "rte.jsonl", "duplicates.parquet",
+                  "models/")  # fmt: skip
 
 
 def _bytes_of(path: str, sealed: st.SearchStrategy[bool]) -> st.SearchStrategy[Damage]:

@@ -25,6 +25,7 @@ INDEXES = ("grown", "chunked", "given", "static", "hnsw", "ivf", "fitted")
 """Indexes in work/: one with a history, one of windows, of given vectors, of a table, of other kinds, with a state."""
 
 _WORDS = ["whales", "bridges", "bread", "stars", "rivers", "clocks", "bees", "glass", "maps", "salt", "owls", "lamps"]
+_LABELS = ["entailment", "not_entailment"]
 _VERBS = ["sing", "hang", "rise", "shine", "carry", "tick", "dance", "melt", "lead", "dry", "turn", "glow"]
 
 
@@ -250,6 +251,13 @@ def _files_for_commands(work: Path, run: Callable[..., None]) -> None:
     (work / "ids.txt").write_text("d2\nd4\n", encoding="utf-8")
     (work / "pairs.tsv").write_text("d2\td14\t1\nd3\td4\t0\n", encoding="utf-8")
     (work / "words.sim").write_text("whales\tbread\t1.5\nbees\tdance\t8\nglass\tmaps\t3\nsalt\towls\t2\n")
+    sentences = [(f"{4 - at % 5}", f"The {one} turn.", f"A {other} dance.") for at, (one, other) in
+                 enumerate(zip(_WORDS, reversed(_WORDS), strict=True))]  # fmt: skip
+    (work / "sts.tsv").write_text("".join("\t".join(row) + "\n" for row in sentences), encoding="utf-8")
+    entailed = [
+        {"premise": one, "hypothesis": other, "label": _LABELS[int(score) % 2]} for score, one, other in sentences
+    ]
+    _lines(work / "rte.jsonl", entailed)
     (work / "recipe.toml").write_text('[encoder]\nmodel = "models/bert"\nmax_length = 32\nprecision = "float32"\n')
     (work / "library/words.py").write_text('"""Words of the deep."""\n\ndef sing():\n    """Sing."""\n')
     for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
@@ -264,6 +272,7 @@ def _files_for_commands(work: Path, run: Callable[..., None]) -> None:
     run("export", "grown", "--to", "sentence-transformers", "-o", str(work.parent / "tmp/export"))
     run("export", "grown", "--to", "faiss", "-o", str(work.parent / "tmp/export.faiss"))
     run("report", "grown", "-o", str(work.parent / "tmp/report.html"))
+    run("evaluate", "sts", "sts.tsv", "--config", "recipe.toml")
     run("verify", "fitted")
     for entry in (work.parent / "tmp").iterdir():
         remove(entry)

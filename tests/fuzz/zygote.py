@@ -7,6 +7,7 @@ Run as `python -m tests.fuzz.zygote ROOT`; lays out the world at ROOT, prints "r
 """
 
 import faulthandler
+import gc
 import json
 import os
 import resource
@@ -33,6 +34,7 @@ def _environment(root: Path) -> dict[str, str]:
         "ISOTROPE_BACKEND": "torch",
         "ISOTROPE_TRACEBACK": "1",
         "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "OMP_NUM_THREADS": "1",
         "NO_COLOR": "1",
@@ -179,11 +181,14 @@ def main() -> None:
 
     lay_out(root, _run_here)
     _one_library(root / "work/library")
+    gc.collect()
+    gc.freeze()  # so that no child destroys what belongs to threads that it has not
     tempfile.tempdir = outside  # streams of children lie outside the world
     print(json.dumps("ready"), flush=True)
     for line in iter(sys.stdin.readline, ""):
         tempfile.tempdir = outside
         print(json.dumps(_answer(json.loads(line))), flush=True)
+    os._exit(0)  # libraries would complain about what is frozen
 
 
 if __name__ == "__main__":
