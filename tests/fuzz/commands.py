@@ -208,7 +208,7 @@ def _filled(
     argv = [word.format(index=index, out=output, new=new) for word in template]
     if argv[0] == "query" and index in _OF_VECTORS:
         argv = [word for word in argv if word not in _QUESTIONS] + ["--vector", "queries.npy"]
-    outputs = [word for word in (output, _KEPT) if word in argv]
+    outputs = [output] * ("{out}" in template) + [_KEPT] * (_KEPT in template)
     writes = _written(argv)
     depth = 2 if argv[0] in ("evaluate", "train") else 1
     options = _options(tuple(argv[:depth]))
