@@ -172,7 +172,6 @@ class SearchEngine:
         """
         return self.search_many([query], k, **asked)[0]
 
-    @_following
     def search_many(
         self, queries: Sequence[str], k: int = 10, log: EncodeLog | None = None, **asked: Any
     ) -> list[list[Hit]]:
@@ -181,17 +180,25 @@ class SearchEngine:
         for number, query in enumerate(texts, start=1):
             if not query.strip():
                 raise ConfigError(f"query {number} is blank; expected some text.")
-        request = Request(k, **asked)
+        hits, seen = self._search_texts(texts, Request(k, **asked))
+        if log is not None:
+            log.add(seen)
+        return hits
+
+    @_following
+    def _search_texts(self, texts: Sequence[str], request: Request) -> tuple[list[list[Hit]], EncodeLog]:
+        """The hits of some texts, and what their encoding saw: of the generation alone that gave the answer."""
+        log = EncodeLog()
         allowed = self._allowed(request)  # what is wrong with a filter shows before the encoder is loaded
         if not texts:
-            return []
+            return [], log
         embeddings = self.encoder.encode(texts, "query", log)
         if request.similarity == "js":
-            return self._hits(self._finder.find_mixtures(embeddings, request, allowed))
+            return self._hits(self._finder.find_mixtures(embeddings, request, allowed)), log
         vectors = self._opened.transform.transform(embeddings, "query")
         if request.hybrid:
-            return self._hits(self._finder.find_hybrid(texts, vectors, request, allowed))
-        return self._hits(self._finder.find(vectors, request, allowed))
+            return self._hits(self._finder.find_hybrid(texts, vectors, request, allowed)), log
+        return self._hits(self._finder.find(vectors, request, allowed)), log
 
     @_following
     def search_vectors(self, embeddings: npt.NDArray[np.floating], k: int = 10, **asked: Any) -> list[list[Hit]]:

@@ -12,6 +12,7 @@ from indexer import ann
 from indexer.config import BuildConfig
 from indexer.encoders.identity import NO_LIMIT
 from indexer.errors import ConfigError, StoreError
+from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.embeddings import EmbeddingReader, Embeddings
 from indexer.store.manifest import Manifest, generations, load_manifest
@@ -54,7 +55,8 @@ class OpenIndex:
     @classmethod
     def unchecked(cls, path: str | Path) -> "OpenIndex":
         """The newest generation before its files are looked at; `load` does that. Raises as `open`, of the manifest."""
-        return cls(Path(path), load_manifest(Path(path)))
+        index = named_path(path, "the index")
+        return cls(index, load_manifest(index))
 
     def load(self) -> "OpenIndex":
         """Check all that `open` checks and read into memory what search needs, each byte hashed once.

@@ -10,6 +10,7 @@ import numpy as np
 from indexer import ann
 from indexer.errors import CorruptIndexError
 from indexer.quality import ROUNDING, self_hits
+from indexer.settings import named_path
 from indexer.store import layout, parts
 from indexer.store.manifest import load_manifest
 from indexer.store.verify import damaged_files
@@ -41,7 +42,7 @@ def verify_index(index: str | Path, on_file: Callable[[str], None] = lambda name
     `on_file` is called with each file's name once it is hashed. Raises NotAnIndexError and StoreError when there
     is nothing to verify, and CorruptIndexError when the manifest itself is damaged; all other damage is listed.
     """
-    path = Path(index)
+    path = named_path(index, "the index")
     manifest = load_manifest(path)
     found = Verification(path, manifest.generation, len(manifest.files), manifest.documents)
     found.problems = [str(error) for error in damaged_files(path, manifest, on_file)]

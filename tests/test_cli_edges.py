@@ -15,7 +15,7 @@ from indexer.config import BuildConfig, EncoderConfig, StoreConfig
 from indexer.corpus.id_file import read_id_file
 from indexer.errors import ConfigError, ExistsError
 from indexer.store.manifest import load_manifest
-from search import SearchEngine
+from search import SearchEngine, verify_index
 from tests.documents import DOCUMENTS
 from tests.test_cli import isotrope
 from tests.test_format1 import DATA
@@ -79,6 +79,9 @@ def test_an_empty_source_or_index_is_refused(index: Path, monkeypatch: pytest.Mo
     for change in (build_index, add_documents):
         with pytest.raises(ConfigError, match="the path of the index is empty"):
             change(DOCUMENTS, "")
+    for read in (SearchEngine, verify_index):
+        with pytest.raises(ConfigError, match="the path of the index is empty"):
+            read("")
     assert sorted(path.name for path in index.parent.iterdir()) == ["docs.jsonl", "index"]
 
 

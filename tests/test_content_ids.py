@@ -87,9 +87,10 @@ def test_the_same_row_has_the_same_id_in_every_format(tmp_path: Path) -> None:
         assert ids(tmp_path / name, config=CorpusConfig(columns={"n": "float"})) == expected
 
 
-@given(st.lists(st.sampled_from(["one", "two", "three"]), max_size=40))
-def test_equal_rows_are_numbered_in_their_order_and_none_is_lost(lines: list[str]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+@given(st.lists(st.sampled_from(["one", "two", "three"]), max_size=40), st.integers(1, 4))
+def test_equal_rows_are_numbered_in_their_order_and_none_is_lost(lines: list[str], remembered: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("indexer.corpus.unique_ids._REMEMBERED", remembered)
         corpus = read_corpus(write(Path(folder, "lines.txt"), lines))
         met: Counter[str] = Counter()
         expected = []

