@@ -12,8 +12,8 @@ import numpy.typing as npt
 from indexer.errors import ConfigError
 from indexer.store.files import make_folder
 from search.extras import require_extra
+from search.files import check_output, write_output
 from search.printable import printable
-from search.provenance import check_output, write_output
 
 FORMATS = (".png", ".svg", ".pdf")
 _DATE = {"svg": "Date", "pdf": "CreationDate"}

@@ -32,7 +32,7 @@ LEVELS: list[set[str]] = [
     {"indexer.pipeline"},
     {"search.extras", "search.printable", "search.ranking", "search.segments"},
     {"search.opened"},
-    {"search.divergence", "search.grouping", "search.provenance", "search.stored"},
+    {"search.divergence", "search.files", "search.grouping", "search.provenance", "search.stored"},
     {"search.filters", "search.hybrid", "search.ranked", "search.request"},
     {"search.deleting", "search.finding", "search.plotting", "search.timing", "search.verification"},
     {"search.engine"},

@@ -34,8 +34,9 @@ from search.evaluation.settings import (
 from search.evaluation.states import StateSource
 from search.evaluation.subject import Subject
 from search.extras import require_extra
+from search.files import check_cache, check_output, file_hash, write_result
 from search.plotting import check_plot, write_plot
-from search.provenance import Clock, check_cache, check_output, file_hash, how_built, write_result
+from search.provenance import Clock, how_built
 from tests.documents import DOCUMENTS
 from tests.test_cli import isotrope
 

@@ -125,8 +125,8 @@ def _run_options(options: dict[str, Any]) -> "JoinOptions":
 def _check_before(ctx: click.Context, sources: tuple[str, ...], options: dict[str, Any]) -> None:
     """Mistakes are said now, not after minutes of encoding."""
     from indexer.errors import ConfigError
-    from search.dedup.files.places import check_places
     from search.dedup.keeping.kept import check_kept
+    from search.files import check_outputs
     from search.opened import OpenIndex
 
     settings = _settings(options)
@@ -139,7 +139,7 @@ def _check_before(ctx: click.Context, sources: tuple[str, ...], options: dict[st
     if settings.only_against and not options["against"]:
         raise ConfigError("--only-against compares with another index alone; name it with --against INDEX.")
     other = OpenIndex.open(options["against"]) if options["against"] else None
-    check_places(
+    check_outputs(
         {option: options[name] for name, option in _WRITTEN.items() if options[name]},
         indexes=[Path(source) for source in sources]
         + [options[name] for name in ("against", "index") if options[name]],

@@ -47,7 +47,7 @@ def command(sources: tuple[str, ...], output: Path | None, as_json: bool, **opti
     from search.cli.output import print_json, print_note
     from search.cli.progress import BuildProgress
     from search.evaluation.tune.running import TuneTask, run_tune, write_recipe
-    from search.provenance import write_result
+    from search.files import write_result
 
     task = TuneTask(
         tuple(sources),

@@ -18,12 +18,12 @@ from search.dedup.files.duplicates_file import SCHEMA, Duplicates, write_duplica
 from search.dedup.files.origin import origin_of, origin_of_other
 from search.dedup.files.pair_file import StoredPairs, pair_facts
 from search.dedup.files.pair_writer import PairWriter
-from search.dedup.files.places import check_places
 from search.dedup.joining.approximate import ApproximateJoin
 from search.dedup.joining.join import VectorJoin
 from search.dedup.material import Material, open_material
 from search.dedup.pairs import PairSource, Rows
 from search.dedup.settings import DedupSettings, JoinOptions, check_threshold, lowest_score
+from search.files import check_outputs
 from search.opened import OpenIndex
 
 _PAIR_BYTES = 112  # of a pair that is held while it is decided: a quarter of the memory for them
@@ -72,7 +72,7 @@ class Deduplication:
 
     def write(self, path: str | Path) -> FileStamp:
         """Write the file of duplicates, whole or not at all. Raises ConfigError for a place inside the index."""
-        check_places({"-o": Path(path)}, [self.opened.path])
+        check_outputs({"-o": Path(path)}, [self.opened.path])
         return write_duplicates(Path(path), self.duplicates)
 
 
@@ -98,7 +98,7 @@ def deduplicate(
     wanted = settings if isinstance(settings, DedupSettings) else DedupSettings(settings)
     pairs.check(wanted)
     if pairs.write:
-        check_places({"--save-pairs": pairs.write}, [Path(place) for place in (index, against) if place])
+        check_outputs({"--save-pairs": pairs.write}, [Path(place) for place in (index, against) if place])
     if wanted.only_against and not against:
         raise ConfigError("documents are to be compared with another index alone, but none is named (--against).")
     with open_material(index, against, progress) as material:

@@ -14,8 +14,8 @@ from indexer.sampling import id_hash, smallest_hashes
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.export.exported import Exported
 from search.export.live_rows import BLOCK_ROWS, write_ids
+from search.files import check_output, open_output
 from search.opened import OpenIndex
-from search.provenance import check_output, open_output
 
 KIND = "faiss"
 _AS_STORED = "as stored"

@@ -18,10 +18,10 @@ from indexer.store.embeddings import Embeddings
 from search.evaluation.retrieval.beir import find_file, read_texts
 from search.evaluation.retrieval.runs import require_plain_ids, write_run
 from search.export.exported import Exported
+from search.files import check_output
 from search.finding import Finder, Vectors
 from search.opened import OpenIndex
 from search.printable import counted
-from search.provenance import check_output
 from search.ranked import Place
 from search.ranking import Found
 from search.request import Request

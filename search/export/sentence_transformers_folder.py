@@ -27,9 +27,8 @@ from indexer.transforms import Normalisation, Transform, Whitening
 from search.export import modules
 from search.export.exported import Exported
 from search.export.modules import Chain, Module, Prompts
-from search.export.new_folder import Content, new_folder, write_files
+from search.files import Content, check_new_folder, open_output_folder, write_files
 from search.opened import OpenIndex
-from search.provenance import check_new_folder
 
 KIND = "sentence-transformers"
 _TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -49,7 +48,7 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
     found = find_model_files(Path(spec.folder)) if has_layers(spec) else None
     chain = _chain(opened, spec, _of_table(spec) if found is None else _of_transformer(opened, spec, found))
     files = modules.folder_files(chain) | {"README.md": _readme(opened, spec, chain).encode()}
-    with new_folder(folder) as beside:
+    with open_output_folder(folder) as beside:
         stamps = write_files(beside, files)
         if found is not None:
             _require_copied(spec, found, files, stamps)

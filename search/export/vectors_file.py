@@ -4,8 +4,8 @@ from pathlib import Path
 
 from search.export.exported import Exported
 from search.export.live_rows import write_vectors
+from search.files import open_output
 from search.opened import OpenIndex
-from search.provenance import open_output
 
 KIND = "parquet"
 

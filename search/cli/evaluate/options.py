@@ -67,7 +67,7 @@ output_options = _all(_OUTPUT)
 
 def check_places(options: dict[str, Any]) -> None:
     """Refuse an -o or --cache that could not be written, before anything is measured. Raises ConfigError."""
-    from search.provenance import check_cache, check_output
+    from search.files import check_cache, check_output
 
     if options.get("output"):
         check_output(options["output"])
@@ -110,7 +110,7 @@ def sweep_of(options: dict[str, Any]) -> "Sweep":
 def deliver(result: dict[str, Any], options: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
     """Write and print a result as `output_options` ask: to the file, as JSON, or by `show` for people."""
     from search.cli.output import print_json
-    from search.provenance import write_result
+    from search.files import write_result
 
     if options["output"]:
         write_result(options["output"], result)

@@ -19,7 +19,7 @@ from indexer.store.document_files import parquet_options
 from indexer.store.files import FileStamp
 from search.dedup.files.parquet_files import Kinds, open_parquet, with_facts
 from search.dedup.settings import Method, TextDuplicates, check_threshold
-from search.provenance import open_output
+from search.files import open_output
 
 REASONS = ("similar", "text", "against", "against-text")
 SCHEMA = pa.schema(

@@ -18,7 +18,7 @@ from indexer.errors import StoreError
 from indexer.store.files import FileStamp
 from search.dedup.files.parquet_files import FORMAT, with_facts
 from search.dedup.pairs import Rows, Scores
-from search.provenance import open_output
+from search.files import open_output
 
 SCHEMA = pa.schema(
     [("left", pa.int64()), ("right", pa.int64()), ("score", pa.float32()), ("identical", pa.bool_())]

@@ -24,8 +24,8 @@ from indexer.store.files import FileStamp
 from search.dedup.keeping.kept_documents import Columns, check_types, choose_columns, write_documents
 from search.dedup.keeping.kept_rows import MixedColumns, write_batches, write_lines
 from search.dedup.keeping.packed import PackedFile, packed
+from search.files import check_output, open_output
 from search.opened import OpenIndex
-from search.provenance import check_output, open_output
 
 Rows = npt.NDArray[np.int64]
 _FETCHED = 1024  # documents at once

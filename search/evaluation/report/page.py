@@ -16,9 +16,10 @@ from search.evaluation.report.duplicates import Listing, duplicates, read_listin
 from search.evaluation.report.figures import Figures, measure_figures
 from search.evaluation.report.markup import Html, facts, join, section, table, tag
 from search.evaluation.report.results import ResultFile, read_result
+from search.files import check_output, write_output
 from search.opened import OpenIndex, describe_index
 from search.plotting import require_plots
-from search.provenance import Clock, check_output, write_output
+from search.provenance import Clock
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8886; --soft: #8881; }

@@ -27,10 +27,11 @@ from search.evaluation.settings import Setting, Sweep
 from search.evaluation.states import StateSource
 from search.evaluation.subject import Subject
 from search.extras import require_extra
+from search.files import check_output, file_hash
 from search.hybrid.lexical import Lexical
 from search.hybrid.terms import PARAMETERS
 from search.printable import counted
-from search.provenance import Clock, check_output, file_hash, how_built
+from search.provenance import Clock, how_built
 from search.ranking import Found, places_of
 
 DEPTH = 1000  # hits of a query that are judged, as in TREC's runs; more where a k asks for more

@@ -9,7 +9,7 @@ import numpy as np
 from indexer.errors import ConfigError, EvaluationError
 from indexer.store.files import FileStamp
 from search.evaluation.retrieval.metrics import Array
-from search.provenance import write_output
+from search.files import write_output
 from search.ranking import Found, Scores, ordered, unordered
 
 _ENDING = ".run"

@@ -26,7 +26,8 @@ from search.evaluation.tune.labelled import Labelled
 from search.evaluation.tune.objective import Measured
 from search.evaluation.tune.pairs import LEAST_PAIRS
 from search.evaluation.tune.tuning import Tuned, tune, tuned_recipe
-from search.provenance import Clock, check_cache, file_hash, how_built, write_output
+from search.files import check_cache, file_hash, write_output
+from search.provenance import Clock, how_built
 
 
 @dataclass(frozen=True)
