@@ -1,133 +1,146 @@
 """Files a user names: hashed as read, checked early, written whole or not at all, never over what they come from."""
 
+import glob
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from indexer.errors import ConfigError, EvaluationError, ExistsError, ModelError, StoreError
-from indexer.store.files import DurableFile, FileStamp, make_folder, sync_folder, write_file
-from search.opened import is_index
+from indexer.errors import ConfigError, EvaluationError, ModelError, StoreError
+from indexer.output_files import (
+    behind_links,
+    check_output,
+    check_output_folder,
+    check_writable,
+    descriptor_of,
+    is_folder,
+    is_stream,
+    mode_of,
+    open_output,
+    refuse_inside_index,
+)
+from indexer.regular_files import open_regular
+from indexer.store.files import FileStamp, make_folder, sync_folder, write_file
 
 Content = bytes | Path
 """What a file is to hold: these bytes, or those of the file at this path."""
 _BLOCK = 8 << 20
 
 
-def check_outputs(written: Mapping[str, Path], indexes: Iterable[Path] = (), read: Iterable[Path] = ()) -> None:
-    """Raises ConfigError for a file that cannot be written, or is to be written twice or over something it needs.
+def check_outputs(
+    written: Mapping[str, Path],
+    reads: Iterable[Path] = (),
+    force: bool = False,
+    made: Mapping[str, Path] | None = None,
+    whole: Collection[str] = (),
+) -> None:
+    """Before a run begins: every file it writes, beside all that it reads. The one check of every command.
 
-    `written` maps options to files; `indexes` are indexes, folders or files of a corpus, `read` other files.
+    `written` maps options to files, and `whole` are those of them that cannot be streams. `reads` are files and
+    folders; a folder stands for all that is in it now, and what is not there is passed over. `made` maps options or
+    arguments to folders that the run fills itself, such as an index to be built. `force` allows that files are there
+    already. Raises ConfigError for two options with one file, for a file over or inside any of these, and as
+    `check_output` does; ExistsError.
     """
-    sources = [path for path in (*indexes, *read) if path.exists()]
-    taken: dict[Path, str] = {}
+    sources, made = [path for path in reads if mode_of(path) is not None], made or {}
+    for name, folder in made.items():
+        refuse_inside_index(folder, name)
+    taken: dict[object, str] = {}
     for option, path in written.items():
-        if path.name == "-":
-            raise ConfigError(f"{option} - would be a file of that name; results go to files, so name one.")
-        check_output(path, option)
-        place = path.resolve()
-        if place in taken:
+        _refuse_made(option, path, made.values())
+        refuse_inside_index(path, option)
+        _refuse_read(option, path, sources)
+        check_output(path, option, force, option not in whole)
+        place = _identity(path)
+        if place in taken and path != Path(os.devnull):
             raise ConfigError(f"{taken[place]} and {option} name the same file, {path}; name two.")
         taken[place] = option
-        for source in sources:
-            if place == source.resolve() or (path.exists() and path.samefile(source)):
-                raise ConfigError(f"{option} {path} is what the result is made from; name another file.")
-            if is_index(source) and source.resolve() in place.parents:
-                raise ConfigError(f"{option} {path} lies inside the index {source}; name a file elsewhere.")
 
 
-def check_output(path: Path, option: str = "-o") -> None:
-    """Raises ConfigError for a file that could not be written: now, not after minutes of encoding.
+def read_by(*named: str | Path | None) -> list[Path]:
+    """What is read for some options or arguments: files and folders, the files a glob matches, what lies beside a .npy.
 
-    Files are put in place by renaming, which would replace a pipe or a device: only regular files are written.
+    Names of no file (ids of a hub, - for stdin, nothing) are passed over.
     """
-    target = _behind_links(path, option)
-    if path.is_dir():
-        raise ConfigError(f"{option} {path} is a folder; name a file.")
-    if path.exists() and not path.is_file():
-        raise ConfigError(f"{option} {path} is no regular file but a pipe, socket or device; name a file.")
-    _check_writable(path, target.parent, option)
-
-
-def check_new_folder(path: Path, option: str = "-o") -> None:
-    """Raises ExistsError where something is already, ConfigError for a folder that could not be made."""
-    if os.path.lexists(path):
-        raise ExistsError(f"{option} {path} is already there; expected the name of a new folder.")
-    _check_writable(path, path.parent, option)
+    found: list[Path] = []
+    for name in named:
+        if not name or str(name) == "-":
+            continue
+        matches = [str(name)] if mode_of(Path(name)) is not None else glob.glob(str(name), recursive=True)  # noqa: PTH207
+        found += map(Path, matches)
+    arrays = [path for path in found if path.suffix.lower() == ".npy"]
+    return found + [beside for path in arrays for beside in path.parent.glob(f"{glob.escape(path.stem)}.ids.*")]
 
 
 def check_cache(path: Path) -> None:
-    """Raises ConfigError for a folder of --cache that could not be made or written."""
-    _check_writable(path, path, "--cache")
+    """Raises ConfigError for a folder of --cache that could not be made or written, or lies inside an index."""
+    refuse_inside_index(path, "--cache")
+    check_writable(path, path, "--cache")
 
 
-def _behind_links(path: Path, option: str) -> Path:
-    """Where a path leads, so that a link's target is written and the link stays."""
+def _refuse_read(option: str, path: Path, sources: Iterable[Path]) -> None:
+    """A file that is read, by this name or another, or lies in a folder that is read."""
+    if mode_of(path) is None and not is_stream(path):
+        return
+    parents = behind_links(path, option).parents
+    for source in sources:
+        if _identity(source) == _identity(path) and not is_folder(path):
+            raise ConfigError(f"{option} {path} is what the result is made from; name another file.")
+        if is_folder(source) and source.resolve() in parents and not is_stream(path):
+            raise ConfigError(f"{option} {path} is part of {source}, which is read; name another file.")
+
+
+def _refuse_made(option: str, path: Path, made: Iterable[Path]) -> None:
+    place = behind_links(path, option)
+    for folder in made:
+        if behind_links(folder, option) in (place, *place.parents):
+            raise ConfigError(f"{option} {path} lies inside {folder}, which this run makes; name a place outside it.")
+
+
+def _identity(path: Path) -> object:
+    """Equal for two names of one file, hard links among them."""
+    descriptor = descriptor_of(path)
     try:
+        found = path.stat() if descriptor is None else os.fstat(descriptor)
+    except (OSError, RuntimeError):
         return path.resolve()
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
-        raise ConfigError(f"{option} {path} cannot be followed: its links lead in a circle. Name a file.") from error
-
-
-def _check_writable(path: Path, folder: Path, option: str) -> None:
-    while not os.path.lexists(folder) and folder != folder.parent:
-        folder = folder.parent
-    if not folder.is_dir():
-        wrong = "is a file" if folder == path else f"cannot be made, for {folder} is a file"
-        raise ConfigError(f"{option} {path} {wrong}; expected a place where a folder is or can be.")
-    try:
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise ConfigError(f"{option} {path} cannot be written: {folder}: {error.strerror or error}.") from error
+    return found.st_dev, found.st_ino
 
 
 def file_hash(path: Path) -> str:
     """sha256 of a file's bytes. Raises EvaluationError when it cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}.") from error
 
 
-def write_result(path: Path, result: Mapping[str, Any]) -> None:
-    """A result as JSON, written whole or not at all."""
+def write_result(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
+    """A result as JSON, as `write_output`."""
     text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False)
-    write_output(path, text.encode() + b"\n")
+    write_output(path, text.encode() + b"\n", force=force)
 
 
-def write_output(path: Path, data: bytes, option: str = "-o") -> FileStamp:
-    """`open_output` for data already in memory."""
-    with open_output(path, option) as file:
+def write_output(path: Path, data: bytes, option: str = "-o", force: bool = False) -> FileStamp:
+    """`open_output` for data already in memory: whole or not at all, over another file only with `force`."""
+    with open_output(path, option, force) as file:
         file.write(data)
     return file.stamp
-
-
-@contextmanager
-def open_output(path: Path, option: str = "-o") -> Iterator[DurableFile]:
-    """Write a file that a user named, whole or not at all, in its folder, made if need be; through links.
-
-    After the block, `.stamp` holds its hashes. Raises ConfigError as `check_output`, and StoreError.
-    """
-    check_output(path, option)
-    target = _behind_links(path, option)
-    make_folder(target.parent)
-    with write_file(target) as file:
-        yield file
 
 
 @contextmanager
 def open_output_folder(path: Path, option: str = "-o") -> Iterator[Path]:
     """A folder to write into, renamed to `path` after the block.
 
-    Raises ConfigError as `check_new_folder`, ExistsError when `path` is there by then, and StoreError.
+    Raises ConfigError as `check_output_folder`, ExistsError when `path` is there by then, and StoreError.
     """
-    check_new_folder(path, option)
+    check_output_folder(path, option)
     make_folder(path.parent)
     try:
         beside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
@@ -137,7 +150,7 @@ def open_output_folder(path: Path, option: str = "-o") -> Iterator[Path]:
         folder = beside / path.name
         make_folder(folder)
         yield folder
-        check_new_folder(path, option)
+        check_output_folder(path, option)
         folder.rename(path)
         sync_folder(path.parent)
     except OSError as error:
@@ -167,7 +180,7 @@ def _pieces(content: Content) -> Iterator[bytes]:
         yield content
         return
     try:
-        with open(content, "rb") as source:
+        with open_regular(content) as source:
             while data := source.read(_BLOCK):
                 yield data
     except OSError as error:
