@@ -8,7 +8,7 @@
     │   ├── NotAnIndexError    there is nothing to open
     │   ├── CorruptIndexError  bytes are not what the manifest says
     │   ├── LockedError        another process is writing
-    │   └── ExistsError        a complete index of another recipe or corpus is in the way
+    │   └── ExistsError        a complete index of another recipe or corpus, or a file or folder, is in the way
     ├── MismatchError      the encoder at hand is not the one the index was built with
     ├── QualityError       a build gate failed; nothing was published
     ├── EvaluationError    test data: no scores, judgements that match nothing, a figure that is undefined
@@ -52,7 +52,7 @@ class LockedError(StoreError):
 
 
 class ExistsError(StoreError):
-    """A complete index of another recipe or corpus is in the way."""
+    """A complete index of another recipe or corpus, or a file or folder that may not be overwritten, is in the way."""
 
 
 class MismatchError(IsotropeError):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from search.export.run_file import export_run as export_run
     from search.export.sentence_transformers_folder import export_sentence_transformers as export_sentence_transformers
     from search.export.vectors_file import export_parquet as export_parquet
-    from search.provenance import write_result as write_result
+    from search.files import write_result as write_result
     from search.verification import Verification as Verification
     from search.verification import verify_index as verify_index
 
@@ -75,7 +75,7 @@ _HOME = {
     "write_kept": "search.dedup.keeping.kept",
     "write_recipe": "search.evaluation.tune.running",
     "write_report": "search.evaluation.report.page",
-    "write_result": "search.provenance",
+    "write_result": "search.files",
 }
 __all__ = sorted(_HOME)
 __getattr__, __dir__ = hand_on(__name__, _HOME)

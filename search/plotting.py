@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import ConfigError
+from indexer.output_files import check_output
 from indexer.store.files import make_folder
 from search.extras import require_extra
+from search.files import write_output
 from search.printable import printable
-from search.provenance import check_output, write_output
 
 FORMATS = (".png", ".svg", ".pdf")
 _DATE = {"svg": "Date", "pdf": "CreationDate"}
@@ -28,25 +29,26 @@ def require_plots() -> None:
     require_extra("matplotlib.figure", "plots")
 
 
-def check_plot(path: Path) -> None:
+def check_plot(path: Path, force: bool = False) -> None:
     """Before minutes of encoding: the format is known, matplotlib is there, and so is the folder, made if need be.
 
-    Raises ConfigError, MachineError, StoreError.
+    A file that is there already is overwritten with `force` only. Raises ConfigError, ExistsError, MachineError,
+    StoreError.
     """
     if path.suffix.lower() not in FORMATS:
         raise ConfigError(f'--plot "{path}": expected a file that ends in {", ".join(FORMATS)}.')
-    check_output(path, "--plot")
+    check_output(path, "--plot", force)
     require_plots()
     make_folder(path.parent)
 
 
-def write_plot(path: Path, size: Size, draw: Callable[[Any], None], **saving: Any) -> None:
+def write_plot(path: Path, size: Size, draw: Callable[[Any], None], force: bool = False, **saving: Any) -> None:
     """Let `draw` fill a figure and write it in the format that the path's ending names; more as for `rendered`.
 
     Raises as `check_plot`.
     """
-    check_plot(path)
-    write_output(path, rendered(size, draw, path.suffix.lower().removeprefix("."), **saving), "--plot")
+    check_plot(path, force)
+    write_output(path, rendered(size, draw, path.suffix.lower().removeprefix("."), **saving), "--plot", force)
 
 
 def rendered(

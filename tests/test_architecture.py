@@ -13,8 +13,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # Low to high; a module imports only from lower levels or from its own room (the same package, or itself).
 LEVELS: list[set[str]] = [
     {"indexer.errors", "indexer.lazy", "indexer.regular_files", "indexer.typed_json", "indexer.versions"},
-    {"indexer.settings", "indexer.method_config"},
-    {"indexer.sections"},
+    {"indexer.settings", "indexer.method_config", "indexer.store.layout"},
+    {"indexer.sections", "indexer.store.files"},
+    {"indexer.output_files"},
     {"indexer.config"},
     {
         "indexer.chunking",
@@ -30,7 +31,7 @@ LEVELS: list[set[str]] = [
     {"indexer.transforms", "indexer.flat_file"},
     {"indexer.drift", "indexer.quality"},
     {"indexer.pipeline"},
-    {"search.extras", "search.printable", "search.ranking", "search.segments", "search.unit_vectors"},
+    {"search.extras", "search.files", "search.printable", "search.ranking", "search.segments", "search.unit_vectors"},
     {"search.opened"},
     {"search.divergence", "search.grouping", "search.provenance", "search.stored"},
     {"search.filters", "search.hybrid", "search.ranked", "search.request"},

@@ -142,7 +142,7 @@ def test_an_over_long_query_is_said(index: Path) -> None:
         (["inspect", "{tmp}"], 1, "not an index"),
         (["verify", "{tmp}"], 1, "not an index"),
         (["convert", "{tmp}/nothing", "{tmp}/new"], 1, "nothing"),
-        (["demo-corpus", "{tmp}/no/such/folder.jsonl"], 1, "cannot be written"),
+        (["demo-corpus", "{corpus}"], 1, "is already there; name another file, or pass --force"),
         (["qeury"], 2, "No such command"),
     ],
 )

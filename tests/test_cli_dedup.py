@@ -1,6 +1,7 @@
 """`isotrope dedup` as a user meets it: what it prints and writes, its exit codes, and what it says to mistakes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -142,9 +143,23 @@ def test_the_index_of_a_corpus_can_be_kept(folder: Path, tmp_path: Path) -> None
     assert json.loads(isotrope("dedup", tmp_path / "index", "--threshold", "0.95", "--json").stdout)["documents"] == 72
 
 
-def test_against_an_index_of_the_same_documents_nothing_is_left(index: Path) -> None:
-    done = isotrope("dedup", index, "--threshold", "0.95", "--against", index, "--only-against", "--json")
+def test_against_an_index_of_the_same_documents_nothing_is_left(index: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(index, tmp_path / "copy")
+    done = isotrope("dedup", index, "--threshold", "0.95", "--against", copy, "--only-against", "--json")
     assert json.loads(done.stdout)["kept"] == 0
+
+
+def test_an_index_is_not_compared_with_itself(index: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(index)
+    cases: list[list[str | Path]] = [
+        [index, "--against", tmp_path / "link"],
+        ["docs.jsonl", "--index", index, "--against", index],
+    ]
+    for words in cases:
+        done = isotrope("dedup", *words, "--threshold", "0.95", "--kept", tmp_path / "kept.jsonl")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"is {index} itself: every document would be found there, and none kept" in done.stderr
+    assert not (tmp_path / "kept.jsonl").exists()
 
 
 def test_identical_up_to_rounding_is_said(index: Path) -> None:

@@ -39,7 +39,7 @@ def test_an_index_may_be_the_folder_one_is_in(index: Path, monkeypatch: pytest.M
         done = isotrope("add", name, str(news), "--on-error", "skip")
         assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
         assert load_manifest(index).documents == documents
-    assert json.loads((index.parent / "index.rejects.jsonl").read_text())["id"] == "bad"
+    assert json.loads((index.parent / "index.add.rejects.jsonl").read_text())["id"] == "bad"
     done = isotrope("export", ".", "--to", "faiss", "-o", ".")
     assert done.returncode == 1
     assert "is a folder; name a file" in done.stderr

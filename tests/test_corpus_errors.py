@@ -25,7 +25,7 @@ from indexer.corpus import Document, read_corpus
 from indexer.corpus.delimited import _csv_records, _CsvLines
 from indexer.corpus.given import checked_documents
 from indexer.corpus.lines import MAX_LINE_BYTES
-from indexer.errors import CorpusError
+from indexer.errors import ConfigError, CorpusError
 
 GOOD = ('{"_id": "a", "text": "first"}', '{"_id": "c", "text": "last"}')
 
@@ -784,9 +784,10 @@ def test_the_folder_of_the_rejects_file_is_made(tmp_path: Path) -> None:
     assert rejects.is_file()
 
 
-def test_a_rejects_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+def test_a_rejects_file_that_cannot_be_written_is_an_error_before_anything_is_read(tmp_path: Path) -> None:
     path = jsonl(tmp_path, "nope")
-    assert "cannot be written" in refusal(path, on_error="skip", rejects=path / "rejects.jsonl")
+    with pytest.raises(ConfigError, match=r"--rejects .* cannot be made, for .*docs.jsonl is a file"):
+        read_corpus(path, on_error="skip", rejects=path / "rejects.jsonl")
 
 
 def test_a_file_the_machine_cannot_read_is_fatal_even_when_skipping(tmp_path: Path) -> None:

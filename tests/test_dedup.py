@@ -1,6 +1,7 @@
 """`deduplicate` from end to end: what is written of an index, alone, against another, with pairs kept on disk."""
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -220,8 +221,11 @@ def test_only_against_leaves_its_own_duplicates_in(built: Built, tmp_path: Path)
     assert verify_duplicates(tmp_path / "duplicates.parquet", built(), against=train).problems == []
 
 
-def test_an_index_against_itself_drops_everything(built: Built) -> None:
-    assert deduplicate(built(), 0.95, against=built()).facts["kept"] == 0
+def test_an_index_against_its_copy_drops_everything_and_against_itself_is_refused(built: Built, tmp_path: Path) -> None:
+    copy = shutil.copytree(built(), tmp_path / "copy")
+    assert deduplicate(built(), 0.95, against=copy).facts["kept"] == 0
+    with pytest.raises(ConfigError, match="itself: every document would be found there, and none kept"):
+        deduplicate(copy, 0.95, against=tmp_path / "." / "copy")
 
 
 def test_an_index_of_another_encoder_is_refused(built: Built, tiny_model: Callable[[str], Path]) -> None:

@@ -76,7 +76,7 @@ def table(**columns: Any) -> pa.Table:
 
 
 def written(path: Path, facts: dict[str, Any] = FACTS, rows: pa.Table | None = None) -> Path:
-    write_duplicates(path, Duplicates(facts, rows if rows is not None else table()))
+    write_duplicates(path, Duplicates(facts, rows if rows is not None else table()), force=True)
     return path
 
 

@@ -484,12 +484,14 @@ def test_files_that_cannot_be_meant_are_refused(config: BuildConfig, tmp_path: P
     source = tmp_path / "corpus.jsonl"
     source.write_text("".join(map(json_line, DOCUMENTS)))
     (tmp_path / "link.jsonl").symlink_to(source)
+    (tmp_path / "hard.jsonl").hardlink_to(source)
     corpus = read_corpus(source)
     index = opened(corpus, config, tmp_path / "index")
     cases: list[tuple[Path, Corpus | None, str]] = [
-        (source, corpus, "is part of the corpus"),
-        (tmp_path / "index" / ".." / "corpus.jsonl", corpus, "is part of the corpus"),
-        (tmp_path / "link.jsonl", corpus, "is part of the corpus"),
+        (source, corpus, "is what the result is made from"),
+        (tmp_path / "index" / ".." / "corpus.jsonl", corpus, "is what the result is made from"),
+        (tmp_path / "link.jsonl", corpus, "is what the result is made from"),
+        (tmp_path / "hard.jsonl", corpus, "is what the result is made from"),
         (tmp_path / "index" / "kept.jsonl", None, "lies inside the index"),
         (tmp_path / "index" / "parts" / "kept.jsonl", corpus, "lies inside the index"),
         (tmp_path / "kept.xml", corpus, r"unknown type of file; expected one of \.jsonl"),
@@ -502,9 +504,9 @@ def test_files_that_cannot_be_meant_are_refused(config: BuildConfig, tmp_path: P
     before = sorted(tmp_path.rglob("*"))
     for path, read, message in cases:
         with pytest.raises(ConfigError, match=f"^--kept .*{message}"):
-            check_kept(path, index, read)
+            check_kept(path, index, read, force=True)
         with pytest.raises(ConfigError, match=message):
-            write_kept(path, index, kept(0), read)
+            write_kept(path, index, kept(0), read, force=True)
     assert sorted(tmp_path.rglob("*")) == before
     assert source.read_bytes().decode() == "".join(map(json_line, DOCUMENTS))
 
@@ -553,7 +555,7 @@ def test_a_full_disk_leaves_what_was_there_or_the_whole(
         target.write_bytes(b"older")
         with monkeypatch.context() as patched:
             patched.setattr("indexer.store.files.os", faulty := FaultyOs(at, errno.ENOSPC))
-            failed.append(message := refused(lambda: write_kept(target, index, kept(*KEPT))))
+            failed.append(message := refused(lambda: write_kept(target, index, kept(*KEPT), force=True)))
         if message is None:
             break
         assert "the disk is full" in message

@@ -89,7 +89,7 @@ def right_against(folder: Path) -> Duplicates:
 
 def proof_of(found: Duplicates, folder: Path, **named: Any) -> DedupProof:
     path = folder / "duplicates.parquet"
-    write_duplicates(path, found)
+    write_duplicates(path, found, force=True)
     if found.facts["against"]:
         named.setdefault("against", folder / "other")
     return verify_duplicates(path, folder / "index", **named)
@@ -392,15 +392,15 @@ def test_pairs_that_an_approximate_search_missed_are_violations(folder: Path) ->
 
 def test_a_result_of_another_index_is_refused(right: Duplicates, right_against: Duplicates, folder: Path) -> None:
     path = folder / "duplicates.parquet"
-    write_duplicates(path, right)
+    write_duplicates(path, right, force=True)
     with pytest.raises(MismatchError, match=r"made from vectors of another transform: .*other has"):
         verify_duplicates(path, folder / "other")
     with pytest.raises(MismatchError, match=r"made from another index, or another generation of it: generation 2"):
         proof_of(Duplicates({**right.facts, "index": {"generation": 2, "manifest": "0"}}, right.table), folder)
-    write_duplicates(path, right)
+    write_duplicates(path, right, force=True)
     with pytest.raises(MismatchError, match=r"made against no other index; asked for is .*other"):
         verify_duplicates(path, folder / "index", against=folder / "other")
-    write_duplicates(path, right_against)
+    write_duplicates(path, right_against, force=True)
     with pytest.raises(MismatchError, match=r"Name the same other index as then"):
         verify_duplicates(path, folder / "index", against=folder / "index")
 

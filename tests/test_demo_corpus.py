@@ -8,7 +8,7 @@ import pytest
 
 from indexer.corpus import read_corpus
 from indexer.corpus.stdlib import stdlib_documents, write_stdlib_corpus
-from indexer.errors import CorpusError
+from indexer.errors import ConfigError, CorpusError, ExistsError
 
 
 @pytest.fixture(scope="module")
@@ -100,5 +100,10 @@ def test_the_written_file_is_a_corpus(
 
 def test_a_target_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     make_library(monkeypatch, tmp_path, {"a.py": b'"""A."""'})
-    with pytest.raises(CorpusError, match="cannot be written: No such file or directory"):
-        write_stdlib_corpus(tmp_path / "missing" / "stdlib.jsonl")
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ConfigError, match=r"TARGET .* cannot be made, for .*file is a file"):
+        write_stdlib_corpus(tmp_path / "file" / "stdlib.jsonl")
+    with pytest.raises(ExistsError, match=r"TARGET .* is already there"):
+        write_stdlib_corpus(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+    assert write_stdlib_corpus(tmp_path / "file", force=True) == 1

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import stat
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from indexer.encoders import EncoderSpec, load_encoder
 from indexer.encoders.backends import open_encoder
 from indexer.errors import ConfigError, CorpusError, EvaluationError, MachineError, NotAnIndexError
 from indexer.moments import Moments
+from indexer.output_files import check_output
 from indexer.sampling import id_hash
 from indexer.transforms import Normalisation, Whitening, fit_whitening
 from search.evaluation import states as states_module
@@ -36,8 +36,9 @@ from search.evaluation.settings import (
 from search.evaluation.states import StateSource
 from search.evaluation.subject import Subject
 from search.extras import require_extra
-from search.plotting import check_plot, write_plot
-from search.provenance import Clock, check_cache, check_output, file_hash, how_built, write_result
+from search.files import check_cache, file_hash, write_result
+from search.plotting import write_plot
+from search.provenance import Clock, how_built
 from tests.documents import DOCUMENTS
 from tests.test_cli import isotrope
 
@@ -382,7 +383,7 @@ def test_provenance_names_the_recipe_and_the_index(tiny_config: BuildConfig, ind
 
 def test_places_that_can_be_written_are_left_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "old.json").touch()
-    check_output(tmp_path / "old.json")
+    check_output(tmp_path / "old.json", force=True)
     check_output(tmp_path / "new" / "r.json")
     check_cache(tmp_path)
     check_cache(tmp_path / "new" / "cache")
@@ -408,33 +409,17 @@ def test_places_that_cannot_be_written_are_refused(tmp_path: Path, monkeypatch: 
             check(tmp_path / "new")
 
 
-def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.svg")
-    (tmp_path / "link.svg").symlink_to("pipe.svg")
-    (tmp_path / "circle.svg").symlink_to("circle.svg")
-    for name in ("pipe.svg", "link.svg"):
-        for option, refuse in (("-o", check_output), ("--plot", check_plot)):
-            with pytest.raises(ConfigError, match=rf"{option} {tmp_path}/{name} is no regular file but a pipe"):
-                refuse(tmp_path / name)
-        with pytest.raises(ConfigError, match="is no regular file"):
-            write_result(tmp_path / name, {})
-    with pytest.raises(ConfigError, match="links lead in a circle"):
-        check_output(tmp_path / "circle.svg")
-    assert stat.S_ISFIFO((tmp_path / "pipe.svg").stat().st_mode)
-
-
 def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/old.json").write_text("old")
     for name, target in (("old.json", "folder/old.json"), ("new.json", "folder/deep/new.json")):
         (tmp_path / name).symlink_to(target)
-        check_output(tmp_path / name)
-        write_result(tmp_path / name, {"a": 1})
+        write_result(tmp_path / name, {"a": 1}, force=True)
         assert (tmp_path / name).is_symlink()
         assert json.loads((tmp_path / target).read_text()) == {"a": 1}
     write_plot(tmp_path / "p.svg", (1.0, 1.0), lambda figure: None)
     (tmp_path / "q.svg").symlink_to("p.svg")
-    write_plot(tmp_path / "q.svg", (2.0, 1.0), lambda figure: None)
+    write_plot(tmp_path / "q.svg", (2.0, 1.0), lambda figure: None, force=True)
     assert (tmp_path / "q.svg").is_symlink()
     assert "144pt" in (tmp_path / "p.svg").read_text()
 

@@ -40,8 +40,10 @@ def test_every_kind_says_what_it_wrote(kind: str, files: list[str] | None, index
     root = tmp_path / "out" if kind == "sentence-transformers" else tmp_path
     assert said["files"] == {name: (root / name).stat().st_size for name in said["files"]}
     assert files is None or sorted(said["files"]) == files
-    if kind != "sentence-transformers":  # files are replaced, folders are not
-        done = CliRunner().invoke(cli, call, catch_exceptions=False)
+    with pytest.raises(ExistsError, match="is already there"):
+        CliRunner().invoke(cli, call, catch_exceptions=False)
+    if kind != "sentence-transformers":  # files are replaced where that is asked for, folders never
+        done = CliRunner().invoke(cli, [*call, "--force"], catch_exceptions=False)
         assert done.stdout.startswith("written ")
 
 
@@ -52,6 +54,7 @@ def test_every_kind_says_what_it_wrote(kind: str, files: list[str] | None, index
         (["--to", "parquet", "-k", "3"], "-k is for --to beir-run"),
         (["--to", "parquet", "--model", "m"], "--model is for --to sentence-transformers and beir-run"),
         (["--to", "sentence-transformers", "--backend", "torch"], "--backend is for --to beir-run"),
+        (["--to", "sentence-transformers", "--force"], "--force is for --to faiss and parquet and beir-run"),
         (["--to", "beir-run"], "needs --queries"),
         (["--to", "onnx"], "'onnx' is not one of"),
         ([], "Missing option '--to'"),

@@ -55,7 +55,7 @@ def listing(opened: OpenIndex, folder: Path, rows: Sequence[Row], **changed: Any
     }  # fmt: skip
     columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
     table = pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
-    write_duplicates(folder / "duplicates.parquet", Duplicates(facts | changed, table))
+    write_duplicates(folder / "duplicates.parquet", Duplicates(facts | changed, table), force=True)
     return read_listing(folder / "duplicates.parquet")
 
 

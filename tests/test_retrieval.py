@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ import pytest
 from indexer import BuildConfig, build_index, read_corpus
 from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.encoders.transformer import TransformerEncoder
-from indexer.errors import ConfigError, CorruptIndexError, EvaluationError, MachineError
+from indexer.errors import ConfigError, CorruptIndexError, EvaluationError, ExistsError, MachineError
 from search import SearchEngine
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.comparisons import Comparison, Measured
@@ -26,6 +27,7 @@ from search.evaluation.retrieval.evaluation import RetrievalTask, evaluate_retri
 from search.evaluation.retrieval.metrics import measure
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.subject import Subject
+from tests.directories import snapshot
 from tests.test_cli import isotrope
 
 WORDS = [
@@ -345,13 +347,35 @@ def test_each_cutoff_of_an_approximate_index_is_what_search_gives(
     assert "MAP, MRR and run files of a search for all hits judged" in " ".join(result["notes"])
 
 
-def test_rankings_replace_no_pipe(folder: Path, index: Path, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    pipes: list[dict[str, Any]] = [{"run": tmp_path / "pipe"}, {"per_query": tmp_path / "pipe"}]
-    for task in pipes:
-        with pytest.raises(ConfigError, match="is no regular file"):
+def test_rankings_stream_into_a_pipe_and_replace_none(folder: Path, index: Path, tmp_path: Path) -> None:
+    pipe, names = tmp_path / "pipe", ("run", "per_query")
+    os.mkfifo(pipe)
+    for name in names:
+        into_pipe: dict[str, Any] = {name: pipe}
+        into_file: dict[str, Any] = {name: tmp_path / name}
+        with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+            evaluated(folder, index, **into_pipe)
+            evaluated(folder, index, **into_file)
+            assert reader.communicate()[0] == (tmp_path / name).read_text()
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    with pytest.raises(ConfigError, match="is no folder, but there are 2 settings"):
+        evaluated(folder, index, Sweep(strengths=(0.0, 1.0)), run=pipe)
+
+
+def test_files_of_an_evaluation_are_overwritten_only_by_force(folder: Path, index: Path, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    tasks: list[dict[str, Any]] = [{"run": tmp_path / "runs"}, {"per_query": tmp_path / "table.tsv"}]
+    for task in tasks:
+        evaluated(folder, index, **task)
+        before = snapshot(tmp_path)
+        with pytest.raises(ExistsError, match="is already there"):
             evaluated(folder, index, **task)
-    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+        evaluated(folder, index, **task, force=True)
+        assert snapshot(tmp_path) == before
+    with pytest.raises(ConfigError, match="lies inside the index"):
+        evaluated(folder, index, run=index / "segments", force=True)
+    with pytest.raises(ConfigError, match=r"is part of .*, which is read"):
+        evaluated(folder, index, per_query=folder / "qrels/test.tsv", force=True)
 
 
 def test_damaged_embeddings_of_an_index_are_noticed(folder: Path, index: Path, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ class CorpusReport:
     rejected: Counter[str] = field(default_factory=Counter)  # reason -> rows
     ignored_files: list[str] = field(default_factory=list)  # of unknown type, in folders and globs
     rejects_file: str | None = None  # where the rejected rows are listed
+    older_rejects_file: str | None = None  # what the list of an earlier run there is called now
     unused_columns: list[str] = field(default_factory=list)  # named in the settings, found in no row
 
 
@@ -57,7 +58,7 @@ class Corpus:
         ignored_files: list[str],
         config: CorpusConfig,
         on_error: OnError,
-        rejects: Path | None,
+        rejects: RejectsFile | None,
     ) -> None:
         self.config = config
         self._files = files
@@ -83,9 +84,8 @@ class Corpus:
         """
         self._spend_stdin()
         self.report = self._new_report()
-        rejects = RejectsFile(self._rejects) if self._rejects is not None else None
         reading = _Reading(self.config, self._on_error == "skip", known)
-        return _documents(_Pass(reading, self._files, self.report, rejects).rows())
+        return _documents(_Pass(reading, self._files, self.report, self._rejects).rows())
 
     def rows(self) -> Generator[Found]:
         """The documents, each with the row it was made of and the file that holds it.
@@ -111,6 +111,7 @@ def read_corpus(
     format: str = "",  # noqa: A002 - the word the user knows
     on_error: OnError = "fail",
     rejects: str | Path | None = None,
+    force: bool = False,
 ) -> Corpus:
     """Name a corpus: files, quoted globs, folders, or "-" for stdin (which needs `format`).
 
@@ -122,7 +123,8 @@ def read_corpus(
 
     A row that cannot become a document raises CorpusError while iterating, naming file, line, id and the way out;
     with on_error="skip" it is left out, counted in `Corpus.report`, and listed in the file `rejects` (JSON Lines).
-    Raises ConfigError for settings and CorpusError for sources that cannot be found.
+    There an earlier run's list is kept under another name, and any other file is overwritten only with `force`. Raises
+    ConfigError for settings, CorpusError for sources that cannot be found, and ExistsError.
     """
     if on_error not in ("fail", "skip"):
         raise ConfigError(f'on_error is "{on_error}"; expected "fail" or "skip".')
@@ -130,9 +132,18 @@ def read_corpus(
         raise ConfigError('rejects names a file for the rows left out, but on_error is "fail"; expected "skip".')
     RowMapper(config)  # says now what is wrong with the settings
     files, ignored = find_sources(sources, format, bool(config.vector_column))
-    if rejects is not None and Path(rejects).resolve() in [path.resolve() for file in files for path in paths_of(file)]:
+    if rejects is None:
+        return Corpus(files, ignored, config, on_error, None)
+    if any(_is_same(Path(rejects), path) for file in files for path in paths_of(file)):
         raise ConfigError(f"{rejects}: is part of the corpus; the rows left out need a file of their own (--rejects).")
-    return Corpus(files, ignored, config, on_error, None if rejects is None else Path(rejects))
+    return Corpus(files, ignored, config, on_error, RejectsFile(Path(rejects), force))
+
+
+def _is_same(first: Path, second: Path) -> bool:
+    try:
+        return first.samefile(second)
+    except OSError:  # one of them is not there
+        return False
 
 
 def _documents(rows: Generator[Found]) -> Iterator[Document]:
@@ -172,15 +183,23 @@ class _Pass:
         self._needs_id: bool | None = None  # whether the first row of the current file has an id
 
     def rows(self) -> Generator[Found]:
+        complete = False
         try:
             for number in range(len(self._files)):
                 yield from self._file_rows(number)
             self._mapper.check_title_met()
             self._report.unused_columns = self._mapper.unused_columns()
+            complete = True
         finally:
             # also after an error or when the caller stops early: what was rejected so far is then listed
-            if self._rejects is not None and self._rejects.close():
-                self._report.rejects_file = str(self._rejects.path)
+            if self._rejects is not None:
+                self._list_rejects(self._rejects, complete)
+
+    def _list_rejects(self, rejects: RejectsFile, complete: bool) -> None:
+        if rejects.close(complete):
+            self._report.rejects_file = str(rejects.path)
+        if rejects.moved_to:
+            self._report.older_rejects_file = str(rejects.moved_to)
 
     def _file_rows(self, number: int) -> Iterator[Found]:
         file = self._files[number]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import CorpusError
+from indexer.output_files import open_output
 from indexer.regular_files import read_regular
 
 _LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
@@ -45,23 +46,16 @@ def stdlib_documents(skipped: list[str] | None = None) -> Iterator[dict[str, Any
         raise CorpusError(f"{root}: this Python has no source files of its standard library to read docstrings from.")
 
 
-def write_stdlib_corpus(path: str | Path) -> int:
-    """Write the documents as JSON Lines and return their number; an older file stays until the new one is whole.
+def write_stdlib_corpus(path: str | Path, force: bool = False) -> int:
+    """Write the documents as JSON Lines and return their number; over another file only with `force`.
 
-    Raises CorpusError when the file cannot be written.
+    A file appears when it is whole. Raises ConfigError, ExistsError and StoreError as `open_output`, and CorpusError.
     """
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     count = 0
-    try:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
-            for document in stdlib_documents():
-                file.write(json.dumps(document, ensure_ascii=False) + "\n")
-                count += 1
-        partial.replace(target)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise CorpusError(f"{target}: cannot be written: {error.strerror or error}.") from error
+    with open_output(Path(path), "TARGET", force) as file:
+        for document in stdlib_documents():
+            file.write((json.dumps(document, ensure_ascii=False) + "\n").encode())
+            count += 1
     return count
 
 

@@ -14,7 +14,8 @@ from indexer.corpus import joined_text
 from indexer.corpus.document import Document
 from indexer.encoders import resolve_spec
 from indexer.encoders.fitting import RECIPE, train
-from indexer.errors import ConfigError, CorpusError, ExistsError
+from indexer.errors import ConfigError, CorpusError
+from indexer.output_files import check_output_folder
 from indexer.pipeline.progress import Progress, Silent, told_of_steps
 from indexer.pipeline.row_texts import TextCutter
 from indexer.sampling import id_hash
@@ -46,13 +47,13 @@ def train_pooling(
     """Train Latte-Mix on the token vectors of the recipe's encoder and write it, with a recipe, into a new folder.
 
     `documents` are those with the smallest hash of id, 0 for all; with chunking their windows are the texts. Raises
-    ConfigError, ExistsError where the folder holds anything, CorpusError, and what loading and training raise.
+    ConfigError (also for a folder inside an index), ExistsError where the folder holds anything, CorpusError,
+    and what loading and training raise.
     """
     options, progress, folder = options or RunOptions(), progress or Silent(), Path(folder)
     if documents < 0:
         raise ConfigError(f"the number of documents is {documents}; expected 0 (all) or more.")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ExistsError(f"{folder}: is there already; expected a new or an empty folder.")
+    check_output_folder(folder, or_empty=True)
     config = _for_latte_mix(config)
     spec = resolve_spec(config.encoder)
     progress.phase("reading", None)

@@ -13,6 +13,7 @@ encoder/1f2e.../               fitted encoder state (int8), named by the encoder
 lock                           held by the one writer
 """
 
+import os
 import re
 from pathlib import Path
 
@@ -83,3 +84,16 @@ def part_numbers(index: Path) -> list[int]:
     numbers = [int(entry.name) for entry in folder.iterdir() if PART_NAME.fullmatch(entry.name)]
     # "000001" would be part 1 too, and what is done to part 1 must not be done to it
     return sorted(number for number in set(numbers) if (index / part_name(number)).is_dir())
+
+
+def is_index_folder(folder: Path) -> bool:
+    """Whether an index lies in a folder: published (it has a manifest), or begun (the lock, and parts or manifests)."""
+
+    def there(name: str) -> bool:
+        return os.path.lexists(folder / name)
+
+    try:
+        names = [entry.name for entry in (folder / MANIFESTS).iterdir()]
+    except OSError:  # it is not there, or nobody may look
+        names = []
+    return any(map(MANIFEST_NAME.fullmatch, names)) or (there(LOCK) and (there(PARTS) or there(MANIFESTS)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from search.cli.corpus_options import beside, corpus_of, remarks_on
+from search.cli.output_options import check_rejects, force_option, recipe_reads, stdout_free_for
 from search.cli.running_options import change_options, run_options
 
 if TYPE_CHECKING:
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 @click.option("--format", "format_", default="", metavar="NAME", help="Format of SOURCE; default by file name.")
 @click.option("--on-error", type=click.Choice(["fail", "skip"]), default="fail", help="What to do with a bad row.")
 @click.option(
-    "--rejects", type=click.Path(path_type=Path), help="File for rows left out. Default: INDEX.rejects.jsonl."
+    "--rejects", type=click.Path(path_type=Path), help="File for rows left out. Default: INDEX.add.rejects.jsonl."
 )
+@force_option
 @click.option("--workers", type=int, default=1, show_default=True, help="Encoding processes; one a GPU.")
 @change_options
 def command(
@@ -51,10 +53,13 @@ def command(
 
     config = BuildConfig.from_dict(load_manifest(index).config)
     run = run_options(options, workers=options["workers"], allow_low_recall=options["allow_low_recall"])
-    corpus = corpus_of(sources, config, options, rejects or beside(index, ".rejects.jsonl"))
+    rejects = rejects or beside(index, ".add.rejects.jsonl")
+    corpus = corpus_of(sources, config, options, rejects)
+    check_rejects(rejects, [model, *recipe_reads(config)], options)
     with BuildProgress(quiet) as progress:
         report = add_documents(corpus, index, run, progress, model)
-    _print(report, corpus.report, as_json)
+    with stdout_free_for(rejects):
+        _print(report, corpus.report, as_json)
 
 
 def _print(report: "AddReport", read: "CorpusReport", as_json: bool) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from search.cli.corpus_options import beside, config_of, corpus_of, corpus_options, remarks_on
+from search.cli.output_options import check_rejects, force_option, recipe_reads, stdout_free_for
 from search.cli.running_options import run_options, threaded_encoder_options
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--rejects", type=click.Path(path_type=Path), help="File for rows left out. Default: INDEX.rejects.jsonl."
 )
+@force_option
 @click.option("--overwrite", is_flag=True, help="Publish over a complete index of another recipe or corpus.")
 @click.option(
     "--queries",
@@ -61,6 +63,7 @@ def command(
       zcat notes.txt.gz | isotrope build - my-index --format text
     """
     from indexer import build_index
+    from search.cli.output import print_note
     from search.cli.progress import BuildProgress
 
     config = config_of(options)
@@ -68,10 +71,16 @@ def command(
         config = replace(config, index=replace(config.index, queries=str(options["queries"])))
     fields = ("workers", "half", "compile", "overwrite", "allow_low_recall")
     run = run_options(options, **{name: options[name] for name in fields})
-    corpus = corpus_of(sources, config, options, rejects or beside(index, ".rejects.jsonl"))
+    rejects = rejects or beside(index, ".rejects.jsonl")
+    corpus = corpus_of(sources, config, options, rejects)
+    reads = [options["recipe"], options["transform_from"], *recipe_reads(config)]
+    check_rejects(rejects, reads, options, {"INDEX": index})
     with BuildProgress(quiet) as progress:
         report = build_index(corpus, index, config, run, progress, options["transform_from"])
-    _print(report, corpus.report, as_json)
+    if options["on_error"] == "fail" and rejects.exists():
+        print_note(f"{rejects} lists rows that an earlier run left out; this one left out none")
+    with stdout_free_for(rejects):
+        _print(report, corpus.report, as_json)
 
 
 def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:

@@ -20,6 +20,8 @@ def command(source: Path, target: Path) -> None:
       isotrope convert old-model new-model
     """
     from indexer.encoders.convert import convert_folder
+    from indexer.output_files import check_output_folder
 
+    check_output_folder(target, "TARGET")
     convert_folder(source, target)
     click.echo(f"{target} holds the model with safetensors weights.")

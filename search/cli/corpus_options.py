@@ -73,6 +73,7 @@ def corpus_of(
         format=options["format_"],
         on_error="skip" if skip else "fail",
         rejects=rejects if skip else None,
+        force=options.get("force", False),
     )
 
 
@@ -88,6 +89,8 @@ def remarks_on(read: "CorpusReport") -> list[str]:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(read.rejected.items()))
         listed = f"; see {read.rejects_file}" if read.rejects_file else ""
         remarks.append(f"{sum(read.rejected.values()):,} rows were left out ({reasons}){listed}")
+    if read.older_rejects_file:
+        remarks.append(f"the list of rows that an earlier run left out is now {read.older_rejects_file}")
     if read.ignored_files:
         shown = ", ".join(read.ignored_files[:5])
         remarks.append(f"{len(read.ignored_files):,} files or folders that are no corpus were left out: {shown}")

@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from search.cli.corpus_options import CORPUS_NAMES, config_of, corpus_of, corpus_options, remarks_on
+from search.cli.output_options import check_written, force_option, recipe_reads, stdout_free_for
 from search.cli.running_options import run_options, threaded_encoder_options
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from search.dedup.settings import DedupSettings, JoinOptions
 
 _DECIDING = ("prefer", "text_duplicates", "method", "only_against")
-_WRITING = ("output", "kept", "save_pairs", "from_pairs")
+_WRITING = ("output", "kept", "save_pairs", "from_pairs", "force")
 _WRITTEN = {"output": "-o", "kept": "--kept", "save_pairs": "--save-pairs"}
 _FOREIGN = {  # mode -> options that have no meaning with it
     "threshold": ("labelled",),
@@ -63,6 +64,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--index", "index", type=_PATH, metavar="DIR", help="Keep the index of a CORPUS here. Default: a "
               "temporary folder.")  # fmt: skip
 @threaded_encoder_options
+@force_option
 @click.option("--memory", default="1G", show_default=True, help="Working memory, such as 512M or 8G.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option("--quiet", is_flag=True, help="No progress bars.")
@@ -79,7 +81,7 @@ def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **opti
       isotrope dedup my-index --suggest
       isotrope dedup my-index --threshold 0.95 -o duplicates.parquet --kept kept.jsonl
       isotrope dedup my-index --verify duplicates.parquet
-      isotrope dedup docs.jsonl --threshold 0.95 --kept kept.jsonl
+      isotrope dedup docs.jsonl --threshold 0.95 --kept unique.jsonl
     """
     from search.cli.progress import BuildProgress
 
@@ -125,8 +127,8 @@ def _run_options(options: dict[str, Any]) -> "JoinOptions":
 def _check_before(ctx: click.Context, sources: tuple[str, ...], options: dict[str, Any]) -> None:
     """Mistakes are said now, not after minutes of encoding."""
     from indexer.errors import ConfigError
-    from search.dedup.files.places import check_places
     from search.dedup.keeping.kept import check_kept
+    from search.dedup.material import require_another
     from search.opened import OpenIndex
 
     settings = _settings(options)
@@ -138,15 +140,18 @@ def _check_before(ctx: click.Context, sources: tuple[str, ...], options: dict[st
         raise ConfigError(f"TMPDIR is {folder}, which cannot be written; vectors lie there while this runs.")
     if settings.only_against and not options["against"]:
         raise ConfigError("--only-against compares with another index alone; name it with --against INDEX.")
+    for index in (*sources, options["index"]):
+        require_another(index, options["against"])
     other = OpenIndex.open(options["against"]) if options["against"] else None
-    check_places(
-        {option: options[name] for name, option in _WRITTEN.items() if options[name]},
-        indexes=[Path(source) for source in sources]
-        + [options[name] for name in ("against", "index") if options[name]],
-        read=[options[name] for name in ("from_pairs", "recipe") if options[name]],
-    )
+    reads = [
+        *sources,
+        *(options[name] for name in ("against", "from_pairs", "recipe")),
+        *recipe_reads(config_of(options)),
+    ]
+    made = {"--index": options["index"]} if options["index"] else {}
+    check_written(_written(options), reads, options["force"], made, whole=["--save-pairs"])
     if options["kept"]:
-        check_kept(options["kept"], other)
+        check_kept(options["kept"], other, force=options["force"])
 
 
 @contextmanager
@@ -173,7 +178,7 @@ def _index_of(
     config = config_of(options)
     corpus = corpus_of(sources, config, options, None)
     if options["kept"]:
-        check_kept(options["kept"], corpus=corpus)
+        check_kept(options["kept"], corpus=corpus, force=options["force"])
     with TemporaryDirectory(prefix="isotrope-dedup-") as folder:
         place = options["index"] or Path(folder) / "index"
         report = build_index(corpus, place, config, run_options(options), progress)
@@ -192,19 +197,25 @@ def _deduplicate(
     from search.dedup.keeping.kept import check_kept, write_kept
     from search.opened import OpenIndex
 
+    force = options["force"]
     if options["kept"]:
-        check_kept(options["kept"], OpenIndex.open(place), corpus)
+        check_kept(options["kept"], OpenIndex.open(place), corpus, force)
     result = deduplicate(place, _settings(options), options["against"], _pair_files(options), run, progress)
     written = {}
     if options["output"]:
-        written[str(options["output"])] = result.write(options["output"]).bytes
+        written[str(options["output"])] = result.write(options["output"], force).bytes
     if options["kept"]:
         progress.phase("writing what is kept", None)
-        written[str(options["kept"])] = write_kept(options["kept"], result.opened, result.kept, corpus).bytes
+        written[str(options["kept"])] = write_kept(options["kept"], result.opened, result.kept, corpus, force).bytes
     if options["save_pairs"]:
         written[str(options["save_pairs"])] = options["save_pairs"].stat().st_size
-    show_summary(result.facts, written, options["as_json"])
+    with stdout_free_for(*_written(options).values()):
+        show_summary(result.facts, written, options["as_json"])
     return True
+
+
+def _written(options: dict[str, Any]) -> dict[str, Path]:
+    return {option: options[name] for name, option in _WRITTEN.items() if options[name]}
 
 
 def _settings(options: dict[str, Any]) -> "DedupSettings":
@@ -217,7 +228,7 @@ def _settings(options: dict[str, Any]) -> "DedupSettings":
 def _pair_files(options: dict[str, Any]) -> "PairFiles":
     from search.dedup.deduplication import PairFiles
 
-    return PairFiles(options["from_pairs"], options["save_pairs"], options["floor"])
+    return PairFiles(options["from_pairs"], options["save_pairs"], options["floor"], options["force"])
 
 
 def _verify(place: Path, options: dict[str, Any], run: "JoinOptions", progress: "Progress") -> bool:

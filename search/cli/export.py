@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from search.cli.output_options import force_option, stdout_free_for
 from search.cli.running_options import encoder_options, run_options
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ _TAKEN_BY = {
     "model": (_FOLDER, _RUN),
     "device": (_RUN,),
     "backend": (_RUN,),
+    "force": (_FAISS, _PARQUET, _RUN),
 }
 
 
@@ -31,6 +33,7 @@ _TAKEN_BY = {
 @click.option("-k", type=int, default=100, show_default=True, help="Hits a query in beir-run.")
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, if it has moved.")
 @encoder_options
+@force_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 @click.pass_context
 def command(context: click.Context, /, index: Path, kind: str, output: Path, as_json: bool, **options: Any) -> None:
@@ -53,8 +56,8 @@ def command(context: click.Context, /, index: Path, kind: str, output: Path, as_
       isotrope export my-index --to beir-run --queries questions.txt -k 100 -o run.trec
     """
     _check_options(context, kind)
-    exported = _write(index, kind, output, options)
-    _show(exported, as_json)
+    with stdout_free_for(output):
+        _show(_write(index, kind, output, options), as_json)
 
 
 def _check_options(context: click.Context, kind: str) -> None:
@@ -72,12 +75,13 @@ def _write(index: Path, kind: str, output: Path, options: dict[str, Any]) -> "Ex
     import search
 
     if kind == _FAISS:
-        return search.export_faiss(index, output)
+        return search.export_faiss(index, output, options["force"])
     if kind == _FOLDER:
         return search.export_sentence_transformers(index, output, options["model"])
     if kind == _PARQUET:
-        return search.export_parquet(index, output)
-    return search.export_run(index, output, options["queries"], options["k"], options["model"], run_options(options))
+        return search.export_parquet(index, output, options["force"])
+    asked = options["queries"], options["k"], options["model"]
+    return search.export_run(index, output, *asked, run_options(options), force=options["force"])
 
 
 def _show(exported: "Exported", as_json: bool) -> None:

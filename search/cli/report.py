@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from search.cli.output_options import check_written, force_option, recipe_reads, stdout_free_for
 from search.cli.running_options import run_options, threaded_encoder_options
 
 
@@ -25,9 +26,10 @@ from search.cli.running_options import run_options, threaded_encoder_options
 @click.option("--recall", is_flag=True, help="Measure recall@10 and latency too; this loads the encoder.")
 @click.option("--model", type=click.Path(path_type=Path), help="Folder of the index's model, if it has moved.")
 @threaded_encoder_options
+@force_option
 @click.option("--quiet", is_flag=True, help="No progress bars.")
 def command(index: Path, output: Path, results: tuple[Path, ...], duplicates: Path | None, recall: bool,
-            model: Path | None, quiet: bool, **options: Any) -> None:  # fmt: skip
+            model: Path | None, force: bool, quiet: bool, **options: Any) -> None:  # fmt: skip
     """One page about an index: spectrum, scores, gates, measured quality.
 
     The page is one HTML file that needs no network. More than 50,000 rows are sampled.
@@ -41,7 +43,10 @@ def command(index: Path, output: Path, results: tuple[Path, ...], duplicates: Pa
     from search.engine import SearchEngine
     from search.evaluation.report.page import write_report
 
+    reads = [index, *results, duplicates, model, *recipe_reads(None, index)]
+    check_written({"-o": output}, reads, force)
     engine = SearchEngine(index, model, run_options(options))
     with BuildProgress(quiet) as progress:
-        stamp = write_report(engine, output, results, recall, progress, duplicates)
-    click.echo(f"{output}: {size(stamp.bytes)}")
+        stamp = write_report(engine, output, results, recall, progress, duplicates, force=force)
+    with stdout_free_for(output):
+        click.echo(f"{output}: {size(stamp.bytes)}")

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from search.cli.evaluate.options import centre_option, check_places, subject_options, sweep_of, sweep_options
+from search.cli.output_options import force_option, stdout_free_for
 
 _SHOWN = 8  # best settings in the table, beside the controls
 
@@ -30,6 +31,7 @@ _SHOWN = 8  # best settings in the table, beside the controls
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write the recipe here; to a "
               "name that ends in .json the whole result.")  # fmt: skip
+@force_option
 @click.option("--quiet", is_flag=True, help="No progress bars.")
 def command(sources: tuple[str, ...], output: Path | None, as_json: bool, **options: Any) -> None:
     """Pick whitening settings for a corpus, without labels or with them.
@@ -42,12 +44,13 @@ def command(sources: tuple[str, ...], output: Path | None, as_json: bool, **opti
     \b
     Examples:
       isotrope tune my-index -o tuned.toml
-      isotrope tune docs.jsonl --layers -1 --layers 1,-1 --sample 500 -o tuned.toml
+      isotrope tune docs.jsonl --layers -1 --layers 1,-1 --sample 500 -o tuned.toml --force
     """
     from search.cli.output import print_json, print_note
     from search.cli.progress import BuildProgress
     from search.evaluation.tune.running import TuneTask, run_tune, write_recipe
-    from search.provenance import write_result
+    from search.files import write_result
+    from search.opened import is_index
 
     task = TuneTask(
         tuple(sources),
@@ -59,19 +62,21 @@ def command(sources: tuple[str, ...], output: Path | None, as_json: bool, **opti
         options["format_"],
         options["on_error"],
     )
-    check_places(options | {"output": output})
+    index = options["index"] or next(filter(is_index, sources), None)
+    check_places(options | {"output": output, "index": index}, *sources, options["qrels"])
     with BuildProgress(options["quiet"]) as progress:
         result = run_tune(task, _subject(sources, options), sweep_of(options), options["cache"], progress)
     for note in result["notes"]:
         print_note(note)
     if output and output.suffix == ".json":
-        write_result(output, result)
+        write_result(output, result, options["force"])
     elif output:
-        write_recipe(output, result)
-    if as_json:
-        print_json(result)
-    else:
-        _show(result, output)
+        write_recipe(output, result, options["force"])
+    with stdout_free_for(output):
+        if as_json:
+            print_json(result)
+        else:
+            _show(result, output)
 
 
 def _subject(sources: tuple[str, ...], options: dict[str, Any]) -> Any:

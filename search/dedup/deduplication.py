@@ -18,14 +18,15 @@ from search.dedup.files.duplicates_file import SCHEMA, Duplicates, write_duplica
 from search.dedup.files.origin import origin_of, origin_of_other
 from search.dedup.files.pair_file import StoredPairs, pair_facts
 from search.dedup.files.pair_writer import PairWriter
-from search.dedup.files.places import check_places
 from search.dedup.joining.approximate import ApproximateJoin
 from search.dedup.joining.join import VectorJoin
 from search.dedup.material import Material, open_material
 from search.dedup.pairs import PairSource, Rows
 from search.dedup.settings import DedupSettings, JoinOptions, check_threshold, lowest_score
+from search.files import check_outputs, read_by
 from search.opened import OpenIndex
 
+_SAVED = "--save-pairs"
 _PAIR_BYTES = 112  # of a pair that is held while it is decided: a quarter of the memory for them
 
 
@@ -36,6 +37,7 @@ class PairFiles:
     read: Path | None = None
     write: Path | None = None
     floor: float | None = None
+    force: bool = False  # write over a file that is there already
 
     def check(self, settings: DedupSettings) -> None:
         """Raises ConfigError for files that make no sense together, or with the settings."""
@@ -70,10 +72,12 @@ class Deduplication:
         """id, kept_id, score, reason, cluster of each dropped document."""
         return self.duplicates.table
 
-    def write(self, path: str | Path) -> FileStamp:
-        """Write the file of duplicates, whole or not at all. Raises ConfigError for a place inside the index."""
-        check_places({"-o": Path(path)}, [self.opened.path])
-        return write_duplicates(Path(path), self.duplicates)
+    def write(self, path: str | Path, force: bool = False) -> FileStamp:
+        """Write the file of duplicates, whole or not at all; over another file only with `force`.
+
+        Raises ConfigError for a place that cannot be written, such as one inside an index, ExistsError, StoreError.
+        """
+        return write_duplicates(Path(path), self.duplicates, force=force)
 
 
 def deduplicate(
@@ -98,7 +102,9 @@ def deduplicate(
     wanted = settings if isinstance(settings, DedupSettings) else DedupSettings(settings)
     pairs.check(wanted)
     if pairs.write:
-        check_places({"--save-pairs": pairs.write}, [Path(place) for place in (index, against) if place])
+        check_outputs(
+            {_SAVED: pairs.write}, read_by(index, against), pairs.force, whole=[_SAVED]
+        )  # they are read again
     if wanted.only_against and not against:
         raise ConfigError("documents are to be compared with another index alone, but none is named (--against).")
     with open_material(index, against, progress) as material:
@@ -123,7 +129,7 @@ def _source(
     join, method = _join(material, floor, settings, options)
     if not pairs.write:
         return join, method
-    save_pairs(material, join, method, floor, pairs.write)
+    save_pairs(material, join, method, floor, pairs.write, pairs.force)
     return StoredPairs(pairs.write, settings.threshold, options.memory // 4), method
 
 
@@ -137,7 +143,9 @@ def _join(
     return material.apart(VectorJoin(*arguments)), {"name": "exact"}
 
 
-def save_pairs(material: Material, join: PairSource, method: dict[str, Any], floor: float, path: Path) -> FileStamp:
+def save_pairs(
+    material: Material, join: PairSource, method: dict[str, Any], floor: float, path: Path, force: bool = False
+) -> FileStamp:
     """Write all pairs of `join`, those that score at least `floor`, and which rows hold the same vector."""
     distinct = material.distinct
     writer = PairWriter(material.folder, material.rows)
@@ -147,7 +155,7 @@ def save_pairs(material: Material, join: PairSource, method: dict[str, Any], flo
     number = distinct.number_of[copies]
     writer.add(distinct.first[number], copies, material.self_scores[number], identical=True)
     origin, other = origin_of(material.opened), origin_of_other(material.other)
-    return writer.save(path, pair_facts(floor, method, origin, other))
+    return writer.save(path, pair_facts(floor, method, origin, other), force=force)
 
 
 def _collection(material: Material, source: PairSource, order: Rows) -> Collection:

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from indexer.corpus.document import joined_text
+from indexer.errors import ConfigError
 from indexer.pipeline.progress import Progress, Silent
 from search.dedup.deciding.distinct import Distinct, find_distinct
 from search.dedup.deciding.texts import number_texts
@@ -122,14 +123,31 @@ def open_material(
 ) -> Iterator[Material]:
     """Open one or two indexes, with a temporary folder that goes when the block ends.
 
-    Raises what `OpenIndex.open` raises, and MismatchError when two indexes have different encoders.
+    Raises what `OpenIndex.open` raises, ConfigError for an index against itself, and MismatchError when two indexes
+    have different encoders.
     """
+    require_another(index, against)
     opened = OpenIndex.open(index)
     other = OpenIndex.open(against) if against else None
     if other:
         require_same_encoder(opened, other)
     with TemporaryDirectory(prefix="isotrope-dedup-") as folder:
         yield Material(opened, other, Path(folder), progress or Silent())
+
+
+def require_another(index: str | Path | None, against: str | Path | None) -> None:
+    """Raises ConfigError when both are the same index, by whatever names: all of it would be dropped."""
+    if not index or not against:
+        return
+    try:
+        same = Path(index).samefile(against)
+    except OSError:  # one of them is not there, which shows when it is opened
+        return
+    if same:
+        raise ConfigError(
+            f"--against {against} is {index} itself: every document would be found there, and none kept. Name another "
+            "index; within one, duplicates are found without --against."
+        )
 
 
 def self_scores(vectors: Vectors) -> Scores:

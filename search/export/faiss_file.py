@@ -10,36 +10,38 @@ import numpy.typing as npt
 from indexer import ann
 from indexer.ann.portable import QueryLayers, with_query_layers
 from indexer.errors import ConfigError
+from indexer.output_files import open_output
 from indexer.sampling import id_hash, smallest_hashes
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.export.exported import Exported
 from search.export.live_rows import BLOCK_ROWS, write_ids
+from search.files import check_outputs
 from search.opened import OpenIndex
-from search.provenance import check_output, open_output
 
 KIND = "faiss"
 _AS_STORED = "as stored"
+_IDS = "-o, with the ids in"
 TRAINING_ROWS = 262_144  # more than any common factory string looks at
 Vectors = npt.NDArray[np.float32]
 
 
-def export_faiss(index: str | Path, path: str | Path) -> Exported:
+def export_faiss(index: str | Path, path: str | Path, force: bool = False) -> Exported:
     """Write `path`, for `faiss.read_index`, and `path`.ids.parquet: row, id, and with windows start and end.
 
     The file takes raw embeddings of queries (pooled, not normalised): its first layers are the affine map of the
     query's role and the normalisation. The type of the index is kept: its one segment as it is, or, where there are
-    several or deleted rows, made again of the live rows; flat where those are too few to train it. Raises ConfigError
-    for a path that cannot be written, CorruptIndexError and StoreError.
+    several or deleted rows, made again of the live rows; flat where those are too few to train it. Files that are there
+    already are overwritten with `force` only. Raises ConfigError for a path that cannot be written, ExistsError,
+    CorruptIndexError and StoreError.
     """
     target = Path(path)
-    check_output(target)
-    names = target.with_name(f"{target.name}.ids.parquet")
-    check_output(names)
+    names = Path(f"{target}.ids.parquet")
+    check_outputs({"-o": target, _IDS: names}, [Path(index)], force, whole=["-o", _IDS])
     opened = OpenIndex.open(index)
     layers = _layers(opened.transform)
     found, factory, made = _index(opened)
     portable = with_query_layers(found, layers)
-    with open_output(target) as file, open_output(names) as rows:
+    with open_output(target, force=force) as file, open_output(names, _IDS, force) as rows:
         write_ids(rows, opened)
         ann.save_index(portable, file)  # type: ignore[arg-type]
         if made == _AS_STORED:

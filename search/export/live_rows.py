@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from indexer.store.files import DurableFile
+from indexer.output_files import OutputFile
 from search.opened import OpenIndex
 
 Rows = npt.NDArray[np.int64]
@@ -30,7 +30,7 @@ def row_ids(opened: OpenIndex) -> Iterator[tuple[Rows, list[str]]]:
         yield rows, names
 
 
-def write_ids(file: DurableFile, opened: OpenIndex) -> None:
+def write_ids(file: OutputFile, opened: OpenIndex) -> None:
     """Parquet with a line for each row: row, id, and where there are windows start and end."""
     fields = [pa.field("row", pa.int64(), nullable=False), pa.field("id", pa.string(), nullable=False)]
     with _writer(file, [*fields, *_span_fields(opened)], {}) as writer:
@@ -38,7 +38,7 @@ def write_ids(file: DurableFile, opened: OpenIndex) -> None:
             writer.write_batch(_batch(writer, [pa.array(rows), pa.array(names), *_spans(opened, rows)]))
 
 
-def write_vectors(file: DurableFile, opened: OpenIndex) -> None:
+def write_vectors(file: OutputFile, opened: OpenIndex) -> None:
     """Parquet with a line for each row: id, vector (fixed-size list of float32), and start and end of a window.
 
     Written a row group at a time. The metadata key "isotrope" says which encoder and transform made the vectors.
@@ -79,7 +79,7 @@ def _spans(opened: OpenIndex, rows: Rows) -> list[pa.Array]:
     return [pa.array(np.ascontiguousarray(spans[:, side])) for side in range(len(_SPAN))]
 
 
-def _writer(file: DurableFile, fields: list[pa.Field], origin: dict[str, Any]) -> pq.ParquetWriter:
+def _writer(file: OutputFile, fields: list[pa.Field], origin: dict[str, Any]) -> pq.ParquetWriter:
     metadata = {"isotrope": json.dumps(origin, sort_keys=True)} if origin else None
     return pq.ParquetWriter(
         pa.PythonFile(file, mode="w"),

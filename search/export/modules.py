@@ -29,7 +29,7 @@ import numpy.typing as npt
 from safetensors.numpy import save as save_tensors
 
 from indexer.pooling import Mode
-from search.export.new_folder import Content
+from search.files import Content
 
 Array = npt.NDArray[np.float64]
 _VERSION = "6.0.0"  # of sentence-transformers; an older one says that it may not read the folder

@@ -18,10 +18,10 @@ from indexer.store.embeddings import Embeddings
 from search.evaluation.retrieval.beir import find_file, read_texts
 from search.evaluation.retrieval.runs import require_plain_ids, write_run
 from search.export.exported import Exported
+from search.files import check_outputs, read_by
 from search.finding import Finder, Vectors
 from search.opened import OpenIndex
 from search.printable import counted
-from search.provenance import check_output
 from search.ranked import Place
 from search.ranking import Found
 from search.request import Request
@@ -49,16 +49,19 @@ def export_run(
     k: int = 100,
     model: str | Path | None = None,
     options: RunOptions | None = None,
+    *,
+    force: bool = False,
 ) -> Exported:
     """Write the best `k` documents of every query: `query Q0 document rank score isotrope`, one line a hit.
 
-    `queries` as in `read_queries`, `model` and `options` as in `SearchEngine`. Raises ConfigError for k below 1 and a
-    path that cannot be written, ConfigError or EvaluationError for queries that cannot be read and ids that hold white
+    `queries` as in `read_queries`, `model` and `options` as in `SearchEngine`; a file that is there already is
+    overwritten with `force` only. Raises ConfigError for k below 1 and a path that cannot be written, ExistsError,
+    ConfigError or EvaluationError for queries that cannot be read and ids that hold white
     space, and what `SearchEngine` raises.
     """
     target, request = Path(path), Request(k)
-    check_output(target)
     opened = OpenIndex.open(index)
+    check_outputs({"-o": target}, read_by(index, queries, model, opened.config.encoder.model), force)
     asked = read_queries(Path(queries), opened.manifest.encoder["dim"])
     require_plain_ids(asked.names, _OPTION)
     embeddings, notes = asked.embeddings, list(asked.notes)
@@ -67,7 +70,7 @@ def export_run(
         notes += cut
     ids, found = _answers(opened, opened.transform.transform(embeddings, "query"), request)
     require_plain_ids(ids, _OPTION)
-    stamp = write_run(target, _TAG, asked.names, ids, found, "-o")
+    stamp = write_run(target, _TAG, asked.names, ids, found, option="-o", force=force)
     facts = {"queries": len(asked.names), "k": k, "hits": sum(len(rows) for _, rows in found)}
     return Exported(KIND, target, {target.name: stamp.bytes}, facts, tuple(notes))
 

@@ -22,15 +22,15 @@ from indexer.encoders.sif import read_counts, weights_of
 from indexer.encoders.static import require_state
 from indexer.encoders.tables import load_table
 from indexer.errors import ConfigError, ModelError
+from indexer.output_files import check_output_folder
 from indexer.pooling import Plain
 from indexer.store.files import FileStamp
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.export import modules
 from search.export.exported import Exported
 from search.export.modules import Chain, Module, Prompts
-from search.export.new_folder import Content, new_folder, write_files
+from search.files import Content, open_output_folder, write_files
 from search.opened import OpenIndex
-from search.provenance import check_new_folder
 
 KIND = "sentence-transformers"
 _TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -45,12 +45,12 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
     """
     opened, folder = OpenIndex.open(index), Path(path)
     _require_exportable(opened)
-    check_new_folder(folder)
+    check_output_folder(folder)
     spec = published_spec(opened.path, opened.manifest, model)
     found = find_model_files(Path(spec.folder)) if has_layers(spec) else None
     chain = _chain(opened, spec, _of_table(spec) if found is None else _of_transformer(opened, spec, found))
     files = modules.folder_files(chain) | {"README.md": _readme(opened, spec, chain).encode()}
-    with new_folder(folder) as beside:
+    with open_output_folder(folder) as beside:
         stamps = write_files(beside, files)
         if found is not None:
             _require_copied(spec, found, files, stamps)

@@ -41,7 +41,6 @@ def command(
     strength: str,
     protocol: Any,
     up_to: int,
-    plot: Path | None,
     **options: Any,
 ) -> None:
     """Every combination of layers on STS: a heat map and the best of n.
@@ -62,16 +61,16 @@ def command(
     from search.evaluation.sts.layers_plot import plot_layers
     from search.plotting import check_plot
 
-    check_places(options)
-    if plot:
-        check_plot(plot)
+    check_places(options, *sources)
+    if plot := options["plot"]:
+        check_plot(plot, options["force"])
     plan = LayersPlan(pooling, parse_strength(strength), protocol, up_to)
     with BuildProgress(options["quiet"]) as progress:
         result = evaluate_layers(subject_of(options), read_tasks(*sources), plan, options["cache"], progress)
     for note in result["notes"]:
         print_note(note)
     if plot:
-        plot_layers(result, plot)
+        plot_layers(result, plot, options["force"])
     deliver(result, options, _show)
 
 

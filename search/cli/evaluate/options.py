@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from search.cli.output_options import check_written, force_option, recipe_reads, stdout_free_for
 from search.cli.running_options import run_options, threaded_encoder_options
 
 if TYPE_CHECKING:
+    from indexer.config import BuildConfig
     from search.evaluation.settings import Sweep
     from search.evaluation.subject import Subject
 
@@ -39,9 +41,11 @@ _CENTRE = click.option(
     "--centre", "centres", multiple=True, type=click.Choice(["role", "common", "none"]), help="Which mean is "
     "subtracted: role (queries have their own), common (one for all), none.",
 )  # fmt: skip
+_WRITTEN = {"output": "-o", "plot": "--plot", "run": "--run", "per_query": "--per-query"}
 _OUTPUT = [
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
     click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the result to this file as JSON."),
+    force_option,
     click.option("--quiet", is_flag=True, help="No progress bars."),
 ]
 
@@ -62,22 +66,40 @@ sweep_options = _all(_SWEEP)
 centre_option = _CENTRE
 """--centre, where queries and documents differ"""
 output_options = _all(_OUTPUT)
-"""--json, -o, --quiet"""
+"""--json, -o, --force, --quiet"""
 
 
-def check_places(options: dict[str, Any]) -> None:
-    """Refuse an -o or --cache that could not be written, before anything is measured. Raises ConfigError."""
-    from search.provenance import check_cache, check_output
+def check_places(options: dict[str, Any], *reads: str | Path | None) -> None:
+    """Refuse what could not be written, or is read, before anything is measured: -o, --plot, --run, --per-query.
 
-    if options.get("output"):
-        check_output(options["output"])
+    And a --cache that could not be written. `reads` are further files and folders that the command reads. Raises
+    ConfigError, ExistsError.
+    """
+    from search.files import check_cache
+
+    config = recipe_of(options) if "recipe" in options and not options["index"] else None
+    named = (options.get(name) for name in ("recipe", "index", "model", "train", "query_vectors"))
+    check_written(_written(options), [*reads, *named, *recipe_reads(config, options.get("index"))], options["force"])
     if options.get("cache"):
         check_cache(options["cache"])
 
 
+def _written(options: dict[str, Any]) -> dict[str, Path]:
+    """Option -> file; runs in a folder are named after what is measured, and checked there."""
+    found = {flag: options[name] for name, flag in _WRITTEN.items() if options.get(name)}
+    return {flag: path for flag, path in found.items() if flag != "--run" or not path.is_dir()}
+
+
+def recipe_of(options: dict[str, Any]) -> "BuildConfig":
+    """The recipe that --config and --set make."""
+    from indexer.config import BuildConfig
+
+    config = BuildConfig.load(options["recipe"]) if options["recipe"] else BuildConfig()
+    return config.with_overrides(options["assignments"])
+
+
 def subject_of(options: dict[str, Any]) -> "Subject":
     """What is measured, from `subject_options`."""
-    from indexer.config import BuildConfig
     from indexer.errors import ConfigError
     from search.evaluation.subject import Subject
 
@@ -88,8 +110,7 @@ def subject_of(options: dict[str, Any]) -> "Subject":
         return Subject.of_index(options["index"], options["model"], run)
     if options["model"]:
         raise ConfigError("--model says where an index's model is now; without --index use --set encoder.model=FOLDER.")
-    config = BuildConfig.load(options["recipe"]) if options["recipe"] else BuildConfig()
-    return Subject.of_recipe(config.with_overrides(options["assignments"]), run)
+    return Subject.of_recipe(recipe_of(options), run)
 
 
 def sweep_of(options: dict[str, Any]) -> "Sweep":
@@ -110,11 +131,12 @@ def sweep_of(options: dict[str, Any]) -> "Sweep":
 def deliver(result: dict[str, Any], options: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
     """Write and print a result as `output_options` ask: to the file, as JSON, or by `show` for people."""
     from search.cli.output import print_json
-    from search.provenance import write_result
+    from search.files import write_result
 
     if options["output"]:
-        write_result(options["output"], result)
-    if options["as_json"]:
-        print_json(result)
-    else:
-        show(result)
+        write_result(options["output"], result, options["force"])
+    with stdout_free_for(*_written(options).values()):
+        if options["as_json"]:
+            print_json(result)
+        else:
+            show(result)

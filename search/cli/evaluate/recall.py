@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from search.cli.evaluate.options import check_places, deliver, output_options
+from search.cli.output_options import recipe_reads
 from search.cli.running_options import run_options, threaded_encoder_options
 
 
@@ -54,7 +55,7 @@ def command(
 
     if queries and (origin or sample is not None):
         raise ConfigError("--queries brings its own queries, all of which are used; leave out --from and --sample.")
-    check_places(options)
+    check_places(options, index, queries, *recipe_reads(None, index))
     engine = SearchEngine(index, options["model"], run_options(options))
     measure, show = (evaluate_divergence, _show_divergence) if similarity == "js" else (evaluate_recall, _show)
     with BuildProgress(options["quiet"]) as progress:

@@ -73,20 +73,22 @@ def command(folder: Path, measured: Path | None, **options: Any) -> None:
         options["on_error"],
         options["hybrid"],
         options["query_vectors"],
+        options["force"],
+        {flag: options[name] for name, flag in (("output", "-o"), ("plot", "--plot")) if options[name]},
     )
     if measured and options["index"]:
         raise ConfigError(f"both {measured} and --index {options['index']} name an index; leave one out.")
     options["index"] = measured or options["index"]
-    check_places(options)
+    check_places(options, folder)
     if options["plot"]:
-        check_plot(options["plot"])
+        check_plot(options["plot"], options["force"])
     subject, sweep = subject_of(options), sweep_of(options)
     with BuildProgress(options["quiet"]) as progress:
         result = evaluate_retrieval(task, subject, sweep, options["cache"], progress)
     _print_notes(result)
     deliver(result, options, lambda result: _show(result, options["compare"]))
     if options["plot"]:
-        _plot(result, options["plot"])
+        _plot(result, options["plot"], options["force"])
 
 
 def _print_notes(result: dict[str, Any]) -> None:
@@ -96,11 +98,11 @@ def _print_notes(result: dict[str, Any]) -> None:
         print_note(note)
 
 
-def _plot(result: dict[str, Any], path: Path) -> None:
+def _plot(result: dict[str, Any], path: Path, force: bool) -> None:
     from search.cli.output import print_note
     from search.evaluation.retrieval.plot import plot_retrieval
 
-    note = plot_retrieval(result, path)
+    note = plot_retrieval(result, path, force)
     if note:
         print_note(note)
 

@@ -59,7 +59,7 @@ def command(file: Path, train: Path | None, thresholds: tuple[float, ...], fit: 
     from search.evaluation.sts.rte import THRESHOLDS, RtePlan, evaluate_rte, rte_sweep
     from search.evaluation.sts.rte_data import read_rte
 
-    check_places(options)
+    check_places(options, file, train, fit.partition("corpus:")[2])
     subject = subject_of(options)
     plan = RtePlan(subject.settings(rte_sweep(sweep_of(options))), thresholds or THRESHOLDS, fit)
     data = read_rte(file), read_rte(train) if train else None

@@ -65,7 +65,7 @@ def command(sources: tuple[str, ...], protocols: tuple[str, ...], fit: str, tabl
     from search.cli.output import print_note
     from search.cli.progress import BuildProgress
 
-    check_places(options)
+    check_places(options, *sources, fit.partition("corpus:")[2])
     measure, show = _chosen(table, options)
     with BuildProgress(options["quiet"]) as progress:
         result = measure(sources, protocols, fit, options, progress)

@@ -48,7 +48,7 @@ def command(
 
     if options["cache"]:
         raise ConfigError("--cache keeps embeddings of texts, and none are made here; leave it out.")
-    check_places(options)
+    check_places(options, *files, corpus)
     plan = WordsPlan(corpus, tuple(parse_layers(text) for text in layers), occurrences, candidates)
     sets = read_word_sets(files)
     with BuildProgress(options["quiet"]) as progress:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from search.cli.corpus_options import config_of, corpus_of, corpus_options, remarks_on
+from search.cli.corpus_options import beside, config_of, corpus_of, corpus_options, remarks_on
 from search.cli.running_options import run_options, threaded_encoder_options
 
 
@@ -31,12 +31,14 @@ def command(sources: tuple[str, ...], folder: Path, documents: int, as_json: boo
       isotrope train latte-mix docs.jsonl -o mix
       isotrope train latte-mix docs.jsonl -o mix-of-layer-1 --set encoder.layers=[1]
     """
+    from indexer.output_files import check_output_folder
     from indexer.pipeline.training import train_pooling
     from search.cli.output import number, print_facts, print_json, print_note
     from search.cli.progress import BuildProgress
 
     config = config_of(options)
-    corpus = corpus_of(sources, config, options, folder.with_name(f"{folder.name}.rejects.jsonl"))
+    check_output_folder(folder, or_empty=True)
+    corpus = corpus_of(sources, config, options, beside(folder, ".rejects.jsonl"))
     with BuildProgress(quiet) as progress:
         report = train_pooling(corpus, folder, config, run_options(options), progress, documents)
     for line in remarks_on(corpus.report):

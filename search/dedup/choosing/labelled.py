@@ -25,9 +25,9 @@ from search.dedup.choosing.floor import CANDIDATES
 from search.dedup.pairs import Rows, Scores, Vectors
 from search.dedup.scores import document_scores
 from search.dedup.settings import IDENTICAL, lowest_score
+from search.files import file_hash
 from search.opened import OpenIndex
 from search.printable import counted
-from search.provenance import file_hash
 
 DUPLICATE = ("1", "1.0", "true", "yes", "duplicate", "same")
 DIFFERENT = ("0", "0.0", "false", "no", "different", "distinct")

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
+from indexer.output_files import open_output
 from indexer.store.document_files import parquet_options
 from indexer.store.files import FileStamp
 from search.dedup.files.parquet_files import Count, open_parquet, with_facts
 from search.dedup.settings import Method, TextDuplicates, check_threshold
-from search.provenance import open_output
 
 REASONS = ("similar", "text", "against", "against-text")
 SCHEMA = pa.schema(
@@ -60,12 +60,12 @@ class Duplicates:
     table: pa.Table
 
 
-def write_duplicates(path: Path, duplicates: Duplicates, option: str = "-o") -> FileStamp:
-    """Write the file, whole or not at all. Raises ConfigError for a place that cannot be written, and StoreError."""
+def write_duplicates(path: Path, duplicates: Duplicates, force: bool = False) -> FileStamp:
+    """Write the file, whole or not at all; over another one only with `force`. Raises as `open_output`."""
     # One chunk a column: where the chunks of a table end would else show in the pages.
     table = duplicates.table.cast(SCHEMA).combine_chunks()
     table = table.cast(with_facts(SCHEMA, duplicates.facts))
-    with open_output(path, option) as file:
+    with open_output(path, force=force) as file:
         pq.write_table(table, pa.PythonFile(file, mode="w"), **parquet_options() | {"row_group_size": ROW_GROUP})
     return file.stamp
 

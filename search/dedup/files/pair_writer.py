@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indexer.errors import StoreError
+from indexer.output_files import open_output
 from indexer.store.files import FileStamp
 from search.dedup.files.parquet_files import FORMAT, with_facts
 from search.dedup.pairs import Rows, Scores
-from search.provenance import open_output
 
 SCHEMA = pa.schema(
     [("left", pa.int64()), ("right", pa.int64()), ("score", pa.float32()), ("identical", pa.bool_())]
@@ -63,17 +63,18 @@ class PairWriter:
         if self._held >= _RUN:
             self._spill()
 
-    def save(self, path: Path, facts: Mapping[str, Any], option: str = "--save-pairs") -> FileStamp:
+    def save(self, path: Path, facts: Mapping[str, Any], force: bool = False) -> FileStamp:
         """Write the file, whole or not at all, with `facts` and the counts beside it; through links.
 
-        Raises ConfigError for a place that cannot be written, and StoreError when a disk is full.
+        Raises ConfigError for a place that cannot be written, ExistsError for a file that is there already unless
+        `force` is given, and StoreError when a disk is full.
         """
         self._spill()
         counts = {"format": FORMAT, "rows": self.rows, "pairs": self.pairs, "identical": self.identical}
         schema = with_facts(SCHEMA, {**facts, **counts})
         try:
             with (
-                open_output(path, option) as file,
+                open_output(path, "--save-pairs", force, stream=False) as file,
                 pq.ParquetWriter(pa.PythonFile(file, mode="w"), schema, **_options()) as to,
             ):
                 for columns in self._stretches():

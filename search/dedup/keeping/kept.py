@@ -20,34 +20,31 @@ from indexer.corpus.row import Row
 from indexer.corpus.schema import parse
 from indexer.corpus.sources import COMPRESSIONS, FORMATS, format_of, paths_of
 from indexer.errors import ConfigError, CorpusError
+from indexer.output_files import is_stream, open_output
 from indexer.store.files import FileStamp
 from search.dedup.keeping.kept_documents import Columns, check_types, choose_columns, write_documents
 from search.dedup.keeping.kept_rows import MixedColumns, write_batches, write_lines
 from search.dedup.keeping.packed import PackedFile, packed
+from search.files import check_outputs
 from search.opened import OpenIndex
-from search.provenance import check_output, open_output
 
 Rows = npt.NDArray[np.int64]
 _FETCHED = 1024  # documents at once
 _OPTION = "--kept"
 
 
-def check_kept(path: Path, opened: OpenIndex | None = None, corpus: Corpus | None = None) -> None:
+def check_kept(path: Path, opened: OpenIndex | None = None, corpus: Corpus | None = None, force: bool = False) -> None:
     """Raises ConfigError for a file that `write_kept` would refuse: now, not after hours. Tells most with both given.
 
     Those are a file that cannot be written, of no known format, of one that cannot hold the metadata, one of the
-    corpus itself, and one inside the index; and a corpus that cannot be read again.
+    corpus itself, and one inside an index; and a corpus that cannot be read again. ExistsError for a file that is there
+    already, unless `force` is given.
     """
-    check_output(path, _OPTION)
+    files = corpus.files if corpus else ()
+    if any(file.path is None for file in files):
+        raise ConfigError(f"{_OPTION} reads the corpus again, which stdin does not allow; write it to a file.")
+    check_outputs({_OPTION: path}, [read for file in files for read in paths_of(file)], force)
     file_format = _format(path)
-    target = path.resolve()
-    for file in corpus.files if corpus else ():
-        if file.path is None:
-            raise ConfigError(f"{_OPTION} reads the corpus again, which stdin does not allow; write it to a file.")
-        if any(_is_same(read, target) for read in paths_of(file)):
-            raise ConfigError(f"{_OPTION} {path} is part of the corpus; name another file.")
-    if opened and opened.path.resolve() in target.parents:
-        raise ConfigError(f"{_OPTION} {path} lies inside the index {opened.path}; name a file outside.")
     if _is_of(corpus, file_format):
         return
     if file_format == "text":
@@ -64,31 +61,29 @@ def check_kept(path: Path, opened: OpenIndex | None = None, corpus: Corpus | Non
         check_types(path, file_format, parse(opened.manifest.schema))
 
 
-def write_kept(path: Path, opened: OpenIndex, kept: Rows, corpus: Corpus | None = None) -> FileStamp:
+def write_kept(
+    path: Path, opened: OpenIndex, kept: Rows, corpus: Corpus | None = None, force: bool = False
+) -> FileStamp:
     """Write the documents numbered `kept` (m,), ascending, whole or not at all; `corpus` is what was indexed.
 
     Raises what `check_kept` raises, CorpusError for a corpus that is not the indexed one any more, StoreError.
     """
-    check_kept(path, opened, corpus)
+    check_kept(path, opened, corpus, force)
     file_format = _format(path)
     if corpus is not None and _is_of(corpus, file_format):
         try:
-            return _write(path, lambda sink: _as_they_were(sink, opened, kept, corpus, file_format))
+            return _write(path, lambda sink: _as_they_were(sink, opened, kept, corpus, file_format), force)
         except MixedColumns:
             check_types(path, file_format, parse(opened.manifest.schema))
     columns = _columns(opened, corpus)
-    return _write(path, lambda sink: write_documents(sink, _documents(opened, kept), file_format, columns))
-
-
-def _is_same(file: Path, target: Path) -> bool:
-    try:
-        return file.samefile(target)
-    except OSError:
-        return False  # one of them is not there
+    return _write(path, lambda sink: write_documents(sink, _documents(opened, kept), file_format, columns), force)
 
 
 def _format(path: Path) -> str:
+    """What the name tells; JSON Lines for a stream such as /dev/stdout."""
     file_format, _ = format_of(path)
+    if not file_format and is_stream(path):
+        return "jsonl"
     if not file_format:
         known = f"{' '.join(FORMATS)} (each also with {' '.join(COMPRESSIONS)})"
         raise ConfigError(f"{_OPTION} {path}: unknown type of file; expected one of {known}.")
@@ -100,9 +95,9 @@ def _is_of(corpus: Corpus | None, file_format: str) -> bool:
     return corpus is not None and all(file.format == file_format for file in corpus.files)
 
 
-def _write(path: Path, fill: Callable[[PackedFile], None]) -> FileStamp:
+def _write(path: Path, fill: Callable[[PackedFile], None], force: bool) -> FileStamp:
     _, compression = format_of(path)
-    with open_output(path, _OPTION) as file, packed(file, compression) as sink:
+    with open_output(path, _OPTION, force) as file, packed(file, compression) as sink:
         fill(sink)
     return file.stamp
 

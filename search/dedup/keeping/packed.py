@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from indexer.store.files import DurableFile
+from indexer.output_files import OutputFile
 
 _HELD_BYTES = 4 << 20
 _GZIP = zlib.MAX_WBITS | 16  # a gzip stream, which bears no name and no time
@@ -20,7 +20,7 @@ class PackedFile:
 
     closed = False
 
-    def __init__(self, file: DurableFile, compression: str) -> None:
+    def __init__(self, file: OutputFile, compression: str) -> None:
         self._file = file
         self._packer = _packer(compression)
         self._held: list[bytes] = []
@@ -61,7 +61,7 @@ class PackedFile:
 
 
 @contextmanager
-def packed(file: DurableFile, compression: str) -> Iterator[PackedFile]:
+def packed(file: OutputFile, compression: str) -> Iterator[PackedFile]:
     """A file to write into, compressed as gzip, bz2 or zstd, or "" for as it is."""
     sink = PackedFile(file, compression)
     try:

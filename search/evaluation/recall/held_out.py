@@ -16,8 +16,8 @@ from indexer.corpus.sources import COMPRESSIONS
 from indexer.errors import ConfigError, EvaluationError
 from indexer.sampling import query_like
 from search.evaluation.retrieval.beir import read_texts
+from search.files import file_hash
 from search.printable import counted
-from search.provenance import file_hash
 from search.stored import Rows, StoredRows
 
 Origin = Literal["titles", "sentences", "halves"]

@@ -16,9 +16,10 @@ from search.evaluation.report.duplicates import Listing, duplicates, read_listin
 from search.evaluation.report.figures import Figures, measure_figures
 from search.evaluation.report.markup import Html, facts, join, section, table, tag
 from search.evaluation.report.results import ResultFile, read_result
+from search.files import check_outputs, read_by, write_output
 from search.opened import OpenIndex, describe_index
 from search.plotting import require_plots
-from search.provenance import Clock, check_output, write_output
+from search.provenance import Clock
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8886; --soft: #8881; }
@@ -56,15 +57,18 @@ def write_report(
     with_recall: bool = False,
     progress: Progress | None = None,
     duplicates_file: Path | None = None,
+    *,
+    force: bool = False,
 ) -> FileStamp:
     """Write the report of an open index to `path`, with result files, a file of duplicates, and recall measured now
-    if asked for.
+    if asked for; over another file only with `force`.
 
-    Raises ConfigError for a path that cannot be written, MachineError without matplotlib, EvaluationError for a file
-    that is no result, what `read_duplicates` raises, and what `evaluate_recall` and writing raise.
+    Raises ConfigError for a path that cannot be written, ExistsError, MachineError without matplotlib,
+    EvaluationError for a file that is no result, what `read_duplicates` raises, and what `evaluate_recall` and writing
+    raise.
     """
     clock, progress = Clock(), progress or Silent()
-    check_output(path)
+    check_outputs({"-o": path}, read_by(engine.opened.path, *results, duplicates_file), force)
     require_plots()
     files = [read_result(file) for file in results]
     listing = read_listing(duplicates_file) if duplicates_file else None
@@ -81,7 +85,7 @@ def write_report(
             files.append(ResultFile("measured for this report", *parts))
     provenance = clock.provenance(None, {})
     page = render(engine.opened, figures, files, provenance, clock.started, remark, listing)
-    return write_output(path, page.encode())
+    return write_output(path, page.encode(), force=force)
 
 
 def render(

@@ -20,8 +20,8 @@ from indexer.corpus.row import Row
 from indexer.corpus.sources import COMPRESSIONS, SourceFile
 from indexer.corpus.streams import ByteStream
 from indexer.errors import EvaluationError
+from search.files import file_hash
 from search.printable import counted
-from search.provenance import file_hash
 
 Judgements = dict[str, dict[str, int]]
 """Query id -> document id -> relevance."""

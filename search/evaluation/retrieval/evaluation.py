@@ -1,16 +1,14 @@
 """Retrieval quality on a BEIR folder: a recipe, an index, or many settings of either, beside BM25."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from indexer import ann
-from indexer.corpus.reading import OnError
 from indexer.errors import ConfigError
 from indexer.pipeline.fit import query_sample_hash
 from indexer.pipeline.progress import Progress, Silent
-from indexer.store.files import make_folder
 from indexer.transforms.fitting import has_role_means
 from search.evaluation.fits import check_dimensions
 from search.evaluation.resampling import LEVEL, RESAMPLES
@@ -22,33 +20,21 @@ from search.evaluation.retrieval.comparisons import Comparison, Measured
 from search.evaluation.retrieval.hybrid import FUSION, fuse_answers, hybrid_label
 from search.evaluation.retrieval.metrics import MAP, MRR, Array, measure, measure_names
 from search.evaluation.retrieval.query_vectors import ask, require_queries
-from search.evaluation.retrieval.runs import require_plain_ids, run_files, run_tag, write_per_query, write_run
+from search.evaluation.retrieval.runs import require_plain_ids, run_tag, write_per_query, write_run
+from search.evaluation.retrieval.task import RetrievalTask as RetrievalTask
+from search.evaluation.retrieval.task import beside_of, require_places, runs_of
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.states import StateSource
 from search.evaluation.subject import Subject
 from search.extras import require_extra
+from search.files import file_hash
 from search.hybrid.lexical import Lexical
 from search.hybrid.terms import PARAMETERS
 from search.printable import counted
-from search.provenance import Clock, check_output, file_hash, how_built
+from search.provenance import Clock, how_built
 from search.ranking import Found, places_of
 
 DEPTH = 1000  # hits of a query that are judged, as in TREC's runs; more where a k asks for more
-
-
-@dataclass(frozen=True)
-class RetrievalTask:
-    """What is asked: a BEIR folder and a split of it, the ranks to cut at, and what is written beside the result."""
-
-    folder: Path
-    split: str = "test"
-    cutoffs: tuple[int, ...] = (10, 100)
-    bm25: bool = True
-    run: Path | None = None  # TREC runs: a file, or a folder for several
-    per_query: Path | None = None  # a table of the first nDCG
-    on_error: OnError = "fail"  # or "skip": rows of the corpus that cannot be documents, such as blank ones
-    hybrid: bool = False  # fuse each setting's ranking with BM25's too
-    query_vectors: Path | None = None  # embeddings of the queries, by id, so that none is encoded
 
 
 def evaluate_retrieval(
@@ -68,20 +54,22 @@ def evaluate_retrieval(
     """
     clock, progress = Clock(), progress or Silent()
     _require_packages(task)
-    _require_places(task)
     require_queries(task.query_vectors, subject)
     if task.on_error == "skip" and subject.opened:
         raise ConfigError(
             f"--on-error skip is for rows of a corpus, but {subject.opened.path} is an index; leave it out."
         )
-    judged = read_judged(task.folder, task.split)
     settings = _settings(subject, sweep)
-    evaluation = _Evaluation(task, subject, sweep, judged, subject.states(settings, cache, progress), progress)
+    runs = runs_of(task, [setting.label for setting in settings])
+    require_places(task, subject, runs)
+    judged = read_judged(task.folder, task.split)
+    source = subject.states(settings, cache, progress)
+    evaluation = _Evaluation(task, subject, sweep, judged, source, progress)
     comparison = Comparison(list(evaluation.measured(settings)))
     if task.per_query:
         first = measure_names(task.cutoffs)[0]
         columns = {one.label: one.values[first] for one in comparison.measured}
-        write_per_query(task.per_query, first, judged.judgements, columns)
+        write_per_query(task.per_query, first, judged.judgements, columns, task.force)
     return {
         "provenance": clock.provenance(subject.spec, evaluation.data, **evaluation.provenance),
         "results": comparison.results,
@@ -187,11 +175,8 @@ class _Evaluation:
         if self._task.run is None:
             return {}
         require_plain_ids([*self._judged.queries, *self._names])
-        others = [hybrid_label(label) for label in labels if self._task.hybrid] + [LABEL] * self._task.bm25
-        files = run_files(self._task.run, labels, others)
-        for path in files.values():
-            check_output(path, "--run")
-        if missing := [label for label in others if label not in files]:
+        files = runs_of(self._task, labels)
+        if missing := [label for label in beside_of(self._task, labels) if label not in files]:
             self.notes.append(
                 f"{self._task.run} holds the run of the setting only; name a folder for that of {' and '.join(missing)}"
             )
@@ -218,7 +203,7 @@ class _Evaluation:
     ) -> Measured:
         queries = list(self._judged.queries)
         if label in files:
-            write_run(files[label], run_tag(label), queries, self._names, found)
+            write_run(files[label], run_tag(label), queries, self._names, found, force=self._task.force)
         values = measure(self._judged.judgements, self._ranked(found), self._task.cutoffs)
         return Measured(label, setting, values, {"queries": len(queries), "depth": self._depth, **facts})
 
@@ -275,16 +260,6 @@ def _index_notes(subject: Subject, asked: bool) -> Iterator[str]:
             f"every vector was compared; the recipe's index ({approximate[0]}) is approximate and may find less. "
             "Measure it with --index and no settings"
         )
-
-
-def _require_places(task: RetrievalTask) -> None:
-    """What cannot be written shows now and not after hours of encoding."""
-    if task.per_query is not None:
-        check_output(task.per_query, "--per-query")
-    if task.run is not None:
-        if not task.run.is_dir():
-            check_output(task.run, "--run")
-        make_folder(task.run.parent)
 
 
 def _require_packages(task: RetrievalTask) -> None:

@@ -39,7 +39,7 @@ class Frame:
 _LEVEL_STYLE = (0, (6, 1.5, 1, 1.5, 1, 1.5))  # dash, dot, dot
 
 
-def plot_retrieval(result: Mapping[str, Any], path: Path) -> str:
+def plot_retrieval(result: Mapping[str, Any], path: Path, force: bool = False) -> str:
     """Draw a result of `evaluate_retrieval` into a file; the same result gives the same bytes. Raises as `check_plot`.
 
     Returns a note, and writes nothing, where no setting has a strength to draw against; else "".
@@ -50,7 +50,7 @@ def plot_retrieval(result: Mapping[str, Any], path: Path) -> str:
     frame = frame_of(panels, result)
     write_plot(
         path, frame.size, lambda figure: draw_panels(figure, panels, frame, measure_of(result)),
-        style={"font.size": _TEXT},
+        force, style={"font.size": _TEXT},
     )  # fmt: skip
     return ""
 

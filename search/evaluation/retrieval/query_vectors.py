@@ -13,8 +13,8 @@ from indexer.errors import ConfigError, EvaluationError
 from search.evaluation.retrieval.collection import encode_counting
 from search.evaluation.states import States, StateSource
 from search.evaluation.subject import Subject
+from search.files import file_hash
 from search.printable import counted
-from search.provenance import file_hash
 
 _SHOWN = 3  # ids named in a message
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from indexer.errors import ConfigError, EvaluationError
+from indexer.output_files import is_stream
 from indexer.store.files import FileStamp
 from search.evaluation.retrieval.metrics import Array
-from search.provenance import write_output
+from search.files import write_output
 from search.ranking import Found, Scores, ordered, unordered
 
 _ENDING = ".run"
@@ -23,8 +24,8 @@ def run_files(target: Path, settings: Sequence[str], baselines: Sequence[str]) -
     """
     if len(settings) == 1 and not target.is_dir():
         return {settings[0]: target}
-    if target.is_file():
-        raise ConfigError(f"--run {target} is a file, but there are {len(settings)} settings; name a folder.")
+    if is_stream(target) or target.is_file():
+        raise ConfigError(f"--run {target} is no folder, but there are {len(settings)} settings; name a folder.")
     return {label: target / f"{run_tag(label)}{_ENDING}" for label in (*settings, *baselines)}
 
 
@@ -44,14 +45,21 @@ def require_plain_ids(ids: Sequence[str], option: str = "--run") -> None:
 
 
 def write_run(
-    path: Path, tag: str, queries: Sequence[str], ids: Sequence[str], answers: Sequence[Found], option: str = "--run"
+    path: Path,
+    tag: str,
+    queries: Sequence[str],
+    ids: Sequence[str],
+    answers: Sequence[Found],
+    *,
+    option: str = "--run",
+    force: bool = False,
 ) -> FileStamp:
     """`query Q0 document rank score tag`, one line a hit. `ids` are those of the rows in `answers`."""
     lines = []
     for query, (scores, rows) in zip(queries, answers, strict=True):
         for rank, (row, score) in enumerate(zip(rows.tolist(), falling(scores).tolist(), strict=True), start=1):
             lines.append(f"{query} Q0 {ids[row]} {rank} {score:.9g} {tag}\n")
-    return write_output(path, "".join(lines).encode(), option)
+    return write_output(path, "".join(lines).encode(), option, force)
 
 
 def falling(scores: Scores) -> Scores:
@@ -65,11 +73,15 @@ def falling(scores: Scores) -> Scores:
 
 
 def write_per_query(
-    path: Path, measure: str, judgements: Mapping[str, Mapping[str, int]], columns: Mapping[str, Array]
+    path: Path,
+    measure: str,
+    judgements: Mapping[str, Mapping[str, int]],
+    columns: Mapping[str, Array],
+    force: bool = False,
 ) -> None:
     """Tab-separated: query id, relevant documents, then `measure` from 0 to 1 for each of `columns` (label -> (n,))."""
     lines = ["\t".join(["query-id", "relevant", *(f"{measure} {label}" for label in columns)])]
     for number, (query, relevances) in enumerate(judgements.items()):
         relevant = sum(value > 0 for value in relevances.values())
         lines.append("\t".join([query, str(relevant), *(f"{values[number]:.6f}" for values in columns.values())]))
-    write_output(path, ("\n".join(lines) + "\n").encode(), "--per-query")
+    write_output(path, ("\n".join(lines) + "\n").encode(), "--per-query", force)

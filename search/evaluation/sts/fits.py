@@ -28,9 +28,9 @@ from search.evaluation.settings import Setting
 from search.evaluation.states import Rows, States, StateSource
 from search.evaluation.sts.data import Task
 from search.evaluation.subject import Subject
+from search.files import file_hash
 from search.opened import is_index
 from search.printable import counted
-from search.provenance import file_hash
 
 _CORPUS = "corpus:"
 _CHUNK = 16_384  # texts encoded at once, of which only the moments are kept; a multiple of the encoder's groups

@@ -18,7 +18,7 @@ _DARK = 0.6  # of the colour scale; below it letters are white
 Array = npt.NDArray[np.float64]
 
 
-def plot_layers(result: Mapping[str, Any], path: Path) -> None:
+def plot_layers(result: Mapping[str, Any], path: Path, force: bool = False) -> None:
     """Draw a result of `evaluate_layers` into a file; the same result gives the same bytes. Raises as `check_plot`."""
 
     def draw(figure: Any) -> None:
@@ -29,7 +29,7 @@ def plot_layers(result: Mapping[str, Any], path: Path) -> None:
 
     side = max(4.5, 0.5 * min(len(result["layers"]), _WITH_FIGURES))
     size = 2 * side + 1.6, side + 1.1
-    write_plot(path, size, draw, layout="compressed", bbox_inches="tight", pad_inches=0.1)
+    write_plot(path, size, draw, force, layout="compressed", bbox_inches="tight", pad_inches=0.1)
 
 
 def grid_of(result: Mapping[str, Any]) -> Array:

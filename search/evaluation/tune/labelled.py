@@ -15,7 +15,7 @@ from search.evaluation.settings import Setting
 from search.evaluation.states import StateSource
 from search.evaluation.subject import Subject
 from search.evaluation.tune.objective import Measured
-from search.provenance import file_hash
+from search.files import file_hash
 from search.ranking import places_of
 
 _DEPTH = 10

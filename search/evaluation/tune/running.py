@@ -26,7 +26,8 @@ from search.evaluation.tune.labelled import Labelled
 from search.evaluation.tune.objective import Measured
 from search.evaluation.tune.pairs import LEAST_PAIRS
 from search.evaluation.tune.tuning import Tuned, tune, tuned_recipe
-from search.provenance import Clock, check_cache, file_hash, how_built, write_output
+from search.files import check_cache, file_hash, write_output
+from search.provenance import Clock, how_built
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,8 @@ def run_tune(
     }
 
 
-def write_recipe(path: Path, result: dict[str, Any]) -> None:
-    """The recipe that was taken, with how it was found above it."""
+def write_recipe(path: Path, result: dict[str, Any], force: bool = False) -> None:
+    """The recipe that was taken, with how it was found above it; over another file only with `force`."""
     choice, provenance = result["choice"], result["provenance"]
     protocol = provenance["protocol"]
     remarks = [
@@ -97,7 +98,7 @@ def write_recipe(path: Path, result: dict[str, Any]) -> None:
         f"{protocol['measure']} {100 * choice['value']:.2f} on {protocol['questions']:,} {protocol['kind']}; raw "
         f"embeddings {100 * choice['raw']['value']:.2f}.",
     ]
-    write_output(path, recipe_toml(BuildConfig.from_dict(result["recipe"]), remarks).encode())
+    write_output(path, recipe_toml(BuildConfig.from_dict(result["recipe"]), remarks).encode(), force=force)
 
 
 def default_cache() -> Path:

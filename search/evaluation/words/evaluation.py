@@ -29,8 +29,9 @@ from search.evaluation.words.data import WordSet
 from search.evaluation.words.scoring import RUNS, WHOLE, Score, score
 from search.evaluation.words.vectors import WordVectors, context_vectors, table_vectors
 from search.extras import require_extra
+from search.files import file_hash
 from search.printable import counted
-from search.provenance import Clock, file_hash, how_built
+from search.provenance import Clock, how_built
 
 OCCURRENCES = 100
 BOOTSTRAP = {"resamples": RESAMPLES, "level": LEVEL, "resampled": "pairs, or questions within their sections"}

@@ -37,7 +37,8 @@ from search.evaluation.sts.pair_scores import fit_transforms, noise_notes, score
 from search.evaluation.sts.paper import published_tables
 from search.evaluation.subject import Subject
 from search.extras import require_extra
-from search.provenance import Clock, file_hash, how_built
+from search.files import file_hash
+from search.provenance import Clock, how_built
 
 NOT_RUN = "not implemented: trains the encoder"
 

@@ -1,0 +1,187 @@
+"""Files a user names: hashed as read, checked early, written whole or not at all, never over what they come from."""
+
+import glob
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from indexer.errors import ConfigError, EvaluationError, ModelError, StoreError
+from indexer.output_files import (
+    behind_links,
+    check_output,
+    check_output_folder,
+    check_writable,
+    descriptor_of,
+    is_folder,
+    is_stream,
+    mode_of,
+    open_output,
+    refuse_inside_index,
+)
+from indexer.regular_files import open_regular
+from indexer.store.files import FileStamp, make_folder, sync_folder, write_file
+
+Content = bytes | Path
+"""What a file is to hold: these bytes, or those of the file at this path."""
+_BLOCK = 8 << 20
+
+
+def check_outputs(
+    written: Mapping[str, Path],
+    reads: Iterable[Path] = (),
+    force: bool = False,
+    made: Mapping[str, Path] | None = None,
+    whole: Collection[str] = (),
+) -> None:
+    """Before a run begins: every file it writes, beside all that it reads. The one check of every command.
+
+    `written` maps options to files, and `whole` are those of them that cannot be streams. `reads` are files and
+    folders; a folder stands for all that is in it now, and what is not there is passed over. `made` maps options or
+    arguments to folders that the run fills itself, such as an index to be built. `force` allows that files are there
+    already. Raises ConfigError for two options with one file, for a file over or inside any of these, and as
+    `check_output` does; ExistsError.
+    """
+    sources, made = [path for path in reads if mode_of(path) is not None], made or {}
+    for name, folder in made.items():
+        refuse_inside_index(folder, name)
+    taken: dict[object, str] = {}
+    for option, path in written.items():
+        _refuse_made(option, path, made.values())
+        refuse_inside_index(path, option)
+        _refuse_read(option, path, sources)
+        check_output(path, option, force, option not in whole)
+        place = _identity(path)
+        if place in taken and path != Path(os.devnull):
+            raise ConfigError(f"{taken[place]} and {option} name the same file, {path}; name two.")
+        taken[place] = option
+
+
+def read_by(*named: str | Path | None) -> list[Path]:
+    """What is read for some options or arguments: files and folders, the files a glob matches, what lies beside a .npy.
+
+    Names of no file (ids of a hub, - for stdin, nothing) are passed over.
+    """
+    found: list[Path] = []
+    for name in named:
+        if not name or str(name) == "-":
+            continue
+        matches = [str(name)] if mode_of(Path(name)) is not None else glob.glob(str(name), recursive=True)  # noqa: PTH207
+        found += map(Path, matches)
+    arrays = [path for path in found if path.suffix.lower() == ".npy"]
+    return found + [beside for path in arrays for beside in path.parent.glob(f"{glob.escape(path.stem)}.ids.*")]
+
+
+def check_cache(path: Path) -> None:
+    """Raises ConfigError for a folder of --cache that could not be made or written, or lies inside an index."""
+    refuse_inside_index(path, "--cache")
+    check_writable(path, path, "--cache")
+
+
+def _refuse_read(option: str, path: Path, sources: Iterable[Path]) -> None:
+    """A file that is read, by this name or another, or lies in a folder that is read."""
+    if mode_of(path) is None and not is_stream(path):
+        return
+    parents = behind_links(path, option).parents
+    for source in sources:
+        if _identity(source) == _identity(path) and not is_folder(path):
+            raise ConfigError(f"{option} {path} is what the result is made from; name another file.")
+        if is_folder(source) and source.resolve() in parents and not is_stream(path):
+            raise ConfigError(f"{option} {path} is part of {source}, which is read; name another file.")
+
+
+def _refuse_made(option: str, path: Path, made: Iterable[Path]) -> None:
+    place = behind_links(path, option)
+    for folder in made:
+        if behind_links(folder, option) in (place, *place.parents):
+            raise ConfigError(f"{option} {path} lies inside {folder}, which this run makes; name a place outside it.")
+
+
+def _identity(path: Path) -> object:
+    """Equal for two names of one file, hard links among them."""
+    descriptor = descriptor_of(path)
+    try:
+        found = path.stat() if descriptor is None else os.fstat(descriptor)
+    except (OSError, RuntimeError):
+        return path.resolve()
+    return found.st_dev, found.st_ino
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file's bytes. Raises EvaluationError when it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}.") from error
+
+
+def write_result(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
+    """A result as JSON, as `write_output`."""
+    text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False)
+    write_output(path, text.encode() + b"\n", force=force)
+
+
+def write_output(path: Path, data: bytes, option: str = "-o", force: bool = False) -> FileStamp:
+    """`open_output` for data already in memory: whole or not at all, over another file only with `force`."""
+    with open_output(path, option, force) as file:
+        file.write(data)
+    return file.stamp
+
+
+@contextmanager
+def open_output_folder(path: Path, option: str = "-o") -> Iterator[Path]:
+    """A folder to write into, renamed to `path` after the block.
+
+    Raises ConfigError as `check_output_folder`, ExistsError when `path` is there by then, and StoreError.
+    """
+    check_output_folder(path, option)
+    make_folder(path.parent)
+    try:
+        beside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}.") from error
+    try:
+        folder = beside / path.name
+        make_folder(folder)
+        yield folder
+        check_output_folder(path, option)
+        folder.rename(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}.") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def write_files(folder: Path, files: Mapping[str, Content]) -> dict[str, FileStamp]:
+    """Write files, by name relative to the folder ("1_Pooling/config.json"), durably; returns their stamps.
+
+    Raises StoreError, and ModelError for a file to be copied that cannot be read.
+    """
+    return {name: _write(folder / name, content) for name, content in sorted(files.items())}
+
+
+def _write(path: Path, content: Content) -> FileStamp:
+    make_folder(path.parent)
+    with write_file(path) as file:
+        for piece in _pieces(content):
+            file.write(piece)
+    return file.stamp
+
+
+def _pieces(content: Content) -> Iterator[bytes]:
+    if isinstance(content, bytes):
+        yield content
+        return
+    try:
+        with open_regular(content, follow_links=False) as source:
+            while data := source.read(_BLOCK):
+                yield data
+    except OSError as error:
+        raise ModelError(f"{content}: cannot be read: {error.strerror or error}.") from error
