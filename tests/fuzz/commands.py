@@ -224,7 +224,7 @@ def _filled(
     if any("--force" in option.opts for option in options) and forced and draw(st.booleans()):
         argv.append("--force")
     if argv[0] in ("add", "build") and writes:
-        outputs.append(f"{writes}.rejects.jsonl")
+        outputs += [f"{writes}.rejects.jsonl", f"{writes}.add.rejects.jsonl"]
     stdin = draw(st.sampled_from(_STDIN)) if "-" in argv or extra else b""
     return Command(tuple(argv), writes, tuple(outputs), stdin)
 
