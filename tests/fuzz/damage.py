@@ -19,6 +19,8 @@ from typing import Any
 from indexer.regular_files import read_regular
 from tests.fuzz.world import INDEXES, make_device, make_socket, remove
 
+# Of a file that another damage has made something else of.
+_CANNOT = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, zipfile.BadZipFile)
 _OF_BYTES = ("flip", "patch", "cut", "grow", "copy", "json", "table", "array")
 DEEP = "\ue000deep"  # stands for lists inside each other, which Python could not write out
 LONG = "\ue000long"  # stands for a long text
@@ -47,7 +49,7 @@ class Damage:
             KINDS[self.what](work / self.path, self.number, _placed(self.value, work))
             if self.sealed and (index := self.index):
                 reseal(work / index, self.path.removeprefix(f"{index}/"))
-        except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError, zipfile.BadZipFile):
+        except _CANNOT:
             return
 
     @property
