@@ -16,7 +16,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -215,7 +215,7 @@ def _corpora(work: Path) -> None:
     (work / "models/words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
 
 
-def _lines(path: Path, rows: list[dict[str, object]]) -> None:
+def _lines(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
