@@ -68,6 +68,8 @@ def _prefixed(names: Iterable[str], where: str) -> list[str]:
 
 def _typed(value: Any, hint: Any, name: str) -> Any:
     """Check `value` against one of the few type forms used above; lists become tuples, whole numbers floats."""
+    if isinstance(value, str) and not _is_text(value):
+        raise ConfigError(f"{name} is {value!a}, which is not UTF-8 text; expected a name that is. Rename the file.")
     for option in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
         origin, arguments = get_origin(option), get_args(option)
         if origin is Literal and value in arguments and isinstance(value, str):
@@ -79,6 +81,10 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
         if origin is None and _is(value, option):
             return float(value) if option is float else value
     raise ConfigError(f"{name} is {json.dumps(value, default=str)}; expected {describe(hint)}.")
+
+
+def _is_text(value: str) -> bool:
+    return value.isascii() or value.encode("utf-8", "replace") == value.encode("utf-8", "surrogatepass")
 
 
 def _is(value: Any, kind: type) -> bool:

@@ -124,7 +124,7 @@ def file_hash(path: Path) -> str:
 def write_result(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
     """A result as JSON, as `write_output`."""
     text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False)
-    write_output(path, text.encode() + b"\n", force=force)
+    write_output(path, text.encode("utf-8", "backslashreplace") + b"\n", force=force)  # names that are no UTF-8
 
 
 def write_output(path: Path, data: bytes, option: str = "-o", force: bool = False) -> FileStamp:

@@ -245,6 +245,6 @@ def describe_index(opened: OpenIndex) -> dict[str, Any]:
         "metadata": manifest.schema,
         "quality": manifest.quality,
         "bytes": kinds | {"total": sum(kinds.values())},
-        "config": manifest.config,
+        "config": opened.config.to_dict(),
         "versions": manifest.versions,
     }

@@ -31,12 +31,12 @@ class Clock:
         Only "created" and "seconds" differ between two runs of the same command.
         """
         found: dict[str, Any] = {
-            "command": command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "command": _on_one_line(command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])),
             "created": self.started.isoformat(timespec="seconds"),
             "seconds": round((datetime.now(UTC) - self.started).total_seconds(), 1),
             "machine": platform.machine(),
             "versions": library_versions(_MEASURING),
-            "data": dict(sorted(data.items())),
+            "data": {_on_one_line(name): digest for name, digest in sorted(data.items())},
         }
         if encoder is not None:
             found["encoder"] = {"model": encoder.model, "identity": encoder.identity}
@@ -50,3 +50,8 @@ def how_built(config: BuildConfig, opened: OpenIndex | None = None) -> dict[str,
         manifest = opened.manifest
         found["index"] = {"generation": manifest.generation, "manifest": canonical_hash(manifest.to_dict())}
     return found
+
+
+def _on_one_line(text: str) -> str:
+    """Names of files may hold line breaks, and bytes that are no text; a recipe's remarks and JSON may not."""
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)

@@ -27,6 +27,7 @@ from indexer.output_files import check_output, descriptor_of, is_stdout, is_stre
 from indexer.store.layout import is_index_folder
 from search.cli import cli
 from search.files import check_outputs, read_by, write_result
+from search.provenance import Clock
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.test_cli import isotrope
@@ -449,3 +450,12 @@ def test_a_source_folder_may_hold_the_list_of_its_own_rejected_rows(place: Path)
 
 def test_a_converted_model_is_a_new_folder(place: Path, tiny_model: Callable[[str], Path]) -> None:
     assert "is already there; expected the name of a new folder" in str(refused("convert model beir"))
+
+
+def test_a_command_line_that_is_no_text_is_told_on_one_line_of_text() -> None:
+    """Names of files may hold any bytes but NUL and "/"; a recipe's remarks and JSON may not."""
+    told = Clock().provenance(None, {"a\nb\udcff": "f" * 64}, "isotrope tune 'x\n[corpus]' -o \udcff é")
+    assert told["command"] == "isotrope tune 'x\\n[corpus]' -o \\udcff é"
+    assert list(told["data"]) == ["a\\nb\\udcff"]
+    with pytest.raises(ConfigError, match="encoder.model is 'm.udcff', which is not UTF-8 text"):
+        BuildConfig().with_overrides(["encoder.model=m\udcff"])

@@ -48,7 +48,7 @@ def _known_folder(index: Path, folder: str) -> str | None:
 
 def _spec_at_hand(index: Path, manifest: Manifest) -> EncoderSpec | None:
     """The encoder in the Hugging Face cache, if its hashes say that it is the index's; without the hub's library."""
-    snapshot = cached_snapshot(manifest.config["encoder"]["model"])
+    snapshot = cached_snapshot(BuildConfig.from_dict(manifest.config).encoder.model)
     if snapshot is None:
         return None
     try:

@@ -109,7 +109,10 @@ def publish_generation(
         for part in (part for part in held.entries if part.rows != part.documents):
             check_file(index / part.name / layout.WINDOWS, files[f"{part.name}/{layout.WINDOWS}"])
         rows = int(np.count_nonzero(live[contents_of(index, held.entries, live).document_of]))
-    chunked = any(part.rows != part.documents for part in held.entries) or recipe.config["chunk"]["tokens"] > 0
+    chunked = (
+        any(part.rows != part.documents for part in held.entries)
+        or BuildConfig.from_dict(recipe.config).chunk.tokens > 0
+    )
     features = {ENCODER_STATE: bool(recipe.state), DELETED: deleted is not None, WINDOWS: chunked}
     manifest = Manifest(
         generation=generation,

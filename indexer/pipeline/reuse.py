@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from indexer.config import BuildConfig
 from indexer.errors import MismatchError, StoreError
 from indexer.pipeline.context import BuildContext
 from indexer.store import parts
@@ -92,7 +93,7 @@ class TextReuse:
         build, published = self._build, self._build.published
         if published is None or published.fingerprint != build.fingerprint:
             return None
-        if published.config["store"]["embeddings"] != build.config.store.embeddings:
+        if BuildConfig.from_dict(published.config).store.embeddings != build.config.store.embeddings:
             return None
         hashes = [_text_hashes(build.index / name) for name in self._names]
         numbers = np.concatenate([np.full(len(rows), part, np.int32) for part, rows in enumerate(hashes)])

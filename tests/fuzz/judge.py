@@ -113,7 +113,8 @@ def _covering(name: str, command: Command, root: Path) -> str | None:
         place = _relative(output, root)
         if name == place or name.startswith(f"{place}/") or place.startswith(f"{name}/"):
             return output
-        if any(name == place + suffix for suffix in _BESIDE):
+        named = os.path.relpath(os.path.join(root, "work", output), root)  # beside it lies what has the name as given
+        if any(name in (place + suffix, named + suffix) for suffix in _BESIDE):
             return output
     return None
 
