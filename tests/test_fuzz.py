@@ -78,7 +78,7 @@ def test_the_judge_sees_a_file_written_over_although_it_was_named(laboratory: La
     """A command that copies over its own output, which holds something already, and over its own input."""
     taken = Command(("query", "grown", "whales", "-o", "docs.txt"), outputs=("docs.txt",))
     assert [fault.cause for fault in laboratory.try_out(Example((), taken), "over docs.txt")] == [
-        "query changed output in work/ file"
+        "query changed output in desk/ file"
     ]
     forced = Command((*taken.argv, "--force"), outputs=("docs.txt",))
     assert laboratory.try_out(Example((), forced), "over docs.txt") == []
@@ -87,7 +87,7 @@ def test_the_judge_sees_a_file_written_over_although_it_was_named(laboratory: La
 
 
 def test_damage_is_done_and_the_world_is_mended_from_it(laboratory: Laboratory) -> None:
-    world, work = laboratory.world, laboratory.world.root / "work"
+    world, work = laboratory.world, laboratory.world.root / "desk"
     for damage in (
         Damage("flip", "grown/parts/00000/embeddings.npy", 5, 1),
         Damage("cut", "docs.csv", 9),
@@ -108,7 +108,7 @@ def test_sealed_damage_passes_the_hashes(laboratory: Laboratory) -> None:
     laboratory.world.mend()
     path = "grown/parts/00000/embeddings.npy"
     for sealed in (False, True):
-        Damage("array", path, 0, "zeros", sealed).apply(laboratory.world.root / "work")
+        Damage("array", path, 0, "zeros", sealed).apply(laboratory.world.root / "desk")
         ending, _ = laboratory.run(Command(("verify", "grown")))
         assert ending.status == 1  # these are not the vectors that the segments hold
         assert (path in ending.stderr) is not sealed

@@ -49,7 +49,7 @@ class Laboratory:
         if not example.damage:
             return self.world.before
         for damage in example.damage:
-            damage.apply(self.world.root / "work")
+            damage.apply(self.world.root / "desk")
         return snapshot(self.world.root)
 
     def run(self, command: Command, sabotage: str = "", seconds: float = SECONDS) -> tuple[Ending, Snapshot]:
@@ -73,7 +73,7 @@ class Laboratory:
 
     def _still_in_order(self, command: Command) -> list[Fault]:
         """An index that was whole is so after a command on it, done or refused."""
-        if command.writes is None or not (self.world.root / "work" / command.writes / "manifests").is_dir():
+        if command.writes is None or not (self.world.root / "desk" / command.writes / "manifests").is_dir():
             return []
         check = replace(command, argv=("verify", command.writes))
         ending, _ = self.run(check)

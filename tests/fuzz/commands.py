@@ -18,7 +18,7 @@ _MEASURES_THE_MACHINE = {"measure", "compile", "device", "workers", "backend"}  
 
 @dataclass(frozen=True)
 class Command:
-    """A command line in work/. `writes`: the index it may change; `outputs`: other places it may write."""
+    """A command line in desk/. `writes`: the index it may change; `outputs`: other places it may write."""
 
     argv: tuple[str, ...]
     writes: str | None = None
@@ -41,7 +41,7 @@ _PLACES = (
     "pipe", "zero", "null", "socket", "folder", "to-file", "to-folder", "to-index", "to-corpus", "to-nothing",
     "to-itself", "../home/secrets.txt", "../home/photos", "../home/index", "", ".", "..", "nowhere/x", "a\nb", "-",
     "\udcff", "~", "x" * 300, "docs.jsonl/x", "models/old", "grown/parts/00000/embeddings.npy", "grown/manifests",
-    "grown/../docs.jsonl", "../work/docs.jsonl", "folder/../grown", "*.jsonl", "[", "**", "grown/parts", "library",
+    "grown/../docs.jsonl", "../desk/docs.jsonl", "folder/../grown", "*.jsonl", "[", "**", "grown/parts", "library",
 )  # fmt: skip
 _NEW = ("new.out", "new.json", "new.parquet", "new.csv", "new.tsv", "new.svg", "new.toml", "new.html", "folder/new")
 _TAKEN = (

@@ -33,7 +33,7 @@ CONTENTS = {
 
 @dataclass(frozen=True)
 class Damage:
-    """`what` (a name of KINDS) is done to `path`, relative to work/; `number` and `value` say how."""
+    """`what` (a name of KINDS) is done to `path`, relative to desk/; `number` and `value` say how."""
 
     what: str
     path: str

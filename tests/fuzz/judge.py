@@ -80,7 +80,7 @@ def _changes(command: Command, before: Snapshot, after: Snapshot, root: Path) ->
 
 
 def _where(name: str, before: Snapshot) -> str:
-    """Whose it is: the index, the home, or a file of work/."""
+    """Whose it is: the index, the home, or a file of desk/."""
     return "in an index" if _index_of(name, before) else f"in {name.split('/')[0]}/"
 
 
@@ -113,7 +113,7 @@ def _covering(name: str, command: Command, root: Path) -> str | None:
         place = _relative(output, root)
         if name == place or name.startswith(f"{place}/") or place.startswith(f"{name}/"):
             return output
-        named = os.path.relpath(os.path.join(root, "work", output), root)  # beside it lies what has the name as given
+        named = os.path.relpath(os.path.join(root, "desk", output), root)  # beside it lies what has the name as given
         if any(name in (place + suffix, named + suffix) for suffix in _BESIDE):
             return output
     return None
@@ -121,7 +121,7 @@ def _covering(name: str, command: Command, root: Path) -> str | None:
 
 def _relative(path: str, root: Path) -> str:
     """Where a path of the command line leads, links followed, relative to the root."""
-    return os.path.relpath(os.path.realpath(os.path.join(root, "work", path)), root)
+    return os.path.relpath(os.path.realpath(os.path.join(root, "desk", path)), root)
 
 
 def _read(command: Command, root: Path) -> set[str]:

@@ -42,7 +42,7 @@ _FAULTS: st.SearchStrategy[Any] = st.one_of(
     ),
     st.sampled_from(
         (
-            "..", "../../home/secrets.txt", "@/home/secrets.txt", "@/home/photos", "@/work/pipe", "@/work/zero",
+            "..", "../../home/secrets.txt", "@/home/secrets.txt", "@/home/photos", "@/desk/pipe", "@/desk/zero",
             "../pipe", "../zero", "parts/../../../home/secrets.txt", "parts/00000", ".", "/", "parts/00000/part.json",
             "segments/0001-00.faiss", "deleted/../../../home/index/deleted/0003.npy", "-o", "~", "lock", "parts/99999",
             "manifests/00000001.json", "http://localhost:1/", "HNSW8", "Flat", "IVF9999999,Flat", "int64", "nope",
@@ -57,18 +57,18 @@ _PATCHES = st.sampled_from(
      b"\xff\xff\xff\x7f", b"\xff" * 7 + b"\x7f", b"\0\0\xc0\x7f", b"\0\0\x80\x7f", b"\x01\0\0\0", b"\0\0\x10\0")
 )  # fmt: skip
 _TARGETS = (
-    "@/home/secrets.txt", "@/home/photos", "@/home/index", "@/home/letters", "@/work/pipe", "@/work/zero",
-    "@/work/docs.jsonl", "@/work/grown", "@/home/index/parts/00000", "@/home/index/deleted", "@/home/index/segments",
-    "@/home/index/deleted/0003.npy", "@/home/index/manifests/00000003.json", "@/work/null", "@/home/index/manifests",
-    "nowhere", ".", "..", "../..", "../../home/photos", "../../../home/photos", "to-itself", "00000", "@/work/models",
-    "../parts", "lock", "@/work/to-itself", "@/work/static/segments/0001-00.faiss", "@/home/photos/documents.parquet",
+    "@/home/secrets.txt", "@/home/photos", "@/home/index", "@/home/letters", "@/desk/pipe", "@/desk/zero",
+    "@/desk/docs.jsonl", "@/desk/grown", "@/home/index/parts/00000", "@/home/index/deleted", "@/home/index/segments",
+    "@/home/index/deleted/0003.npy", "@/home/index/manifests/00000003.json", "@/desk/null", "@/home/index/manifests",
+    "nowhere", ".", "..", "../..", "../../home/photos", "../../../home/photos", "to-itself", "00000", "@/desk/models",
+    "../parts", "lock", "@/desk/to-itself", "@/desk/static/segments/0001-00.faiss", "@/home/photos/documents.parquet",
 )  # fmt: skip
 _FILES = tuple(
     f"@/{name}"
     for name in (
         "home/secrets.txt", "home/index/deleted/0003.npy", "home/index/manifests/00000003.json", "home/keys/id_rsa",
-        "work/docs.jsonl", "work/static/segments/0001-00.faiss", "home/photos/documents.parquet", "work/queries.npy",
-        "home/index/parts/00000/part.json", "work/pairs.parquet", "work/models/bert/model.safetensors",
+        "desk/docs.jsonl", "desk/static/segments/0001-00.faiss", "home/photos/documents.parquet", "desk/queries.npy",
+        "home/index/parts/00000/part.json", "desk/pairs.parquet", "desk/models/bert/model.safetensors",
     )
 )  # fmt: skip
 _SPECIALS = ("pipe", "socket", "null", "zero")
@@ -141,8 +141,8 @@ class Families:
     """Strategies over the files that the world has."""
 
     def __init__(self, world: Snapshot) -> None:
-        inside = sorted(name.removeprefix("work/") for name in world if name.startswith("work/"))
-        kinds = {name: world[f"work/{name}"].kind for name in inside}
+        inside = sorted(name.removeprefix("desk/") for name in world if name.startswith("desk/"))
+        kinds = {name: world[f"desk/{name}"].kind for name in inside}
         self._of = {
             index: [name for name in inside if name.startswith(f"{index}/") and kinds[name] == "file"
                     and not name.endswith("/lock")] for index in INDEXES

@@ -1,7 +1,7 @@
 """A small world for the fuzzer: a home that nobody may touch beside a workplace with all that commands read.
 
     home/       files of somebody who is not asked: secrets, photos, an index, links
-    work/       the current folder: indexes, models, corpora, queries, results, a pipe and a device
+    desk/       the current folder: indexes, models, corpora, queries, results, a pipe and a device
     cache/      ISOTROPE_CACHE
     tmp/        TMPDIR
 
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 INDEXES = ("grown", "chunked", "given", "static", "hnsw", "ivf", "fitted")
-"""Indexes in work/: one with a history, one of windows, of given vectors, of a table, of other kinds, with a state."""
+"""Indexes in desk/: one with a history, one of windows, of given vectors, of a table, of other kinds, with a state."""
 
 _WORDS = ["whales", "bridges", "bread", "stars", "rivers", "clocks", "bees", "glass", "maps", "salt", "owls", "lamps"]
 _LABELS = ["entailment", "not_entailment"]
@@ -156,10 +156,10 @@ def make_device(path: Path, minor: int) -> None:
 
 
 def lay_out(root: Path, run: Callable[..., None]) -> None:
-    """Make the world at `root`. `run` runs a command line in work/, which is the current folder by then."""
+    """Make the world at `root`. `run` runs a command line in desk/, which is the current folder by then."""
     from tests.tiny_models import make_tiny_model
 
-    work = root / "work"
+    work = root / "desk"
     for folder in (work, root / "cache", root / "tmp", work / "folder/inner", work / "library"):
         folder.mkdir(parents=True)
     os.chdir(work)

@@ -180,7 +180,7 @@ def main() -> None:
     from tests.fuzz.world import lay_out
 
     lay_out(root, _run_here)
-    _one_library(root / "work/library")
+    _one_library(root / "desk/library")
     gc.collect()
     gc.freeze()  # so that no child destroys what belongs to threads that it has not
     tempfile.tempdir = outside  # streams of children lie outside the world
