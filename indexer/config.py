@@ -141,6 +141,9 @@ class BuildConfig:
         return dataclasses.replace(self, corpus=corpus, encoder=encoder)
 
 
+MOST_THREADS = 4096  # or processes: more than any machine runs at once
+
+
 @dataclass(frozen=True)
 class RunOptions:
     """HOW a build or a query runs. None of it changes the result beyond rounding, and none of it is stored."""
@@ -158,7 +161,7 @@ class RunOptions:
     def __post_init__(self) -> None:
         if self.backend not in get_args(Backend):
             raise ConfigError(f'backend is "{self.backend}"; expected {describe(Backend)}.')
-        if self.workers < 1:
-            raise ConfigError(f"workers is {self.workers}; expected at least 1.")
-        if self.threads < 0:
-            raise ConfigError(f"threads is {self.threads}; expected 0 (all cores) or more.")
+        if not 1 <= self.workers <= MOST_THREADS:
+            raise ConfigError(f"workers is {self.workers}; expected 1 to {MOST_THREADS:,}.")
+        if not 0 <= self.threads <= MOST_THREADS:
+            raise ConfigError(f"threads is {self.threads}; expected 0 (all cores) to {MOST_THREADS:,}.")

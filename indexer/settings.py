@@ -19,6 +19,14 @@ def named_path(path: str | Path, what: str) -> Path:
     return Path(path)
 
 
+def require_text(value: str, name: str) -> None:
+    """Raises ConfigError for a name of a file that is not UTF-8: no recipe and no manifest can hold it."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{name} is {value!a}, which is not UTF-8 text. Rename the file or folder.") from None
+
+
 def override(hint: Any, raw: str) -> Any:
     """A value from the command line: TOML if it is, else the text as it stands; 0 for a text setting is "0"."""
     try:
@@ -68,8 +76,8 @@ def _prefixed(names: Iterable[str], where: str) -> list[str]:
 
 def _typed(value: Any, hint: Any, name: str) -> Any:
     """Check `value` against one of the few type forms used above; lists become tuples, whole numbers floats."""
-    if isinstance(value, str) and not _is_text(value):
-        raise ConfigError(f"{name} is {value!a}, which is not UTF-8 text; expected a name that is. Rename the file.")
+    if isinstance(value, str):
+        require_text(value, name)
     for option in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
         origin, arguments = get_origin(option), get_args(option)
         if origin is Literal and value in arguments and isinstance(value, str):
@@ -81,10 +89,6 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
         if origin is None and _is(value, option):
             return float(value) if option is float else value
     raise ConfigError(f"{name} is {json.dumps(value, default=str)}; expected {describe(hint)}.")
-
-
-def _is_text(value: str) -> bool:
-    return value.isascii() or value.encode("utf-8", "replace") == value.encode("utf-8", "surrogatepass")
 
 
 def _is(value: Any, kind: type) -> bool:

@@ -34,6 +34,8 @@ from indexer.errors import CorruptIndexError, IsotropeError, StoreError
 from indexer.store.files import stamp_file
 from indexer.store.manifest import canonical_hash, load_manifest
 from search import SearchEngine, verify_index
+from search.opened import OpenIndex
+from search.stored import StoredRows
 from tests.documents import DOCUMENTS
 
 NEW = Document("new", "A lighthouse warns ships of the rocks.", "Lighthouses", {"year": 1990})
@@ -302,6 +304,24 @@ def test_windows_out_of_order_are_refused(config: BuildConfig, tmp_path: Path) -
         reseal(index, name)
         with pytest.raises(CorruptIndexError, match=r"windows\.parquet: its windows are not those of"):
             SearchEngine(index).search("whales", k=9)
+
+
+def test_a_file_of_no_index_at_all_is_refused(index: Path) -> None:
+    (index / "segments/0001-00.faiss").write_bytes(b"null")  # FAISS reads it as None
+    reseal(index, "segments/0001-00.faiss")
+    with pytest.raises(CorruptIndexError, match=r"0001-00\.faiss: holds no index"):
+        SearchEngine(index).search("whales")
+
+
+@pytest.mark.parametrize("kind", [pa.null(), pa.binary(8), pa.int32()])
+def test_text_hashes_of_another_type_are_refused(kind: pa.DataType, index: Path) -> None:
+    name = "parts/00000/windows.parquet"
+    table = pq.read_table(index / name)
+    rows = pa.nulls(len(table), kind)
+    pq.write_table(table.set_column(0, "text_hash", rows), index / name)
+    reseal(index, name)
+    with pytest.raises(CorruptIndexError, match=r"windows\.parquet: .*text_hash is"):
+        list(StoredRows(OpenIndex.open(index)).hash_blocks())
 
 
 def test_a_transform_of_other_dimensions_is_refused(index: Path) -> None:

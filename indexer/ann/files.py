@@ -41,7 +41,7 @@ def load_index(file: Reader, where: str, size: int = _NO_LIMIT) -> Any:
             raise
 
     try:
-        return faiss.read_index(faiss.PyCallbackIOReader(read, 1 << 22))
+        return _there(faiss.read_index(faiss.PyCallbackIOReader(read, 1 << 22)), where)
     except (RuntimeError, MemoryError) as error:
         if failures:
             raise failures[0] from None
@@ -59,10 +59,17 @@ def map_index(path: Path) -> Any:
     faiss.set_deserialization_vector_byte_limit(_NO_LIMIT)  # of a file that was mapped nothing is allocated
     for flags in (faiss.IO_FLAG_MMAP_IFC, 0):
         try:
-            return faiss.read_index(str(path), flags)
+            return _there(faiss.read_index(str(path), flags), str(path))
         except (RuntimeError, MemoryError) as error:
             reasons.append(reason_of(error))
     raise CorruptIndexError(f"{path}: FAISS cannot read it: {reasons[-1]}.")
+
+
+def _there(index: Any, where: str) -> Any:
+    """FAISS has a file for no index at all, and reads it as None."""
+    if index is None:
+        raise CorruptIndexError(f"{where}: holds no index. Build the index again.")
+    return index
 
 
 def is_mapped(index: Any) -> bool:

@@ -19,6 +19,7 @@ from indexer.output_files import check_output_folder
 from indexer.pipeline.progress import Progress, Silent, told_of_steps
 from indexer.pipeline.row_texts import TextCutter
 from indexer.sampling import id_hash
+from indexer.settings import require_text
 from indexer.store.files import make_folder, write_bytes
 
 _BLOCK = 1024  # texts handed on together
@@ -54,6 +55,7 @@ def train_pooling(
     if documents < 0:
         raise ConfigError(f"the number of documents is {documents}; expected 0 (all) or more.")
     check_output_folder(folder, or_empty=True)
+    require_text(str(folder.resolve()), "the folder")  # the recipe names it
     config = _for_latte_mix(config)
     spec = resolve_spec(config.encoder)
     progress.phase("reading", None)

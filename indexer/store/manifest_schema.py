@@ -225,8 +225,8 @@ class ManifestFields(Struct):
     quality: Quality
     versions: dict[str, str | None]
     created: Annotated[str, Meta(max_length=100)]
-    deleted: FileName | None = None
-    features: list[str] = []
+    deleted: FileName | None
+    features: list[str]
 
 
 class RecordFields(Struct, forbid_unknown_fields=True):

@@ -185,7 +185,11 @@ def _windows_column(folder: Path, name: str) -> pa.ChunkedArray:
         table = pq.read_table(
             file, columns=[name], use_threads=False, pre_buffer=False, page_checksum_verification=True
         )
-        return table.column(0)
+        column = table.column(0)
+        expected = _CHUNKED_SCHEMA.field(name).type
+        if column.type != expected or column.null_count:
+            raise ValueError(f"{name} is {column.type} with {column.null_count:,} nulls, expected {expected} and none")
+        return column
 
 
 def _row_json(document: Document) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from indexer.config import MOST_THREADS
 from indexer.errors import ConfigError
 
 Method = Literal["exact", "ann"]
@@ -47,8 +48,8 @@ class JoinOptions:
     memory: int = 1 << 30  # bytes of working memory, about
 
     def __post_init__(self) -> None:
-        if self.threads < 0:
-            raise ConfigError(f"threads is {self.threads}; expected 0 (all cores) or more.")
+        if not 0 <= self.threads <= MOST_THREADS:
+            raise ConfigError(f"threads is {self.threads}; expected 0 (all cores) to {MOST_THREADS:,}.")
         if self.memory < 1 << 26:
             raise ConfigError(f"memory is {self.memory:,} bytes; expected at least 64 MiB ({1 << 26:,}).")
 
