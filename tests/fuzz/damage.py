@@ -68,14 +68,15 @@ def _placed(value: Any, work: Path) -> Any:
 
 def _flip(path: Path, number: int, value: Any) -> None:
     data = bytearray(read_regular(path))
-    data[number % len(data)] ^= value
+    if data:  # another damage may have cut it
+        data[number % len(data)] ^= value
     path.write_bytes(data)
 
 
 def _patch(path: Path, number: int, value: Any) -> None:
     """Put bytes over others, at a multiple of four: where lengths and counts are."""
     data = bytearray(read_regular(path))
-    at = number * 4 % len(data)
+    at = number * 4 % max(1, len(data))
     data[at : at + len(value)] = value
     path.write_bytes(data)
 
