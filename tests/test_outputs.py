@@ -439,6 +439,12 @@ def test_a_list_elsewhere_replaces_no_file_but_by_force(place: Path) -> None:
     assert isotrope(*words, "mine.txt").returncode == 0  # a list of ours: the same command again continues a build
 
 
+def test_a_place_for_rejected_rows_without_rejecting_any_is_a_mistake(place: Path) -> None:
+    for words in (["build", "docs.jsonl", "new", "--config", "recipe.toml"], ["add", "index", "docs.jsonl"]):
+        done = isotrope(*words, "--rejects", "left-out.jsonl")
+        assert (done.returncode, "--on-error skip" in done.stderr) == (2, True)
+
+
 def test_a_source_folder_may_hold_the_list_of_its_own_rejected_rows(place: Path) -> None:
     Path("in").mkdir()
     shutil.copy("docs.jsonl", "in")

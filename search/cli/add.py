@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.corpus_options import beside, corpus_of, remarks_on
+from search.cli.corpus_options import corpus_of, rejects_file, remarks_on
 from search.cli.output_options import check_rejects, force_option, recipe_reads, stdout_free_for
 from search.cli.running_options import change_options, run_options
 
@@ -53,7 +53,7 @@ def command(
 
     config = BuildConfig.from_dict(load_manifest(index).config)
     run = run_options(options, workers=options["workers"], allow_low_recall=options["allow_low_recall"])
-    rejects = rejects or beside(index, ".add.rejects.jsonl")
+    rejects = rejects_file(rejects, index, ".add.rejects.jsonl", options["on_error"])
     corpus = corpus_of(sources, config, options, rejects)
     check_rejects(rejects, [model, *recipe_reads(config)], options)
     with BuildProgress(quiet) as progress:

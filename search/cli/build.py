@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.corpus_options import beside, config_of, corpus_of, corpus_options, remarks_on
+from search.cli.corpus_options import config_of, corpus_of, corpus_options, rejects_file, remarks_on
 from search.cli.output_options import check_rejects, force_option, recipe_reads, stdout_free_for
 from search.cli.running_options import run_options, threaded_encoder_options
 
@@ -71,7 +71,7 @@ def command(
         config = replace(config, index=replace(config.index, queries=str(options["queries"])))
     fields = ("workers", "half", "compile", "overwrite", "allow_low_recall")
     run = run_options(options, **{name: options[name] for name in fields})
-    rejects = rejects or beside(index, ".rejects.jsonl")
+    rejects = rejects_file(rejects, index, ".rejects.jsonl", options["on_error"])
     corpus = corpus_of(sources, config, options, rejects)
     reads = [options["recipe"], options["transform_from"], *recipe_reads(config)]
     check_rejects(rejects, reads, options, {"INDEX": index})

@@ -50,6 +50,13 @@ def beside(index: Path, suffix: str) -> Path:
     return whole.with_name(f"{whole.name}{suffix}")
 
 
+def rejects_file(given: Path | None, index: Path, suffix: str, on_error: str) -> Path:
+    """Where rows left out are listed: as --rejects says, else beside the index."""
+    if given and on_error != "skip":
+        raise click.UsageError("--rejects is for the rows that --on-error skip leaves out; pass both, or neither.")
+    return given or beside(index, suffix)
+
+
 def config_of(options: dict[str, Any]) -> "BuildConfig":
     """The recipe that these options make."""
     from indexer.config import BuildConfig
