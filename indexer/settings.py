@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -20,11 +20,13 @@ def named_path(path: str | Path, what: str) -> Path:
 
 
 def require_text(value: str, name: str) -> None:
-    """Raises ConfigError for a name of a file that is not UTF-8: no recipe and no manifest can hold it."""
+    """Raises ConfigError for text that is not UTF-8, as names of files may be: no recipe and no manifest can hold it."""
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ConfigError(f"{name} is {value!a}, which is not UTF-8 text. Rename the file or folder.") from None
+        raise ConfigError(
+            f"{name} is {value!a}, which is not UTF-8 text. Correct it, or rename what it names."
+        ) from None
 
 
 def override(hint: Any, raw: str) -> Any:
@@ -76,8 +78,8 @@ def _prefixed(names: Iterable[str], where: str) -> list[str]:
 
 def _typed(value: Any, hint: Any, name: str) -> Any:
     """Check `value` against one of the few type forms used above; lists become tuples, whole numbers floats."""
-    if isinstance(value, str):
-        require_text(value, name)
+    for text in _texts(value):
+        require_text(text, name)
     for option in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
         origin, arguments = get_origin(option), get_args(option)
         if origin is Literal and value in arguments and isinstance(value, str):
@@ -89,6 +91,16 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
         if origin is None and _is(value, option):
             return float(value) if option is float else value
     raise ConfigError(f"{name} is {json.dumps(value, default=str)}; expected {describe(hint)}.")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a value, keys of tables among them."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from (text for pair in value.items() for part in pair for text in _texts(part))
+    elif isinstance(value, list | tuple):
+        yield from (text for part in value for text in _texts(part))
 
 
 def _is(value: Any, kind: type) -> bool:

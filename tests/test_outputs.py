@@ -463,5 +463,10 @@ def test_a_command_line_that_is_no_text_is_told_on_one_line_of_text() -> None:
     told = Clock().provenance(None, {"a\nb\udcff": "f" * 64}, "isotrope tune 'x\n[corpus]' -o \udcff é")
     assert told["command"] == "isotrope tune 'x\\n[corpus]' -o \\udcff é"
     assert list(told["data"]) == ["a\\nb\\udcff"]
-    with pytest.raises(ConfigError, match="which is not UTF-8 text"):
-        BuildConfig().with_overrides(["encoder.model=m\udcff"])
+    for section in (
+        {"encoder": {"model": "m\udcff"}},
+        {"corpus": {"drop": ["a", "\udc80"]}},
+        {"corpus": {"columns": {"\udc80": "int"}}},
+    ):
+        with pytest.raises(ConfigError, match="which is not UTF-8 text"):
+            BuildConfig.from_dict(section)
