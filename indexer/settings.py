@@ -20,7 +20,7 @@ def named_path(path: str | Path, what: str) -> Path:
 
 
 def require_text(value: str, name: str) -> None:
-    """Raises ConfigError for text that is not UTF-8, as names of files may be: no recipe and no manifest can hold it."""
+    """Raises ConfigError for text that is not UTF-8, as names of files may be: no recipe or manifest can hold it."""
     try:
         value.encode()
     except UnicodeEncodeError:
