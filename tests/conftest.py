@@ -1,9 +1,13 @@
 """Fixtures that several test modules share, and the rule about tests that need ../shared."""
 
+import ast
+import gc
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 # Tiny models gain nothing from threads, and two test processes with two threads each wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -17,6 +21,22 @@ from hypothesis import settings
 
 from indexer.config import BuildConfig, EncoderConfig, StoreConfig
 from tests.tiny_models import make_tiny_model
+
+if sys.version_info < (3, 11, 9):
+    # "AST constructor recursion depth mismatch": there a finaliser that parses, run while something is being parsed,
+    # breaks it (gh-106905). It happened to a test that parses notebooks.
+    _parse = ast.parse
+
+    def _parse_undisturbed(*given: Any, **named: Any) -> Any:
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return _parse(*given, **named)
+        finally:
+            if enabled:
+                gc.enable()
+
+    ast.parse = _parse_undisturbed
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 _skipped_although_there: list[str] = []
