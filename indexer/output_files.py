@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import ConfigError, ExistsError, StoreError
-from indexer.store.files import DurableFile, FileStamp, Stamper, make_folder, write_file
+from indexer.store.files import DurableFile, FileStamp, Stamper, make_folder, write_all, write_file
 from indexer.store.layout import is_index_folder
 
 STDOUT = Path("-")
@@ -40,11 +40,8 @@ class StreamFile:
         """Write all of it. Raises BrokenPipeError when the reader went away, StoreError for any other fault."""
         if self.closed:
             raise ValueError("write to a closed stream")  # as of Arrow's writer, late: see `DurableFile.write`
-        view = memoryview(data).cast("B")
-        rest = view
         try:
-            while len(rest):
-                rest = rest[os.write(self._descriptor, rest) :]
+            view = write_all(self._descriptor, data)
         except BrokenPipeError:
             raise
         except OSError as error:

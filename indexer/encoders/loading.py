@@ -11,7 +11,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -21,8 +21,8 @@ import torch
 
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.safetensors_file import read_header
-from indexer.encoders.tokens import first_line, is_failure
-from indexer.errors import IsotropeError, ModelError
+from indexer.encoders.tokens import first_line, library_errors
+from indexer.errors import ModelError
 
 # Architectures whose cut is tested, with the final norm each applies after its last block ("" for none).
 _CUT = {
@@ -193,21 +193,13 @@ def _default_type_kept() -> Iterator[None]:
             torch.set_default_dtype(before)
 
 
-@contextmanager
-def load_errors_as_model_errors(folder: Path, what: str) -> Iterator[None]:
-    """Turn whatever a library raises about foreign files into a ModelError naming the folder.
+def load_errors_as_model_errors(folder: Path, what: str) -> AbstractContextManager[None]:
+    """Turn whatever a library raises about foreign files into a ModelError naming the folder."""
 
-    Their readers raise nearly anything, from KeyError to a panic in Rust; what memory is short of is another matter.
-    """
-    try:
-        yield
-    except (IsotropeError, MemoryError):
-        raise
-    except BaseException as error:
-        if not is_failure(error):
-            raise
-        said = f"{type(error).__name__}: {first_line(error)}"
-        raise ModelError(f"{folder}: {what} cannot be loaded: {said}") from error
+    def told(error: BaseException) -> str:
+        return f"{folder}: {what} cannot be loaded: {type(error).__name__}: {first_line(error)}"
+
+    return library_errors(told)
 
 
 @contextmanager

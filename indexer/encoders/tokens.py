@@ -6,7 +6,7 @@ keeping the closing special tokens, which gives what `AutoTokenizer(text, trunca
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Literal
@@ -161,9 +161,17 @@ class RustTokenizer:
             raise CorpusError(_not_unicode(texts)) from error
 
 
-@contextmanager
-def tokenizer_errors(name: str) -> Iterator[None]:
+def tokenizer_errors(name: str) -> AbstractContextManager[None]:
     """Turn whatever a tokenizer raises into a ModelError that begins with `name`."""
+    return library_errors(lambda error: f"{name}: the tokenizer failed: {first_line(error)}.")
+
+
+@contextmanager
+def library_errors(told: Callable[[BaseException], str]) -> Iterator[None]:
+    """Turn whatever a library raises about foreign files into a ModelError, `told` of it.
+
+    Libraries raise nearly anything, from KeyError to a panic in Rust; what memory is short of is another matter.
+    """
     try:
         yield
     except (IsotropeError, MemoryError):
@@ -171,7 +179,7 @@ def tokenizer_errors(name: str) -> Iterator[None]:
     except BaseException as error:
         if not is_failure(error):
             raise
-        raise ModelError(f"{name}: the tokenizer failed: {first_line(error)}.") from error
+        raise ModelError(told(error)) from error
 
 
 def is_failure(error: BaseException) -> bool:

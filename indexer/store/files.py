@@ -79,6 +79,14 @@ class Stamper:
         return FileStamp(self._size, self._sha.hexdigest(), "".join(blocks) if len(blocks) > 1 else "")
 
 
+def write_all(descriptor: int, data: Any) -> memoryview:
+    """Write every byte of some data to an open file; returns them."""
+    view = rest = memoryview(data).cast("B")
+    while len(rest):
+        rest = rest[os.write(descriptor, rest) :]
+    return view
+
+
 class DurableFile:
     """A binary file being written; readable under its name only once `write_file` has ended well."""
 
@@ -93,10 +101,7 @@ class DurableFile:
             # Arrow's writer, after an error, may write its footer as late as when it is collected as garbage; by then
             # the descriptor can be that of another file.
             raise ValueError("write to a closed file")
-        view = memoryview(data).cast("B")
-        rest = view
-        while len(rest):
-            rest = rest[os.write(self._descriptor, rest) :]
+        view = write_all(self._descriptor, data)
         self._stamper.update(view)
         return len(view)
 
