@@ -1,0 +1,75 @@
+"""Every hash whose value is stored or sorted by, pinned: another value would be another index format."""
+
+from datetime import date
+from typing import Any
+
+import numpy as np
+
+from indexer.corpus.document import Document
+from indexer.encoders.identity import fingerprint
+from indexer.moments import Moments, merge
+from indexer.pipeline.given_vectors import vector_hashes
+from indexer.sampling import id_hash, smallest_hashes
+from indexer.store.manifest import canonical_hash, canonical_json
+from indexer.store.parts import document_key, embedding_key, text_hashes
+
+PLAIN: dict[str, Any] = {"b": [1, 2.5, None, True], "a": "Größe — 😀", "é": {"z": 1, "y": []}}
+
+
+def test_a_fingerprint_is_ascii_and_a_canonical_hash_is_utf8() -> None:
+    assert fingerprint(PLAIN) == PINNED["fingerprint"]
+    assert canonical_json(PLAIN) == '{"a":"Größe — 😀","b":[1,2.5,null,true],"é":{"y":[],"z":1}}'.encode()
+    assert canonical_hash(PLAIN) == PINNED["canonical"]
+
+
+def test_texts_and_vectors_are_hashed_to_two_numbers() -> None:
+    texts = text_hashes(["", "Größe", "a\nb"])
+    assert texts.shape == (3, 2)
+    assert texts.dtype == np.uint64
+    assert texts.tolist() == PINNED["texts"]
+    assert vector_hashes(np.array([[0.5, -1.0], [0.0, 3.0]], np.float16)).tolist() == PINNED["vectors"]
+    assert vector_hashes(np.array([[0.5, -1.0]], np.float32)).tolist() == PINNED["float32"]
+
+
+def test_keys_of_parts() -> None:
+    embeddings = embedding_key("ab" * 32, text_hashes(["one", "zwölf"]))
+    documents = [
+        Document("1", "one", "Title", {"year": 1999, "seen": date(2020, 2, 29), "raw": b"\x00", "x": 0.1, "n": None}),
+        Document("ä", "zwölf", None, {}),
+    ]
+    assert embeddings == PINNED["embedding_key"]
+    assert document_key(embeddings, documents, {"text": ("title", "text"), "ü": 1}) == PINNED["document_key"]
+
+
+def test_samples_are_drawn_by_the_smallest_hashes_of_ids() -> None:
+    hashes = np.array([id_hash(identity) for identity in ["a", "b", "c", "ä", ""]], np.uint64)
+    assert hashes.tolist() == PINNED["ids"]
+    assert smallest_hashes(hashes, 2).tolist() == np.sort(np.argsort(hashes)[:2]).tolist()
+    assert smallest_hashes(hashes, "all").tolist() == [0, 1, 2, 3, 4]
+
+
+def test_moments_are_summed_in_one_tree() -> None:
+    rows = np.random.default_rng(3).standard_normal((7 * 4096 + 11, 3)).astype(np.float32)
+    whole = Moments.of(rows)
+    blocks = [Moments.of(rows[start : start + 4096]) for start in range(0, len(rows), 4096)]
+    first, second = (blocks[0] + blocks[1]) + (blocks[2] + blocks[3]), (blocks[4] + blocks[5])
+    by_hand = first + (second + (blocks[6] + blocks[7]))
+    for found in (whole, merge(blocks)):
+        assert np.array_equal(found.mean, by_hand.mean)
+        assert np.array_equal(found.scatter, by_hand.scatter)
+
+
+PINNED: dict[str, Any] = {
+    "fingerprint": "8fb9db89e9c02d1bcd0835b6dbfa68ce3dca0f4088cf30cf65d152d7f66e3ca2",
+    "canonical": "a042bb4d3c80ab30ff9ed8ab15fe2c8cfd0a12471975bb1e475f210821b01991",
+    "texts": [
+        [4665148505410102986, 8103847710287220046],
+        [5552272056297428154, 7100738103538823793],
+        [9308681969209410572, 9690920378526537093],
+    ],
+    "vectors": [[7201743070800255003, 10267722374077583551], [14663109704209403134, 18096281583688508722]],
+    "float32": [[17162624131391801565, 16766709322547405010]],
+    "embedding_key": "2be95c6313780a196c03b663ef102b58ef394206fb1b0cd16d151b4d753d1a0c",
+    "document_key": "01a93d155221328ef8169bcd18c43b41f456811456a83b198e0b5d2a5de69f94",
+    "ids": [4681665781835383343, 9543904841865449333, 3981009880206486555, 17315702723226345529, 16476032584258269876],
+}
