@@ -1,32 +1,335 @@
 """Settings: `BuildConfig` says WHAT is built (stored in the index), `RunOptions` HOW (never stored).
 
-A recipe file (`configs/*.toml`) has one section for each dataclass of `indexer.sections`. Unknown keys are refused with
+A recipe file (`configs/*.toml`) has one section for each dataclass of `indexer.config`. Unknown keys are refused with
 the nearest known one; `BuildConfig()` is the same as `configs/minilm.toml`.
 """
 
 import dataclasses
 import json
+import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from indexer.errors import ConfigError
 from indexer.regular_files import read_regular
-from indexer.sections import ChunkConfig as ChunkConfig
-from indexer.sections import CorpusConfig as CorpusConfig
-from indexer.sections import EncoderConfig as EncoderConfig
-from indexer.sections import IndexConfig as IndexConfig
-from indexer.sections import Pooling as Pooling
-from indexer.sections import Precision as Precision
-from indexer.sections import StoreConfig as StoreConfig
-from indexer.sections import WhiteningConfig as WhiteningConfig
-from indexer.settings import build, describe, override, setting_hint, unknown
+from indexer.settings import (
+    build,
+    describe,
+    override,
+    require_above_zero,
+    require_at_least,
+    require_seed,
+    setting_hint,
+    unknown,
+)
 
+Role = Literal["document", "query"]
+Precision = Literal["float32", "bfloat16", "int8"]
+Plain = Literal["cls", "mean", "max"]
+Mode = Literal[Plain, "sif", "sbert-wk", "latte-mix"]  # the latter: see `indexer.encoders.token_pooling`
+Pooling = Literal["auto", Mode]
 Backend = Literal["auto", "torch", "openvino", "numpy"]
-_RECIPE_BYTES = 1 << 20  # of a recipe file
+FITTED_POOLINGS = ("sif", "latte-mix")  # that have a state fitted to a corpus
+TOKEN_POOLINGS = ("sif", "sbert-wk", "latte-mix")  # that need more of the tokens than their number
 VECTOR_COLUMN = "vector"  # where embeddings are looked for, unless corpus.vector_column says otherwise
+MOST_THREADS = 4096  # or processes: more than any machine runs at once
+_RECIPE_BYTES = 1 << 20  # of a recipe file
+_DEEPEST = 3  # layers of a Latte-Mix encoder
+_FEWEST_LAYERS = 2  # of which SBERT-WK can compare any
+_MOST_IN_A_PART = 1_000_000  # a part is in memory as a whole
+_FEWEST_TOKENS = 8  # in a window
+
+
+@dataclass(frozen=True)
+class LatteMixConfig:
+    """A variational auto-encoder of token vectors; see `indexer.lattemix`.
+
+    Published: 32 x 100 categories, temperature 0.3, an encoder of one layer, a decoder of three, beta annealed from 0,
+    KL threshold 0.3, Adam, 16 sentences a batch, one epoch. What the paper leaves open is marked.
+    """
+
+    latent: Literal["categorical", "normal", "none"] = "categorical"  # "none": a plain auto-encoder
+    dims: int = 32
+    classes: int = 100  # of each dimension; of a categorical latent only
+    encoder_layers: int = 1  # 1 to 3
+    decoder_layers: int = 3
+    hidden: int = 0  # width of the layers between; 0: that of the token vectors (open)
+    temperature: float = 0.3  # of the Gumbel-softmax
+    beta: float = 1.0  # weight of the KL term at the end; it grows linearly from 0
+    threshold: float = 0.3  # KL below it costs nothing
+    threshold_per: Literal["token", "dimension"] = "token"  # (open)
+    learning_rate: float = 1e-3  # its peak (open: the printed one does not learn)
+    warmup: float = 0.1  # share of the steps in which the rate rises; it then falls to 0 (open)
+    batch: int = 16  # texts
+    epochs: int = 1  # 0: the untrained control
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for setting in ("temperature", "beta", "threshold", "learning_rate", "warmup"):
+            object.__setattr__(self, setting, float(getattr(self, setting)))  # 1 and 1.0 are one setting, and one hash
+        name = "encoder.latte_mix"
+        for setting in ("dims", "decoder_layers", "batch"):
+            require_at_least(f"{name}.{setting}", getattr(self, setting), 1)
+        require_at_least(f"{name}.classes", self.classes, 2)
+        for setting in ("hidden", "epochs"):
+            require_at_least(f"{name}.{setting}", getattr(self, setting), 0)
+        require_seed(f"{name}.seed", self.seed)
+        if not 1 <= self.encoder_layers <= _DEEPEST:
+            raise ConfigError(f"{name}.encoder_layers is {self.encoder_layers}; expected 1 to {_DEEPEST}.")
+        for setting in ("temperature", "learning_rate"):
+            require_above_zero(f"{name}.{setting}", getattr(self, setting))
+        for setting in ("beta", "threshold"):
+            require_at_least(f"{name}.{setting}", getattr(self, setting), 0)
+        if not 0 <= self.warmup < 1:
+            raise ConfigError(f"{name}.warmup is {self.warmup}; expected a share of the steps, from 0 to below 1.")
+
+    @property
+    def width(self) -> int:
+        """Numbers in the embedding of a text."""
+        return self.dims * self.classes if self.latent == "categorical" else self.dims
+
+
+@dataclass(frozen=True)
+class FlowConfig:
+    """A Glow of sentence embeddings; see `indexer.transforms.flow`.
+
+    Published: depth, levels, width and learning rate are those of BERT-flow's own code (config_l3_d3_w32).
+    """
+
+    levels: int = 3
+    depth: int = 3  # steps in a level
+    width: int = 32  # of the coupling network
+    learning_rate: float = 1e-3
+    batch: int = 32
+    epochs: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "learning_rate", float(self.learning_rate))
+        for setting in ("levels", "depth", "width", "batch", "epochs"):
+            require_at_least(f"whitening.flow.{setting}", getattr(self, setting), 1)
+        require_seed("whitening.flow.seed", self.seed)
+        require_above_zero("whitening.flow.learning_rate", self.learning_rate)
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """How rows become documents. Empty column names are looked up among the usual ones (see the README)."""
+
+    text: tuple[str, ...] = ("title", "text")  # columns joined for encoding
+    id_column: str = ""
+    title_column: str = ""
+    text_column: str = ""
+    vector_column: str = ""  # embeddings, with encoder.kind = "vectors"
+    columns: dict[str, str] = field(default_factory=dict)  # metadata column -> type it is read as
+    drop: tuple[str, ...] = ()  # metadata columns left out
+
+    def __post_init__(self) -> None:
+        if not self.text:
+            raise ConfigError('corpus.text is empty; expected the columns to encode, such as ["title", "text"].')
+        named = (self.id_column, self.title_column, self.text_column, *self.drop)
+        if self.vector_column and self.vector_column in named:
+            raise ConfigError(
+                f'corpus.vector_column is "{self.vector_column}", a column that is named as id, title or text, or is '
+                "dropped; expected one of its own."
+            )
+
+
+@dataclass(frozen=True)
+class ChunkConfig:
+    """Long documents as overlapping windows of tokens, each with a vector; see `indexer.chunking`."""
+
+    tokens: int = 0  # most tokens in a window, special ones and the prefix aside; 0: one vector a document
+    overlap: int = 32  # tokens that a window shares with the one before, at least
+
+    def __post_init__(self) -> None:
+        if self.tokens != 0 and self.tokens < _FEWEST_TOKENS:
+            raise ConfigError(
+                f"chunk.tokens is {self.tokens}; expected at least {_FEWEST_TOKENS}, or 0 for one vector a document."
+            )
+        if self.overlap < 0:
+            raise ConfigError(f"chunk.overlap is {self.overlap}; expected 0 or more.")
+        if 0 < self.tokens <= self.overlap:
+            raise ConfigError(
+                f"chunk.overlap is {self.overlap} of the {self.tokens} tokens of a window; expected fewer."
+            )
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """Text to embedding. `layers` count as in the paper: 0 the embedding output, 1 the first block, -1 the last.
+
+    Kind "static" looks tokens up in a table: word vectors (GloVe, word2vec) or a model2vec folder, named by `model`.
+    Kind "vectors" takes embeddings from the corpus itself. `model` is then just a name, by which those of different
+    models are told apart (the default is no name, ""); nothing else can be set.
+
+    Of the poolings, "sif" and "latte-mix" are fitted: while an index is built, on its corpus, or beforehand by
+    `isotrope train`, whose folder `fitted` names. "sbert-wk" weighs all `layers` instead of averaging them.
+    """
+
+    kind: Literal["transformer", "static", "vectors"] = "transformer"
+    model: str = "sentence-transformers/all-MiniLM-L6-v2"  # hub id or folder
+    pooling: Pooling = "mean"
+    layers: tuple[int, ...] = (-1,)
+    max_length: int = 256  # tokens; 0: the model's own limit
+    precision: Precision = "bfloat16"  # a class of results, see the README; int8 is calibrated on the corpus
+    batch_tokens: int = 0  # tokens in a batch, padding included; 0: the backend's default
+    query_prefix: str = ""
+    document_prefix: str = ""
+    fitted: str = ""  # a folder that `isotrope train` wrote; empty: what the pooling needs is fitted on the corpus
+    sif_a: float = 1e-3  # of pooling "sif": a token of probability p weighs a / (a + p)
+    latte_mix: LatteMixConfig = field(default_factory=LatteMixConfig)
+
+    def __post_init__(self) -> None:
+        if self.kind == "vectors":
+            self._require_no_model()
+        elif not self.model.strip():
+            raise ConfigError("encoder.model is empty; expected a Hugging Face id or a folder.")
+        elif self.kind == "static":
+            self._require_table()
+        self._require_fitting_pooling()
+        if not self.layers:
+            raise ConfigError("encoder.layers is empty; expected at least one, such as [-1] for the last.")
+        if self.max_length < 0 or self.batch_tokens < 0:
+            raise ConfigError("encoder.max_length and encoder.batch_tokens must be 0 (the default) or more.")
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the pooling has a state that is fitted to a corpus."""
+        return self.pooling in FITTED_POOLINGS
+
+    def _require_no_model(self) -> None:
+        for setting in dataclasses.fields(self):
+            value = getattr(self, setting.name)
+            default = LatteMixConfig() if setting.name == "latte_mix" else setting.default
+            if setting.name not in ("kind", "model") and value != default:
+                raise ConfigError(
+                    f"encoder.{setting.name} is {json.dumps(value, default=str)}, but encoder.kind is "
+                    '"vectors": the embeddings are there already and no model is run. Leave it out.'
+                )
+        if self.model == EncoderConfig.model:
+            object.__setattr__(self, "model", "")
+
+    def _require_table(self) -> None:
+        if self.model == EncoderConfig.model:
+            raise ConfigError(
+                'encoder.kind is "static", but encoder.model does not name a table; expected a GloVe or word2vec file, '
+                "or a model2vec folder or hub id."
+            )
+        if self.pooling in ("cls", "sbert-wk"):
+            raise ConfigError(
+                f'encoder.pooling is "{self.pooling}", but a static table has no [CLS] state and no layers; expected '
+                '"mean", "max", "sif" or "latte-mix".'
+            )
+        if self.layers != (-1,):
+            raise ConfigError(f"encoder.layers is {list(self.layers)}, but a static table has no layers. Leave it out.")
+        if self.precision == "int8":
+            raise ConfigError('encoder.precision is "int8", but a static table is looked up in float32. Leave it out.')
+
+    def _require_fitting_pooling(self) -> None:
+        if not 0 < self.sif_a < float("inf"):
+            raise ConfigError(f"encoder.sif_a is {self.sif_a}; expected a number above 0, such as 0.001.")
+        object.__setattr__(self, "sif_a", float(self.sif_a))  # 1 and 1.0 are one setting, and one hash
+        if self.fitted and self.pooling != "latte-mix":
+            raise ConfigError(
+                f'encoder.fitted is "{self.fitted}", but encoder.pooling is "{self.pooling}", which takes nothing that '
+                'was trained; expected encoder.pooling = "latte-mix".'
+            )
+        if self.precision == "int8" and self.pooling in TOKEN_POOLINGS:
+            raise ConfigError(
+                f'encoder.pooling is "{self.pooling}", which is not computed in int8; expected encoder.precision = '
+                '"float32" or "bfloat16".'
+            )
+        if self.pooling == "sbert-wk" and len(set(self.layers)) < _FEWEST_LAYERS:
+            raise ConfigError(
+                f'encoder.layers is {list(self.layers)}, but encoder.pooling is "sbert-wk", which weighs layers '
+                f"by one another; expected at least {_FEWEST_LAYERS}, such as [0, 1, 2, 3, 4, 5, 6] for 6 blocks."
+            )
+
+
+@dataclass(frozen=True)
+class WhiteningConfig:
+    """Embedding to vector; see `indexer.transforms`.
+
+    Kind "flow" is BERT-flow, an invertible network instead of an affine map: of the other settings it follows `sample`,
+    `centre` and `query_sample`. Kind "hellinger" takes square roots, for embeddings that are probabilities (pooling
+    "latte-mix"): their inner product is then what `query --similarity js` searches by.
+    """
+
+    kind: Literal["whitening", "flow", "hellinger"] = "whitening"
+    strength: float | Literal["none"] = 0.25  # 1 the paper, 0 centring and rotation, "none" no transform
+    dim: int = 0  # leading directions kept; 0: all above the eigenvalue floor
+    sample: int | Literal["all"] = 100_000  # documents the fit sees
+    shrinkage: float = 0.0
+    centre: Literal["role", "common", "none"] = "role"
+    query_sample: str = ""  # a file of real queries, one a line, or a .npy file of their embeddings
+    remove: int | Literal["auto"] = "auto"  # leading directions taken out first; "auto": 1 after pooling "sif", else 0
+    flow: FlowConfig = field(default_factory=FlowConfig)
+
+    def __post_init__(self) -> None:
+        if self.strength != "none" and not 0.0 <= self.strength <= 1.0:
+            raise ConfigError(f'whitening.strength is {self.strength}; expected 0 to 1, or "none".')
+        if self.kind != "whitening" and (self.dim or self.shrinkage or self.remove != "auto"):
+            raise ConfigError(
+                f'whitening.kind is "{self.kind}", which has nothing for whitening.dim, shrinkage and remove to do.'
+            )
+        if self.remove != "auto" and self.remove < 0:
+            raise ConfigError(f'whitening.remove is {self.remove}; expected 0 or more, or "auto".')
+        if self.strength == "none" and (self.dim or self.shrinkage):
+            raise ConfigError(
+                'whitening.strength is "none", which leaves nothing for whitening.dim and shrinkage to do.'
+            )
+        if self.dim < 0:
+            raise ConfigError(f"whitening.dim is {self.dim}; expected 0 (all) or more.")
+        if self.sample != "all" and self.sample < 1:
+            raise ConfigError(f'whitening.sample is {self.sample}; expected at least 1, or "all".')
+        if not 0.0 <= self.shrinkage <= 1.0:
+            raise ConfigError(f"whitening.shrinkage is {self.shrinkage}; expected 0 to 1.")
+
+    def removed(self, pooling: str) -> int:
+        """How many leading directions are taken out of embeddings pooled so."""
+        if self.remove == "auto":
+            return int(pooling == "sif" and self.kind == "whitening")
+        return self.remove
+
+
+@dataclass(frozen=True)
+class IndexConfig:
+    """The FAISS index: "auto" is chosen by measuring, "flat" exact, anything else a FAISS factory string."""
+
+    type: str = "auto"
+    recall: float = 0.95  # recall@10 that an approximate index must reach
+    memory: str = "0"  # most bytes of vectors and links in memory when serving, such as "8G"; 0: no limit
+    queries: str = ""  # a file of real queries, one a line, to measure recall with; empty: held-out documents, moved
+
+    def __post_init__(self) -> None:
+        if not self.type.strip():
+            raise ConfigError('index.type is empty; expected "auto", "flat" or a FAISS factory string.')
+        if not 0.0 < self.recall <= 1.0:
+            raise ConfigError(f"index.recall is {self.recall}; expected more than 0 and at most 1.")
+        if not re.fullmatch(r"\d+(\.\d+)?[KMGT]?", self.memory):
+            raise ConfigError(f'index.memory is "{self.memory}"; expected a size such as "512M" or "8G", or "0".')
+
+    @property
+    def memory_bytes(self) -> int:
+        """`memory` in bytes; K, M, G and T are powers of 1024. 0: no limit."""
+        number = self.memory.rstrip("KMGT")
+        return int(float(number) * 1024 ** " KMGT".index(self.memory[len(number) :] or " "))
+
+
+@dataclass(frozen=True)
+class StoreConfig:
+    """The index directory."""
+
+    part_documents: int = 8192
+    embeddings: Literal["float32", "float16"] = "float32"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.part_documents <= _MOST_IN_A_PART:
+            raise ConfigError(f"store.part_documents is {self.part_documents}; expected 1 to {_MOST_IN_A_PART:,}.")
 
 
 @dataclass(frozen=True)
@@ -98,6 +401,13 @@ class BuildConfig:
         config: BuildConfig = build(cls, data, "")
         return config
 
+    def to_toml(self, remarks: Sequence[str] = ()) -> str:
+        """What `load` reads, every setting written out; `remarks` stand above it as comments."""
+        import tomli_w
+
+        comments = [f"# {line}".rstrip() for remark in remarks for line in remark.splitlines()]
+        return "\n".join([*comments, "", ""] if comments else []) + tomli_w.dumps(self.to_dict())
+
     def to_dict(self) -> dict[str, Any]:
         """Nested dicts and lists of JSON types; `from_dict` gives the same object back."""
         plain: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
@@ -139,9 +449,6 @@ class BuildConfig:
         if names.get("vector_column"):
             encoder = dataclasses.replace(encoder, kind="vectors")
         return dataclasses.replace(self, corpus=corpus, encoder=encoder)
-
-
-MOST_THREADS = 4096  # or processes: more than any machine runs at once
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,15 @@ mean is large against the spread.
 """
 
 import io
-import threading
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import ThreadpoolController
+
+from indexer.parallel import one_blas_thread
 
 Rows = npt.NDArray[np.floating]
 BLOCK_ROWS = 4096  # fixed, so that the sums are made in the same order whatever the machine
@@ -83,21 +80,6 @@ class Moments:
         return cls(int(count), mean, scatter)
 
 
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Within the block, matrix products give the same bits on any number of cores, in whatever thread.
-
-    The number is the process's (a thread's own where BLAS runs on OpenMP): of several threads within such blocks the
-    first sets it, and the last sets it back.
-    """
-    with _threads().select(threading_layer="openmp").limit(limits=1, user_api="blas"):
-        _limit.enter()
-        try:
-            yield
-        finally:
-            _limit.leave()
-
-
 def merge(moments: Iterable[Moments]) -> Moments:
     """Sum in one fixed binary tree over the order given, so that the bits do not depend on who finished first.
 
@@ -115,50 +97,6 @@ def merge(moments: Iterable[Moments]) -> Moments:
         last = open_sums.pop()
         open_sums[-1] = open_sums[-1] + last
     return open_sums[0]
-
-
-class _BlasLimit:
-    """One thread for BLAS, as long as anybody is inside."""
-
-    def __init__(self) -> None:
-        self._lock, self._inside = threading.Lock(), 0
-        self._before: list[tuple[Any, int]] = []  # libraries, and how many threads each had
-
-    def enter(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._before = [(library, library.num_threads) for library in _libraries()]
-                for library, _ in self._before:
-                    _set_threads(library, 1)
-            self._inside += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                for library, count in self._before:
-                    _set_threads(library, count)
-
-
-def _set_threads(library: Any, count: int) -> None:
-    """threadpoolctl since 3.7 obeys only the thread that came first, lest others interfere; here they take turns."""
-    if hasattr(library, "clear_controlling_thread"):
-        library.clear_controlling_thread(force=True)
-    library.set_num_threads(count)
-
-
-def _libraries() -> list[Any]:
-    """What multiplies matrices by threads of the process."""
-    found = _threads().lib_controllers
-    return [one for one in found if one.user_api == "blas" and getattr(one, "threading_layer", "") != "openmp"]
-
-
-@cache
-def _threads() -> ThreadpoolController:
-    return ThreadpoolController()  # made once: it looks through every loaded library
-
-
-_limit = _BlasLimit()
 
 
 def _of_block(rows: Rows) -> Moments:

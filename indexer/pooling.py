@@ -6,13 +6,12 @@ special ones ([CLS], [SEP]) included, as in the paper.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from indexer.config import Plain
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-Plain = Literal["cls", "mean", "max"]
-Mode = Literal[Plain, "sif", "sbert-wk", "latte-mix"]  # the latter: see `indexer.encoders.token_pooling`
 
 
 def average_layers(layers: "Sequence[Tensor]") -> "Tensor":

@@ -3,7 +3,6 @@
 And query-like texts, which stand for what a user might type when nobody has typed anything yet.
 """
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.corpus.document import Document
+from indexer.hashing import smallest_hashes
 from indexer.moments import Moments, merge
 from indexer.store import parts
 
@@ -95,17 +95,6 @@ class Sample:
         if self.everything:
             return merge(parts.load_moments(folder) for folder in self.folders)
         return merge(Moments.of(self.embeddings(part)) for part in range(len(self.folders)))
-
-
-def id_hash(identity: str) -> int:
-    """64 bits of an id, by which samples are drawn."""
-    return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=8).digest(), "big")
-
-
-def smallest_hashes(hashes: npt.NDArray[np.uint64], size: int | str) -> npt.NDArray[np.int64]:
-    """Positions, ascending, of the `size` smallest of some id hashes, or of "all"."""
-    count = len(hashes) if size == "all" else min(int(size), len(hashes))
-    return np.sort(np.argsort(hashes, kind="stable")[:count])
 
 
 def query_like(document: Document) -> str:

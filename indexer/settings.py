@@ -1,4 +1,4 @@
-"""What a user gives: dataclasses of settings from nested mappings, every key and type checked; paths."""
+"""What a user gives: dataclasses of settings from nested mappings, every key, type and range checked; paths."""
 
 import dataclasses
 import difflib
@@ -10,6 +10,8 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from indexer.errors import ConfigError
+
+_SEED_BITS = 32
 
 
 def named_path(path: str | Path, what: str) -> Path:
@@ -27,6 +29,24 @@ def require_text(value: str, name: str) -> None:
         raise ConfigError(
             f"{name} is {value!a}, which is not UTF-8 text. Correct it, or rename what it names."
         ) from None
+
+
+def require_at_least(name: str, value: float, least: int) -> None:
+    """Raises ConfigError, which names the setting."""
+    if not value >= least:
+        raise ConfigError(f"{name} is {value}; expected at least {least}.")
+
+
+def require_seed(name: str, value: int) -> None:
+    """Raises ConfigError for what is no seed of numpy and torch."""
+    if not 0 <= value < 1 << _SEED_BITS:
+        raise ConfigError(f"{name} is {value}; expected 0 to {(1 << _SEED_BITS) - 1}.")
+
+
+def require_above_zero(name: str, value: float) -> None:
+    """Raises ConfigError, also for infinity."""
+    if not 0 < value < float("inf"):
+        raise ConfigError(f"{name} is {value}; expected a number above 0.")
 
 
 def override(hint: Any, raw: str) -> Any:

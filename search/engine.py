@@ -18,7 +18,7 @@ from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role
 from indexer.encoders.backends import open_encoder
 from indexer.encoders.published import published_spec
 from indexer.errors import ConfigError, StoreError
-from indexer.pipeline.progress import Progress
+from indexer.progress import Progress
 from search.finding import Finder
 from search.opened import OpenIndex
 from search.ranked import Place

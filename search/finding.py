@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from indexer.pipeline.progress import Progress, Silent
+from indexer.progress import Progress, Silent
 from indexer.store.numbering import Mask, Numbers
 from search.divergence import Probabilities, rank_by_divergence, require_mixtures, require_probabilities
 from search.opened import OpenIndex

@@ -10,7 +10,7 @@ from typing import Any
 
 from indexer.config import BuildConfig
 from indexer.encoders import EncoderSpec
-from indexer.store.manifest import canonical_hash
+from indexer.hashing import canonical_hash
 from indexer.versions import library_versions
 from search.opened import OpenIndex
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from indexer.moments import one_blas_thread
+from indexer.parallel import one_blas_thread
 
 Vectors = npt.NDArray[np.float32]
 Scores = npt.NDArray[np.float32]

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from indexer.sampling import Population, Sample, id_hash
+from indexer.hashing import TextHashes, id_hash
+from indexer.sampling import Population, Sample
 from indexer.store import layout, parts
 from indexer.store.embeddings import Embeddings
 from indexer.store.verify import check_files
@@ -62,7 +63,7 @@ class StoredRows:
         for first, embeddings in self.embedding_blocks():
             yield first, self.opened.transform.transform(embeddings, "document")
 
-    def hash_blocks(self) -> Iterator[tuple[int, parts.TextHashes]]:
+    def hash_blocks(self) -> Iterator[tuple[int, TextHashes]]:
         """(first row, text hashes (m, 2)) a part at a time."""
         start = 0
         for live, folder in self._parts():
@@ -81,7 +82,7 @@ class StoredRows:
         """Vectors of the given rows, (n, k), in the order given."""
         return self.opened.vectors(rows)
 
-    def text_hashes(self, rows: Rows) -> parts.TextHashes:
+    def text_hashes(self, rows: Rows) -> TextHashes:
         """Text hashes of the given rows, (n, 2), in the order given."""
         stored = rows if self._numbering.stored_rows is None else self._numbering.stored_rows[rows]
         firsts = self.opened.stored_embeddings.firsts

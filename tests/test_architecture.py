@@ -12,19 +12,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Low to high; a module imports only from lower levels or from its own room (the same package, or itself).
 LEVELS: list[set[str]] = [
-    {"indexer.errors", "indexer.lazy", "indexer.regular_files", "indexer.typed_json", "indexer.versions"},
-    {"indexer.settings", "indexer.method_config", "indexer.store.layout"},
-    {"indexer.sections", "indexer.store.files"},
+    {"indexer.errors"},
+    {"indexer.lazy", "indexer.progress", "indexer.regular_files", "indexer.typed_json", "indexer.versions"},
+    {"indexer.hashing", "indexer.parallel"},
+    {"indexer.cache", "indexer.moments", "indexer.settings", "indexer.store.layout"},
+    {"indexer.store.files"},
     {"indexer.output_files"},
     {"indexer.config"},
-    {
-        "indexer.chunking",
-        "indexer.corpus",
-        "indexer.pooling",
-        "indexer.moments",
-        "indexer.recipes",
-        "indexer.torch_threads",
-    },
+    {"indexer.chunking", "indexer.corpus", "indexer.pooling"},
     {"indexer.store"},
     {"indexer.lattemix", "indexer.sbert_wk"},
     {"indexer.encoders", "indexer.ann", "indexer.executors", "indexer.sampling"},

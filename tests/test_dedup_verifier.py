@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, MismatchError
-from indexer.pipeline.progress import Silent
+from indexer.progress import Silent
 from search.dedup.deciding.collection import Collection
 from search.dedup.deciding.greedy import Decision
 from search.dedup.files.duplicates_file import Duplicates, read_duplicates, write_duplicates

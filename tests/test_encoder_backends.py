@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer.config import EncoderConfig, RunOptions, WhiteningConfig
+from indexer.config import EncoderConfig, Mode, RunOptions, WhiteningConfig
 from indexer.encoders import EncodeLog, backends, load_encoder, resolve_spec
 from indexer.encoders.batched import BatchedEncoder
 from indexer.encoders.numpy_bert import NumpyEncoder
@@ -22,7 +22,6 @@ from indexer.encoders.protocol import StateKey
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
 from indexer.moments import Moments
-from indexer.pooling import Mode
 from indexer.transforms import fit_whitening
 from tests.tiny_models import architectures
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from indexer.cache import cache_folder, kept
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import load_encoder
-from indexer.encoders.cache import cache_folder, kept
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.tables import load_table
 from indexer.errors import ModelError
@@ -161,6 +161,7 @@ def test_a_cache_that_cannot_be_written_costs_time_and_says_so(cache: Path) -> N
     with pytest.warns(UserWarning, match=r"cannot be written .* ISOTROPE_CACHE"):
         folder = kept("kind", {}, Maker())
     assert (folder / "a").read_text(encoding="utf-8") == "one"
+    assert kept("kind", {}, Maker()) == folder, "one temporary folder a process, however often it is asked for"
 
 
 def test_the_cache_lies_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer.config import EncoderConfig, RunOptions
+from indexer.config import EncoderConfig, Mode, RunOptions
 from indexer.encoders import EncodeLog, load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError
-from indexer.pooling import Mode
 from tests.tiny_models import architectures
 
 TEXTS = ["a whale sings in the deep sea", "a library", "of the data of the library", "deep", "the song of the whale"]

@@ -14,7 +14,7 @@ import pytest
 
 from indexer import Document, RunOptions, add_documents, build_index, delete_documents, refit_index
 from indexer.config import Backend, BuildConfig, EncoderConfig, StoreConfig
-from indexer.moments import one_blas_thread
+from indexer.parallel import one_blas_thread
 from indexer.store import documents as documents_module
 from indexer.store import embeddings as embeddings_module
 from search import SearchEngine

@@ -18,9 +18,9 @@ from indexer.config import RunOptions, WhiteningConfig
 from indexer.encoders import EncoderSpec, load_encoder
 from indexer.encoders.backends import open_encoder
 from indexer.errors import ConfigError, CorpusError, EvaluationError, MachineError, NotAnIndexError
+from indexer.hashing import id_hash
 from indexer.moments import Moments
 from indexer.output_files import check_output
-from indexer.sampling import id_hash
 from indexer.transforms import Normalisation, Whitening, fit_whitening
 from search.evaluation import states as states_module
 from search.evaluation.fits import check_dimensions, fit_setting, transform_hash

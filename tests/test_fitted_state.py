@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, RunOptions, build_index
-from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
+from indexer.config import EncoderConfig, LatteMixConfig, StoreConfig, WhiteningConfig
 from indexer.errors import ConfigError, CorpusError, MismatchError
-from indexer.method_config import LatteMixConfig
 from indexer.pipeline import build as build_module
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.training import train_pooling

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
+from indexer.config import FlowConfig
 from indexer.errors import ConfigError
-from indexer.method_config import FlowConfig
 from indexer.transforms import Normalisation, dump_transform, parse_transform
 from indexer.transforms.flow import Flow, Glow, fit_flow, shapes
 from indexer.transforms.flow_training import train

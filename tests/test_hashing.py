@@ -6,12 +6,17 @@ from typing import Any
 import numpy as np
 
 from indexer.corpus.document import Document
-from indexer.encoders.identity import fingerprint
+from indexer.hashing import (
+    canonical_hash,
+    canonical_json,
+    fingerprint,
+    id_hash,
+    smallest_hashes,
+    text_hashes,
+    vector_hashes,
+)
 from indexer.moments import Moments, merge
-from indexer.pipeline.given_vectors import vector_hashes
-from indexer.sampling import id_hash, smallest_hashes
-from indexer.store.manifest import canonical_hash, canonical_json
-from indexer.store.parts import document_key, embedding_key, text_hashes
+from indexer.store.parts import document_key, embedding_key
 
 PLAIN: dict[str, Any] = {"b": [1, 2.5, None, True], "a": "Größe — 😀", "é": {"z": 1, "y": []}}
 

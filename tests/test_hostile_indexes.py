@@ -31,8 +31,9 @@ from indexer import (
 )
 from indexer.config import ChunkConfig, IndexConfig
 from indexer.errors import CorruptIndexError, IsotropeError, StoreError
+from indexer.hashing import canonical_hash
 from indexer.store.files import stamp_file
-from indexer.store.manifest import canonical_hash, load_manifest
+from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from search.opened import OpenIndex
 from search.stored import StoredRows

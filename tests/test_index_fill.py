@@ -17,11 +17,11 @@ from indexer import ann
 from indexer.ann import choosing
 from indexer.config import BuildConfig, IndexConfig, RunOptions
 from indexer.errors import ConfigError, QualityError
+from indexer.hashing import id_hash
 from indexer.pipeline import finalists
 from indexer.pipeline.index import Filled, SegmentSource, fill_segment, index_queries_hash, judge_segment
-from indexer.pipeline.progress import Silent
 from indexer.pipeline.recall_queries import QUERIES, moved, split_rows
-from indexer.sampling import id_hash
+from indexer.progress import Silent
 from indexer.store import parts
 from indexer.transforms import Normalisation
 from tests.test_index_choice import unit

@@ -11,13 +11,12 @@ import numpy.typing as npt
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import EncoderConfig, IndexConfig, RunOptions, StoreConfig, WhiteningConfig
+from indexer.config import EncoderConfig, IndexConfig, LatteMixConfig, RunOptions, StoreConfig, WhiteningConfig
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.fitting import trained_state
 from indexer.encoders.token_outputs import TokenOutputs
 from indexer.errors import ConfigError, ExistsError, MismatchError, ModelError
 from indexer.lattemix import load_latte_mix
-from indexer.method_config import LatteMixConfig
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.refit import refit_index
 from indexer.pipeline.training import train_pooling

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
+from indexer.config import LatteMixConfig
 from indexer.errors import ConfigError, CorpusError, EvaluationError, IsotropeError, MachineError, ModelError
 from indexer.lattemix import FILES, LatteMix, load_latte_mix, save_latte_mix, train_latte_mix
 from indexer.lattemix.divergence import (
@@ -31,7 +32,6 @@ from indexer.lattemix.divergence import (
 from indexer.lattemix.head import LatteMixHead
 from indexer.lattemix.network import categorical_sample, first_weights, generator, losses, normal_sample
 from indexer.lattemix.training import Group, evaluate, kl_weight, rate
-from indexer.method_config import LatteMixConfig
 from tests import oracles_lattemix as oracle
 
 Rows = npt.NDArray[np.float32]

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer.config import BuildConfig
+from indexer.config import BuildConfig, Mode
 from indexer.encoders import load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError, MachineError
-from indexer.pooling import Mode
 from search.evaluation.settings import Sweep
 from search.evaluation.sts import layers as layers_module
 from search.evaluation.sts.data import Task, read_tasks

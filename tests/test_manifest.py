@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.errors import CorruptIndexError, NotAnIndexError, StoreError
+from indexer.hashing import canonical_hash, canonical_json
 from indexer.store import layout, manifest
 from indexer.store.files import FileStamp
 from indexer.store.manifest import (
     Manifest,
     PartEntry,
     SegmentEntry,
-    canonical_hash,
-    canonical_json,
     generations,
     load_generation,
     load_manifest,

@@ -10,10 +10,17 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import ChunkConfig, EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
+from indexer.config import (
+    ChunkConfig,
+    EncoderConfig,
+    FlowConfig,
+    IndexConfig,
+    LatteMixConfig,
+    StoreConfig,
+    WhiteningConfig,
+)
 from indexer.errors import ConfigError, EvaluationError
 from indexer.lattemix.divergence import js_similarities
-from indexer.method_config import FlowConfig, LatteMixConfig
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
 from search.divergence import rank_by_divergence

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexer.pooling import Plain, average_layers, pool
+from indexer.config import Plain
+from indexer.pooling import average_layers, pool
 
 MODES: tuple[Plain, ...] = ("cls", "mean", "max")
 

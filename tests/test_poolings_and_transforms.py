@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, build_index
-from indexer.config import EncoderConfig, RunOptions, WhiteningConfig
+from indexer.config import EncoderConfig, FlowConfig, LatteMixConfig, RunOptions, WhiteningConfig
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.backends import open_encoder
 from indexer.encoders.fitting import fit_state
@@ -24,7 +24,6 @@ from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.sif import count_tokens, read_counts, weights_of, write_counts
 from indexer.encoders.token_outputs import TokenOutputs, token_fingerprint
 from indexer.errors import ConfigError, ModelError
-from indexer.method_config import FlowConfig, LatteMixConfig
 from indexer.moments import Moments
 from indexer.sbert_wk import sbert_wk
 from indexer.transforms import Flow, Hellinger, Normalisation, Whitening, dump_transform, fit_whitening, parse_transform

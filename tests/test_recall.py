@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
+from indexer.hashing import canonical_hash, id_hash
 from indexer.pipeline.fit import read_queries as queries_to_fit
-from indexer.sampling import id_hash
-from indexer.store.manifest import canonical_hash, load_manifest
+from indexer.store.manifest import load_manifest
 from search import SearchEngine
 from search.evaluation.recall.evaluation import evaluate_recall
 from search.evaluation.recall.exact import duplicates_of, exact_recall

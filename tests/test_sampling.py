@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from indexer.sampling import Population, id_hash, smallest_hashes
+from indexer.hashing import id_hash, smallest_hashes
+from indexer.sampling import Population
 
 IDS = [f"d{number}" for number in range(12)]
 ORDER = [10, 3, 6, 11, 8, 0, 5, 9, 2, 4, 7, 1]  # in which they are drawn

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from indexer.pipeline.stages import in_order, in_stages
+from indexer.parallel import in_stages, ordered_map
 
 Check = Callable[[], None]
 
@@ -27,7 +27,7 @@ def failing_at(bad: int, item: int) -> int:
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 10])
-def test_results_come_in_order(count: int) -> None:
+def test_results_come_ordered_map(count: int) -> None:
     assert list(in_stages(iter(range(count)), nothing, work, lambda item: item + 1)) == [
         10 * item + 1 for item in range(count)
     ]
@@ -132,6 +132,6 @@ def test_nothing_runs_any_more_once_the_results_are_no_longer_wanted() -> None:
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_map_on_threads_is_a_map(threads: int) -> None:
-    assert list(in_order(lambda item: item * item, range(20), threads)) == [item * item for item in range(20)]
+    assert list(ordered_map(lambda item: item * item, range(20), threads)) == [item * item for item in range(20)]
     with pytest.raises(OSError, match="item 5"):
-        list(in_order(partial(failing_at, 5), range(20), threads))
+        list(ordered_map(partial(failing_at, 5), range(20), threads))

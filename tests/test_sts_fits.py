@@ -9,7 +9,7 @@ import pytest
 
 from indexer import BuildConfig, Document, build_index
 from indexer.errors import ConfigError, CorpusError, EvaluationError
-from indexer.sampling import id_hash
+from indexer.hashing import id_hash
 from search.evaluation.settings import Sweep
 from search.evaluation.sts import fits
 from search.evaluation.sts.evaluation import StsPlan, evaluate_sts

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig
-from indexer.config import EncoderConfig
+from indexer.config import EncoderConfig, FlowConfig, LatteMixConfig
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.token_outputs import TokenOutputs
 from indexer.errors import ConfigError, CorpusError
-from indexer.method_config import FlowConfig, LatteMixConfig
-from indexer.pipeline.progress import Silent
+from indexer.progress import Silent
 from search.cli.evaluate.methods_options import _METHODS
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import Task, read_tasks

@@ -18,7 +18,6 @@ from indexer.corpus.document import Document
 from indexer.encoders import load_encoder
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, EvaluationError
 from indexer.pipeline import build_index
-from indexer.recipes import recipe_toml
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.subject import Subject
 from search.evaluation.tune.choice import choose
@@ -448,7 +447,7 @@ def test_judgements_decide_where_they_are_given(config: BuildConfig, tmp_path: P
 
 def test_the_command_writes_a_recipe_that_builds(config: BuildConfig, tmp_path: Path) -> None:
     source = written(corpus(120), tmp_path / "docs.jsonl")
-    (tmp_path / "base.toml").write_text(recipe_toml(config))
+    (tmp_path / "base.toml").write_text(config.to_toml())
     done = isotrope("tune", source, "--config", tmp_path / "base.toml", "--cache", tmp_path / "cache", "-o",
                     tmp_path / "tuned.toml")  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -463,7 +462,7 @@ def test_the_command_writes_a_recipe_that_builds(config: BuildConfig, tmp_path: 
 
 def test_the_result_is_json_when_asked_for_by_name(config: BuildConfig, tmp_path: Path) -> None:
     source = written(corpus(120), tmp_path / "docs.jsonl")
-    (tmp_path / "base.toml").write_text(recipe_toml(config))
+    (tmp_path / "base.toml").write_text(config.to_toml())
     done = isotrope("tune", source, "--config", tmp_path / "base.toml", "--cache", tmp_path / "cache", "--json",
                     "--objective", "sts", "--strength", "0.5", "-o", tmp_path / "tuned.json")  # fmt: skip
     assert json.loads(done.stdout) == json.loads((tmp_path / "tuned.json").read_text())
@@ -501,7 +500,7 @@ def test_a_recipe_written_out_reads_back(config: BuildConfig, tmp_path: Path) ->
     changed = config.with_overrides(["whitening.strength=none", "encoder.layers=[1, -1]"]).with_columns(
         {"text_column": 'a "quoted" column'}, ["year:int"], ["left out"]
     )
-    (tmp_path / "recipe.toml").write_text(recipe_toml(changed, ["one", "two\nthree"]))
+    (tmp_path / "recipe.toml").write_text(changed.to_toml(["one", "two\nthree"]))
     assert BuildConfig.load(tmp_path / "recipe.toml") == changed
     assert (tmp_path / "recipe.toml").read_text().startswith("# one\n# two\n# three\n\n[corpus]")
 

@@ -21,8 +21,8 @@ from indexer.pipeline.changes import require_same_recipe
 from indexer.pipeline.compact import compact_index
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.ingest import ingest
-from indexer.pipeline.progress import Silent
 from indexer.pipeline.refit import refit_index
+from indexer.progress import Silent
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, deduplicate, verify_index
 from tests.directories import snapshot

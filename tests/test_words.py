@@ -17,7 +17,7 @@ from indexer import BuildConfig
 from indexer.chunking import Marks
 from indexer.config import RunOptions
 from indexer.errors import ConfigError, EvaluationError
-from indexer.pipeline.progress import Silent
+from indexer.progress import Silent
 from search.cli.evaluate import COMMANDS
 from search.evaluation.subject import Subject
 from search.evaluation.words.contexts import Finder, Reading, ReadingLog, read_contexts

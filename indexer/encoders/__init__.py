@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from indexer.lazy import hand_on
 
 if TYPE_CHECKING:
+    from indexer.config import Role as Role
     from indexer.encoders.backends import load_encoder as load_encoder
     from indexer.encoders.identity import mismatch as mismatch
     from indexer.encoders.identity import resolve_spec as resolve_spec
     from indexer.encoders.protocol import EncodeLog as EncodeLog
     from indexer.encoders.protocol import Encoder as Encoder
     from indexer.encoders.protocol import EncoderSpec as EncoderSpec
-    from indexer.encoders.protocol import Role as Role
 
 _HOME = {
     "EncodeLog": "indexer.encoders.protocol",

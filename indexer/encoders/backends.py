@@ -7,13 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from indexer.config import Backend, EncoderConfig, RunOptions
+from indexer.config import TOKEN_POOLINGS, Backend, EncoderConfig, RunOptions
 from indexer.encoders.fitting import trained_state
 from indexer.encoders.identity import resolve_spec
 from indexer.encoders.protocol import Encoder, EncoderSpec
 from indexer.encoders.vectors import VectorsEncoder, is_given
 from indexer.errors import ConfigError, ModelError
-from indexer.sections import TOKEN_POOLINGS
 
 if TYPE_CHECKING:
     from indexer.encoders.batched import BatchedEncoder

@@ -13,9 +13,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from indexer.config import Role
 from indexer.encoders.batches import Batch, BatchPlan
 from indexer.encoders.limits import resolve_layers
-from indexer.encoders.protocol import EncodeLog, EncoderSpec, Role, StateKey
+from indexer.encoders.protocol import EncodeLog, EncoderSpec, StateKey
 from indexer.encoders.tokens import TextTokenizer, Tokens
 from indexer.errors import ConfigError, ModelError
 

@@ -10,6 +10,7 @@ from indexer.encoders.tokens import Tokens
 
 Ints = npt.NDArray[np.int64]
 CPU_TOKENS = 1024  # a budget that suits the caches of a CPU core
+AHEAD = 4  # batches a lane that wait, so that a long one holds nobody up
 
 
 @dataclass(frozen=True)

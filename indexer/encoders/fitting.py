@@ -9,12 +9,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from indexer.config import RunOptions
+from indexer.config import LatteMixConfig, RunOptions
 from indexer.encoders.identity import with_state
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.protocol import EncoderSpec
 from indexer.errors import MismatchError, ModelError
-from indexer.method_config import LatteMixConfig
 
 Texts = Callable[[], Iterator[list[str]]]
 """The texts to fit on, block by block, any number of times."""

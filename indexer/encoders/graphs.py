@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from indexer.encoders.cache import kept, read_kept
+from indexer.cache import kept, read_kept
 from indexer.encoders.kept_tokenizer import open_tokenizer
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import EncoderSpec, StateKey

@@ -18,7 +18,6 @@ settings written out in the recipe are the same encoder. Else names and paths ar
 """
 
 import dataclasses
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.sentence_transformers_folder import FolderSettings, read_folder_settings
 from indexer.encoders.tables import hash_table, table_files
 from indexer.errors import ConfigError
+from indexer.hashing import fingerprint
 
 RULES = 2  # bump when the same files and settings would give other embeddings
 STATIC_RULES = 1  # those of kind "static"
@@ -130,12 +130,6 @@ def _batch_plan(config: EncoderConfig, rules: int) -> dict[str, int]:
     if rules > 1:
         return {"batch_tokens": config.batch_tokens}
     return _FIRST_PLAN | ({"batch_tokens": config.batch_tokens} if config.batch_tokens else {})
-
-
-def fingerprint(identity: dict[str, Any]) -> str:
-    """sha256 of the identity's canonical JSON."""
-    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def mismatch(expected: dict[str, Any], found: EncoderSpec) -> str:

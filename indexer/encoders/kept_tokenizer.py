@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from indexer.encoders.cache import kept
+from indexer.cache import kept
 from indexer.encoders.identity import RULES
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import EncoderSpec

@@ -4,12 +4,11 @@ Weights come from safetensors only: a pickled `pytorch_model.bin` is refused, wi
 Nothing here imports torch or transformers, so that an index can be matched with a model cheaply.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
+from indexer import hashing
 from indexer.encoders.model_json import (
     ModelConfig,
     TokenizerConfig,
@@ -20,13 +19,14 @@ from indexer.encoders.model_json import (
     read_tokenizer_config,
 )
 from indexer.errors import ModelError
-from indexer.regular_files import open_regular
 
 # Read by the tokenizer beside its vocabulary, when there.
 _TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+
 # Model types whose tokenizer is written in Python and reads the vocabulary files even where tokenizer.json lies
 # beside them; both are hashed then.
 PYTHON_TOKENIZED = frozenset({"xlm", "flaubert"})
+
 # Vocabularies, read when there is no tokenizer.json.
 _VOCABULARIES = (
     "vocab.txt",
@@ -86,18 +86,11 @@ def hash_files(root: Path, names: tuple[str, ...]) -> dict[str, str]:
 
 
 def file_sha256(path: Path) -> str:
-    """Hexadecimal sha256 of a file's bytes; a file that was not touched since is hashed once a process."""
+    """sha256 of a file of a model, as `hashing.file_sha256`. Raises ModelError."""
     try:
-        state = path.stat()
-        return _sha256(path, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+        return hashing.file_sha256(path)
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror or error}.") from error
-
-
-@lru_cache(maxsize=256)
-def _sha256(path: Path, *_: int) -> str:
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_pinned(folder: Path, pinned: Mapping[str, str]) -> None:

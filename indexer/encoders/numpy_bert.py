@@ -24,7 +24,7 @@ from indexer.encoders.model_json import ModelConfig
 from indexer.encoders.protocol import EncoderSpec, StateKey
 from indexer.encoders.safetensors_file import read_header
 from indexer.errors import ConfigError, ModelError
-from indexer.moments import one_blas_thread
+from indexer.parallel import one_blas_thread
 
 _ERF = np.frompyfunc(math.erf, 1, 1)
 _SIZES = (

@@ -18,16 +18,16 @@ import numpy.typing as npt
 
 from indexer.config import Precision, RunOptions
 from indexer.encoders.batched import BatchedEncoder, Pooled, Rows
-from indexer.encoders.batches import CPU_TOKENS, Batch, BatchPlan
+from indexer.encoders.batches import AHEAD, CPU_TOKENS, Batch, BatchPlan
 from indexer.encoders.graphs import Graph, open_graph, open_stored_graph
 from indexer.encoders.kept_tokenizer import open_tokenizer
-from indexer.encoders.lanes import in_lanes
 from indexer.encoders.limits import layer_count
 from indexer.encoders.memory import halving
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.openvino_import import openvino
 from indexer.encoders.protocol import EncoderSpec, StateKey
 from indexer.errors import ConfigError, MachineError
+from indexer.parallel import ordered_map, usable_cores
 
 # The bindings set things up when they first see an array. Two lanes that did so at the same time waited for one another
 # for ever: one for the GIL, the other, holding it, for the set-up. So one thread uses each graph before the lanes do.
@@ -84,8 +84,11 @@ class OpenVinoRunner:
     def run(self, batches: Iterable[Batch], keys: Sequence[StateKey]) -> Iterator[Pooled]:
         """Pooled rows of each batch, in order."""
         compiled = self._of(tuple(keys))
-        yield from in_lanes(
-            lambda batch: halving(compiled.rows, batch, "the CPU", _nothing_to_release), batches, self.lanes
+        yield from ordered_map(
+            lambda batch: halving(compiled.rows, batch, "the CPU", _nothing_to_release),
+            batches,
+            self.lanes,
+            AHEAD * self.lanes,
         )
 
     def _of(self, keys: tuple[StateKey, ...]) -> "_Compiled":
@@ -158,12 +161,6 @@ class _Compiled:
             yield request
         finally:
             self._requests.put(request)
-
-
-def usable_cores() -> int:
-    """Cores that this process may run on."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def number_type(core: Any, precision: Precision) -> str:

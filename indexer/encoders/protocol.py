@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from indexer.sections import FITTED_POOLINGS
+from indexer.config import FITTED_POOLINGS, Role
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from indexer.config import Mode
     from indexer.encoders.tokens import Tokens
-    from indexer.pooling import Mode
 
-Role = Literal["document", "query"]
+
 StateKey = tuple[tuple[int, ...], "Mode"]
 """An average of layers and the pooling over the tokens."""
 

@@ -4,11 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from indexer.config import BuildConfig
-from indexer.encoders.identity import fingerprint, mismatch, resolve_spec, with_state
+from indexer.encoders.identity import mismatch, resolve_spec, with_state
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.model_folder import cached_snapshot
 from indexer.encoders.protocol import EncoderSpec
 from indexer.errors import IsotropeError, MismatchError, ModelError
+from indexer.hashing import fingerprint
 from indexer.store import layout
 from indexer.store.manifest import Manifest
 

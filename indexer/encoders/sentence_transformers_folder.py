@@ -13,10 +13,10 @@ from typing import Annotated, Any
 
 import msgspec
 
+from indexer.config import Mode
 from indexer.encoders.model_files import inside, require_plain_files
 from indexer.encoders.model_json import read_json, read_modules
 from indexer.errors import ModelError
-from indexer.pooling import Mode
 
 _WAY_OUT = 'Name a pooling instead of "auto" (cls, mean or max) to use the transformer alone.'
 _LEGACY_MODES = {

@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from indexer.config import RunOptions
+from indexer.config import Mode, Role, RunOptions
 from indexer.encoders.identity import NO_LIMIT
-from indexer.encoders.protocol import EncodeLog, EncoderSpec, Role, StateKey
+from indexer.encoders.protocol import EncodeLog, EncoderSpec, StateKey
 from indexer.encoders.sif import Weights, read_counts, weights_of
 from indexer.encoders.tables import Table, load_table
 from indexer.encoders.tokens import Ints, RustTokenizer, TextTokenizer, TokenizerFacts, Tokens, tokenizer_errors
 from indexer.errors import ConfigError
-from indexer.moments import one_blas_thread
-from indexer.pooling import Mode
+from indexer.parallel import one_blas_thread
 
 if TYPE_CHECKING:
     from indexer.lattemix import LatteMix

@@ -13,11 +13,11 @@ import numpy.typing as npt
 from indexer.chunking import Marks
 from indexer.config import RunOptions
 from indexer.encoders.batches import Batch
-from indexer.encoders.identity import fingerprint
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.static import StaticEncoder
 from indexer.encoders.tokens import TextTokenizer, Tokens
 from indexer.errors import ConfigError
+from indexer.hashing import fingerprint
 
 if TYPE_CHECKING:
     from indexer.encoders.transformer import TransformerEncoder

@@ -16,9 +16,8 @@ import torch
 
 from indexer.config import RunOptions
 from indexer.encoders.batched import BatchedEncoder, Pooled, Rows
-from indexer.encoders.batches import CPU_TOKENS, Batch, BatchPlan
+from indexer.encoders.batches import AHEAD, CPU_TOKENS, Batch, BatchPlan
 from indexer.encoders.device import choose_device, number_type
-from indexer.encoders.lanes import in_lanes
 from indexer.encoders.limits import layer_count
 from indexer.encoders.loading import load_model
 from indexer.encoders.memory import halving, is_out_of_memory
@@ -29,7 +28,7 @@ from indexer.encoders.tokenizer_loading import load_tokenizer
 from indexer.encoders.tokens import first_line
 from indexer.encoders.transfers import Transfers
 from indexer.errors import ConfigError, IsotropeError, MachineError, ModelError
-from indexer.torch_threads import one_thread_an_operation
+from indexer.parallel import one_thread_an_operation, ordered_map
 
 GPU_TOKENS = 32_768  # below, starting the operations takes longer than computing them
 _GPU_MULTIPLE = 8  # lengths that tensor cores like
@@ -108,7 +107,7 @@ class TorchRunner:
             yield from transfers.settled(map(encode, batches))
             return
         with one_thread_an_operation():
-            yield from in_lanes(encode, batches, self.lanes)
+            yield from ordered_map(encode, batches, self.lanes, AHEAD * self.lanes)
 
     def _computed(self, forward: Callable[..., torch.Tensor], transfers: Transfers, batch: Batch) -> Rows:
         """What `forward` makes of a batch, float32; on CUDA it is still on its way."""

@@ -8,7 +8,8 @@ the same name, and of the same length, are taken to be of the same model.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from indexer.encoders.protocol import EncodeLog, EncoderSpec, Role, StateKey
+from indexer.config import Role
+from indexer.encoders.protocol import EncodeLog, EncoderSpec, StateKey
 from indexer.errors import ConfigError
 
 if TYPE_CHECKING:

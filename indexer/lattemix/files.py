@@ -17,9 +17,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from indexer.config import LatteMixConfig
 from indexer.errors import ConfigError, ModelError
 from indexer.lattemix.model import LatteMix, Rows, layer_shapes
-from indexer.method_config import LatteMixConfig
 from indexer.regular_files import read_regular
 from indexer.settings import build
 from indexer.typed_json import decode_json

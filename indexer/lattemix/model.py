@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from indexer.config import LatteMixConfig
 from indexer.errors import ConfigError, ModelError
-from indexer.method_config import LatteMixConfig
-from indexer.moments import one_blas_thread
+from indexer.parallel import one_blas_thread
 
 Rows = npt.NDArray[np.float32]
 BLOCK_TOKENS = 256  # so that a block of logits stays in the processor's cache

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from indexer.config import LatteMixConfig
 from indexer.lattemix.model import Rows, layer_shapes
-from indexer.method_config import LatteMixConfig
 
 _USES = ("weights", "order", "noise", "held out")  # of the seed; each has a stream of its own
 

@@ -16,11 +16,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from indexer.config import LatteMixConfig
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
 from indexer.lattemix.model import LatteMix, Rows
 from indexer.lattemix.network import first_weights, generator, losses, to_arrays
-from indexer.method_config import LatteMixConfig
-from indexer.torch_threads import one_thread_an_operation
+from indexer.parallel import one_thread_an_operation
 
 Ints = npt.NDArray[np.int64]
 Group = tuple[Rows, Ints]

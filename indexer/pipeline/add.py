@@ -28,7 +28,6 @@ from indexer.pipeline.encode import EncodedPart, EncoderSource, encode_parts
 from indexer.pipeline.given_vectors import same_document
 from indexer.pipeline.ingest import ingest
 from indexer.pipeline.judging import COUNTS
-from indexer.pipeline.progress import Progress, Silent
 from indexer.pipeline.publication import (
     new_parts,
     next_generation,
@@ -40,6 +39,7 @@ from indexer.pipeline.static_notes import unknown_note
 from indexer.pipeline.stored_transform import published_transform
 from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
+from indexer.progress import Progress, Silent
 from indexer.settings import named_path
 from indexer.store import parts
 from indexer.store.manifest import Manifest, SegmentEntry

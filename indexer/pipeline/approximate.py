@@ -8,11 +8,11 @@ from typing import Any
 from indexer import ann
 from indexer.config import IndexConfig, RunOptions
 from indexer.errors import ConfigError, QualityError
-from indexer.moments import one_blas_thread
+from indexer.parallel import one_blas_thread, part_threads
 from indexer.pipeline.finalists import FilledIndex, Finalists
-from indexer.pipeline.progress import Progress
 from indexer.pipeline.recall_queries import Encode, RecallQueries, recall_queries, split_rows
-from indexer.pipeline.segment import SegmentSource, VectorBlocks, build_threads
+from indexer.pipeline.segment import SegmentSource, VectorBlocks
+from indexer.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class _Making:
         self.trainer = ann.Trainer(training, order.device)
         self._queries: RecallQueries = recall_queries(order.source, order.config, held_out, training, order.encode)
         self._order = order
-        self._blocks = VectorBlocks(order.source, build_threads(order.options), order.progress)
+        self._blocks = VectorBlocks(order.source, part_threads(order.options.threads), order.progress)
         self._truth: ann.Truth | None = None
 
     def considered(self) -> list[ann.Considered]:

@@ -26,13 +26,13 @@ from indexer.pipeline.fitted_encoder import (
 )
 from indexer.pipeline.index import index_queries_hash
 from indexer.pipeline.ingest import Ingested, corpus_differs, ingest
-from indexer.pipeline.progress import Progress, Silent
 from indexer.pipeline.publication import new_parts, next_generation, publish_generation, recipe_of_build
 from indexer.pipeline.row_texts import TextCutter
 from indexer.pipeline.static_notes import table_notes, unknown_note
 from indexer.pipeline.stored_transform import copy_transform, taken_transform, write_transform
 from indexer.pipeline.sweep import sweep_after, sweep_before
 from indexer.pipeline.vectors import write_segment_of
+from indexer.progress import Progress, Silent
 from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.files import make_folder

@@ -17,12 +17,12 @@ from indexer.pipeline.drifting import Since
 from indexer.pipeline.encode import EncoderSource, encode_parts
 from indexer.pipeline.ingest import ingest
 from indexer.pipeline.late_encoder import LateEncoder
-from indexer.pipeline.progress import Progress, Silent
 from indexer.pipeline.publication import new_parts, next_generation, publish_generation, published_recipe
 from indexer.pipeline.reuse import StoredOrder
 from indexer.pipeline.stored_transform import published_transform
 from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
+from indexer.progress import Progress, Silent
 from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.files import remove_file

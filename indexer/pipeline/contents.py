@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.corpus.schema import parse
-from indexer.sampling import Population, id_hash
+from indexer.hashing import id_hash
+from indexer.sampling import Population
 from indexer.store import parts
 from indexer.store.documents import DocumentReader
 from indexer.store.manifest import Manifest, PartEntry

@@ -5,7 +5,6 @@ in memory, however large the corpus.
 """
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +19,13 @@ from indexer.encoders import EncodeLog, Encoder, EncoderSpec, mismatch, resolve_
 from indexer.encoders.backends import open_encoder, prepare_backend
 from indexer.errors import MismatchError
 from indexer.executors import run_parts
+from indexer.hashing import TextHashes, text_hashes
+from indexer.parallel import in_stages, usable_cores
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.part_files import PartRows, PartSlot, complete_part
-from indexer.pipeline.progress import Progress
 from indexer.pipeline.reuse import KnownRows, Numbers
 from indexer.pipeline.row_texts import TextCutter
-from indexer.pipeline.stages import in_stages
+from indexer.progress import Progress
 from indexer.quality import require_usable
 from indexer.store import parts
 from indexer.store.document_files import read_texts
@@ -84,7 +84,7 @@ class EncoderSource:
 
     def for_worker(self, worker: int) -> "EncoderSource":
         """The source for one of several processes: its share of the threads, and its own GPU."""
-        cores = self._options.threads or os.cpu_count() or 1
+        cores = self._options.threads or usable_cores()
         options = dataclasses.replace(
             self._options,
             device=_device_of(worker, self._options.device),
@@ -141,7 +141,7 @@ class _ReadPart:
 
     task: EncodeTask
     windows: Windows | None  # which document each row is of; None: row i is document i
-    hashes: parts.TextHashes  # (n, 2)
+    hashes: TextHashes  # (n, 2)
     missing: npt.NDArray[np.int64]  # rows to encode
     tokens: "Tokens | None"  # of those; None when there are none
 
@@ -174,7 +174,7 @@ class _Stages:
 
     def read(self, task: EncodeTask) -> _ReadPart:
         cut = self.source.cutter(read_texts(task.folder, self.source.config.corpus.text))
-        hashes, known = parts.text_hashes(cut.texts), task.slot.known
+        hashes, known = text_hashes(cut.texts), task.slot.known
         missing = np.arange(len(cut))
         if known:
             missing = np.setdiff1d(missing, known.rows)

@@ -19,8 +19,8 @@ from indexer.corpus.query_vectors import is_array_file, read_query_vectors
 from indexer.encoders import Encoder
 from indexer.errors import ConfigError
 from indexer.moments import Moments
-from indexer.pipeline.progress import Progress, told_of_steps
 from indexer.pipeline.stored_transform import Fitted as Fitted
+from indexer.progress import Progress, told_of_steps
 from indexer.regular_files import open_regular
 from indexer.sampling import Numbers, Population, Sample, query_like
 from indexer.store.document_files import read_some

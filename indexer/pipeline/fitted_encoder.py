@@ -18,13 +18,14 @@ from indexer.config import RunOptions
 from indexer.corpus.document import joined_text
 from indexer.encoders.calibration import CALIBRATION_TEXTS
 from indexer.encoders.fitting import Texts, fit_state, trained_state
-from indexer.encoders.identity import fingerprint, with_state
+from indexer.encoders.identity import with_state
 from indexer.encoders.protocol import EncoderSpec
 from indexer.errors import ConfigError, MismatchError
+from indexer.hashing import fingerprint
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.fit import drawn_documents
-from indexer.pipeline.progress import Progress, told_of_steps
 from indexer.pipeline.stored_transform import Donor
+from indexer.progress import Progress, told_of_steps
 from indexer.regular_files import read_regular
 from indexer.sampling import Population
 from indexer.store import layout

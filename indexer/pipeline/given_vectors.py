@@ -1,6 +1,5 @@
 """Embeddings that came with the corpus, on their way into parts and back: nothing is encoded."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -12,8 +11,8 @@ import numpy.typing as npt
 from indexer.config import StoreConfig
 from indexer.corpus.document import Document
 from indexer.errors import CorpusError
+from indexer.hashing import TextHashes
 from indexer.pipeline.part_files import PartRows, PartSlot, complete_part
-from indexer.store import parts
 from indexer.store.embeddings import EmbeddingReader
 
 Embeddings = npt.NDArray[np.floating]
@@ -36,14 +35,8 @@ def given_embeddings(documents: Sequence[Document], store: StoreConfig) -> Embed
     return stored
 
 
-def vector_hashes(embeddings: Embeddings) -> parts.TextHashes:
-    """One 128-bit hash a row, (n, 2), of its bytes: it stands where another index has the hash of a text."""
-    digests = b"".join(hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in embeddings)
-    return np.frombuffer(digests, np.uint64).reshape(-1, 2)
-
-
 def complete_given(
-    folder: Path, slot: PartSlot, hashes: parts.TextHashes, embeddings: Embeddings, fingerprint: str
+    folder: Path, slot: PartSlot, hashes: TextHashes, embeddings: Embeddings, fingerprint: str
 ) -> PartSlot:
     """The slot of a part whose documents are written, once the rest of it is."""
     rows = PartRows(hashes, np.zeros(len(embeddings), np.int32), embeddings)

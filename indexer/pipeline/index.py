@@ -6,14 +6,15 @@ from typing import Any
 from indexer import ann, flat_file
 from indexer.config import IndexConfig, RunOptions
 from indexer.errors import ConfigError
+from indexer.parallel import part_threads
 from indexer.pipeline.approximate import Made, Order, make_best, make_named, too_large
 from indexer.pipeline.judging import judge_segment as judge_segment
-from indexer.pipeline.progress import Progress
 from indexer.pipeline.recall_queries import Encode
 from indexer.pipeline.recall_queries import index_queries_hash as index_queries_hash
 from indexer.pipeline.segment import Filled as Filled
 from indexer.pipeline.segment import SegmentSource as SegmentSource
-from indexer.pipeline.segment import VectorBlocks, build_threads
+from indexer.pipeline.segment import VectorBlocks
+from indexer.progress import Progress
 from indexer.store.files import FileStamp, write_file
 
 
@@ -57,7 +58,7 @@ def _exact(why: str) -> Made:
 
 def _write_exact(order: Order, path: Path, made: Made) -> Filled:
     """An exact index, written block by block where the file is known, so that it is never in memory."""
-    dim, blocks = order.wanted.dim, VectorBlocks(order.source, build_threads(order.options), order.progress)
+    dim, blocks = order.wanted.dim, VectorBlocks(order.source, part_threads(order.options.threads), order.progress)
     if flat_file.is_known(dim):
         with write_file(path) as file:
             file.write(flat_file.header(dim, order.source.rows))

@@ -18,13 +18,13 @@ from indexer.corpus.document import Document, joined_text
 from indexer.corpus.schema import describe
 from indexer.encoders.vectors import is_given
 from indexer.errors import CorpusError, ExistsError
+from indexer.hashing import TextHashes, id_hash, text_hashes, vector_hashes
 from indexer.pipeline.contents import Contents
 from indexer.pipeline.context import BuildContext
-from indexer.pipeline.given_vectors import complete_given, given_embeddings, vector_hashes
+from indexer.pipeline.given_vectors import complete_given, given_embeddings
 from indexer.pipeline.part_files import PartSlot as PartSlot
-from indexer.pipeline.progress import Progress
 from indexer.pipeline.reuse import KnownRows, TextReuse
-from indexer.sampling import id_hash
+from indexer.progress import Progress
 from indexer.store import layout, parts
 from indexer.store.document_files import write_documents
 from indexer.store.files import make_folder
@@ -56,7 +56,7 @@ class Ingested:
 class Known(Protocol):
     """Where embeddings of a part's rows may be found already."""
 
-    def find(self, wanted: parts.TextHashes) -> KnownRows | None:
+    def find(self, wanted: TextHashes) -> KnownRows | None:
         """Rows of a part whose embeddings are known, given its text hashes (n, 2); asked in order of parts."""
         ...
 
@@ -159,7 +159,7 @@ class _Placing:
                 f"{self._dim:,}. Give embeddings of the same model."
             )
         if given is None:
-            hashes = parts.text_hashes(build.cutter([joined_text(document, columns) for document in documents]).texts)
+            hashes = text_hashes(build.cutter([joined_text(document, columns) for document in documents]).texts)
         else:
             hashes = vector_hashes(given)
         embeddings = parts.embedding_key(build.unfitted, hashes)

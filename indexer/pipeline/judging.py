@@ -9,11 +9,11 @@ import numpy.typing as npt
 
 from indexer import ann, flat_file, quality
 from indexer.config import BuildConfig, IndexConfig, RunOptions, WhiteningConfig
-from indexer.moments import Moments, one_blas_thread
-from indexer.pipeline.progress import Progress
-from indexer.pipeline.segment import Filled, Mask, Rows, SegmentSource, build_threads
-from indexer.pipeline.stages import in_order
+from indexer.moments import Moments
+from indexer.parallel import one_blas_thread, ordered_map, part_threads
+from indexer.pipeline.segment import Filled, Mask, Rows, SegmentSource
 from indexer.pipeline.stored_transform import Fitted
+from indexer.progress import Progress
 from indexer.store import parts
 from indexer.transforms import Whitening
 
@@ -44,7 +44,7 @@ def judge_segment(
         *_segment_gates(filled, source, _without_row(records, config), config.index, options),
     ]
     if fitted is not None:
-        figures, more = _fit_figures(fitted, config.whitening, build_threads(options), source.live)
+        figures, more = _fit_figures(fitted, config.whitening, part_threads(options.threads), source.live)
         gates += more
     counts = {name: sum(getattr(record, name) for record in records) for name in COUNTS}
     return figures | counts | filled.figures | quality.require(gates)
@@ -81,7 +81,7 @@ def _fit_figures(
         return figures, []
     with one_blas_thread():
         deviation = quality.covariance_deviation(
-            fitted.transform, config, _sample_embeddings(fitted), partial(in_order, threads=threads)
+            fitted.transform, config, _sample_embeddings(fitted), partial(ordered_map, threads=threads)
         )
         figures["held_out"] = _held_out(fitted, fitted.transform, threads, live)
     meaning = "in-sample whitened covariance"
@@ -125,7 +125,7 @@ def _held_out(fitted: Fitted, whitening: Whitening, threads: int, live: Mask | N
         return Moments.of(embeddings[inside]), Moments.of(embeddings[outside])
 
     seen = unseen = Moments.zero(len(whitening.mean))
-    for one, other in in_order(halves, range(len(sample.folders)), threads):
+    for one, other in ordered_map(halves, range(len(sample.folders)), threads):
         seen, unseen = seen + one, unseen + other
     if seen.count < 2 or unseen.count < 2 or not seen.scatter.any():
         return None

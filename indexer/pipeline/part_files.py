@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.chunking import Windows
+from indexer.hashing import TextHashes
 from indexer.moments import Moments
 from indexer.pipeline.reuse import KnownRows
 from indexer.store import layout, parts
@@ -39,7 +40,7 @@ class PartSlot:
 class PartRows:
     """The rows of a part: text hashes (n, 2), tokens (n,) before truncation, embeddings (n, d) as they are stored."""
 
-    hashes: parts.TextHashes
+    hashes: TextHashes
     lengths: npt.NDArray[np.int32]
     embeddings: npt.NDArray[np.floating]
     windows: Windows | None = None  # which document each row is of; None: row i is document i

@@ -21,7 +21,7 @@ from indexer.config import IndexConfig
 from indexer.corpus.query_file import read_query_file
 from indexer.corpus.query_vectors import is_array_file, read_query_vectors
 from indexer.errors import ConfigError
-from indexer.moments import one_blas_thread
+from indexer.parallel import one_blas_thread
 from indexer.pipeline.segment import Rows, SegmentSource, Vectors
 from indexer.regular_files import open_regular
 from indexer.store import parts

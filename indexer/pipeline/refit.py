@@ -13,11 +13,11 @@ from indexer.pipeline.contents import published_contents
 from indexer.pipeline.fit import KnownQueries, fit, query_sample_hash
 from indexer.pipeline.index import index_queries_hash
 from indexer.pipeline.late_encoder import LateEncoder
-from indexer.pipeline.progress import Progress, Silent
 from indexer.pipeline.publication import next_generation, publish_generation, published_parts, published_recipe
 from indexer.pipeline.stored_transform import published_transform, write_transform
 from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
+from indexer.progress import Progress, Silent
 from indexer.settings import named_path
 from indexer.store.verify import require_parts
 from indexer.transforms import Flow, Whitening

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from indexer.config import BuildConfig
 from indexer.errors import MismatchError, StoreError
+from indexer.hashing import TextHashes
 from indexer.pipeline.context import BuildContext
 from indexer.store import parts
 from indexer.store.manifest import Manifest
@@ -54,7 +55,7 @@ class TextReuse:
         self._build = build
         self._intact: dict[int, bool] = {}
 
-    def find(self, wanted: parts.TextHashes) -> KnownRows | None:
+    def find(self, wanted: TextHashes) -> KnownRows | None:
         """Which of some texts (n, 2) have been encoded before; None if none can have been.
 
         Nothing is known when nothing is published, or with another encoder or another storage type.
@@ -105,7 +106,7 @@ class TextReuse:
         return whole[order, 0], whole[order, 1], numbers[order], rows[order], self._names
 
 
-def _text_hashes(folder: Path) -> parts.TextHashes:
+def _text_hashes(folder: Path) -> TextHashes:
     """The text hashes of a part; none where the file is damaged."""
     try:
         return parts.read_text_hashes(folder)
@@ -121,7 +122,7 @@ class StoredOrder:
 
     def __init__(self, index: Path, published: Manifest, numbering: Numbering) -> None:
         self._index, self._published = index, published
-        self._hashes = dict[int, parts.TextHashes]()  # of the part read last
+        self._hashes = dict[int, TextHashes]()  # of the part read last
         firsts = np.cumsum([0, *(part.rows for part in published.parts)])
         stored = np.arange(published.stored_rows) if numbering.stored_rows is None else numbering.stored_rows
         self._parts = (np.searchsorted(firsts, stored, side="right") - 1).astype(np.int32)
@@ -129,7 +130,7 @@ class StoredOrder:
         self._names = [part.name for part in published.parts]
         self._taken = 0
 
-    def find(self, wanted: parts.TextHashes) -> KnownRows:
+    def find(self, wanted: TextHashes) -> KnownRows:
         """The next rows, as many as there are texts.
 
         Raises MismatchError if they are not of these texts, CorruptIndexError naming a damaged file.
@@ -145,7 +146,7 @@ class StoredOrder:
             )
         return found
 
-    def _stored_hashes(self, found: KnownRows) -> parts.TextHashes:
+    def _stored_hashes(self, found: KnownRows) -> TextHashes:
         hashes = np.empty((len(found), 2), np.uint64)
         for part in np.unique(found.parts).tolist():
             if part not in self._hashes:

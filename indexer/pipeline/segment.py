@@ -1,6 +1,5 @@
 """A segment before and after: the rows it is made of, and what was written."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,10 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.config import RunOptions
-from indexer.moments import one_blas_thread
-from indexer.pipeline.progress import Progress
-from indexer.pipeline.stages import in_order
+from indexer.parallel import one_blas_thread, ordered_map
+from indexer.progress import Progress
 from indexer.store import parts
 from indexer.store.files import FileStamp
 from indexer.transforms import Transform
@@ -21,7 +18,6 @@ from indexer.transforms import Transform
 Vectors = npt.NDArray[np.float32]
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-_MOST_THREADS = 4  # that transform and judge parts: each holds one
 
 
 @dataclass(frozen=True)
@@ -100,7 +96,7 @@ class VectorBlocks:
         transform, self.count, self.zero = self._source.transform, 0, 0
         self._progress.phase("indexing", self._source.rows)
         with one_blas_thread():  # around all threads, so that none of them lets the others have more
-            for vectors in in_order(
+            for vectors in ordered_map(
                 lambda folder: transform.transform(parts.open_embeddings(folder), "document"),
                 self._source.folders,
                 self._threads,
@@ -109,8 +105,3 @@ class VectorBlocks:
                 self.count += len(vectors)
                 self.zero += int(np.count_nonzero(~vectors.any(axis=1)))
                 self._progress.advance(len(vectors))
-
-
-def build_threads(options: RunOptions) -> int:
-    """Threads that transform and judge parts."""
-    return min(options.threads or os.cpu_count() or 1, _MOST_THREADS)

@@ -15,10 +15,10 @@ from indexer.corpus.document import Document
 from indexer.encoders import resolve_spec
 from indexer.encoders.fitting import RECIPE, train
 from indexer.errors import ConfigError, CorpusError
+from indexer.hashing import id_hash
 from indexer.output_files import check_output_folder
-from indexer.pipeline.progress import Progress, Silent, told_of_steps
 from indexer.pipeline.row_texts import TextCutter
-from indexer.sampling import id_hash
+from indexer.progress import Progress, Silent, told_of_steps
 from indexer.settings import require_text
 from indexer.store.files import make_folder, write_bytes
 

@@ -11,8 +11,8 @@ from indexer.errors import QualityError
 from indexer.pipeline.contents import Contents
 from indexer.pipeline.fit import QueryEncoder
 from indexer.pipeline.index import Filled, SegmentSource, fill_segment, judge_segment
-from indexer.pipeline.progress import Progress
 from indexer.pipeline.stored_transform import StoredTransform
+from indexer.progress import Progress
 from indexer.store import layout, parts
 from indexer.store.files import FileStamp, make_folder, remove_file
 from indexer.store.manifest import SegmentEntry

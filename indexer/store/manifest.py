@@ -1,6 +1,5 @@
 """The manifest: one JSON file that is the index. Creating it is the commit point of every change."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from typing import Any
 
 from indexer.config import BuildConfig
 from indexer.errors import ConfigError, CorruptIndexError, NotAnIndexError, StoreError
+from indexer.hashing import canonical_hash
 from indexer.regular_files import read_regular
 from indexer.store import layout
 from indexer.store.files import FileStamp, create_exclusive, make_folder, require_own_folders
@@ -96,16 +96,6 @@ class Manifest:
         values["files"] = {name: FileStamp(**stamp) for name, stamp in plain["files"].items()}
         values["features"] = tuple(plain["features"])
         return cls(**values)
-
-
-def canonical_json(value: Any) -> bytes:
-    """Sorted keys, no spaces, UTF-8: the form that hashes are taken of."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-
-
-def canonical_hash(value: Any) -> str:
-    """sha256, hex, of the canonical JSON."""
-    return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
 def generations(index: Path) -> list[int]:

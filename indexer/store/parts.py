@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from json.encoder import encode_basestring_ascii
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from indexer.chunking import Windows
 from indexer.corpus.document import Document
 from indexer.errors import CorruptIndexError, StoreError
+from indexer.hashing import TextHashes, canonical_json
 from indexer.moments import Moments
 from indexer.regular_files import open_regular, read_regular
 from indexer.store import layout
@@ -24,11 +25,8 @@ from indexer.store.arrays import open_embeddings as open_embeddings
 from indexer.store.checked import as_damage, read_checked
 from indexer.store.document_files import parquet_options
 from indexer.store.files import FileStamp, stamp_file, write_bytes, write_file
-from indexer.store.manifest import Manifest, canonical_json
+from indexer.store.manifest import Manifest
 from indexer.typed_json import convert_json, decode_json
-
-TextHashes = npt.NDArray[np.uint64]
-"""128-bit hashes of the texts that were encoded, as (n, 2) unsigned 64-bit numbers."""
 
 _MOST_BYTES = 1 << 27  # of a record, which grows with the part's files and its columns
 _WINDOWS_SCHEMA = pa.schema(
@@ -60,12 +58,6 @@ class PartRecord:
     def to_json(self) -> bytes:
         plain = vars(self) | {"files": {name: stamp.to_dict() for name, stamp in self.files.items()}}
         return json.dumps(plain, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
-
-
-def text_hashes(texts: Iterable[str]) -> TextHashes:
-    """One 128-bit hash a text, (n, 2)."""
-    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
-    return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
 
 
 def embedding_key(fingerprint: str, hashes: TextHashes) -> str:

@@ -10,7 +10,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from indexer.encoders.protocol import Role
+from indexer.config import Role
 from indexer.encoders.safetensors_file import parse_header
 from indexer.errors import CorruptIndexError
 from indexer.store.checked import as_damage, read_checked

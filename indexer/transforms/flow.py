@@ -25,10 +25,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.encoders.protocol import Role
+from indexer.config import FlowConfig, Role
 from indexer.errors import ConfigError
-from indexer.method_config import FlowConfig
-from indexer.moments import one_blas_thread
+from indexer.parallel import one_blas_thread
 from indexer.transforms.protocol import Rows, Vectors
 from indexer.transforms.whitening import Normalisation, normalise_blocks
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from indexer.method_config import FlowConfig
-from indexer.torch_threads import one_thread_an_operation
+from indexer.config import FlowConfig
+from indexer.parallel import one_thread_an_operation
 from indexer.transforms.flow import FACTOR, Array, Glow, OnStep, shapes
 from indexer.transforms.whitening import FLOOR
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.encoders.protocol import Role
+from indexer.config import Role
 from indexer.transforms.protocol import Rows, Vectors
 from indexer.transforms.whitening import normalise_blocks
 

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from indexer.encoders.protocol import Role
+from indexer.config import Role
 
 Rows = npt.NDArray[np.floating]
 Vectors = npt.NDArray[np.float32]

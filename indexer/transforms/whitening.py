@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.config import WhiteningConfig
-from indexer.encoders.protocol import Role
+from indexer.config import Role, WhiteningConfig
 from indexer.errors import ConfigError
-from indexer.moments import Moments, one_blas_thread
+from indexer.moments import Moments
+from indexer.parallel import one_blas_thread
 from indexer.transforms.protocol import Rows, Vectors
 
 Array = npt.NDArray[np.float64]

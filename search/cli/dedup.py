@@ -18,7 +18,7 @@ from search.cli.running_options import run_options, threaded_encoder_options
 
 if TYPE_CHECKING:
     from indexer.corpus import Corpus
-    from indexer.pipeline.progress import Progress
+    from indexer.progress import Progress
     from search.dedup.deduplication import PairFiles
     from search.dedup.settings import DedupSettings, JoinOptions
 

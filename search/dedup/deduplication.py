@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexer.errors import ConfigError
-from indexer.pipeline.progress import Progress
+from indexer.progress import Progress
 from indexer.store.files import FileStamp
 from search.dedup.deciding.collection import Collection
 from search.dedup.deciding.greedy import Decision, decide

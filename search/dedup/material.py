@@ -12,7 +12,7 @@ import numpy as np
 
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError
-from indexer.pipeline.progress import Progress, Silent
+from indexer.progress import Progress, Silent
 from search.dedup.deciding.distinct import Distinct, find_distinct
 from search.dedup.deciding.texts import number_texts
 from search.dedup.deciding.windows import ApartPairs, is_one_to_one

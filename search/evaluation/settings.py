@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
-from indexer.config import WhiteningConfig
+from indexer.config import Mode, WhiteningConfig
 from indexer.encoders.protocol import StateKey
 from indexer.errors import ConfigError
-from indexer.pooling import Mode
 
 Strength = float | Literal["none"]
 Centre = Literal["role", "common", "none"]

@@ -13,21 +13,20 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from indexer.config import EncoderConfig, RunOptions
+from indexer.config import TOKEN_POOLINGS, EncoderConfig, RunOptions
 from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role, resolve_spec
 from indexer.encoders.backends import open_encoder
 from indexer.encoders.fitting import trained_state
-from indexer.encoders.identity import fingerprint, with_state
+from indexer.encoders.identity import with_state
 from indexer.encoders.limits import layer_count, resolve_layers
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import StateKey, has_layers
 from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError, EvaluationError
-from indexer.pipeline.progress import Progress, Silent
+from indexer.hashing import canonical_json, fingerprint
+from indexer.progress import Progress, Silent
 from indexer.regular_files import read_regular
-from indexer.sections import TOKEN_POOLINGS
 from indexer.store.files import make_folder, write_bytes
-from indexer.store.manifest import canonical_json
 from search.evaluation.settings import Setting, state_keys, union_of_layers
 
 Rows = npt.NDArray[np.float32]

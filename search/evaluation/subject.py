@@ -5,14 +5,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import cast
 
-from indexer.config import BuildConfig, RunOptions
+from indexer.config import BuildConfig, Mode, RunOptions
 from indexer.encoders import EncoderSpec, resolve_spec
 from indexer.encoders.protocol import has_layers
 from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError
 from indexer.moments import Moments
-from indexer.pipeline.progress import Progress, Silent
-from indexer.pooling import Mode
+from indexer.progress import Progress, Silent
 from indexer.sampling import Sample
 from indexer.transforms.fitting import Material
 from search.engine import index_spec

@@ -10,8 +10,8 @@ import numpy.typing as npt
 from indexer import ann
 from indexer.ann.portable import QueryLayers, with_query_layers
 from indexer.errors import ConfigError
+from indexer.hashing import id_hash, smallest_hashes
 from indexer.output_files import open_output
-from indexer.sampling import id_hash, smallest_hashes
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.export.exported import Exported
 from search.export.live_rows import BLOCK_ROWS, write_ids

@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from indexer.config import Plain
 from indexer.encoders import EncoderSpec
 from indexer.encoders.limits import layer_count
 from indexer.encoders.model_files import ModelFiles, find_model_files, own_file
@@ -23,7 +24,6 @@ from indexer.encoders.static import require_state
 from indexer.encoders.tables import load_table
 from indexer.errors import ConfigError, ModelError
 from indexer.output_files import check_output_folder
-from indexer.pooling import Plain
 from indexer.store.files import FileStamp
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.export import modules

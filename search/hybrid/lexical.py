@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from indexer.cache import kept
 from indexer.corpus.document import joined_text
-from indexer.encoders.cache import kept
-from indexer.pipeline.progress import Progress, Silent
+from indexer.progress import Progress, Silent
 from indexer.store import layout
 from indexer.store.numbering import Mask
 from search.hybrid.bm25 import Bm25

@@ -9,7 +9,7 @@ from indexer.encoders.tables.word_tables import load_word_table
 
 
 def load_table(path: Path) -> Table:
-    """The table of a file or folder. A word file is read once and kept in the cache (`indexer.encoders.cache`).
+    """The table of a file or folder. A word file is read once and kept in the cache (`indexer.cache`).
 
     Raises ModelError for what is no table or a damaged one, MachineError where the cache is full.
     """

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from indexer.encoders.cache import kept, read_kept
+from indexer.cache import kept, read_kept
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.tables.table import Table
 from indexer.encoders.tables.word_files import read_rows

@@ -14,7 +14,7 @@ import numpy as np
 
 from indexer.corpus.document import Document, joined_text
 from indexer.errors import EvaluationError
-from indexer.pipeline.progress import Progress
+from indexer.progress import Progress
 from search.dedup.choosing.background import Background, measure_background
 from search.dedup.choosing.floor import CANDIDATES, choose_floor
 from search.dedup.choosing.labelled import measure_labelled, read_labelled

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from indexer.errors import MismatchError
-from indexer.store.manifest import canonical_hash
+from indexer.hashing import canonical_hash
 from search.opened import OpenIndex
 
 _ANEW = "Name the index it was made from, or find the duplicates of this one anew: isotrope dedup INDEX --threshold T"

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from indexer.errors import CorruptIndexError, EvaluationError, StoreError
+from indexer.hashing import canonical_json
 from indexer.regular_files import open_regular
-from indexer.store.manifest import canonical_json
 from indexer.typed_json import convert_json, decode_json
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from indexer.pipeline.progress import Progress
+from indexer.progress import Progress
 from search.dedup.joining.cells import MOST_PROBES, Probes, fit_cells
 from search.dedup.joining.join import Task, VectorJoin
 from search.dedup.joining.tiles import Tile

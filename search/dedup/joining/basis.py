@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from indexer.moments import one_blas_thread
+from indexer.parallel import one_blas_thread
 from search.dedup.pairs import Vectors
 
 UNIT_ROUNDOFF = 2.0**-24  # of float32

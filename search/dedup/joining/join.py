@@ -3,14 +3,13 @@
 Codes rule out nearly all pairs (`codes`, `tiles`); what is left gets its score from the vectors themselves.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from indexer.moments import one_blas_thread
-from indexer.pipeline.progress import Progress, Silent
+from indexer.parallel import one_blas_thread, usable_cores
+from indexer.progress import Progress, Silent
 from search.dedup.joining.basis import fit_basis
 from search.dedup.joining.codes import Kernel, choose_kernel, full_sums
 from search.dedup.joining.tiles import Coded, Tile
@@ -64,7 +63,7 @@ class VectorJoin:
 
     def pairs_of(self, tasks: Iterator[Task]) -> Iterator[Pairs]:
         """Do the tasks on all threads; their pairs in any order, a tile's at a time."""
-        with full_sums(), one_blas_thread(), Workers(self.options.threads or os.cpu_count() or 1) as workers:
+        with full_sums(), one_blas_thread(), Workers(self.options.threads or usable_cores()) as workers:
             for rows, pairs in workers.run((rows, self._scored(tiles)) for rows, tiles in tasks):
                 self.progress.advance(rows)
                 if pairs is not None:

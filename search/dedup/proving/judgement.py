@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from indexer.pipeline.progress import Progress
+from indexer.progress import Progress
 from search.dedup.pairs import Rows, Scores
 from search.dedup.proving.brute_force import Comparison, Evidence, Flags, Violations, named_scores
 from search.dedup.proving.proof import Findings

@@ -27,7 +27,7 @@ import numpy as np
 
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError
-from indexer.pipeline.progress import Progress, Silent
+from indexer.progress import Progress, Silent
 from search.dedup.deciding.order import priority
 from search.dedup.files.duplicates_file import read_duplicates
 from search.dedup.files.origin import check_origin, check_other, require_same_encoder

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from indexer.errors import ConfigError, EvaluationError
 from indexer.lattemix.divergence import js_similarities
-from indexer.pipeline.progress import Progress, Silent
+from indexer.progress import Progress, Silent
 from search.divergence import CANDIDATES, FEWEST, rank_by_divergence, require_mixtures, require_probabilities
 from search.engine import SearchEngine
 from search.evaluation.recall.held_out import SAMPLE, HeldOut, Origin, draw_queries, read_queries

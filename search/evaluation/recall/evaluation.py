@@ -18,7 +18,7 @@ import numpy.typing as npt
 from indexer import ann
 from indexer.encoders import EncodeLog, Role
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
-from indexer.pipeline.progress import Progress, Silent
+from indexer.progress import Progress, Silent
 from search.engine import SearchEngine
 from search.evaluation.recall.exact import duplicates_of, exact_recall
 from search.evaluation.recall.held_out import SAMPLE, HeldOut, Origin, draw_queries, read_queries

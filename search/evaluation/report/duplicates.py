@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexer.corpus.document import Document
-from indexer.store.manifest import canonical_hash
+from indexer.hashing import canonical_hash
 from search.dedup.files.duplicates_file import read_duplicates
 from search.dedup.settings import IDENTICAL
 from search.evaluation.report import plots

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from indexer.moments import Moments, merge, one_blas_thread
+from indexer.moments import Moments, merge
+from indexer.parallel import one_blas_thread
 
 Array = npt.NDArray[np.float64]
 Vectors = npt.NDArray[np.float32]

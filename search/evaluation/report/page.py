@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import EvaluationError
-from indexer.pipeline.progress import Progress, Silent
+from indexer.hashing import canonical_hash
+from indexer.progress import Progress, Silent
 from indexer.store.files import FileStamp
-from indexer.store.manifest import canonical_hash
 from search.engine import SearchEngine
 from search.evaluation.recall.evaluation import evaluate_recall
 from search.evaluation.report import sections

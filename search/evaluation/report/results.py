@@ -6,8 +6,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from indexer.encoders.identity import fingerprint
 from indexer.errors import EvaluationError
+from indexer.hashing import fingerprint
 from indexer.regular_files import read_regular
 from indexer.typed_json import convert_json, decode_json
 from search.evaluation.report import result_schema as schema

@@ -12,18 +12,19 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from indexer.config import WhiteningConfig
+from indexer.config import Role, WhiteningConfig
 from indexer.corpus import Document, joined_text, read_corpus
 from indexer.corpus.query_vectors import is_array_file, read_query_vectors
 from indexer.corpus.reading import OnError
-from indexer.encoders.protocol import Role, StateKey
+from indexer.encoders.protocol import StateKey
 from indexer.encoders.vectors import is_given
 from indexer.errors import ConfigError, EvaluationError
+from indexer.hashing import id_hash, smallest_hashes
 from indexer.moments import Moments
 from indexer.pipeline.fit import QUERY_TEXTS, read_queries
-from indexer.pipeline.progress import Progress
 from indexer.pipeline.row_texts import TextCutter
-from indexer.sampling import id_hash, query_like, smallest_hashes
+from indexer.progress import Progress
+from indexer.sampling import query_like
 from indexer.transforms import Flow, Whitening
 from indexer.transforms.fitting import Material, has_role_means
 from search.evaluation.retrieval.beir import find_file

@@ -8,7 +8,7 @@ from typing import Any
 from indexer import ann
 from indexer.errors import ConfigError
 from indexer.pipeline.fit import query_sample_hash
-from indexer.pipeline.progress import Progress, Silent
+from indexer.progress import Progress, Silent
 from indexer.transforms.fitting import has_role_means
 from search.evaluation.fits import check_dimensions
 from search.evaluation.resampling import LEVEL, RESAMPLES

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import EvaluationError
-from indexer.pipeline.progress import Progress, Silent
+from indexer.progress import Progress, Silent
 from indexer.transforms import Transform
 from search.evaluation.fits import check_dimensions
 from search.evaluation.resampling import LEVEL, RESAMPLES

@@ -19,8 +19,8 @@ from indexer.corpus import joined_text, read_corpus
 from indexer.corpus.sources import find_sources
 from indexer.encoders.protocol import StateKey
 from indexer.errors import ConfigError, EvaluationError
+from indexer.hashing import id_hash
 from indexer.moments import Moments, merge
-from indexer.sampling import id_hash
 from indexer.transforms import Transform
 from indexer.transforms.fitting import Material
 from search.evaluation.fits import fit_setting

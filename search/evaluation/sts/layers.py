@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from indexer.config import Mode
 from indexer.encoders.protocol import StateKey
 from indexer.errors import ConfigError, EvaluationError
-from indexer.pipeline.progress import Progress, Silent
-from indexer.pooling import Mode
+from indexer.progress import Progress, Silent
 from search.evaluation.fits import check_dimensions, transform_hash
 from search.evaluation.resampling import Difference, difference
 from search.evaluation.settings import Setting, Strength, Sweep

@@ -14,7 +14,7 @@ from typing import Any
 
 from indexer.config import BuildConfig, EncoderConfig, RunOptions, WhiteningConfig
 from indexer.errors import ConfigError, EvaluationError, ModelError
-from indexer.pipeline.progress import Progress
+from indexer.progress import Progress
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.sts.data import TASKS, Task
 from search.evaluation.sts.evaluation import BOOTSTRAP, Measured, StsPlan, measure_sts

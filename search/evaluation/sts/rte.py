@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import ConfigError
-from indexer.pipeline.progress import Progress
+from indexer.progress import Progress
 from indexer.transforms import Transform
 from search.evaluation.fits import check_dimensions, transform_hash
 from search.evaluation.resampling import LEVEL, RESAMPLES, difference, draw_counts, interval, resampled_mean

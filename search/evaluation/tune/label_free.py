@@ -8,11 +8,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from indexer.config import Role
 from indexer.corpus.document import Document
-from indexer.encoders.protocol import Role, StateKey
+from indexer.encoders.protocol import StateKey
 from indexer.moments import Moments
-from indexer.pipeline.progress import Progress, Silent
 from indexer.pipeline.row_texts import TextCutter
+from indexer.progress import Progress, Silent
 from search.evaluation.settings import Setting, state_keys
 from search.evaluation.states import Rows
 from search.evaluation.subject import Subject

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.corpus.reading import OnError
-from indexer.pipeline.progress import Progress, Silent
+from indexer.progress import Progress, Silent
 from search.evaluation.retrieval.answers import fitted_answers, needs_query_mean
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.collection import BeirCorpus, Collection, IndexedCorpus, encode_counting

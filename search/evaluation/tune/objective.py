@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from indexer.encoders.protocol import Role, StateKey
+from indexer.config import Role
+from indexer.encoders.protocol import StateKey
 from indexer.moments import Moments
 from indexer.transforms import Transform
 from search.evaluation.fits import fit_setting, transform_hash

@@ -21,7 +21,7 @@ from typing import Literal
 
 from indexer.corpus.document import Document, joined_text
 from indexer.errors import EvaluationError
-from indexer.sampling import id_hash
+from indexer.hashing import id_hash
 
 Kind = Literal["sentence", "title", "window", "copy"]
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])\s*|\n+")  # also the full stops of East Asia

@@ -15,8 +15,7 @@ from indexer.corpus.sources import find_sources
 from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError
 from indexer.pipeline.fit import query_sample_hash
-from indexer.pipeline.progress import Progress, Silent
-from indexer.recipes import recipe_toml
+from indexer.progress import Progress, Silent
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.settings import Sweep
 from search.evaluation.subject import Subject
@@ -98,7 +97,7 @@ def write_recipe(path: Path, result: dict[str, Any], force: bool = False) -> Non
         f"{protocol['measure']} {100 * choice['value']:.2f} on {protocol['questions']:,} {protocol['kind']}; raw "
         f"embeddings {100 * choice['raw']['value']:.2f}.",
     ]
-    write_output(path, recipe_toml(BuildConfig.from_dict(result["recipe"]), remarks).encode(), force=force)
+    write_output(path, BuildConfig.from_dict(result["recipe"]).to_toml(remarks).encode(), force=force)
 
 
 def default_cache() -> Path:

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from indexer.config import TOKEN_POOLINGS
 from indexer.corpus import joined_text, read_corpus
 from indexer.corpus.sources import find_sources
 from indexer.encoders import resolve_spec
@@ -20,8 +21,7 @@ from indexer.encoders.tables import load_table
 from indexer.encoders.token_outputs import TokenOutputs
 from indexer.encoders.vectors import cannot_encode
 from indexer.errors import ConfigError, EvaluationError
-from indexer.pipeline.progress import Progress, Silent
-from indexer.sections import TOKEN_POOLINGS
+from indexer.progress import Progress, Silent
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.subject import Subject
 from search.evaluation.words.contexts import Reading, ReadingLog, read_contexts

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from indexer.moments import one_blas_thread
+from indexer.parallel import one_blas_thread
 from search.evaluation.resampling import (
     Interval,
     draw_counts,

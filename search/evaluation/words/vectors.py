@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import EvaluationError
-from indexer.moments import one_blas_thread
+from indexer.parallel import one_blas_thread
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.floating]

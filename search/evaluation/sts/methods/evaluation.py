@@ -17,8 +17,8 @@ from indexer.encoders.model_files import file_sha256
 from indexer.encoders.protocol import has_layers
 from indexer.encoders.token_outputs import TokenOutputs
 from indexer.errors import ConfigError
-from indexer.pipeline.progress import Progress, Silent
 from indexer.pipeline.training import drawn_texts
+from indexer.progress import Progress, Silent
 from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.evaluation import BOOTSTRAP

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from indexer.config import LatteMixConfig
 from indexer.lattemix import LatteMix, train_latte_mix
 from indexer.lattemix.divergence import js_similarity, mixture_l2, negative_l2
-from indexer.method_config import LatteMixConfig
-from indexer.pipeline.progress import Progress
+from indexer.progress import Progress
 from search.evaluation.sts.correlation import Array, Positions, cosines
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.methods.names import Method, MethodsPlan

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.encoders.token_outputs import Group, TokenOutputs, token_fingerprint
-from indexer.pipeline.progress import Progress
+from indexer.progress import Progress
 
 Rows = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]

@@ -4,6 +4,7 @@ Everything here can be made again, so the folder may be deleted at any time. An 
 of all that decides its contents, with a seal: the sha256 of each of its files. One that does not match is made anew.
 """
 
+import atexit
 import json
 import os
 import shutil
@@ -15,9 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from indexer.encoders.identity import fingerprint
-from indexer.encoders.model_files import file_sha256, inside
 from indexer.errors import ModelError
+from indexer.hashing import file_sha256, fingerprint
 from indexer.regular_files import read_regular
 from indexer.typed_json import decode_json
 
@@ -37,7 +37,7 @@ def kept(kind: str, key: Mapping[str, Any], make: Callable[[Path], None], most: 
     """The folder of an entry. `make` fills a new folder with it when there is none, or when it is not as it was sealed.
 
     With `most`, so many entries of the kind are kept: those that were used last. Where the cache cannot be written, the
-    entry is made in a temporary folder, with a warning.
+    entry is made in a temporary folder, with a warning, and goes with the process.
     """
     path = cache_folder() / kind / fingerprint(dict(key))
     if _is_whole(path):
@@ -49,7 +49,7 @@ def kept(kind: str, key: Mapping[str, Any], make: Callable[[Path], None], most: 
         beside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name[:8]}."))
     except OSError as error:
         _tell_unwritable(cache_folder(), error.strerror)
-        return _made(make, Path(tempfile.mkdtemp(prefix="isotrope-")))
+        return _made_for_process(make, _process_folder() / kind / path.name)
     try:
         _publish(_made(make, beside), path)
     finally:
@@ -67,6 +67,21 @@ def _tell_unwritable(folder: Path, reason: str) -> None:
         "Name another folder with the environment variable ISOTROPE_CACHE.",
         stacklevel=3,
     )
+
+
+@cache
+def _process_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="isotrope-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _made_for_process(make: Callable[[Path], None], folder: Path) -> Path:
+    if _is_whole(folder):
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return _made(make, folder)
 
 
 def _made(make: Callable[[Path], None], folder: Path) -> Path:
@@ -115,6 +130,6 @@ def _drop_unused(folder: Path, most: int) -> None:
 def _is_whole(path: Path) -> bool:
     try:
         seal = decode_json(read_regular(path / _SEAL, follow_links=False), dict[str, str])
-        return all(file_sha256(inside(path, name)) == digest for name, digest in seal.items())
-    except (OSError, ModelError, ValueError):
+        return all(Path(name).name == name and file_sha256(path / name) == digest for name, digest in seal.items())
+    except (OSError, ValueError):
         return False

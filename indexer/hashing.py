@@ -1,0 +1,67 @@
+"""Every hash whose value is stored, compared or sorted by, none of which may change: format 1 holds them."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.regular_files import open_regular
+
+TextHashes = npt.NDArray[np.uint64]
+"""128-bit hashes of the texts that were encoded, as (n, 2) unsigned 64-bit numbers."""
+
+
+def fingerprint(identity: dict[str, Any]) -> str:
+    """sha256 of the identity's canonical JSON."""
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def canonical_json(value: Any) -> bytes:
+    """Sorted keys, no spaces, UTF-8: the form that hashes are taken of."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def canonical_hash(value: Any) -> str:
+    """sha256, hex, of the canonical JSON."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """sha256, hex, of a file's bytes; a file that was not touched since is hashed once a process. Raises OSError."""
+    state = path.stat()
+    return _file_sha256(path, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+
+
+def text_hashes(texts: Iterable[str]) -> TextHashes:
+    """One 128-bit hash a text, (n, 2)."""
+    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
+    return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
+
+
+def vector_hashes(embeddings: npt.NDArray[np.floating]) -> TextHashes:
+    """One 128-bit hash a row, (n, 2), of its bytes: it stands where another index has the hash of a text."""
+    digests = b"".join(hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in embeddings)
+    return np.frombuffer(digests, np.uint64).reshape(-1, 2)
+
+
+def id_hash(identity: str) -> int:
+    """64 bits of an id, by which samples are drawn."""
+    return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=8).digest(), "big")
+
+
+def smallest_hashes(hashes: npt.NDArray[np.uint64], size: int | str) -> npt.NDArray[np.int64]:
+    """Positions, ascending, of the `size` smallest of some id hashes, or of "all"."""
+    count = len(hashes) if size == "all" else min(int(size), len(hashes))
+    return np.sort(np.argsort(hashes, kind="stable")[:count])
+
+
+@lru_cache(maxsize=256)
+def _file_sha256(path: Path, *_: int) -> str:
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
