@@ -5,7 +5,7 @@ Names are handed on lazily, so that `import indexer` loads no numerical library.
 
 from typing import TYPE_CHECKING
 
-from indexer.lazy import hand_on
+from indexer.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from indexer.config import BuildConfig as BuildConfig
@@ -45,4 +45,4 @@ _HOME = {
 }
 __all__ = sorted(_HOME)
 __version__ = "0.1.0"
-__getattr__, __dir__ = hand_on(__name__, _HOME)
+__getattr__, __dir__ = lazy_exports(__name__, _HOME)

@@ -33,7 +33,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isotrope"
 
 
-def kept(kind: str, key: Mapping[str, Any], make: Callable[[Path], None], most: int = 0) -> Path:
+def cached_folder(kind: str, key: Mapping[str, Any], make: Callable[[Path], None], most: int = 0) -> Path:
     """The folder of an entry. `make` fills a new folder with it when there is none, or when it is not as it was sealed.
 
     With `most`, so many entries of the kind are kept: those that were used last. Where the cache cannot be written, the
@@ -110,7 +110,7 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def read_kept(path: Path, kind: type[T]) -> T:
+def read_cached(path: Path, kind: type[T]) -> T:
     """A JSON file of an entry as type `kind`. Raises ModelError for one that is not what was kept."""
     try:
         return decode_json(read_regular(path), kind)

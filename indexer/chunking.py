@@ -31,7 +31,7 @@ _JOINED = re.compile(
 )
 
 
-class Marks(NamedTuple):
+class TokenOffsets(NamedTuple):
     """Where the tokens of a text begin, special tokens aside."""
 
     starts: Ints  # (tokens,) characters
@@ -58,7 +58,7 @@ class Windows:
 class Chunker:
     """Texts to `Windows`. `marks` gives the `Marks` of each of a list of texts."""
 
-    def __init__(self, marks: Callable[[list[str]], list[Marks]], config: ChunkConfig) -> None:
+    def __init__(self, marks: Callable[[list[str]], list[TokenOffsets]], config: ChunkConfig) -> None:
         self._marks, self._tokens, self._overlap = marks, config.tokens, config.overlap
 
     def __call__(self, texts: Sequence[str]) -> Windows:
@@ -66,14 +66,14 @@ class Chunker:
         document, spans = [], []
         for group in _groups(texts):
             for number, marks in zip(group, self._marks([texts[number] for number in group]), strict=True):
-                found = cut_text(texts[number], marks, self._tokens, self._overlap)
+                found = split_text(texts[number], marks, self._tokens, self._overlap)
                 spans += found
                 document += [number] * len(found)
         edges = np.array(spans, np.int32).reshape(-1, 2)
         return Windows(np.array(document, np.int32), edges[:, 0].copy(), edges[:, 1].copy())
 
 
-def cut_text(text: str, marks: Marks, tokens: int, overlap: int) -> list[tuple[int, int]]:
+def split_text(text: str, marks: TokenOffsets, tokens: int, overlap: int) -> list[tuple[int, int]]:
     """(start, end) in characters of each window of a text.
 
     A window has at most `tokens` tokens (more only where it would cut through a character), and shares at least
@@ -107,7 +107,7 @@ def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> No
 class _Places:
     """Where a text may be cut. A place is the number of the token that would come after the cut."""
 
-    def __init__(self, text: str, marks: Marks, searched: int) -> None:
+    def __init__(self, text: str, marks: TokenOffsets, searched: int) -> None:
         starts = np.maximum.accumulate(np.clip(marks.starts, 0, len(text)))
         self._text, self._searched = text, searched
         self._starts: list[int] = starts.tolist()
@@ -118,7 +118,7 @@ class _Places:
         """The first character of a window that begins here; earlier where the cut would go through a character."""
         at = self._starts[place]
         for _ in range(_MOST_JOINED):
-            if not is_joined(self._text, at):
+            if not inside_grapheme(self._text, at):
                 break
             at -= 1
         return at
@@ -127,7 +127,7 @@ class _Places:
         """The character after the last of a window that ends here; later where the cut would go through one."""
         at = self._starts[place]
         for _ in range(_MOST_JOINED):
-            if not is_joined(self._text, at):
+            if not inside_grapheme(self._text, at):
                 break
             at += 1
         return at
@@ -145,7 +145,7 @@ class _Places:
 
     def _rank(self, place: int) -> int:
         at, text = self._starts[place], self._text
-        if at == self._starts[place - 1] or at == len(text) or is_joined(text, at):
+        if at == self._starts[place - 1] or at == len(text) or inside_grapheme(text, at):
             return 0
         if text[at].isspace() or text[at - 1].isspace():
             return _AT_SPACE
@@ -159,7 +159,7 @@ def _is_blank(text: str) -> bool:
     return not text or text.isspace()
 
 
-def is_joined(text: str, at: int) -> bool:
+def inside_grapheme(text: str, at: int) -> bool:
     """Whether the characters on both sides of a place are shown as one: an accent, part of an emoji or of a flag."""
     if not 0 < at < len(text):
         return False

@@ -16,21 +16,21 @@ from typing import Any, Literal, get_args
 from indexer.errors import ConfigError
 from indexer.regular_files import read_regular
 from indexer.settings import (
-    build,
-    describe,
-    override,
+    describe_type,
+    did_you_mean,
+    from_mapping,
+    parse_value,
     require_above_zero,
     require_at_least,
     require_seed,
-    setting_hint,
-    unknown,
+    setting_type,
 )
 
 Role = Literal["document", "query"]
 Precision = Literal["float32", "bfloat16", "int8"]
-Plain = Literal["cls", "mean", "max"]
-Mode = Literal[Plain, "sif", "sbert-wk", "latte-mix"]  # the latter: see `indexer.encoders.token_pooling`
-Pooling = Literal["auto", Mode]
+BasicPooling = Literal["cls", "mean", "max"]
+PoolingMode = Literal[BasicPooling, "sif", "sbert-wk", "latte-mix"]  # the latter: see `indexer.encoders.token_pooling`
+Pooling = Literal["auto", PoolingMode]
 Backend = Literal["auto", "torch", "openvino", "numpy"]
 FITTED_POOLINGS = ("sif", "latte-mix")  # that have a state fitted to a corpus
 TOKEN_POOLINGS = ("sif", "sbert-wk", "latte-mix")  # that need more of the tokens than their number
@@ -398,7 +398,7 @@ class BuildConfig:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "BuildConfig":
         """Build from nested mappings, as in a recipe or a manifest; missing keys take their defaults."""
-        config: BuildConfig = build(cls, data, "")
+        config: BuildConfig = from_mapping(cls, data, "")
         return config
 
     def to_toml(self, remarks: Sequence[str] = ()) -> str:
@@ -422,13 +422,13 @@ class BuildConfig:
             if not equals or not tables or not key:
                 raise ConfigError(f'--set "{assignment}" is not of the form section.key=value.')
             if tables[0] not in data:
-                raise ConfigError(unknown("section", tables[0], data))
+                raise ConfigError(did_you_mean("section", tables[0], data))
             section: Any = data
             for name in tables:
                 section = section.get(name)
                 if not isinstance(section, dict):
                     raise ConfigError(f'--set "{assignment}": there is no table of settings "{name}".')
-            section[key] = override(setting_hint(BuildConfig, [*tables, key]), raw)
+            section[key] = parse_value(setting_type(BuildConfig, [*tables, key]), raw)
         return self.from_dict(data)
 
     def with_columns(
@@ -467,7 +467,7 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         if self.backend not in get_args(Backend):
-            raise ConfigError(f'backend is "{self.backend}"; expected {describe(Backend)}.')
+            raise ConfigError(f'backend is "{self.backend}"; expected {describe_type(Backend)}.')
         if not 1 <= self.workers <= MOST_THREADS:
             raise ConfigError(f"workers is {self.workers}; expected 1 to {MOST_THREADS:,}.")
         if not 0 <= self.threads <= MOST_THREADS:

@@ -27,7 +27,7 @@ def canonical_json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def canonical_hash(value: Any) -> str:
+def canonical_sha256(value: Any) -> str:
     """sha256, hex, of the canonical JSON."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
@@ -38,24 +38,24 @@ def file_sha256(path: Path) -> str:
     return _file_sha256(path, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
 
 
-def text_hashes(texts: Iterable[str]) -> TextHashes:
+def hash_texts(texts: Iterable[str]) -> TextHashes:
     """One 128-bit hash a text, (n, 2)."""
     digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
     return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
 
 
-def vector_hashes(embeddings: npt.NDArray[np.floating]) -> TextHashes:
+def hash_vectors(embeddings: npt.NDArray[np.floating]) -> TextHashes:
     """One 128-bit hash a row, (n, 2), of its bytes: it stands where another index has the hash of a text."""
     digests = b"".join(hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in embeddings)
     return np.frombuffer(digests, np.uint64).reshape(-1, 2)
 
 
-def id_hash(identity: str) -> int:
+def hash_id(identity: str) -> int:
     """64 bits of an id, by which samples are drawn."""
     return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=8).digest(), "big")
 
 
-def smallest_hashes(hashes: npt.NDArray[np.uint64], size: int | str) -> npt.NDArray[np.int64]:
+def bottom_k(hashes: npt.NDArray[np.uint64], size: int | str) -> npt.NDArray[np.int64]:
     """Positions, ascending, of the `size` smallest of some id hashes, or of "all"."""
     count = len(hashes) if size == "all" else min(int(size), len(hashes))
     return np.sort(np.argsort(hashes, kind="stable")[:count])

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import Any
 
 
-def hand_on(package: str, home: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def lazy_exports(package: str, home: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` for a package; `home` maps each public name to the module that defines it."""
 
     def get(name: str) -> Any:

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from indexer.parallel import one_blas_thread
+from indexer.parallel import single_blas_thread
 
-Rows = npt.NDArray[np.floating]
+Matrix = npt.NDArray[np.floating]
 BLOCK_ROWS = 4096  # fixed, so that the sums are made in the same order whatever the machine
 
 
@@ -34,11 +34,11 @@ class Moments:
         return cls(0, np.zeros(dim), np.zeros((dim, dim)))
 
     @classmethod
-    def of(cls, rows: Rows) -> "Moments":
+    def of(cls, rows: Matrix) -> "Moments":
         """Moments of rows (n, d), in blocks of `BLOCK_ROWS`; a memory-mapped array is read block by block."""
         if not len(rows):
             return cls.zero(rows.shape[1])
-        return merge(_of_block(rows[start : start + BLOCK_ROWS]) for start in range(0, len(rows), BLOCK_ROWS))
+        return tree_sum(_of_block(rows[start : start + BLOCK_ROWS]) for start in range(0, len(rows), BLOCK_ROWS))
 
     def __add__(self, other: "Moments") -> "Moments":
         count = self.count + other.count
@@ -80,7 +80,7 @@ class Moments:
         return cls(int(count), mean, scatter)
 
 
-def merge(moments: Iterable[Moments]) -> Moments:
+def tree_sum(moments: Iterable[Moments]) -> Moments:
     """Sum in one fixed binary tree over the order given, so that the bits do not depend on who finished first.
 
     Neighbours are added, then neighbours among the sums, and so on; what has no neighbour moves up as it is. Only a
@@ -99,10 +99,10 @@ def merge(moments: Iterable[Moments]) -> Moments:
     return open_sums[0]
 
 
-def _of_block(rows: Rows) -> Moments:
+def _of_block(rows: Matrix) -> Moments:
     block = np.asarray(rows, dtype=np.float64)
     mean = block.mean(axis=0)
-    with one_blas_thread(), np.errstate(invalid="ignore"):  # rows that are not finite are the build gate's to refuse
+    with single_blas_thread(), np.errstate(invalid="ignore"):  # rows that are not finite are the build gate's to refuse
         centred = block - mean
         scatter = centred.T @ centred
     return Moments(len(block), mean, scatter)

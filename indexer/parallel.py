@@ -23,7 +23,7 @@ Check = Callable[[], None]
 _MOST_PARTS = 4
 
 
-def in_stages(
+def pipelined(
     items: Iterator[Item],
     read: Callable[[Item], Material],
     work: Callable[[Material, Check], Product],
@@ -98,7 +98,7 @@ def ordered_map(
 
 
 @contextmanager
-def one_thread_an_operation() -> Iterator[None]:
+def single_torch_thread() -> Iterator[None]:
     """Within the block, torch gives the same bits however many threads it has."""
     import torch
 
@@ -111,7 +111,7 @@ def one_thread_an_operation() -> Iterator[None]:
 
 
 @contextmanager
-def one_blas_thread() -> Iterator[None]:
+def single_blas_thread() -> Iterator[None]:
     """Within the block, matrix products give the same bits on any number of cores, in whatever thread.
 
     The number is the process's (a thread's own where BLAS runs on OpenMP): of several threads within such blocks the
@@ -169,7 +169,7 @@ def _threads() -> ThreadpoolController:
 _limit = _BlasLimit()
 
 
-def usable_cores() -> int:
+def available_cores() -> int:
     """Cores that this process may run on."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
@@ -177,4 +177,4 @@ def usable_cores() -> int:
 
 def part_threads(threads: int) -> int:
     """Threads that go through parts, of the number that a user gave (0: one a core); each holds a part in memory."""
-    return min(threads or usable_cores(), _MOST_PARTS)
+    return min(threads or available_cores(), _MOST_PARTS)

@@ -8,7 +8,7 @@ special ones ([CLS], [SEP]) included, as in the paper.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from indexer.config import Plain
+from indexer.config import BasicPooling
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,7 +22,7 @@ def average_layers(layers: "Sequence[Tensor]") -> "Tensor":
     return total / len(layers) if len(layers) > 1 else total
 
 
-def pool(states: "Tensor", mask: "Tensor | None", mode: Plain) -> "Tensor":
+def pool(states: "Tensor", mask: "Tensor | None", mode: BasicPooling) -> "Tensor":
     """Pool (rows, tokens, d) over the tokens where `mask` (rows, tokens) is not 0, into (rows, d) float32.
 
     Without a mask every token counts.

@@ -16,7 +16,7 @@ class Progress(Protocol):
         ...
 
 
-def told_of_steps(progress: Progress, phase: str) -> Callable[[int, int], None]:
+def step_callback(progress: Progress, phase: str) -> Callable[[int, int], None]:
     """A function to call with (steps done, steps in all): the phase begins with the first."""
     begun = False
 
@@ -30,7 +30,7 @@ def told_of_steps(progress: Progress, phase: str) -> Callable[[int, int], None]:
     return on_step
 
 
-class Silent:
+class NoProgress:
     """Watches nothing."""
 
     def phase(self, name: str, total: int | None) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.corpus.document import Document
-from indexer.hashing import smallest_hashes
-from indexer.moments import Moments, merge
+from indexer.hashing import bottom_k
+from indexer.moments import Moments, tree_sum
 from indexer.store import parts
 
 Numbers = npt.NDArray[np.int64]
@@ -39,7 +39,7 @@ class Population:
 
         Nothing has to be encoded yet.
         """
-        chosen = smallest_hashes(self.hashes, size)
+        chosen = bottom_k(self.hashes, size)
         if self.live is not None:
             chosen = np.flatnonzero(self.live)[chosen]
         ends = np.cumsum([0, *self.documents])
@@ -93,8 +93,8 @@ class Sample:
     def moments(self) -> Moments:
         """Moments of the sample, merged in one fixed tree over the parts."""
         if self.everything:
-            return merge(parts.load_moments(folder) for folder in self.folders)
-        return merge(Moments.of(self.embeddings(part)) for part in range(len(self.folders)))
+            return tree_sum(parts.load_moments(folder) for folder in self.folders)
+        return tree_sum(Moments.of(self.embeddings(part)) for part in range(len(self.folders)))
 
 
 def query_like(document: Document) -> str:

@@ -49,7 +49,7 @@ def require_above_zero(name: str, value: float) -> None:
         raise ConfigError(f"{name} is {value}; expected a number above 0.")
 
 
-def override(hint: Any, raw: str) -> Any:
+def parse_value(hint: Any, raw: str) -> Any:
     """A value from the command line: TOML if it is, else the text as it stands; 0 for a text setting is "0"."""
     try:
         value = tomllib.loads(f"value = {raw}")["value"]
@@ -58,7 +58,7 @@ def override(hint: Any, raw: str) -> Any:
     return raw if hint is str and not isinstance(value, str) else value
 
 
-def setting_hint(cls: Any, path: Iterable[str]) -> Any:
+def setting_type(cls: Any, path: Iterable[str]) -> Any:
     """The type of a setting, given its name table by table; None for one that there is not."""
     hint = cls
     for name in path:
@@ -66,7 +66,7 @@ def setting_hint(cls: Any, path: Iterable[str]) -> Any:
     return hint
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
+def did_you_mean(what: str, name: str, known: Iterable[str]) -> str:
     """What to say of a name that is not among those known: the nearest one, else all."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
@@ -74,7 +74,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     return f'unknown {what} "{name}"; {hint}'
 
 
-def build(cls: Any, data: Mapping[str, Any], where: str) -> Any:
+def from_mapping(cls: Any, data: Mapping[str, Any], where: str) -> Any:
     """Make the dataclass `cls` from a mapping; missing keys take their defaults. `where` prefixes names in errors.
 
     Raises ConfigError for an unknown key or a value of the wrong type.
@@ -86,9 +86,9 @@ def build(cls: Any, data: Mapping[str, Any], where: str) -> Any:
     for key, value in data.items():
         name = f"{where}.{key}" if where else key
         if key not in hints:
-            raise ConfigError(unknown("setting" if where else "section", name, _prefixed(hints, where)))
+            raise ConfigError(did_you_mean("setting" if where else "section", name, _prefixed(hints, where)))
         hint = hints[key]
-        values[key] = build(hint, value, name) if dataclasses.is_dataclass(hint) else _typed(value, hint, name)
+        values[key] = from_mapping(hint, value, name) if dataclasses.is_dataclass(hint) else _typed(value, hint, name)
     return cls(**values)
 
 
@@ -110,7 +110,7 @@ def _typed(value: Any, hint: Any, name: str) -> Any:
             return dict(value)
         if origin is None and _is(value, option):
             return float(value) if option is float else value
-    raise ConfigError(f"{name} is {json.dumps(value, default=str)}; expected {describe(hint)}.")
+    raise ConfigError(f"{name} is {json.dumps(value, default=str)}; expected {describe_type(hint)}.")
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -129,15 +129,15 @@ def _is(value: Any, kind: type) -> bool:
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
 
 
-def describe(hint: Any) -> str:
+def describe_type(hint: Any) -> str:
     """What values a type of setting takes, in words."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return " or ".join(describe(argument) for argument in arguments)
+        return " or ".join(describe_type(argument) for argument in arguments)
     if origin is Literal:
         return " or ".join(json.dumps(argument) for argument in arguments)
     if origin is tuple:
-        return f"a list of {describe(arguments[0])}"
+        return f"a list of {describe_type(arguments[0])}"
     if origin is dict:
         return "a table of text"
     return {int: "a whole number", float: "a number", str: "text"}[hint]

@@ -5,7 +5,7 @@ Names are handed on lazily, so that `import search` loads no numerical library.
 
 from typing import TYPE_CHECKING
 
-from indexer.lazy import hand_on
+from indexer.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from search.dedup.choosing.suggest import suggest_thresholds as suggest_thresholds
@@ -78,4 +78,4 @@ _HOME = {
     "write_result": "search.files",
 }
 __all__ = sorted(_HOME)
-__getattr__, __dir__ = hand_on(__name__, _HOME)
+__getattr__, __dir__ = lazy_exports(__name__, _HOME)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from indexer.store.numbering import Mask, Numbers
 from search.divergence import Probabilities, rank_by_divergence, require_mixtures, require_probabilities
 from search.opened import OpenIndex
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from search.hybrid.lexical import Lexical
 
 Vectors = npt.NDArray[np.float32]
-_SILENT = Silent()
+_SILENT = NoProgress()
 _GROUPINGS = 4  # columns whose values are kept
 _WIDER = 4  # times as many rows, when the first gave too few documents
 

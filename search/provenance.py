@@ -10,7 +10,7 @@ from typing import Any
 
 from indexer.config import BuildConfig
 from indexer.encoders import EncoderSpec
-from indexer.hashing import canonical_hash
+from indexer.hashing import canonical_sha256
 from indexer.versions import library_versions
 from search.opened import OpenIndex
 
@@ -48,7 +48,7 @@ def how_built(config: BuildConfig, opened: OpenIndex | None = None) -> dict[str,
     found: dict[str, Any] = {"recipe": config.to_dict()}
     if opened:
         manifest = opened.manifest
-        found["index"] = {"generation": manifest.generation, "manifest": canonical_hash(manifest.to_dict())}
+        found["index"] = {"generation": manifest.generation, "manifest": canonical_sha256(manifest.to_dict())}
     return found
 
 

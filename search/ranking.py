@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from indexer.parallel import one_blas_thread
+from indexer.parallel import single_blas_thread
 
 Vectors = npt.NDArray[np.float32]
 Scores = npt.NDArray[np.float32]
@@ -95,7 +95,7 @@ def _groups(queries: int) -> list[slice]:
 
 
 def _products(queries: Vectors, vectors: Vectors) -> Scores:
-    with one_blas_thread():
+    with single_blas_thread():
         products: Scores = (queries.astype(np.float64) @ vectors.astype(np.float64).T).astype(np.float32)
     return products
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from indexer.hashing import TextHashes, id_hash
+from indexer.hashing import TextHashes, hash_id
 from indexer.sampling import Population, Sample
 from indexer.store import layout, parts
 from indexer.store.embeddings import Embeddings
@@ -40,7 +40,7 @@ class StoredRows:
     @cached_property
     def id_hashes(self) -> npt.NDArray[np.uint64]:
         """A hash for each document's id: what samples are drawn by."""
-        return np.array([id_hash(identity) for identity in self.opened.documents.all_ids()], np.uint64)
+        return np.array([hash_id(identity) for identity in self.opened.documents.all_ids()], np.uint64)
 
     def sample(self, size: int | str) -> Sample:
         """The rows of the `size` documents with the smallest id hash, or of "all"."""

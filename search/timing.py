@@ -9,7 +9,7 @@ import numpy as np
 
 from indexer import ann
 from indexer.errors import EvaluationError
-from indexer.parallel import usable_cores
+from indexer.parallel import available_cores
 from indexer.pipeline.recall_queries import moved
 from search.opened import OpenIndex
 from search.segments import Vectors
@@ -50,7 +50,7 @@ def time_searches(opened: OpenIndex, k: int = 10) -> Timing:
         opened.search(query[None], k)
     taken = [_seconds(lambda query=query: opened.search(query[None], k)) for query in queries[:_SINGLE]]  # type: ignore[misc]
     percentiles = np.percentile(1000 * np.array(taken), _PERCENTILES).tolist()
-    rates = {threads: _rate(opened, queries, k, threads) for threads in sorted({1, usable_cores()})}
+    rates = {threads: _rate(opened, queries, k, threads) for threads in sorted({1, available_cores()})}
     ann.set_threads(1)
     return Timing(
         k,

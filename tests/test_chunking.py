@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import chunking
-from indexer.chunking import Chunker, Marks, cut_text
+from indexer.chunking import Chunker, TokenOffsets, split_text
 from indexer.config import BuildConfig, ChunkConfig, EncoderConfig
 from indexer.encoders import resolve_spec
 from indexer.encoders.chunker import open_chunker
@@ -61,12 +61,12 @@ def windows_of(tokenizer: TextTokenizer, texts: list[str], tokens: int, overlap:
     return Chunker(tokenizer.marks, ChunkConfig(tokens, overlap))(texts)
 
 
-def held(marks: Marks, start: int, end: int) -> set[int]:
+def held(marks: TokenOffsets, start: int, end: int) -> set[int]:
     """The tokens that begin in a window."""
     return set(np.flatnonzero((marks.starts >= start) & (marks.starts < end)).tolist())
 
 
-def most_in_a_character(text: str, marks: Marks) -> int:
+def most_in_a_character(text: str, marks: TokenOffsets) -> int:
     """The most tokens that begin in one character as it is shown, or in a row of flags: in some, each byte is one."""
     ends = np.array([match.end() for match in regex.finditer(r"\p{Regional_Indicator}+|\X", text)])
     return int(np.bincount(np.searchsorted(ends, marks.starts, side="right")).max(initial=0))
@@ -79,7 +79,7 @@ def test_windows_cover_the_text_in_order_and_are_no_larger_than_asked(
 ) -> None:
     tokens, overlap = sizes
     marks = tokenizers[kind].marks([text])[0]
-    spans = cut_text(text, marks, tokens, overlap)
+    spans = split_text(text, marks, tokens, overlap)
     assert (spans[0][0], spans[-1][1]) == (0, len(text))
     for before, after in pairwise(spans):
         assert before[0] < after[0] <= before[1] < after[1]  # no gap, and none inside another
@@ -101,7 +101,7 @@ def test_neighbours_share_the_overlap_and_windows_are_alike_in_length(
     tokens, overlap = sizes
     text = " ".join(words).replace("é", "e").replace("ö", "o").replace("ï", "i").replace("İ", "I")
     marks = tokenizers["bert"].marks([text])[0]
-    spans = cut_text(text, marks, tokens, overlap)
+    spans = split_text(text, marks, tokens, overlap)
     inside = [held(marks, *span) for span in spans]
     assert all(len(each) <= tokens for each in inside)
     moved = (tokens - overlap) // 8
@@ -119,15 +119,15 @@ def test_no_window_begins_or_ends_inside_what_is_shown_as_one_character(
 ) -> None:
     text = " ".join(pieces)
     whole = {match.start() for match in regex.finditer(r"\X", text)} | {len(text)}
-    for start, end in cut_text(text, tokenizers[kind].marks([text])[0], *sizes):
+    for start, end in split_text(text, tokenizers[kind].marks([text])[0], *sizes):
         assert {start, end} <= whole
 
 
 def test_a_window_ends_at_white_space_if_there_is_some_near() -> None:
     text = "deep sea songs " * 20
     starts = [place for place, character in enumerate(text) if character != " "]  # a token a letter
-    marks = Marks(np.array(starts, np.int32), np.zeros(len(starts), np.int32))
-    spans = cut_text(text, marks, 64, 16)
+    marks = TokenOffsets(np.array(starts, np.int32), np.zeros(len(starts), np.int32))
+    spans = split_text(text, marks, 64, 16)
     assert len(spans) > 3
     for (start, _), (_, end) in zip(spans[1:], spans, strict=False):
         assert text[start - 1] + text[end - 1] == "  "
@@ -136,14 +136,14 @@ def test_a_window_ends_at_white_space_if_there_is_some_near() -> None:
 def test_words_without_white_space_are_cut_between_and_long_ones_within() -> None:
     text = "abcd" * 30
     starts, words = np.arange(120, dtype=np.int32), np.arange(120, dtype=np.int32) // 4
-    assert all(start % 4 == 0 for start, _ in cut_text(text, Marks(starts, words), 50, 8))
-    spans = cut_text(text, Marks(starts, np.zeros(120, np.int32)), 50, 8)
+    assert all(start % 4 == 0 for start, _ in split_text(text, TokenOffsets(starts, words), 50, 8))
+    spans = split_text(text, TokenOffsets(starts, np.zeros(120, np.int32)), 50, 8)
     assert spans == [(0, 46), (38, 83), (75, 120)]
 
 
 def test_offsets_are_those_of_the_text_before_it_was_normalised(tokenizers: dict[str, TextTokenizer]) -> None:
     text = "İa " * 40 + "whale"  # in lower case, each İ is two characters
-    spans = cut_text(text, tokenizers["bert"].marks([text])[0], 12, 2)
+    spans = split_text(text, tokenizers["bert"].marks([text])[0], 12, 2)
     assert len(spans) > 5
     assert all(text[start:end].startswith("İa ") for start, end in spans)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, MismatchError
-from indexer.progress import Silent
+from indexer.progress import NoProgress
 from search.dedup.deciding.collection import Collection
 from search.dedup.deciding.greedy import Decision
 from search.dedup.files.duplicates_file import Duplicates, read_duplicates, write_duplicates
@@ -454,7 +454,7 @@ def judged(evidence: Evidence, collection: Collection, kept_by: Rows, settings: 
     ids = pa.chunked_array([[f"d{number}" for number in range(len(kept_by))]])
     scores: Scores = named_scores(evidence)[dropped]
     stated = Stated(ids, collection.others, dropped, kept_by[dropped], scores, reasons.astype(object), dropped * 0)
-    Case(stated, evidence, texts, settings, found).judge(JoinOptions(threads=1), Silent())
+    Case(stated, evidence, texts, settings, found).judge(JoinOptions(threads=1), NoProgress())
     found.lines()
     return found
 

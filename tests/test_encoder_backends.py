@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer.config import EncoderConfig, Mode, RunOptions, WhiteningConfig
+from indexer.config import EncoderConfig, PoolingMode, RunOptions, WhiteningConfig
 from indexer.encoders import EncodeLog, backends, load_encoder, resolve_spec
 from indexer.encoders.batched import BatchedEncoder
 from indexer.encoders.numpy_bert import NumpyEncoder
@@ -28,7 +28,7 @@ from tests.tiny_models import architectures
 WORDS = ("whale", "song", "of", "the", "deep", "sea", "library", "data")
 TEXTS = [" ".join(WORDS[(i * j) % 8] for j in range(1 + i % 11)) for i in range(60)]
 AVERAGES: list[tuple[int, ...]] = [(0,), (1,), (1, -1)]
-POOLINGS: list[Mode] = ["mean", "cls", "max"]
+POOLINGS: list[PoolingMode] = ["mean", "cls", "max"]
 KEYS = list(product(AVERAGES, POOLINGS))
 Models = Callable[[str], Path]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from indexer.cache import cache_folder, kept
+from indexer.cache import cache_folder, cached_folder
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import load_encoder
 from indexer.encoders.model_files import file_sha256
@@ -36,7 +36,7 @@ class Maker:
 
 def test_an_entry_is_made_once_for_each_key(cache: Path) -> None:
     make = Maker()
-    first, again, other = (kept("kind", {"n": n}, make) for n in (1, 1, 2))
+    first, again, other = (cached_folder("kind", {"n": n}, make) for n in (1, 1, 2))
     assert first == again != other
     assert make.made == 2
     assert (first / "a").read_text(encoding="utf-8") == "one"
@@ -46,14 +46,14 @@ def test_an_entry_is_made_once_for_each_key(cache: Path) -> None:
 def test_of_many_entries_those_used_last_are_kept(cache: Path) -> None:
     make = Maker()
     for number in (1, 2, 1, 3):  # 1 is used again before 3 comes
-        kept("kind", {"n": number}, make, most=2)
+        cached_folder("kind", {"n": number}, make, most=2)
         for seal in cache.glob("kind/*/seal.json"):  # as if a second had passed
             used = seal.stat().st_mtime_ns - 10**9
             os.utime(seal, ns=(used, used))
     assert make.made == 3
-    kept("kind", {"n": 1}, make, most=2)
+    cached_folder("kind", {"n": 1}, make, most=2)
     assert make.made == 3
-    kept("kind", {"n": 2}, make, most=2)
+    cached_folder("kind", {"n": 2}, make, most=2)
     assert make.made == 4
     assert len(list((cache / "kind").iterdir())) == 2
 
@@ -61,17 +61,17 @@ def test_of_many_entries_those_used_last_are_kept(cache: Path) -> None:
 @pytest.mark.parametrize("name", ["a", "seal.json"])
 def test_a_damaged_or_half_deleted_entry_is_made_anew(cache: Path, name: str) -> None:
     make = Maker()
-    folder = kept("kind", {}, make)
+    folder = cached_folder("kind", {}, make)
     for damage in (lambda path: path.write_text("{", encoding="utf-8"), Path.unlink):
         damage(folder / name)
-        assert kept("kind", {}, make) == folder
+        assert cached_folder("kind", {}, make) == folder
         assert (folder / "a").read_text(encoding="utf-8") == "one"
     assert make.made == 3
 
 
 @pytest.mark.parametrize("in_the_way", ["file", "link"])
 def test_what_is_no_entry_gives_way_and_a_link_is_not_followed(cache: Path, tmp_path: Path, in_the_way: str) -> None:
-    make, folder = Maker(), kept("kind", {}, Maker())
+    make, folder = Maker(), cached_folder("kind", {}, Maker())
     other = tmp_path / "other"
     folder.rename(other)
     (other / "a").write_text("of somebody else", encoding="utf-8")
@@ -79,7 +79,7 @@ def test_what_is_no_entry_gives_way_and_a_link_is_not_followed(cache: Path, tmp_
         folder.write_text("a file", encoding="utf-8")
     else:
         folder.symlink_to(other)
-    assert kept("kind", {}, make) == folder
+    assert cached_folder("kind", {}, make) == folder
     assert (folder / "a").read_text(encoding="utf-8") == "one"
     assert (other / "a").read_text(encoding="utf-8") == "of somebody else"
 
@@ -87,19 +87,19 @@ def test_what_is_no_entry_gives_way_and_a_link_is_not_followed(cache: Path, tmp_
 @pytest.mark.parametrize("seal", ["[]", '{"a": 1}', "[" * 100_000, '{"../../a": "0"}', '{"a": null}'])
 def test_a_seal_that_is_none_makes_the_entry_anew(cache: Path, seal: str) -> None:
     make = Maker()
-    folder = kept("kind", {}, make)
+    folder = cached_folder("kind", {}, make)
     (folder / "seal.json").write_text(seal, encoding="utf-8")
-    assert kept("kind", {}, make) == folder
+    assert cached_folder("kind", {}, make) == folder
     assert make.made == 2
 
 
 def test_a_pipe_in_an_entry_makes_it_anew(cache: Path) -> None:
     make = Maker()
     for name in ("a", "seal.json"):
-        folder = kept("kind", {}, make)
+        folder = cached_folder("kind", {}, make)
         (folder / name).unlink()
         os.mkfifo(folder / name)
-    kept("kind", {}, make)
+    cached_folder("kind", {}, make)
     assert make.made == 3
 
 
@@ -140,7 +140,7 @@ def test_an_interrupted_maker_leaves_nothing(cache: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        kept("kind", {}, interrupted)
+        cached_folder("kind", {}, interrupted)
     assert list((cache / "kind").iterdir()) == []
 
 
@@ -148,10 +148,10 @@ def test_of_two_that_make_the_same_entry_the_first_stays(cache: Path) -> None:
     first = Maker()
 
     def slow(folder: Path) -> None:
-        kept("kind", {}, first)  # another process was quicker
+        cached_folder("kind", {}, first)  # another process was quicker
         Maker()(folder)
 
-    folder = kept("kind", {}, slow)
+    folder = cached_folder("kind", {}, slow)
     assert (folder / "b").read_text(encoding="utf-8") == "two"
     assert [path.name for path in (cache / "kind").iterdir()] == [folder.name]
 
@@ -159,9 +159,9 @@ def test_of_two_that_make_the_same_entry_the_first_stays(cache: Path) -> None:
 def test_a_cache_that_cannot_be_written_costs_time_and_says_so(cache: Path) -> None:
     cache.write_text("a file is in the way", encoding="utf-8")
     with pytest.warns(UserWarning, match=r"cannot be written .* ISOTROPE_CACHE"):
-        folder = kept("kind", {}, Maker())
+        folder = cached_folder("kind", {}, Maker())
     assert (folder / "a").read_text(encoding="utf-8") == "one"
-    assert kept("kind", {}, Maker()) == folder, "one temporary folder a process, however often it is asked for"
+    assert cached_folder("kind", {}, Maker()) == folder, "one temporary folder a process, however often it is asked for"
 
 
 def test_the_cache_lies_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer.config import EncoderConfig, Mode, RunOptions
+from indexer.config import EncoderConfig, PoolingMode, RunOptions
 from indexer.encoders import EncodeLog, load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError
@@ -16,7 +16,7 @@ from tests.tiny_models import architectures
 
 TEXTS = ["a whale sings in the deep sea", "a library", "of the data of the library", "deep", "the song of the whale"]
 AVERAGES = [(1,), (-1,), (1, -1), (0, 1, -1)]
-POOLINGS: list[Mode] = ["mean", "cls", "max"]
+POOLINGS: list[PoolingMode] = ["mean", "cls", "max"]
 KEYS = list(product(AVERAGES, POOLINGS))
 
 

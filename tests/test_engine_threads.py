@@ -14,7 +14,7 @@ import pytest
 
 from indexer import Document, RunOptions, add_documents, build_index, delete_documents, refit_index
 from indexer.config import Backend, BuildConfig, EncoderConfig, StoreConfig
-from indexer.parallel import one_blas_thread
+from indexer.parallel import single_blas_thread
 from indexer.store import documents as documents_module
 from indexer.store import embeddings as embeddings_module
 from search import SearchEngine
@@ -206,7 +206,7 @@ def test_products_stay_on_one_thread_until_the_last_who_asked_for_that_is_done()
     inside, leave = threading.Event(), threading.Event()
 
     def stay() -> None:
-        with one_blas_thread():
+        with single_blas_thread():
             inside.set()
             leave.wait(60)
 
@@ -214,7 +214,7 @@ def test_products_stay_on_one_thread_until_the_last_who_asked_for_that_is_done()
         first = threading.Thread(target=stay)
         first.start()
         inside.wait(60)
-        with one_blas_thread():
+        with single_blas_thread():
             leave.set()
             first.join()
             assert threads() == {1}

@@ -18,7 +18,7 @@ from indexer.config import RunOptions, WhiteningConfig
 from indexer.encoders import EncoderSpec, load_encoder
 from indexer.encoders.backends import open_encoder
 from indexer.errors import ConfigError, CorpusError, EvaluationError, MachineError, NotAnIndexError
-from indexer.hashing import id_hash
+from indexer.hashing import hash_id
 from indexer.moments import Moments
 from indexer.output_files import check_output
 from indexer.transforms import Normalisation, Whitening, fit_whitening
@@ -339,7 +339,7 @@ def test_the_hash_of_a_transform_is_that_of_its_file(index: Path) -> None:
 def test_the_sample_is_the_documents_of_smallest_id_hash(tiny_config: BuildConfig, tmp_path: Path) -> None:
     build_index(DOCUMENTS, tmp_path / "index", tiny_config.with_overrides(["whitening.sample=5"]))
     subject = Subject.of_index(tmp_path / "index")
-    chosen = sorted(sorted(range(9), key=lambda row: id_hash(DOCUMENTS[row].id))[:5])
+    chosen = sorted(sorted(range(9), key=lambda row: hash_id(DOCUMENTS[row].id))[:5])
     assert subject.sample.rows.tolist() == chosen
     assert subject.moments.count == 5
     texts = [f"{DOCUMENTS[row].title} {DOCUMENTS[row].text}" for row in chosen]

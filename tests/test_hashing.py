@@ -7,15 +7,15 @@ import numpy as np
 
 from indexer.corpus.document import Document
 from indexer.hashing import (
-    canonical_hash,
+    bottom_k,
     canonical_json,
+    canonical_sha256,
     fingerprint,
-    id_hash,
-    smallest_hashes,
-    text_hashes,
-    vector_hashes,
+    hash_id,
+    hash_texts,
+    hash_vectors,
 )
-from indexer.moments import Moments, merge
+from indexer.moments import Moments, tree_sum
 from indexer.store.parts import document_key, embedding_key
 
 PLAIN: dict[str, Any] = {"b": [1, 2.5, None, True], "a": "Größe — 😀", "é": {"z": 1, "y": []}}
@@ -24,20 +24,20 @@ PLAIN: dict[str, Any] = {"b": [1, 2.5, None, True], "a": "Größe — 😀", "é
 def test_a_fingerprint_is_ascii_and_a_canonical_hash_is_utf8() -> None:
     assert fingerprint(PLAIN) == PINNED["fingerprint"]
     assert canonical_json(PLAIN) == '{"a":"Größe — 😀","b":[1,2.5,null,true],"é":{"y":[],"z":1}}'.encode()
-    assert canonical_hash(PLAIN) == PINNED["canonical"]
+    assert canonical_sha256(PLAIN) == PINNED["canonical"]
 
 
 def test_texts_and_vectors_are_hashed_to_two_numbers() -> None:
-    texts = text_hashes(["", "Größe", "a\nb"])
+    texts = hash_texts(["", "Größe", "a\nb"])
     assert texts.shape == (3, 2)
     assert texts.dtype == np.uint64
     assert texts.tolist() == PINNED["texts"]
-    assert vector_hashes(np.array([[0.5, -1.0], [0.0, 3.0]], np.float16)).tolist() == PINNED["vectors"]
-    assert vector_hashes(np.array([[0.5, -1.0]], np.float32)).tolist() == PINNED["float32"]
+    assert hash_vectors(np.array([[0.5, -1.0], [0.0, 3.0]], np.float16)).tolist() == PINNED["vectors"]
+    assert hash_vectors(np.array([[0.5, -1.0]], np.float32)).tolist() == PINNED["float32"]
 
 
 def test_keys_of_parts() -> None:
-    embeddings = embedding_key("ab" * 32, text_hashes(["one", "zwölf"]))
+    embeddings = embedding_key("ab" * 32, hash_texts(["one", "zwölf"]))
     documents = [
         Document("1", "one", "Title", {"year": 1999, "seen": date(2020, 2, 29), "raw": b"\x00", "x": 0.1, "n": None}),
         Document("ä", "zwölf", None, {}),
@@ -47,10 +47,10 @@ def test_keys_of_parts() -> None:
 
 
 def test_samples_are_drawn_by_the_smallest_hashes_of_ids() -> None:
-    hashes = np.array([id_hash(identity) for identity in ["a", "b", "c", "ä", ""]], np.uint64)
+    hashes = np.array([hash_id(identity) for identity in ["a", "b", "c", "ä", ""]], np.uint64)
     assert hashes.tolist() == PINNED["ids"]
-    assert smallest_hashes(hashes, 2).tolist() == np.sort(np.argsort(hashes)[:2]).tolist()
-    assert smallest_hashes(hashes, "all").tolist() == [0, 1, 2, 3, 4]
+    assert bottom_k(hashes, 2).tolist() == np.sort(np.argsort(hashes)[:2]).tolist()
+    assert bottom_k(hashes, "all").tolist() == [0, 1, 2, 3, 4]
 
 
 def test_moments_are_summed_in_one_tree() -> None:
@@ -59,7 +59,7 @@ def test_moments_are_summed_in_one_tree() -> None:
     blocks = [Moments.of(rows[start : start + 4096]) for start in range(0, len(rows), 4096)]
     first, second = (blocks[0] + blocks[1]) + (blocks[2] + blocks[3]), (blocks[4] + blocks[5])
     by_hand = first + (second + (blocks[6] + blocks[7]))
-    for found in (whole, merge(blocks)):
+    for found in (whole, tree_sum(blocks)):
         assert np.array_equal(found.mean, by_hand.mean)
         assert np.array_equal(found.scatter, by_hand.scatter)
 

@@ -17,11 +17,11 @@ from indexer import ann
 from indexer.ann import choosing
 from indexer.config import BuildConfig, IndexConfig, RunOptions
 from indexer.errors import ConfigError, QualityError
-from indexer.hashing import id_hash
+from indexer.hashing import hash_id
 from indexer.pipeline import finalists
 from indexer.pipeline.index import Filled, SegmentSource, fill_segment, index_queries_hash, judge_segment
 from indexer.pipeline.recall_queries import QUERIES, moved, split_rows
-from indexer.progress import Silent
+from indexer.progress import NoProgress
 from indexer.store import parts
 from indexer.transforms import Normalisation
 from tests.test_index_choice import unit
@@ -40,7 +40,7 @@ def source_of(
         folders[-1].mkdir(parents=True)
         parts.write_embeddings(folders[-1], vectors[first : first + PART])
         firsts.append(min(first + PART, len(vectors)))
-    hashes = np.array([id_hash(str(row)) for row in range(len(vectors))], np.uint64)
+    hashes = np.array([hash_id(str(row)) for row in range(len(vectors))], np.uint64)
     return SegmentSource(Normalisation(vectors.shape[1], ""), folders, firsts, hashes, live)
 
 
@@ -63,7 +63,7 @@ def fill(source: SegmentSource, tmp_path: Path) -> Fill:
     ) -> Filled:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.faiss"
         small = config.pop("small", False)
-        return fill_segment(of, IndexConfig(**config), path, options or RunOptions(), Silent(), encode, small)
+        return fill_segment(of, IndexConfig(**config), path, options or RunOptions(), NoProgress(), encode, small)
 
     return filled
 
@@ -171,10 +171,10 @@ def test_a_missed_recall_that_is_allowed_is_noted_and_kept(fill: Fill, source: S
         assert filled.recall < 0.99
         assert "below index.recall 0.99" in filled.notes[0]
         recipe = BuildConfig(index=IndexConfig(recall=0.99))
-        figures = judge_segment(filled, source, [], recipe, options, Silent(), None)
+        figures = judge_segment(filled, source, [], recipe, options, NoProgress(), None)
         assert figures["recall_at_10"] == {"value": filled.recall, "limit": 0.99, "passed": False}
         with pytest.raises(QualityError, match="recall_at_10 is"):
-            judge_segment(filled, source, [], recipe, RunOptions(), Silent(), None)
+            judge_segment(filled, source, [], recipe, RunOptions(), NoProgress(), None)
 
 
 def test_only_the_best_index_is_kept_while_others_are_filled(
@@ -242,7 +242,7 @@ def test_deleted_rows_are_in_the_segment_and_measured_with_by_nobody(
 
 @given(st.integers(1, 3 * QUERIES), st.data())
 def test_rows_to_train_on_and_to_ask_for_are_drawn_by_hash_and_apart(rows: int, data: st.DataObject) -> None:
-    hashes = np.array([id_hash(str(row)) for row in range(rows)], np.uint64)
+    hashes = np.array([hash_id(str(row)) for row in range(rows)], np.uint64)
     live = None if data.draw(st.booleans()) else np.random.default_rng(rows).random(rows) < 0.7
     drawn = SegmentSource(Normalisation(4, ""), [], [0, rows], hashes, live)
     training, held_out = split_rows(drawn)

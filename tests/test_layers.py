@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer.config import BuildConfig, Mode
+from indexer.config import BuildConfig, PoolingMode
 from indexer.encoders import load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError, MachineError
@@ -61,7 +61,7 @@ def result(subject: Subject, tasks: list[Task]) -> dict[str, Any]:
 def test_averaged_pooled_layers_are_what_the_encoder_pools_from_averaged_layers(tiny_config: BuildConfig) -> None:
     texts = ["a whale sings in the deep sea", "a library of data", "deep"]
     encoder = load_encoder(BuildConfig(encoder=tiny_config.encoder).with_overrides(["encoder.layers=[0,1,-1]"]).encoder)
-    poolings: list[Mode] = ["mean", "cls"]
+    poolings: list[PoolingMode] = ["mean", "cls"]
     states = encoder.states(texts, list(product([(0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)], poolings)))
     averaged = AveragedLayers({key: rows for key, rows in states.items() if len(key[0]) == 1})
     for key, expected in states.items():

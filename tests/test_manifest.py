@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.errors import CorruptIndexError, NotAnIndexError, StoreError
-from indexer.hashing import canonical_hash, canonical_json
+from indexer.hashing import canonical_json, canonical_sha256
 from indexer.store import layout, manifest
 from indexer.store.files import FileStamp
 from indexer.store.manifest import (
@@ -54,7 +54,7 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     plain = json.loads(path.read_bytes())
     del plain["checksum"]
     change(plain)
-    plain["checksum"] = canonical_hash(plain)
+    plain["checksum"] = canonical_sha256(plain)
     path.write_bytes(json.dumps(plain, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
@@ -74,7 +74,7 @@ def test_a_published_manifest_is_loaded_as_it_was(published: Path, tmp_path: Pat
 def test_the_file_is_json_that_says_its_format_and_checksum(published: Path) -> None:
     plain = json.loads(published.read_text(encoding="utf-8"))
     checksum = plain.pop("checksum")
-    assert checksum == canonical_hash(plain)
+    assert checksum == canonical_sha256(plain)
     assert plain["format"] == 1
     assert plain["files"]["parts/00000/embeddings.npy"] == {"bytes": 3 << 20, "sha256": "b" * 64, "blocks": "c" * 48}
     assert plain["files"]["parts/00000/documents.parquet"] == {"bytes": 9, "sha256": "a" * 64}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from threadpoolctl import threadpool_limits
 
-from indexer.moments import BLOCK_ROWS, Moments, merge
+from indexer.moments import BLOCK_ROWS, Moments, tree_sum
 
 Rows = npt.NDArray[np.float64]
 some_rows = arrays(np.float64, st.tuples(st.integers(0, 30), st.just(4)), elements=st.floats(-1e3, 1e3, width=32))
@@ -27,7 +27,7 @@ def test_merge_is_the_same_in_any_grouping(a: Rows, b: Rows, c: Rows) -> None:
     x, y, z = Moments.of(a), Moments.of(b), Moments.of(c)
     assert_close((x + y) + z, x + (y + z))
     assert_close(x + y, y + x)
-    assert_close(merge([x, y, z]), Moments.of(np.concatenate([a, b, c])))
+    assert_close(tree_sum([x, y, z]), Moments.of(np.concatenate([a, b, c])))
 
 
 @given(some_rows.filter(len))

@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexer.config import Plain
+from indexer.config import BasicPooling
 from indexer.pooling import average_layers, pool
 
-MODES: tuple[Plain, ...] = ("cls", "mean", "max")
+MODES: tuple[BasicPooling, ...] = ("cls", "mean", "max")
 
 
 def batch(lengths: list[int], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -28,7 +28,7 @@ def test_each_mode_on_a_small_example() -> None:
 
 @settings(deadline=None)  # the first call may load parts of torch
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=5), st.integers(0, 99), st.sampled_from(MODES))
-def test_a_padded_row_equals_the_row_alone(lengths: list[int], seed: int, mode: Plain) -> None:
+def test_a_padded_row_equals_the_row_alone(lengths: list[int], seed: int, mode: BasicPooling) -> None:
     states, mask = batch(lengths, seed)
     together = pool(states, mask, mode)
     for row, length in enumerate(lengths):
@@ -38,7 +38,7 @@ def test_a_padded_row_equals_the_row_alone(lengths: list[int], seed: int, mode: 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("rubbish", [float("nan"), float("inf"), -float("inf")])
-def test_what_lies_in_padding_never_counts(mode: Plain, rubbish: float) -> None:
+def test_what_lies_in_padding_never_counts(mode: BasicPooling, rubbish: float) -> None:
     states, mask = batch([2, 4], seed=1)
     clean = pool(states, mask, mode)
     states[0, 2:] = rubbish
@@ -46,7 +46,7 @@ def test_what_lies_in_padding_never_counts(mode: Plain, rubbish: float) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_nan_in_a_real_token_shows(mode: Plain) -> None:
+def test_a_nan_in_a_real_token_shows(mode: BasicPooling) -> None:
     states, mask = batch([3, 3], seed=2)
     states[1, 0] = float("nan")
     pooled = pool(states, mask, mode)
@@ -55,7 +55,7 @@ def test_a_nan_in_a_real_token_shows(mode: Plain) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_half_precision_states_are_pooled_in_float32(mode: Plain) -> None:
+def test_half_precision_states_are_pooled_in_float32(mode: BasicPooling) -> None:
     states, mask = batch([3, 5], seed=3)
     half = states.to(torch.bfloat16)
     assert pool(half, mask, mode).dtype == torch.float32

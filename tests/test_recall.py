@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
-from indexer.hashing import canonical_hash, id_hash
+from indexer.hashing import canonical_sha256, hash_id
 from indexer.pipeline.fit import read_queries as queries_to_fit
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
@@ -205,7 +205,7 @@ def test_duplicates_are_rows_with_the_same_text_or_the_same_vector(built: Built)
 
 def test_queries_come_from_the_smallest_id_hashes_whatever_the_order(built: Built) -> None:
     documents = corpus()
-    expected = sorted(documents, key=lambda document: id_hash(document.id))[:20]
+    expected = sorted(documents, key=lambda document: hash_id(document.id))[:20]
     for order in (documents, documents[::-1]):
         queries = draw_queries(StoredRows(SearchEngine(built(documents=order)).opened), None, 20)
         assert queries.origin == "titles"
@@ -332,7 +332,7 @@ def test_the_command_reports_as_json_and_says_what_was_cut(built: Built, tmp_pat
     assert result["notes"] == ["1 query is longer than 32 tokens and cut there"]
     assert list(result["provenance"]["data"]) == ["queries.txt"]
     manifest = load_manifest(built())
-    assert result["provenance"]["index"] == {"generation": 1, "manifest": canonical_hash(manifest.to_dict())}
+    assert result["provenance"]["index"] == {"generation": 1, "manifest": canonical_sha256(manifest.to_dict())}
     assert result["provenance"]["recipe"] == manifest.config
     shown = isotrope("evaluate", "recall", built(), "--queries", file)
     assert "by construction" in shown.stdout

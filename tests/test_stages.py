@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from indexer.parallel import in_stages, ordered_map
+from indexer.parallel import ordered_map, pipelined
 
 Check = Callable[[], None]
 
@@ -28,7 +28,7 @@ def failing_at(bad: int, item: int) -> int:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 10])
 def test_results_come_ordered_map(count: int) -> None:
-    assert list(in_stages(iter(range(count)), nothing, work, lambda item: item + 1)) == [
+    assert list(pipelined(iter(range(count)), nothing, work, lambda item: item + 1)) == [
         10 * item + 1 for item in range(count)
     ]
 
@@ -52,7 +52,7 @@ def test_one_is_read_ahead_and_one_written_behind() -> None:
             together.wait()
         return item
 
-    assert list(in_stages(iter(range(4)), read, meet, write)) == [0, 1, 2, 3]
+    assert list(pipelined(iter(range(4)), read, meet, write)) == [0, 1, 2, 3]
 
 
 def test_at_most_three_items_are_under_way() -> None:
@@ -63,7 +63,7 @@ def test_at_most_three_items_are_under_way() -> None:
             drawn.append(item)
             yield item
 
-    for done in in_stages(items(), nothing, work, nothing):
+    for done in pipelined(items(), nothing, work, nothing):
         assert len(drawn) - done // 10 <= 4  # the one just finished, and three
 
 
@@ -78,14 +78,14 @@ def test_work_runs_in_the_thread_that_iterates_and_items_are_drawn_there() -> No
         threads.add(threading.current_thread().name)
         return item
 
-    assert list(in_stages(items(), nothing, note, nothing)) == [0, 1, 2]
+    assert list(pipelined(items(), nothing, note, nothing)) == [0, 1, 2]
     assert threads == {threading.current_thread().name}
 
 
 def test_what_precedes_an_item_that_cannot_be_read_is_written() -> None:
     written: list[int] = []
     with pytest.raises(OSError, match="item 2"):
-        list(in_stages(iter(range(5)), partial(failing_at, 2), work, written.append))
+        list(pipelined(iter(range(5)), partial(failing_at, 2), work, written.append))
     assert written == [0, 10]
 
 
@@ -104,7 +104,7 @@ def test_work_that_waits_hears_of_a_failed_write() -> None:
         return item
 
     with pytest.raises(OSError, match="disk full"):
-        list(in_stages(iter(range(5)), nothing, waiting, write))
+        list(pipelined(iter(range(5)), nothing, waiting, write))
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -117,13 +117,13 @@ def test_what_was_handed_on_is_written_when_the_work_fails(error: type[BaseExcep
         return item
 
     with pytest.raises(error):
-        list(in_stages(iter(range(5)), nothing, breaking, written.append))
+        list(pipelined(iter(range(5)), nothing, breaking, written.append))
     assert written == [0, 1]
 
 
 def test_nothing_runs_any_more_once_the_results_are_no_longer_wanted() -> None:
     written: list[int] = []
-    results = in_stages(iter(range(10)), nothing, work, written.append)
+    results = pipelined(iter(range(10)), nothing, work, written.append)
     next(results)
     results.close()  # type: ignore[attr-defined]
     assert written == [0, 10]

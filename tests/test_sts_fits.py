@@ -9,7 +9,7 @@ import pytest
 
 from indexer import BuildConfig, Document, build_index
 from indexer.errors import ConfigError, CorpusError, EvaluationError
-from indexer.hashing import id_hash
+from indexer.hashing import hash_id
 from search.evaluation.settings import Sweep
 from search.evaluation.sts import fits
 from search.evaluation.sts.evaluation import StsPlan, evaluate_sts
@@ -81,7 +81,7 @@ def test_a_corpus_is_fitted_on_the_documents_a_build_would_take(
     result = evaluate_sts(subject, TWO, StsPlan(settings, fit=f"corpus:{path}"))
 
     documents = [json.loads(line) for line in path.read_text().splitlines()]
-    texts = [row["text"] for row in sorted(documents, key=lambda row: id_hash(row["_id"]))[:fitted]]
+    texts = [row["text"] for row in sorted(documents, key=lambda row: hash_id(row["_id"]))[:fitted]]
     rows = subject.states(settings).encode(texts).of(texts, settings[0].key).astype(np.float64)
     projection, mean = whitening_projection(rows, 1.0, 0), rows.mean(axis=0)
     encoded = subject.states(settings).encode(sentences(STS12)).of(sentences(STS12), settings[0].key)

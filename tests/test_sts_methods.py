@@ -14,7 +14,7 @@ from indexer.config import EncoderConfig, FlowConfig, LatteMixConfig
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.token_outputs import TokenOutputs
 from indexer.errors import ConfigError, CorpusError
-from indexer.progress import Silent
+from indexer.progress import NoProgress
 from search.cli.evaluate.methods_options import _METHODS
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import Task, read_tasks
@@ -153,7 +153,7 @@ def test_a_transformer_has_layers_too(folder: Path, tiny_config: BuildConfig) ->
 def test_token_vectors_come_back_from_the_file_as_they_were_encoded(folder: Path, tiny_config: BuildConfig) -> None:
     outputs = TokenOutputs(resolve_spec(tiny_config.encoder))
     texts = sentences(read_tasks(folder / "sts"))[:30]
-    training = TrainingTokens.write(outputs, texts, [2], folder, Silent())
+    training = TrainingTokens.write(outputs, texts, [2], folder, NoProgress())
     (expected, starts), (rows, there) = next(outputs(texts, [2])), next(training())
     np.testing.assert_array_equal(starts, there)
     np.testing.assert_allclose(rows, expected, atol=2e-3)

@@ -22,7 +22,7 @@ from indexer.pipeline.compact import compact_index
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.ingest import ingest
 from indexer.pipeline.refit import refit_index
-from indexer.progress import Silent
+from indexer.progress import NoProgress
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, deduplicate, verify_index
 from tests.directories import snapshot
@@ -185,7 +185,9 @@ def test_an_index_of_an_earlier_version_is_still_that_of_its_recipe_and_corpus(t
     build = BuildContext(index, config, spec, manifest, overwrite=False)
     require_same_recipe(build, manifest)
     documents = list(SearchEngine(index, model=old / "model").opened.documents.all_documents())
-    assert [slot.name for slot in ingest(documents, build, Silent()).slots] == [part.name for part in manifest.parts]
+    assert [slot.name for slot in ingest(documents, build, NoProgress()).slots] == [
+        part.name for part in manifest.parts
+    ]
 
 
 def test_they_may_be_stored_in_half(tmp_path: Path) -> None:

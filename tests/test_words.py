@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer import BuildConfig
-from indexer.chunking import Marks
+from indexer.chunking import TokenOffsets
 from indexer.config import RunOptions
 from indexer.errors import ConfigError, EvaluationError
-from indexer.progress import Silent
+from indexer.progress import NoProgress
 from search.cli.evaluate import COMMANDS
 from search.evaluation.subject import Subject
 from search.evaluation.words.contexts import Finder, Reading, ReadingLog, read_contexts
@@ -411,16 +411,16 @@ class Letters:
         self.most, self.from_left, self.before, self.prefix = most, from_left, space_before, prefix
         self.seen: list[str] = []
 
-    def marks(self, texts: Sequence[str]) -> list[Marks]:
+    def marks(self, texts: Sequence[str]) -> list[TokenOffsets]:
         return [self._marks(text) for text in texts]
 
-    def _marks(self, text: str) -> Marks:
+    def _marks(self, text: str) -> TokenOffsets:
         starts, words = [], []
         for number, (start, end) in enumerate(match.span() for match in re.finditer(r"\w+", text)):
             first = max(start - 1, 0) if self.before else start
             starts += [first, *range(start + 2, end, 2)]
             words += [number] * len(range(start, end, 2))
-        return Marks(np.array(starts, np.int32), np.array(words, np.int32))
+        return TokenOffsets(np.array(starts, np.int32), np.array(words, np.int32))
 
     def __call__(
         self, texts: Sequence[str], layers: Sequence[int]
@@ -626,7 +626,7 @@ def test_a_transformer_gives_the_first_principal_component_of_each_layer(
 
 def test_word_vectors_are_those_of_the_transformer(tiny_config: BuildConfig, corpus: Path) -> None:
     plan, subject = WordsPlan(corpus, layers=((1, -1),), occurrences=2), Subject.of_recipe(tiny_config)
-    (source,), files = choose_sources(subject, plan, Silent())
+    (source,), files = choose_sources(subject, plan, NoProgress())
     found = source.of(["Sea", "library", "songs"])
     for word, row in found.rows.items():
         places = [occurrences(Path(tiny_config.encoder.model), word.lower(), layer)[:2] for layer in (1, 2)]
@@ -638,7 +638,7 @@ def test_word_vectors_are_those_of_the_transformer(tiny_config: BuildConfig, cor
 
 def test_texts_that_are_cut_are_counted(tiny_config: BuildConfig, corpus: Path) -> None:
     config = tiny_config.with_overrides(["encoder.max_length=5"])
-    (source,), _ = choose_sources(Subject.of_recipe(config), WordsPlan(corpus), Silent())
+    (source,), _ = choose_sources(Subject.of_recipe(config), WordsPlan(corpus), NoProgress())
     found = source.of(["whale", "deep"])
     assert found.rows.keys() == {"whale", "deep"}
     assert found.notes == (

@@ -5,7 +5,7 @@ Names are handed on lazily, so that `import indexer.corpus` loads neither numpy 
 
 from typing import TYPE_CHECKING
 
-from indexer.lazy import hand_on
+from indexer.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from indexer.corpus.document import Document as Document
@@ -24,4 +24,4 @@ _HOME = {
     "stdlib_documents": "indexer.corpus.stdlib",
 }
 __all__ = sorted(_HOME)
-__getattr__, __dir__ = hand_on(__name__, _HOME)
+__getattr__, __dir__ = lazy_exports(__name__, _HOME)

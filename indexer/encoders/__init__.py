@@ -5,7 +5,7 @@ Names are handed on lazily, so that importing this package loads neither numpy n
 
 from typing import TYPE_CHECKING
 
-from indexer.lazy import hand_on
+from indexer.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from indexer.config import Role as Role
@@ -26,4 +26,4 @@ _HOME = {
     "resolve_spec": "indexer.encoders.identity",
 }
 __all__ = sorted(_HOME)
-__getattr__, __dir__ = hand_on(__name__, _HOME)
+__getattr__, __dir__ = lazy_exports(__name__, _HOME)

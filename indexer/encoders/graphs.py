@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from indexer.cache import kept, read_kept
+from indexer.cache import cached_folder, read_cached
 from indexer.encoders.kept_tokenizer import open_tokenizer
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import EncoderSpec, StateKey
@@ -71,7 +71,7 @@ def open_graph(spec: EncoderSpec, keys: Sequence[StateKey]) -> Graph:
         "states": [[list(layers), pooling] for layers, pooling in keys],
         "versions": {name: version_of(name) for name in ("openvino", "torch", "transformers")},
     }
-    return _read(kept("openvino", key, lambda folder: _convert(spec, keys, folder)), spec)
+    return _read(cached_folder("openvino", key, lambda folder: _convert(spec, keys, folder)), spec)
 
 
 def open_stored_graph(folder: Path, spec: EncoderSpec) -> Graph:
@@ -86,7 +86,7 @@ def copy_facts(graph: Graph, folder: Path) -> None:
 
 
 def _read(folder: Path, spec: EncoderSpec) -> Graph:
-    facts = read_kept(folder / _FACTS, _Facts)
+    facts = read_cached(folder / _FACTS, _Facts)
     if facts.refused is not None:
         raise ModelError(f"{spec.folder}: OpenVINO cannot run this model ({facts.refused}). Take --backend torch.")
     return Graph(folder, facts.dim, facts.vocabulary, facts.takes_types)

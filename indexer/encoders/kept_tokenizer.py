@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from indexer.cache import kept
+from indexer.cache import cached_folder
 from indexer.encoders.identity import RULES
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import EncoderSpec
@@ -30,7 +30,7 @@ def open_tokenizer(spec: EncoderSpec) -> TextTokenizer:
         dumped = dump_tokenizer(load_tokenizer(root, identity["max_length"], identity["lowercase"]))
         (folder / _FILE).write_text(dumped or "", encoding="utf-8")
 
-    data = read_regular(kept("tokenizers", key, make) / _FILE)
+    data = read_regular(cached_folder("tokenizers", key, make) / _FILE)
     if data:
         return parse_tokenizer(data, identity["max_length"], str(root))
     from indexer.encoders.tokenizer_loading import load_tokenizer

@@ -24,7 +24,7 @@ from indexer.encoders.model_json import ModelConfig
 from indexer.encoders.protocol import EncoderSpec, StateKey
 from indexer.encoders.safetensors_file import read_header
 from indexer.errors import ConfigError, ModelError
-from indexer.parallel import one_blas_thread
+from indexer.parallel import single_blas_thread
 
 _ERF = np.frompyfunc(math.erf, 1, 1)
 _SIZES = (
@@ -79,7 +79,7 @@ class NumpyRunner:
     def run(self, batches: Iterable[Batch], keys: Sequence[StateKey]) -> Iterator[Pooled]:
         """Pooled rows of each batch, in order."""
         for batch in batches:
-            with one_blas_thread():  # small products wait longer for a second thread than it saves
+            with single_blas_thread():  # small products wait longer for a second thread than it saves
                 states = self._states(batch, {layer for average, _ in keys for layer in average})
             averages = [np.mean([states[layer] for layer in average], axis=0) for average, _ in keys]
             rows = [_pool(average, batch, mode) for average, (_, mode) in zip(averages, keys, strict=True)]

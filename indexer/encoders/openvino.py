@@ -27,7 +27,7 @@ from indexer.encoders.model_files import find_model_files
 from indexer.encoders.openvino_import import openvino
 from indexer.encoders.protocol import EncoderSpec, StateKey
 from indexer.errors import ConfigError, MachineError
-from indexer.parallel import ordered_map, usable_cores
+from indexer.parallel import available_cores, ordered_map
 
 # The bindings set things up when they first see an array. Two lanes that did so at the same time waited for one another
 # for ever: one for the GIL, the other, holding it, for the set-up. So one thread uses each graph before the lanes do.
@@ -55,7 +55,7 @@ class OpenVinoRunner:
 
     def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
         self._spec = spec
-        self.lanes = options.threads or usable_cores()
+        self.lanes = options.threads or available_cores()
         self._core = openvino.Core()
         self.number_type = number_type(self._core, spec.identity["precision"])
         own: StateKey = (tuple(spec.identity["layers"]), spec.identity["pooling"])

@@ -10,11 +10,10 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from indexer.config import Mode
     from indexer.encoders.tokens import Tokens
 
 
-StateKey = tuple[tuple[int, ...], "Mode"]
+StateKey = tuple[tuple[int, ...], "PoolingMode"]
 """An average of layers and the pooling over the tokens."""
 
 

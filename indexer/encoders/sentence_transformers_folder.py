@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from indexer.config import Mode
+from indexer.config import PoolingMode
 from indexer.encoders.model_files import inside, require_plain_files
 from indexer.encoders.model_json import read_json, read_modules
 from indexer.errors import ModelError
@@ -27,7 +27,7 @@ _LEGACY_MODES = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-_MODES: dict[str, Mode] = {"cls": "cls", "mean": "mean", "max": "max"}
+_MODES: dict[str, PoolingMode] = {"cls": "cls", "mean": "mean", "max": "max"}
 _LONGEST = 1 << 27  # tokens
 
 
@@ -80,7 +80,7 @@ _REFUSED = (
 class FolderSettings:
     """The settings found. `max_length` 0: the folder states none."""
 
-    pooling: Mode
+    pooling: PoolingMode
     max_length: int
     query_prompt: str
     document_prompt: str
@@ -125,7 +125,7 @@ def _modules(folder: Path) -> tuple[str, str]:
     return entries[0].path, entries[1].path
 
 
-def _pooling(path: Path) -> tuple[Mode, bool]:
+def _pooling(path: Path) -> tuple[PoolingMode, bool]:
     config = read_json(path, _Pooling)
     stated = config.pooling_mode
     if stated is None:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from indexer.config import Mode, Role, RunOptions
+from indexer.config import PoolingMode, Role, RunOptions
 from indexer.encoders.identity import NO_LIMIT
 from indexer.encoders.protocol import EncodeLog, EncoderSpec, StateKey
 from indexer.encoders.sif import Weights, read_counts, weights_of
 from indexer.encoders.tables import Table, load_table
 from indexer.encoders.tokens import Ints, RustTokenizer, TextTokenizer, TokenizerFacts, Tokens, tokenizer_errors
 from indexer.errors import ConfigError
-from indexer.parallel import one_blas_thread
+from indexer.parallel import single_blas_thread
 
 if TYPE_CHECKING:
     from indexer.lattemix import LatteMix
@@ -90,7 +90,7 @@ class StaticEncoder:
         of_tokens: npt.NDArray[np.bool_] = known[places]
         return of_tokens
 
-    def _pooled(self, tokens: Tokens, poolings: Sequence[Mode], log: EncodeLog | None) -> list[Rows]:
+    def _pooled(self, tokens: Tokens, poolings: Sequence[PoolingMode], log: EncodeLog | None) -> list[Rows]:
         log = log if log is not None else EncodeLog()
         log.lengths.extend(tokens.lengths.tolist())
         log.truncated += int(np.count_nonzero(tokens.lengths > self.spec.identity["max_length"]))
@@ -103,7 +103,7 @@ class StaticEncoder:
                 log.on_batch(len(part), len(part.ids))
         return found
 
-    def _pool(self, tokens: Tokens, pooling: Mode) -> Rows:
+    def _pool(self, tokens: Tokens, pooling: PoolingMode) -> Rows:
         if pooling == "latte-mix":
             return self._mixtures(tokens)
         vectors = self.token_vectors(tokens.ids)
@@ -126,7 +126,7 @@ class StaticEncoder:
         for text, (start, stop) in enumerate(pairwise(tokens.starts.tolist())):
             own, times = np.unique(places[start:stop], return_counts=True)
             shares = (times / (stop - start)).astype(np.float32)
-            with one_blas_thread():
+            with single_blas_thread():
                 rows[text] = shares @ posteriors[own]
         return rows
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from indexer.chunking import Marks
+from indexer.chunking import TokenOffsets
 from indexer.config import RunOptions
 from indexer.encoders.batches import Batch
 from indexer.encoders.protocol import EncoderSpec
@@ -59,7 +59,7 @@ class TokenOutputs:
         """Token ids of texts."""
         return self._encoder.tokenize(texts, "document")
 
-    def marks(self, texts: Sequence[str]) -> list[Marks]:
+    def marks(self, texts: Sequence[str]) -> list[TokenOffsets]:
         """Where the tokens of each text begin, special ones aside and before any cut."""
         return self.tokenizer.marks(texts)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from indexer.chunking import Marks
+from indexer.chunking import TokenOffsets
 from indexer.errors import ConfigError, CorpusError, IsotropeError, ModelError
 from indexer.typed_json import decode_json
 
@@ -86,7 +86,7 @@ class TextTokenizer:
         flat_types = _flat([self._cut(row) if row else [0] for row in types], starts[-1]) if types else None
         return Tokens(_flat(ids, starts[-1]), flat_types, starts, lengths)
 
-    def marks(self, texts: Sequence[str]) -> list[Marks]:
+    def marks(self, texts: Sequence[str]) -> list[TokenOffsets]:
         """Where the tokens of each text begin, uncut and without special tokens.
 
         Raises ConfigError for a tokenizer that does not say, CorpusError for a text that is not valid Unicode.
@@ -131,11 +131,11 @@ class RustTokenizer:
         encodings = self._run(self.tokenizer.encode_batch_fast, texts)
         return [row.ids for row in encodings], [row.type_ids for row in encodings] if self.types else None
 
-    def marks(self, texts: list[str]) -> list[Marks]:
+    def marks(self, texts: list[str]) -> list[TokenOffsets]:
         """Where the tokens of each text begin, in characters of the text as it is before it is normalised."""
         encodings = self._run(lambda some: self.tokenizer.encode_batch(some, add_special_tokens=False), texts)
         return [
-            Marks(
+            TokenOffsets(
                 np.fromiter((start for start, _ in row.offsets), np.int32, len(row)),
                 np.fromiter((-1 if word is None else word for word in row.word_ids), np.int32, len(row)),
             )

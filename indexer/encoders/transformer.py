@@ -28,7 +28,7 @@ from indexer.encoders.tokenizer_loading import load_tokenizer
 from indexer.encoders.tokens import first_line
 from indexer.encoders.transfers import Transfers
 from indexer.errors import ConfigError, IsotropeError, MachineError, ModelError
-from indexer.parallel import one_thread_an_operation, ordered_map
+from indexer.parallel import ordered_map, single_torch_thread
 
 GPU_TOKENS = 32_768  # below, starting the operations takes longer than computing them
 _GPU_MULTIPLE = 8  # lengths that tensor cores like
@@ -106,7 +106,7 @@ class TorchRunner:
         if self.device.type != "cpu":
             yield from transfers.settled(map(encode, batches))
             return
-        with one_thread_an_operation():
+        with single_torch_thread():
             yield from ordered_map(encode, batches, self.lanes, AHEAD * self.lanes)
 
     def _computed(self, forward: Callable[..., torch.Tensor], transfers: Transfers, batch: Batch) -> Rows:

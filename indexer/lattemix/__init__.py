@@ -15,7 +15,7 @@ Names are handed on lazily: reading a fitted state loads no torch; `network`, `t
 
 from typing import TYPE_CHECKING
 
-from indexer.lazy import hand_on
+from indexer.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from indexer.lattemix.files import FILES as FILES
@@ -32,4 +32,4 @@ _HOME = {
     "train_latte_mix": "indexer.lattemix.training",
 }
 __all__ = sorted(_HOME)
-__getattr__, __dir__ = hand_on(__name__, _HOME)
+__getattr__, __dir__ = lazy_exports(__name__, _HOME)

@@ -21,7 +21,7 @@ from indexer.config import LatteMixConfig
 from indexer.errors import ConfigError, ModelError
 from indexer.lattemix.model import LatteMix, Rows, layer_shapes
 from indexer.regular_files import read_regular
-from indexer.settings import build
+from indexer.settings import from_mapping
 from indexer.typed_json import decode_json
 
 WEIGHTS, FACTS = "latte-mix.safetensors", "latte-mix.json"
@@ -70,7 +70,7 @@ def load_latte_mix(folder: Path) -> LatteMix:
         )
     tensors = _tensors(data, folder / WEIGHTS)
     try:
-        config: LatteMixConfig = build(LatteMixConfig, facts.config, "config")
+        config: LatteMixConfig = from_mapping(LatteMixConfig, facts.config, "config")
     except ConfigError as error:
         raise ModelError(f"{folder / FACTS}: not the settings of a Latte-Mix: {error}") from error
     latte = LatteMix(config, facts.size, facts.scale, tensors, facts.about)

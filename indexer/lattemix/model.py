@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from indexer.config import LatteMixConfig
 from indexer.errors import ConfigError, ModelError
-from indexer.parallel import one_blas_thread
+from indexer.parallel import single_blas_thread
 
 Rows = npt.NDArray[np.float32]
 BLOCK_TOKENS = 256  # so that a block of logits stays in the processor's cache
@@ -65,7 +65,7 @@ class LatteMix:
                 f"{self.size} numbers; expected (tokens, {self.size}). It belongs to another encoder."
             )
         encoded = np.empty((len(tokens), width), dtype=np.float32)
-        with one_blas_thread(), np.errstate(invalid="ignore", over="ignore"):
+        with single_blas_thread(), np.errstate(invalid="ignore", over="ignore"):
             for start in range(0, len(tokens), BLOCK_TOKENS):
                 self._encode_block(tokens[start : start + BLOCK_TOKENS], encoded[start : start + BLOCK_TOKENS])
         return encoded

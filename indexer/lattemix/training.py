@@ -20,7 +20,7 @@ from indexer.config import LatteMixConfig
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
 from indexer.lattemix.model import LatteMix, Rows
 from indexer.lattemix.network import first_weights, generator, losses, to_arrays
-from indexer.parallel import one_thread_an_operation
+from indexer.parallel import single_torch_thread
 
 Ints = npt.NDArray[np.int64]
 Group = tuple[Rows, Ints]
@@ -63,7 +63,7 @@ def train_latte_mix(
     run = _Run(config, texts, scale, device, parameters, None if held_out is None else held_out / np.float32(scale))
     if config.epochs:
         epochs = chain([_again(seen, groups)], (stream() for _ in range(config.epochs - 1)))
-        with one_thread_an_operation():
+        with single_torch_thread():
             _train(run, epochs, on_step)
     return LatteMix(config, size, scale, to_arrays(parameters), run.about())
 

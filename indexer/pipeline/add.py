@@ -39,7 +39,7 @@ from indexer.pipeline.static_notes import unknown_note
 from indexer.pipeline.stored_transform import published_transform
 from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store import parts
 from indexer.store.manifest import Manifest, SegmentEntry
@@ -82,7 +82,7 @@ def add_documents(
     `model` is the model's folder if it has moved. Interrupted additions are continued by the same call. Raises
     CorpusError, ModelError, MismatchError, QualityError, LockedError, StoreError and MachineError as `build_index`.
     """
-    options, progress = options or RunOptions(), progress or Silent()
+    options, progress = options or RunOptions(), progress or NoProgress()
     with change(named_path(index, "the index")) as opened:
         build = opened.context(model)
         if isinstance(corpus, Corpus) and corpus.config != build.config.corpus:

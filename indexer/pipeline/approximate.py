@@ -8,7 +8,7 @@ from typing import Any
 from indexer import ann
 from indexer.config import IndexConfig, RunOptions
 from indexer.errors import ConfigError, QualityError
-from indexer.parallel import one_blas_thread, part_threads
+from indexer.parallel import part_threads, single_blas_thread
 from indexer.pipeline.finalists import FilledIndex, Finalists
 from indexer.pipeline.recall_queries import Encode, RecallQueries, recall_queries, split_rows
 from indexer.pipeline.segment import SegmentSource, VectorBlocks
@@ -118,7 +118,7 @@ class _Making:
         """Kinds of index measured on a sample, best first; without those that would be dearer whatever they find."""
         order, sample, queries = self._order, self.trainer.sample[: ann.SAMPLE_ROWS], self._queries
         best = ann.ExactBest(queries.vectors, origins=queries.origins)
-        with one_blas_thread():
+        with single_blas_thread():
             best.update(0, sample)
         truth, wanted = ann.Truth.of(best), order.wanted
         factories = ann.candidate_factories(wanted.rows, wanted.dim, bool(wanted.memory))

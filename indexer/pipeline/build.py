@@ -32,7 +32,7 @@ from indexer.pipeline.static_notes import table_notes, unknown_note
 from indexer.pipeline.stored_transform import copy_transform, taken_transform, write_transform
 from indexer.pipeline.sweep import sweep_after, sweep_before
 from indexer.pipeline.vectors import write_segment_of
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.files import make_folder
@@ -81,7 +81,7 @@ def build_index(
     (unless `options.overwrite`), QualityError when a gate fails, LockedError, StoreError, ModelError and
     MachineError as their names say. Whatever was complete before an error or a kill is kept for the next run.
     """
-    config, options, progress = config or BuildConfig(), options or RunOptions(), progress or Silent()
+    config, options, progress = config or BuildConfig(), options or RunOptions(), progress or NoProgress()
     index = named_path(index, "the index")
     if isinstance(corpus, Corpus) and corpus.config != config.corpus:
         raise ConfigError(

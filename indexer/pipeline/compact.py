@@ -22,7 +22,7 @@ from indexer.pipeline.reuse import StoredOrder
 from indexer.pipeline.stored_transform import published_transform
 from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.files import remove_file
@@ -63,7 +63,7 @@ def compact_index(
     A generation that was followed by another less than `grace` seconds ago stays, for readers that have it open.
     Raises QualityError, ModelError, MismatchError, LockedError, StoreError and MachineError as `build_index`.
     """
-    options, progress = options or RunOptions(), progress or Silent()
+    options, progress = options or RunOptions(), progress or NoProgress()
     with change(named_path(index, "the index")) as opened:
         before, published = _bytes(opened.index), opened.published
         folds = _is_scattered(opened)

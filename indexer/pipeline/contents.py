@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.corpus.schema import parse
-from indexer.hashing import id_hash
+from indexer.hashing import hash_id
 from indexer.sampling import Population
 from indexer.store import parts
 from indexer.store.documents import DocumentReader
@@ -66,7 +66,7 @@ def contents_of(
 
 def published_contents(index: Path, published: Manifest) -> Contents:
     """What a published generation holds."""
-    hashes = np.array([id_hash(identity) for identity in all_documents(index, published).all_ids()], np.uint64)
+    hashes = np.array([hash_id(identity) for identity in all_documents(index, published).all_ids()], np.uint64)
     return contents_of(index, published.parts, Numbering(index, published).live_documents, hashes)
 
 

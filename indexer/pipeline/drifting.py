@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from indexer.drift import Drift, measure_drift
-from indexer.moments import Moments, merge
+from indexer.moments import Moments, tree_sum
 from indexer.store import layout, parts
 from indexer.store.checked import check_file
 from indexer.store.files import FileStamp
@@ -83,6 +83,6 @@ def drift_since(since: Since, transform: Transform, index: Path, held: HeldParts
     fitted = None
     if not transform.mean.any() and (since.part or since.row):
         # centre = "none": the whitening does not know where the fitted documents lay
-        fitted = merge(chain(map(moments, range(since.part)), split(slice(since.row)))).mean
-    added = merge(chain(split(slice(since.row, None)), map(moments, range(whole, len(folders)))))
+        fitted = tree_sum(chain(map(moments, range(since.part)), split(slice(since.row)))).mean
+    added = tree_sum(chain(split(slice(since.row, None)), map(moments, range(whole, len(folders)))))
     return measure_drift(transform, added, fitted)

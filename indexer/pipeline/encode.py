@@ -19,8 +19,8 @@ from indexer.encoders import EncodeLog, Encoder, EncoderSpec, mismatch, resolve_
 from indexer.encoders.backends import open_encoder, prepare_backend
 from indexer.errors import MismatchError
 from indexer.executors import run_parts
-from indexer.hashing import TextHashes, text_hashes
-from indexer.parallel import in_stages, usable_cores
+from indexer.hashing import TextHashes, hash_texts
+from indexer.parallel import available_cores, pipelined
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.part_files import PartRows, PartSlot, complete_part
 from indexer.pipeline.reuse import KnownRows, Numbers
@@ -84,7 +84,7 @@ class EncoderSource:
 
     def for_worker(self, worker: int) -> "EncoderSource":
         """The source for one of several processes: its share of the threads, and its own GPU."""
-        cores = self._options.threads or usable_cores()
+        cores = self._options.threads or available_cores()
         options = dataclasses.replace(
             self._options,
             device=_device_of(worker, self._options.device),
@@ -163,7 +163,7 @@ class _Stages:
     on_batch: Callable[[int, int], None] | None
 
     def run(self, tasks: Iterator[EncodeTask]) -> Iterator[EncodedPart]:
-        return in_stages(self._ready(tasks), self.read, self.embed, self.write)
+        return pipelined(self._ready(tasks), self.read, self.embed, self.write)
 
     def _ready(self, tasks: Iterator[EncodeTask]) -> Iterator[EncodeTask]:
         """The tasks, the encoder loaded before the first that needs it: here, where an interrupt is heard at once."""
@@ -174,7 +174,7 @@ class _Stages:
 
     def read(self, task: EncodeTask) -> _ReadPart:
         cut = self.source.cutter(read_texts(task.folder, self.source.config.corpus.text))
-        hashes, known = text_hashes(cut.texts), task.slot.known
+        hashes, known = hash_texts(cut.texts), task.slot.known
         missing = np.arange(len(cut))
         if known:
             missing = np.setdiff1d(missing, known.rows)

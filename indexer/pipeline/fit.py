@@ -20,7 +20,7 @@ from indexer.encoders import Encoder
 from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.pipeline.stored_transform import Fitted as Fitted
-from indexer.progress import Progress, told_of_steps
+from indexer.progress import Progress, step_callback
 from indexer.regular_files import open_regular
 from indexer.sampling import Numbers, Population, Sample, query_like
 from indexer.store.document_files import read_some
@@ -55,7 +55,7 @@ def fit(population: Population, source: QueryEncoder, progress: Progress, known:
     config = source.config
     progress.phase("fitting", None)
     sample = population.draw(config.whitening.sample)
-    on_step = told_of_steps(progress, "training the flow")
+    on_step = step_callback(progress, "training the flow")
     transform = fit_transform(Material.of_sample(sample), config.whitening, config.encoder.pooling, on_step)
     if not isinstance(transform, Whitening | Flow) or not has_role_means(transform, config.whitening):
         unused = query_sample_hash(config.whitening)

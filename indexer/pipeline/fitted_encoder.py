@@ -25,7 +25,7 @@ from indexer.hashing import fingerprint
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.fit import drawn_documents
 from indexer.pipeline.stored_transform import Donor
-from indexer.progress import Progress, told_of_steps
+from indexer.progress import Progress, step_callback
 from indexer.regular_files import read_regular
 from indexer.sampling import Population
 from indexer.store import layout
@@ -108,7 +108,7 @@ def fit_encoder(build: BuildContext, population: Population, options: RunOptions
     folder = build.index / layout.state_folder(spec.fingerprint)
     progress.phase("fitting the encoder", None)
     with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
-        fit_state(spec, texts, Path(beside), options, told_of_steps(progress, "training"))
+        fit_state(spec, texts, Path(beside), options, step_callback(progress, "training"))
         make_folder(folder)
         stamps = {
             path.name: asdict(write_bytes(folder / path.name, path.read_bytes()))

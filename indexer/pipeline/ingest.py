@@ -18,7 +18,7 @@ from indexer.corpus.document import Document, joined_text
 from indexer.corpus.schema import describe
 from indexer.encoders.vectors import is_given
 from indexer.errors import CorpusError, ExistsError
-from indexer.hashing import TextHashes, id_hash, text_hashes, vector_hashes
+from indexer.hashing import TextHashes, hash_id, hash_texts, hash_vectors
 from indexer.pipeline.contents import Contents
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.given_vectors import complete_given, given_embeddings
@@ -79,7 +79,7 @@ def ingest(
     hashes: list[npt.NDArray[np.uint64]] = []
     for documents in _cut(corpus, build.config.store.part_documents):
         slots.append(place(documents, len(slots)))
-        hashes.append(np.array([id_hash(document.id) for document in documents], np.uint64))
+        hashes.append(np.array([hash_id(document.id) for document in documents], np.uint64))
         progress.advance(len(documents))
     if not slots:
         raise CorpusError(f"the corpus holds no documents{_rejected(corpus)}; there is nothing to index.")
@@ -159,9 +159,9 @@ class _Placing:
                 f"{self._dim:,}. Give embeddings of the same model."
             )
         if given is None:
-            hashes = text_hashes(build.cutter([joined_text(document, columns) for document in documents]).texts)
+            hashes = hash_texts(build.cutter([joined_text(document, columns) for document in documents]).texts)
         else:
-            hashes = vector_hashes(given)
+            hashes = hash_vectors(given)
         embeddings = parts.embedding_key(build.unfitted, hashes)
         key = parts.document_key(embeddings, documents, self._rules)
         there, known = self._complete.get(key), self._known.find(hashes) if given is None else None

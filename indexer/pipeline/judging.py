@@ -10,7 +10,7 @@ import numpy.typing as npt
 from indexer import ann, flat_file, quality
 from indexer.config import BuildConfig, IndexConfig, RunOptions, WhiteningConfig
 from indexer.moments import Moments
-from indexer.parallel import one_blas_thread, ordered_map, part_threads
+from indexer.parallel import ordered_map, part_threads, single_blas_thread
 from indexer.pipeline.segment import Filled, Mask, Rows, SegmentSource
 from indexer.pipeline.stored_transform import Fitted
 from indexer.progress import Progress
@@ -79,7 +79,7 @@ def _fit_figures(
     figures: dict[str, Any] = {"sample": len(fitted.sample.rows)}
     if not isinstance(fitted.transform, Whitening) or config.strength == "none":
         return figures, []
-    with one_blas_thread():
+    with single_blas_thread():
         deviation = quality.covariance_deviation(
             fitted.transform, config, _sample_embeddings(fitted), partial(ordered_map, threads=threads)
         )

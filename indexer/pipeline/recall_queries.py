@@ -21,7 +21,7 @@ from indexer.config import IndexConfig
 from indexer.corpus.query_file import read_query_file
 from indexer.corpus.query_vectors import is_array_file, read_query_vectors
 from indexer.errors import ConfigError
-from indexer.parallel import one_blas_thread
+from indexer.parallel import single_blas_thread
 from indexer.pipeline.segment import Rows, SegmentSource, Vectors
 from indexer.regular_files import open_regular
 from indexer.store import parts
@@ -86,7 +86,7 @@ def recall_queries(
         there = documents.any(axis=1)
         return replace(moved(documents[there], training), own=source.rows_beside(held_out[there]))
     embeddings = _query_embeddings(source, config, encode)
-    with one_blas_thread():
+    with single_blas_thread():
         vectors = source.transform.transform(embeddings, "query")
     return RecallQueries(vectors[vectors.any(axis=1)], sha256=index_queries_hash(config))
 
@@ -105,7 +105,7 @@ def moved(documents: Vectors, others: Vectors) -> RecallQueries:
     """Unit vectors (n, k) moved as this module says; `others` (m, k) are those of the rest of their corpus."""
     similarity = math.sqrt((1 + _closest_other(documents, others[:_NEIGHBOUR_ROWS])) / 2)  # cosine of half the angle
     random = np.random.default_rng(0)
-    with one_blas_thread():
+    with single_blas_thread():
         spread = others[:_NOISE_ROWS] - others[:_NOISE_ROWS].mean(axis=0)
         noise = random.standard_normal((len(documents), len(spread)), np.float32) @ spread
     noise -= np.einsum("nk,nk->n", noise, documents)[:, None] * documents
@@ -120,7 +120,7 @@ def moved(documents: Vectors, others: Vectors) -> RecallQueries:
 def _closest_other(documents: Vectors, others: Vectors) -> float:
     """The median score of a document with the closest other one that is not a copy of it; 1 where there is none."""
     exact = ann.ExactBest(documents, 1, origins=documents)
-    with one_blas_thread():
+    with single_blas_thread():
         exact.update(0, others)
     scores = exact.last_scores[np.isfinite(exact.last_scores)]
     return float(np.clip(np.median(scores), 0.0, 1.0)) if len(scores) else 1.0

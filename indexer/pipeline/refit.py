@@ -17,7 +17,7 @@ from indexer.pipeline.publication import next_generation, publish_generation, pu
 from indexer.pipeline.stored_transform import published_transform, write_transform
 from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store.verify import require_parts
 from indexer.transforms import Flow, Whitening
@@ -53,7 +53,7 @@ def refit_index(
     CorruptIndexError for a damaged part, QualityError, ModelError, MismatchError, LockedError, StoreError and
     MachineError as `build_index`.
     """
-    options, progress = options or RunOptions(), progress or Silent()
+    options, progress = options or RunOptions(), progress or NoProgress()
     with change(named_path(index, "the index")) as opened:
         config = changed_recipe(opened.config, assignments)
         ann.require_factory(ann.factory_of(config.index.type), config.whitening.dim)

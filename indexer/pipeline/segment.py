@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.parallel import one_blas_thread, ordered_map
+from indexer.parallel import ordered_map, single_blas_thread
 from indexer.progress import Progress
 from indexer.store import parts
 from indexer.store.files import FileStamp
@@ -55,7 +55,7 @@ class SegmentSource:
         """Unit vectors (n, k) of some rows, in the order given."""
         found = np.zeros((len(rows), self.transform.dim), np.float32)
         part_of = np.searchsorted(self.firsts, rows, side="right") - 1
-        with one_blas_thread():
+        with single_blas_thread():
             for part in np.unique(part_of).tolist():
                 places = np.flatnonzero(part_of == part)
                 order = places[np.argsort(rows[places], kind="stable")]  # a file is read from front to back
@@ -95,7 +95,7 @@ class VectorBlocks:
     def __iter__(self) -> Iterator[tuple[int, Vectors]]:
         transform, self.count, self.zero = self._source.transform, 0, 0
         self._progress.phase("indexing", self._source.rows)
-        with one_blas_thread():  # around all threads, so that none of them lets the others have more
+        with single_blas_thread():  # around all threads, so that none of them lets the others have more
             for vectors in ordered_map(
                 lambda folder: transform.transform(parts.open_embeddings(folder), "document"),
                 self._source.folders,

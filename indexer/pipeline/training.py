@@ -15,10 +15,10 @@ from indexer.corpus.document import Document
 from indexer.encoders import resolve_spec
 from indexer.encoders.fitting import RECIPE, train
 from indexer.errors import ConfigError, CorpusError
-from indexer.hashing import id_hash
+from indexer.hashing import hash_id
 from indexer.output_files import check_output_folder
 from indexer.pipeline.row_texts import TextCutter
-from indexer.progress import Progress, Silent, told_of_steps
+from indexer.progress import NoProgress, Progress, step_callback
 from indexer.settings import require_text
 from indexer.store.files import make_folder, write_bytes
 
@@ -51,7 +51,7 @@ def train_pooling(
     ConfigError (also for a folder inside an index), ExistsError where the folder holds anything, CorpusError,
     and what loading and training raise.
     """
-    options, progress, folder = options or RunOptions(), progress or Silent(), Path(folder)
+    options, progress, folder = options or RunOptions(), progress or NoProgress(), Path(folder)
     if documents < 0:
         raise ConfigError(f"the number of documents is {documents}; expected 0 (all) or more.")
     check_output_folder(folder, or_empty=True)
@@ -66,7 +66,7 @@ def train_pooling(
         return (texts[start : start + _BLOCK] for start in range(0, len(texts), _BLOCK))
 
     with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
-        about = train(spec, blocks, Path(beside), options, told_of_steps(progress, "training"))
+        about = train(spec, blocks, Path(beside), options, step_callback(progress, "training"))
         make_folder(folder)
         for path in sorted(Path(beside).iterdir()):
             write_bytes(folder / path.name, path.read_bytes())
@@ -87,7 +87,7 @@ def drawn_texts(corpus: Iterable[Document], config: BuildConfig, size: int) -> l
     Raises CorpusError where there are none.
     """
     rows = (
-        (id_hash(document.id), number, joined_text(document, config.corpus.text))
+        (hash_id(document.id), number, joined_text(document, config.corpus.text))
         for number, document in enumerate(corpus)
     )
     chosen = heapq.nsmallest(size, rows) if size else list(rows)

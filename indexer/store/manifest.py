@@ -8,7 +8,7 @@ from typing import Any
 
 from indexer.config import BuildConfig
 from indexer.errors import ConfigError, CorruptIndexError, NotAnIndexError, StoreError
-from indexer.hashing import canonical_hash
+from indexer.hashing import canonical_sha256
 from indexer.regular_files import read_regular
 from indexer.store import layout
 from indexer.store.files import FileStamp, create_exclusive, make_folder, require_own_folders
@@ -143,7 +143,7 @@ def publish(index: Path, manifest: Manifest) -> None:
 
 
 def _render(plain: dict[str, Any]) -> bytes:
-    whole = plain | {"checksum": canonical_hash(plain)}
+    whole = plain | {"checksum": canonical_sha256(plain)}
     return json.dumps(whole, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
 
 

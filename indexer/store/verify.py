@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from indexer.errors import CorruptIndexError
-from indexer.parallel import usable_cores
+from indexer.parallel import available_cores
 from indexer.store.checked import changed, check_file, check_size
 from indexer.store.files import hash_file, require_own_files, require_own_folders
 from indexer.store.manifest import Manifest
@@ -29,7 +29,7 @@ def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:
     """Hash the named files if they are small enough together. Raises CorruptIndexError for the first changed one."""
     if not are_hashed_at_once(manifest, names):
         return
-    with ThreadPoolExecutor(usable_cores(), thread_name_prefix="hash") as hashers:  # hashing lets go of the GIL
+    with ThreadPoolExecutor(available_cores(), thread_name_prefix="hash") as hashers:  # hashing lets go of the GIL
         for name, sha256 in zip(names, hashers.map(lambda name: hash_file(index / name), names), strict=True):
             if sha256 != manifest.files[name].sha256:
                 raise changed(index / name)

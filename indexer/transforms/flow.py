@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from indexer.config import FlowConfig, Role
 from indexer.errors import ConfigError
-from indexer.parallel import one_blas_thread
+from indexer.parallel import single_blas_thread
 from indexer.transforms.protocol import Rows, Vectors
 from indexer.transforms.whitening import Normalisation, normalise_blocks
 
@@ -158,19 +158,19 @@ class Flow:
 
     def project(self, embeddings: Rows, role: Role) -> Array:
         """The transform before normalisation: z, float64 (n, d)."""
-        with one_blas_thread():
+        with single_blas_thread():
             projected: Array = self._glow.forward(np.asarray(embeddings, dtype=np.float64) + self._move(role))[0]
         return projected
 
     def invert(self, z: Rows, role: Role = "document") -> Array:
         """The embeddings, float64 (n, d), that `project` takes to z (n, d)."""
-        with one_blas_thread():
+        with single_blas_thread():
             embeddings: Array = self._glow.inverse(np.asarray(z, dtype=np.float64)) - self._move(role)
         return embeddings
 
     def log_likelihood(self, embeddings: Rows) -> Array:
         """log p of document embeddings (n, d) in nats, float64 (n,)."""
-        with one_blas_thread():
+        with single_blas_thread():
             nats: Array = self._glow.log_likelihood(np.asarray(embeddings, dtype=np.float64))
         return nats
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from indexer.config import FlowConfig
-from indexer.parallel import one_thread_an_operation
+from indexer.parallel import single_torch_thread
 from indexer.transforms.flow import FACTOR, Array, Glow, OnStep, shapes
 from indexer.transforms.whitening import FLOOR
 
@@ -32,7 +32,7 @@ def train(
     Each epoch goes through the rows in an order of its own; its last batch may be smaller. The loss is the negative
     log-likelihood a dimension.
     """
-    with one_thread_an_operation(), torch.inference_mode(False), torch.enable_grad():
+    with single_torch_thread(), torch.inference_mode(False), torch.enable_grad():
         generator = torch.Generator().manual_seed(config.seed)
         glow = _start(rows, levels, config, generator)
         before = _arrays(glow.parameters)

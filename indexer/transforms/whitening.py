@@ -23,7 +23,7 @@ import numpy.typing as npt
 from indexer.config import Role, WhiteningConfig
 from indexer.errors import ConfigError
 from indexer.moments import Moments
-from indexer.parallel import one_blas_thread
+from indexer.parallel import single_blas_thread
 from indexer.transforms.protocol import Rows, Vectors
 
 Array = npt.NDArray[np.float64]
@@ -68,7 +68,7 @@ class Whitening:
     def project(self, embeddings: Rows, role: Role) -> Array:
         """The transform before normalisation, float64 (n, k)."""
         mean = self.query_mean if role == "query" else self.mean
-        with one_blas_thread():
+        with single_blas_thread():
             projected: Array = (np.asarray(embeddings, dtype=np.float64) - mean) @ self.projection
         return projected
 
@@ -141,7 +141,7 @@ def _spectrum(moments: Moments, remove: int) -> tuple[Array, Array]:
     Those of the directions that were taken out stand last.
     """
     covariance = moments.covariance
-    with one_blas_thread():
+    with single_blas_thread():
         if remove:
             covariance = _without(covariance, _leading(covariance + np.outer(moments.mean, moments.mean), remove))
         values, vectors = np.linalg.eigh(covariance)

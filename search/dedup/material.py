@@ -12,7 +12,7 @@ import numpy as np
 
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from search.dedup.deciding.distinct import Distinct, find_distinct
 from search.dedup.deciding.texts import number_texts
 from search.dedup.deciding.windows import ApartPairs, is_one_to_one
@@ -132,7 +132,7 @@ def open_material(
     if other:
         require_same_encoder(opened, other)
     with TemporaryDirectory(prefix="isotrope-dedup-") as folder:
-        yield Material(opened, other, Path(folder), progress or Silent())
+        yield Material(opened, other, Path(folder), progress or NoProgress())
 
 
 def require_another(index: str | Path | None, against: str | Path | None) -> None:

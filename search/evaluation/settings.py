@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
-from indexer.config import Mode, WhiteningConfig
+from indexer.config import PoolingMode, WhiteningConfig
 from indexer.encoders.protocol import StateKey
 from indexer.errors import ConfigError
 
@@ -22,7 +22,7 @@ class Setting:
     Embeddings that came with the corpus have no layers, and "given" for a pooling.
     """
 
-    pooling: Mode
+    pooling: PoolingMode
     layers: tuple[int, ...]
     whitening: WhiteningConfig
 
@@ -83,7 +83,7 @@ class Setting:
 class Sweep:
     """Values to try; an empty tuple takes the recipe's own. The settings are the product of all."""
 
-    poolings: tuple[Mode, ...] = ()
+    poolings: tuple[PoolingMode, ...] = ()
     layers: tuple[tuple[int, ...], ...] = ()
     strengths: tuple[Strength, ...] = ()
     dims: tuple[int, ...] = ()  # 0: all
@@ -115,7 +115,7 @@ class Sweep:
 
 def _setting(
     base: WhiteningConfig,
-    pooling: Mode,
+    pooling: PoolingMode,
     layers: tuple[int, ...],
     strength: Strength,
     dim: int,

@@ -24,7 +24,7 @@ from indexer.encoders.protocol import StateKey, has_layers
 from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import canonical_json, fingerprint
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from indexer.regular_files import read_regular
 from indexer.store.files import make_folder, write_bytes
 from search.evaluation.settings import Setting, state_keys, union_of_layers
@@ -57,7 +57,7 @@ class StateSource:
     options: RunOptions = field(default_factory=RunOptions)
     own: EncoderSpec | None = None  # of the recipe itself: where its files lie, its rules, its fitted state
     cache: Path | None = None
-    progress: Progress = field(default_factory=Silent)
+    progress: Progress = field(default_factory=NoProgress)
     log: EncodeLog = field(default_factory=EncodeLog)
 
     def __post_init__(self) -> None:

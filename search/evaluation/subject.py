@@ -5,13 +5,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import cast
 
-from indexer.config import BuildConfig, Mode, RunOptions
+from indexer.config import BuildConfig, PoolingMode, RunOptions
 from indexer.encoders import EncoderSpec, resolve_spec
 from indexer.encoders.protocol import has_layers
 from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError
 from indexer.moments import Moments
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from indexer.sampling import Sample
 from indexer.transforms.fitting import Material
 from search.engine import index_spec
@@ -46,7 +46,7 @@ class Subject:
     @property
     def own(self) -> Setting:
         """The recipe's own setting, its pooling resolved."""
-        pooling = cast(Mode, self.spec.identity.get("pooling", "given"))
+        pooling = cast(PoolingMode, self.spec.identity.get("pooling", "given"))
         layers = self.config.encoder.layers if has_layers(self.spec) else ()
         return Setting(pooling, layers, self.config.whitening)
 
@@ -71,7 +71,7 @@ class Subject:
         self, settings: list[Setting], cache: Path | None = None, progress: Progress | None = None
     ) -> StateSource:
         """The encoder for some settings."""
-        return StateSource(self.config.encoder, settings, self.options, self.spec, cache, progress or Silent())
+        return StateSource(self.config.encoder, settings, self.options, self.spec, cache, progress or NoProgress())
 
     @cached_property
     def stored(self) -> StoredRows:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from indexer import ann
 from indexer.ann.portable import QueryLayers, with_query_layers
 from indexer.errors import ConfigError
-from indexer.hashing import id_hash, smallest_hashes
+from indexer.hashing import bottom_k, hash_id
 from indexer.output_files import open_output
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.export.exported import Exported
@@ -100,8 +100,8 @@ def _blocks(opened: OpenIndex) -> Iterator[Vectors]:
 
 def _training(opened: OpenIndex) -> Vectors:
     """Vectors of the documents with the smallest id hashes."""
-    hashes = np.array([id_hash(identity) for identity in opened.documents.all_ids()], np.uint64)
-    rows = opened.numbering.rows_of(smallest_hashes(hashes, TRAINING_ROWS))
+    hashes = np.array([hash_id(identity) for identity in opened.documents.all_ids()], np.uint64)
+    rows = opened.numbering.rows_of(bottom_k(hashes, TRAINING_ROWS))
     return opened.vectors(rows[:TRAINING_ROWS])
 
 

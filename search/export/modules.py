@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save as save_tensors
 
-from indexer.config import Mode
+from indexer.config import PoolingMode
 from search.files import Content
 
 Array = npt.NDArray[np.float64]
@@ -94,7 +94,7 @@ def layer_average(layers: Sequence[int], blocks: int, size: int) -> Module:
     return Module("WeightedLayerPooling", _with_weights(config, {"layer_weights": weights}))
 
 
-def pooling(mode: Mode, size: int) -> Module:
+def pooling(mode: PoolingMode, size: int) -> Module:
     """Pooling over all tokens, those of the prompt and the special ones included."""
     modes = {setting: name == mode for name, setting in _POOLINGS.items()}
     return Module(

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from indexer.config import Plain
+from indexer.config import BasicPooling
 from indexer.encoders import EncoderSpec
 from indexer.encoders.limits import layer_count
 from indexer.encoders.model_files import ModelFiles, find_model_files, own_file
@@ -75,7 +75,7 @@ def _require_exportable(opened: OpenIndex) -> None:
     reason = ""
     if kind == "vectors":
         reason = f'encoder.kind is "{kind}": the index holds embeddings made elsewhere, so there is no model to export'
-    elif pooling not in (("mean", "sif") if kind == "static" else get_args(Plain)):
+    elif pooling not in (("mean", "sif") if kind == "static" else get_args(BasicPooling)):
         reason = f'encoder.pooling is "{pooling}", for which sentence-transformers has no module'
     elif not isinstance(transform, Whitening | Normalisation):
         reason = f'whitening.kind is "{transform.kind}", for which sentence-transformers has no module'

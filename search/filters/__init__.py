@@ -12,11 +12,11 @@ filters      from an index and a filter to the numbers of documents
 
 from typing import TYPE_CHECKING
 
-from indexer.lazy import hand_on
+from indexer.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from search.filters.filters import Filters as Filters
 
 _HOME = {"Filters": "search.filters.filters"}
 __all__ = sorted(_HOME)
-__getattr__, __dir__ = hand_on(__name__, _HOME)
+__getattr__, __dir__ = lazy_exports(__name__, _HOME)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from indexer.cache import kept
+from indexer.cache import cached_folder
 from indexer.corpus.document import joined_text
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from indexer.store import layout
 from indexer.store.numbering import Mask
 from search.hybrid.bm25 import Bm25
@@ -32,8 +32,8 @@ class Lexical:
 
     def __init__(self, opened: OpenIndex, progress: Progress | None = None) -> None:
         require_terms(_EXTRA)
-        self._opened, self._progress = opened, progress or Silent()
-        folder = kept("bm25", self._key(), self._make, _MOST_KEPT)
+        self._opened, self._progress = opened, progress or NoProgress()
+        folder = cached_folder("bm25", self._key(), self._make, _MOST_KEPT)
         self._bm25 = Bm25.load(folder, opened.manifest.documents, _EXTRA)
         self._places: Rows = np.load(folder / _PLACES, mmap_mode="r")
 

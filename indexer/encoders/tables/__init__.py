@@ -6,7 +6,7 @@ StaticEmbedding (`token_tables`). Names are handed on lazily, so that importing 
 
 from typing import TYPE_CHECKING
 
-from indexer.lazy import hand_on
+from indexer.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from indexer.encoders.tables.files import TableFiles as TableFiles
@@ -25,4 +25,4 @@ _HOME = {
     "table_files": "indexer.encoders.tables.files",
 }
 __all__ = sorted(_HOME)
-__getattr__, __dir__ = hand_on(__name__, _HOME)
+__getattr__, __dir__ = lazy_exports(__name__, _HOME)

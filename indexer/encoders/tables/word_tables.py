@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from indexer.cache import kept, read_kept
+from indexer.cache import cached_folder, read_cached
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.tables.table import Table
 from indexer.encoders.tables.word_files import read_rows
@@ -35,8 +35,8 @@ def load_word_table(path: Path) -> Table:
     Of words written alike the first counts. Raises ModelError for a file that is no such table or a damaged one,
     MachineError where the cache is full.
     """
-    folder = kept("tables", {"rules": RULES, "file": file_sha256(path)}, lambda folder: _make(path, folder))
-    facts = read_kept(folder / _FACTS, _Facts)
+    folder = cached_folder("tables", {"rules": RULES, "file": file_sha256(path)}, lambda folder: _make(path, folder))
+    facts = read_cached(folder / _FACTS, _Facts)
     rows, dim = facts.shape
     size = (folder / _ROWS).stat().st_size
     if min(rows, dim) < 1 or 4 * rows * dim != size or facts.unknown != rows:

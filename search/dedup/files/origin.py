@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from indexer.errors import MismatchError
-from indexer.hashing import canonical_hash
+from indexer.hashing import canonical_sha256
 from search.opened import OpenIndex
 
 _ANEW = "Name the index it was made from, or find the duplicates of this one anew: isotrope dedup INDEX --threshold T"
@@ -74,7 +74,7 @@ def require_same_encoder(opened: OpenIndex, other: OpenIndex) -> None:
 
 def _index(opened: OpenIndex) -> dict[str, Any]:
     manifest = opened.manifest
-    return {"generation": manifest.generation, "manifest": canonical_hash(manifest.to_dict())}
+    return {"generation": manifest.generation, "manifest": canonical_sha256(manifest.to_dict())}
 
 
 def _without_place(facts: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from indexer.parallel import one_blas_thread
+from indexer.parallel import single_blas_thread
 from search.dedup.pairs import Vectors
 
 UNIT_ROUNDOFF = 2.0**-24  # of float32
@@ -69,11 +69,11 @@ def fit_basis(vectors: Vectors, threshold: float) -> Basis:
     """The basis that makes finding pairs of at least `threshold` among vectors like these (n, d) cheapest."""
     count = len(vectors)
     sample = vectors[np.linspace(0, count - 1, min(count, _SPECTRUM_ROWS)).astype(np.int64)].astype(np.float64)
-    with one_blas_thread():
+    with single_blas_thread():
         values, eigenvectors = np.linalg.eigh(sample.T @ sample)
     directions = eigenvectors[:, ::-1]
     rows = np.linspace(0, len(sample) - 1, min(len(sample), 2 * _PAIRED_ROWS)).astype(np.int64)
-    with one_blas_thread():  # several threads take longer on small matrices, and much longer on a busy machine
+    with single_blas_thread():  # several threads take longer on small matrices, and much longer on a busy machine
         paired = sample[rows] @ directions
         size = _cheapest(paired[0::2], paired[1::2], threshold)
         rotation, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((size, size)))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from indexer.parallel import one_blas_thread, usable_cores
-from indexer.progress import Progress, Silent
+from indexer.parallel import available_cores, single_blas_thread
+from indexer.progress import NoProgress, Progress
 from search.dedup.joining.basis import fit_basis
 from search.dedup.joining.codes import Kernel, choose_kernel, full_sums
 from search.dedup.joining.tiles import Coded, Tile
@@ -38,7 +38,7 @@ class VectorJoin:
         kernel: Kernel | None = None,
     ) -> None:
         self.vectors, self.lowest, self.options = vectors, lowest, options
-        self.progress = progress or Silent()
+        self.progress = progress or NoProgress()
         # A score is rounded to float32, so one of `lowest` may stand for a sum that is lower by less than one step.
         self.threshold = float(np.nextafter(lowest, np.float32(-2)))
         self.kernel = kernel or choose_kernel(fit_basis(vectors, self.threshold), options)
@@ -63,7 +63,7 @@ class VectorJoin:
 
     def pairs_of(self, tasks: Iterator[Task]) -> Iterator[Pairs]:
         """Do the tasks on all threads; their pairs in any order, a tile's at a time."""
-        with full_sums(), one_blas_thread(), Workers(self.options.threads or usable_cores()) as workers:
+        with full_sums(), single_blas_thread(), Workers(self.options.threads or available_cores()) as workers:
             for rows, pairs in workers.run((rows, self._scored(tiles)) for rows, tiles in tasks):
                 self.progress.advance(rows)
                 if pairs is not None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from indexer.parallel import usable_cores
+from indexer.parallel import available_cores
 from indexer.progress import Progress
 from search.dedup.pairs import Rows, Scores, Vectors
 from search.dedup.scores import pair_scores
@@ -119,7 +119,7 @@ class Comparison:
         self.compared = self.exact = 0
         self._slack = float32_error(evidence.own.shape[1])
         self._block = _block_size(evidence.own.shape[1], options.memory)
-        self._threads = options.threads or usable_cores()
+        self._threads = options.threads or available_cores()
         by_score = scores >= evidence.lowest
         self._limits = np.where(by_score, scores, evidence.lowest).astype(np.float32)
         # A rival that scores the same must come later; where only the text is the same, no rival may score enough.

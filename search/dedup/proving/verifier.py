@@ -27,7 +27,7 @@ import numpy as np
 
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from search.dedup.deciding.order import priority
 from search.dedup.files.duplicates_file import read_duplicates
 from search.dedup.files.origin import check_origin, check_other, require_same_encoder
@@ -57,7 +57,7 @@ def verify_duplicates(
     """
     if options.device not in ("auto", "cpu"):
         raise ConfigError(f"device is {options.device}; the proof is made on the CPU, on purpose. Leave it at auto.")
-    duplicates, opened, progress = read_duplicates(path), _opened(index), progress or Silent()
+    duplicates, opened, progress = read_duplicates(path), _opened(index), progress or NoProgress()
     facts = duplicates.facts
     check_origin(facts, opened, path)
     other = None if against is None else _opened(against)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from indexer.errors import ConfigError, EvaluationError
 from indexer.lattemix.divergence import js_similarities
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from search.divergence import CANDIDATES, FEWEST, rank_by_divergence, require_mixtures, require_probabilities
 from search.engine import SearchEngine
 from search.evaluation.recall.held_out import SAMPLE, HeldOut, Origin, draw_queries, read_queries
@@ -37,7 +37,7 @@ def evaluate_divergence(
     proved without looking at the other rows; rows as good as the k-th count as right. Raises ConfigError for an index
     without distributions, and what drawing queries raises.
     """
-    clock, opened, progress = Clock(), engine.opened, progress or Silent()
+    clock, opened, progress = Clock(), engine.opened, progress or NoProgress()
     require_probabilities(opened)
     if k < 1:
         raise ConfigError(f"k is {k}; expected at least 1.")

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from indexer import ann
 from indexer.encoders import EncodeLog, Role
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from search.engine import SearchEngine
 from search.evaluation.recall.exact import duplicates_of, exact_recall
 from search.evaluation.recall.held_out import SAMPLE, HeldOut, Origin, draw_queries, read_queries
@@ -116,7 +116,7 @@ def evaluate_recall(
     stored = StoredRows(opened)
     dim = opened.manifest.encoder["dim"]
     queries = read_queries(file, dim) if file else draw_queries(stored, origin, sample)
-    measured = measure_recall(engine, stored, queries, k, progress or Silent())
+    measured = measure_recall(engine, stored, queries, k, progress or NoProgress())
     how: dict[str, Any] = {
         "measure": "recall",
         "protocol": _PROTOCOL,

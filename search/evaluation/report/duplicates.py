@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexer.corpus.document import Document
-from indexer.hashing import canonical_hash
+from indexer.hashing import canonical_sha256
 from search.dedup.files.duplicates_file import read_duplicates
 from search.dedup.settings import IDENTICAL
 from search.evaluation.report import plots
@@ -246,7 +246,7 @@ def _remarks(opened: OpenIndex, listing: Listing) -> list[str]:
     if listing.facts["fingerprint"] != manifest.fingerprint:
         other = f"{listing.facts['fingerprint'][:12]}… instead of {manifest.fingerprint[:12]}…"
         remarks.append(f"{listing.name} was made with another encoder than the index's: {other}.")
-    if listing.facts["index"].get("manifest") != canonical_hash(manifest.to_dict()):
+    if listing.facts["index"].get("manifest") != canonical_sha256(manifest.to_dict()):
         remarks.append(
             f"{listing.name} was made from another index, or from another generation of this one. Texts below are of "
             "this index's documents with the same ids, where there are any."

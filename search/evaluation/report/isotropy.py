@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from indexer.moments import Moments, merge
-from indexer.parallel import one_blas_thread
+from indexer.moments import Moments, tree_sum
+from indexer.parallel import single_blas_thread
 
 Array = npt.NDArray[np.float64]
 Vectors = npt.NDArray[np.float32]
@@ -64,12 +64,12 @@ class Cloud:
 
 def measure_cloud(blocks: Callable[[], Iterable[Vectors]], cosines: Array) -> Cloud:
     """Figures of unit vectors (n, k) that come in blocks, twice."""
-    moments = merge([Moments.of(block) for block in blocks()])
+    moments = tree_sum([Moments.of(block) for block in blocks()])
     return Cloud(_shares(moments), cosines, _partition(blocks, moments))
 
 
 def _shares(moments: Moments) -> Array:
-    with one_blas_thread():
+    with single_blas_thread():
         values = np.maximum(np.linalg.eigvalsh(moments.covariance)[::-1], 0.0)
     total = float(values.sum())
     shares: Array = values / total if total > np.finfo(np.float32).eps ** 2 else np.zeros_like(values)
@@ -78,7 +78,7 @@ def _shares(moments: Moments) -> Array:
 
 def _partition(blocks: Callable[[], Iterable[Vectors]], moments: Moments) -> float:
     second = moments.covariance + np.outer(moments.mean, moments.mean)
-    with one_blas_thread():
+    with single_blas_thread():
         directions = np.linalg.eigh(second)[1]
         sums = np.zeros((2, len(second)))
         for block in blocks():

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import EvaluationError
-from indexer.hashing import canonical_hash
-from indexer.progress import Progress, Silent
+from indexer.hashing import canonical_sha256
+from indexer.progress import NoProgress, Progress
 from indexer.store.files import FileStamp
 from search.engine import SearchEngine
 from search.evaluation.recall.evaluation import evaluate_recall
@@ -67,7 +67,7 @@ def write_report(
     EvaluationError for a file that is no result, what `read_duplicates` raises, and what `evaluate_recall` and writing
     raise.
     """
-    clock, progress = Clock(), progress or Silent()
+    clock, progress = Clock(), progress or NoProgress()
     check_outputs({"-o": path}, read_by(engine.opened.path, *results, duplicates_file), force)
     require_plots()
     files = [read_result(file) for file in results]
@@ -149,7 +149,7 @@ def _remarks(file: ResultFile, opened: OpenIndex) -> list[str]:
         remarks.append(f"{some} was measured with another encoder than the index's: {short} instead of {own[:12]}….")
     index = file.provenance.get("index")
     manifest = index.get("manifest") if isinstance(index, dict) else None
-    if manifest and manifest != canonical_hash(opened.manifest.to_dict()):
+    if manifest and manifest != canonical_sha256(opened.manifest.to_dict()):
         remarks.append("Measured on another index, or on another generation of this one.")
     return remarks
 
@@ -162,7 +162,7 @@ def _footer(opened: OpenIndex, provenance: dict[str, Any]) -> Html:
     rows = [
         ("command", provenance["command"]),
         ("made", provenance["created"]),
-        ("generation", f"{manifest.generation}, manifest {canonical_hash(manifest.to_dict())}"),
+        ("generation", f"{manifest.generation}, manifest {canonical_sha256(manifest.to_dict())}"),
         ("encoder", f"fingerprint {manifest.fingerprint}"),
         ("transform", f"sha256 {manifest.files[manifest.transform['file']].sha256}"),
         ("built with", listed(manifest.versions)),

@@ -19,7 +19,7 @@ from indexer.corpus.reading import OnError
 from indexer.encoders.protocol import StateKey
 from indexer.encoders.vectors import is_given
 from indexer.errors import ConfigError, EvaluationError
-from indexer.hashing import id_hash, smallest_hashes
+from indexer.hashing import bottom_k, hash_id
 from indexer.moments import Moments
 from indexer.pipeline.fit import QUERY_TEXTS, read_queries
 from indexer.pipeline.row_texts import TextCutter
@@ -150,11 +150,11 @@ class BeirCorpus:
 
     @cached_property
     def _hashes(self) -> npt.NDArray[np.uint64]:
-        return np.array([id_hash(identity) for identity in self.ids], np.uint64)
+        return np.array([hash_id(identity) for identity in self.ids], np.uint64)
 
     @cached_property
     def _sample(self) -> Rows:
-        return smallest_hashes(self._hashes, self._config.whitening.sample)
+        return bottom_k(self._hashes, self._config.whitening.sample)
 
 
 class IndexedCorpus:
@@ -238,7 +238,7 @@ def _query_texts(
     """The texts a build estimates the mean of queries from: the user's file, else drawn from the sample."""
     if config.query_sample:
         return read_queries(Path(config.query_sample))
-    rows = smallest_hashes(hashes, min(QUERY_TEXTS, sampled))
+    rows = bottom_k(hashes, min(QUERY_TEXTS, sampled))
     texts = [text for document in fetch(rows.tolist()) if (text := query_like(document))]
     if not texts:
         raise ConfigError(

@@ -8,7 +8,7 @@ from typing import Any
 from indexer import ann
 from indexer.errors import ConfigError
 from indexer.pipeline.fit import query_sample_hash
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from indexer.transforms.fitting import has_role_means
 from search.evaluation.fits import check_dimensions
 from search.evaluation.resampling import LEVEL, RESAMPLES
@@ -52,7 +52,7 @@ def evaluate_retrieval(
     (other layers or another pooling than an index holds), MachineError for missing packages, and what `Subject`
     and `read_corpus` raise.
     """
-    clock, progress = Clock(), progress or Silent()
+    clock, progress = Clock(), progress or NoProgress()
     _require_packages(task)
     require_queries(task.query_vectors, subject)
     if task.on_error == "skip" and subject.opened:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import EvaluationError
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from indexer.transforms import Transform
 from search.evaluation.fits import check_dimensions
 from search.evaluation.resampling import LEVEL, RESAMPLES
@@ -93,7 +93,7 @@ def measure_sts(
     require_extra("scipy.stats", "eval")  # now, not after minutes of encoding
     if not tasks or not plan.settings or not plan.protocols:
         raise EvaluationError("nothing to measure; expected at least one task, one setting and one protocol.")
-    progress, settings, wanted = progress or Silent(), list(plan.settings), list(dict.fromkeys(plan.protocols))
+    progress, settings, wanted = progress or NoProgress(), list(plan.settings), list(dict.fromkeys(plan.protocols))
     check_dimensions(settings, subject.spec)
     source = subject.states(settings, cache, progress)
     chosen = choose_fit(plan.fit, subject, source)

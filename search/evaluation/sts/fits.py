@@ -19,8 +19,8 @@ from indexer.corpus import joined_text, read_corpus
 from indexer.corpus.sources import find_sources
 from indexer.encoders.protocol import StateKey
 from indexer.errors import ConfigError, EvaluationError
-from indexer.hashing import id_hash
-from indexer.moments import Moments, merge
+from indexer.hashing import hash_id
+from indexer.moments import Moments, tree_sum
 from indexer.transforms import Transform
 from indexer.transforms.fitting import Material
 from search.evaluation.fits import fit_setting
@@ -129,7 +129,7 @@ def _sample(path: str, subject: Subject) -> list[str]:
     """Texts of the documents a build would fit on: `whitening.sample` of smallest id hash, in corpus order."""
     config, numbers = subject.config, count()
     rows = (
-        (id_hash(document.id), next(numbers), joined_text(document, config.corpus.text))
+        (hash_id(document.id), next(numbers), joined_text(document, config.corpus.text))
         for document in read_corpus(path, config=config.corpus)
     )
     size = config.whitening.sample
@@ -150,7 +150,7 @@ def _corpus_material(
             found.append(Moments.of(states.of(chunk, key)))
         for key, kept in rows.items():
             kept.append(states.of(chunk, key))
-    return {key: _material(merge(found), rows.get(key)) for key, found in moments.items()}
+    return {key: _material(tree_sum(found), rows.get(key)) for key, found in moments.items()}
 
 
 def _material(moments: Moments, rows: Sequence[Rows] | None) -> Material:

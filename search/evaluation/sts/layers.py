@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from indexer.config import Mode
+from indexer.config import PoolingMode
 from indexer.encoders.protocol import StateKey
 from indexer.errors import ConfigError, EvaluationError
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from search.evaluation.fits import check_dimensions, transform_hash
 from search.evaluation.resampling import Difference, difference
 from search.evaluation.settings import Setting, Strength, Sweep
@@ -46,7 +46,7 @@ class LayersPlan:
     `pooling` None is the recipe's.
     """
 
-    pooling: Mode | None = None
+    pooling: PoolingMode | None = None
     strength: Strength = "none"
     protocol: Protocol = "mean"
     up_to: int = 0
@@ -119,7 +119,7 @@ def evaluate_layers(
     paper's choice, block 1 and the last; then "comparisons", "notes" and "provenance". Layers count from 0, the
     embedding output. Raises ConfigError, EvaluationError for an undefined correlation, and what encoding raises.
     """
-    clock, progress = Clock(), progress or Silent()
+    clock, progress = Clock(), progress or NoProgress()
     require_extra("scipy.stats", "eval")  # now, not after minutes of encoding
     if not tasks:
         raise EvaluationError("nothing to measure; expected at least one task.")

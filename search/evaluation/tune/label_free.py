@@ -13,7 +13,7 @@ from indexer.corpus.document import Document
 from indexer.encoders.protocol import StateKey
 from indexer.moments import Moments
 from indexer.pipeline.row_texts import TextCutter
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from search.evaluation.settings import Setting, state_keys
 from search.evaluation.states import Rows
 from search.evaluation.subject import Subject
@@ -37,7 +37,7 @@ class LabelFree:
     objective: Objective
     size: int
     cache: Path | None = None
-    progress: Progress = field(default_factory=Silent)
+    progress: Progress = field(default_factory=NoProgress)
 
     def prepare(self, settings: Sequence[Setting]) -> None:
         """Draw the pairs and encode them."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.corpus.reading import OnError
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from search.evaluation.retrieval.answers import fitted_answers, needs_query_mean
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.collection import BeirCorpus, Collection, IndexedCorpus, encode_counting
@@ -30,7 +30,7 @@ class Labelled:
     folder: Path
     split: str = "test"
     cache: Path | None = None
-    progress: Progress = field(default_factory=Silent)
+    progress: Progress = field(default_factory=NoProgress)
     on_error: OnError = "fail"
 
     def prepare(self, settings: Sequence[Setting]) -> None:

@@ -21,7 +21,7 @@ from typing import Literal
 
 from indexer.corpus.document import Document, joined_text
 from indexer.errors import EvaluationError
-from indexer.hashing import id_hash
+from indexer.hashing import hash_id
 
 Kind = Literal["sentence", "title", "window", "copy"]
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])\s*|\n+")  # also the full stops of East Asia
@@ -71,7 +71,7 @@ def _draw(documents: Iterable[Document], columns: Sequence[str], size: int, cut:
     kept, read = _Smallest(size), 0
     for document in documents:
         read += 1
-        value = id_hash(document.id)
+        value = hash_id(document.id)
         # Every choice within a document follows from its id, so the pairs are the same in any order and run.
         if kept.takes(value) and (pair := cut(document, columns, random.Random(value))):  # noqa: S311
             kept.add(value, pair)

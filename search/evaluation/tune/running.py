@@ -15,7 +15,7 @@ from indexer.corpus.sources import find_sources
 from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError
 from indexer.pipeline.fit import query_sample_hash
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.settings import Sweep
 from search.evaluation.subject import Subject
@@ -68,7 +68,7 @@ def run_tune(
         )
     _require_one_corpus(task, subject)
     data = _data(task, subject)
-    judge = _judge(task, subject, cache or _usable(default_cache()), progress or Silent())
+    judge = _judge(task, subject, cache or _usable(default_cache()), progress or NoProgress())
     tuned = tune(judge, subject, sweep, task.most_bytes)
     protocol = {"objective": task.objective, **judge.protocol, "told": TOLD, "resamples": RESAMPLES, "level": LEVEL}
     about = how_built(subject.config, subject.opened) | {"protocol": protocol}

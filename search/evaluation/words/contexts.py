@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from indexer.chunking import Marks
+from indexer.chunking import TokenOffsets
 from search.evaluation.words.vectors import Rows
 
 _GROUP_TEXTS = 1024  # that pass through the model together
@@ -26,7 +26,7 @@ Place = tuple[str, int, int]
 class Outputs(Protocol):
     """Token vectors of a transformer, special tokens aside (`indexer.encoders.token_outputs.TokenOutputs`)."""
 
-    def marks(self, texts: Sequence[str]) -> list[Marks]:
+    def marks(self, texts: Sequence[str]) -> list[TokenOffsets]:
         """Where the tokens of each text begin, before any cut."""
         ...
 
@@ -140,7 +140,7 @@ def _vectors(
                 yield word, vectors[first - shift : stop - shift].mean(axis=0)
 
 
-def _pieces(marks: Marks, start: int, end: int) -> tuple[int, int]:
+def _pieces(marks: TokenOffsets, start: int, end: int) -> tuple[int, int]:
     """The tokens that hold characters `start` to `end`: from the one that the first character is in."""
     starts = np.maximum.accumulate(marks.starts)
     before = int(np.searchsorted(starts, start, side="right"))  # a token may begin with the space before the word

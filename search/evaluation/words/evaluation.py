@@ -21,7 +21,7 @@ from indexer.encoders.tables import load_table
 from indexer.encoders.token_outputs import TokenOutputs
 from indexer.encoders.vectors import cannot_encode
 from indexer.errors import ConfigError, EvaluationError
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.subject import Subject
 from search.evaluation.words.contexts import Reading, ReadingLog, read_contexts
@@ -90,7 +90,7 @@ def evaluate_words(
     require_extra("scipy.stats", "eval")  # now, not after minutes of encoding
     if not sets:
         raise EvaluationError("nothing to measure; expected at least one word-level data set.")
-    sources, files = choose_sources(subject, plan, progress or Silent())
+    sources, files = choose_sources(subject, plan, progress or NoProgress())
     results, notes = measure_words(sources, sets)
     provenance = clock.provenance(
         subject.spec,

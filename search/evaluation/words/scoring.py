@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from indexer.parallel import one_blas_thread
+from indexer.parallel import single_blas_thread
 from search.evaluation.resampling import (
     Interval,
     draw_counts,
@@ -114,7 +114,7 @@ def answered_right(vectors: Rows, questions: Positions) -> npt.NDArray[np.bool_]
     step = max(1, _LARGEST // max(len(units), 1))
     for start in range(0, len(questions), step):
         a, b, c, d = questions[start : start + step].T
-        with one_blas_thread():
+        with single_blas_thread():
             scores = (units[b] - units[a] + units[c]) @ units.T
         rows = np.arange(len(scores))
         for asked in (a, b, c):
@@ -153,7 +153,7 @@ def k_means(points: Rows, count: int) -> Positions:
     for seed in range(RUNS):
         # Centres are drawn here: what SciPy draws for a seed differs between its versions.
         centres = _spread_centres(points, count, np.random.default_rng(seed))
-        with one_blas_thread(), warnings.catch_warnings():
+        with single_blas_thread(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a cluster is empty: it stays where it was
             for _ in range(_ROUNDS):
                 before, (centres, clusters) = centres, vq.kmeans2(points, centres, iter=_ITERATIONS, minit="matrix")

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import EvaluationError
-from indexer.parallel import one_blas_thread
+from indexer.parallel import single_blas_thread
 
 Array = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.floating]
@@ -86,7 +86,7 @@ def principal_component(rows: Rows, word: str = "") -> Array:
             f'the vectors of "{word}" hold NaN or infinity, or are all zero, so nothing can be ranked. The model '
             "overflows or is damaged: try --set encoder.precision=float32, or another model."
         )
-    with one_blas_thread():
+    with single_blas_thread():
         component: Array = np.linalg.svd(exact, full_matrices=False)[2][0]
     towards = float(component @ exact.mean(axis=0))
     return -component if towards < 0 else component

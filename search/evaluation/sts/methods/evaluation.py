@@ -18,7 +18,7 @@ from indexer.encoders.protocol import has_layers
 from indexer.encoders.token_outputs import TokenOutputs
 from indexer.errors import ConfigError
 from indexer.pipeline.training import drawn_texts
-from indexer.progress import Progress, Silent
+from indexer.progress import NoProgress, Progress
 from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.evaluation import BOOTSTRAP
@@ -56,7 +56,7 @@ def evaluate_methods(
 
     Raises ConfigError for an index, EvaluationError, and what encoding and training raise.
     """
-    clock, progress = Clock(), progress or Silent()
+    clock, progress = Clock(), progress or NoProgress()
     require_extra("scipy.stats", "eval")  # now, not after hours of training
     if subject.opened is not None:
         raise ConfigError("--methods compares the ways of one encoder; pass a recipe (--config, --set), not --index.")
