@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer import ann
-from indexer.ann import devices, exact_torch, gpu
-from indexer.ann.exact_torch import TorchVectors
-from indexer.ann.layers import innermost, is_on_gpu
+from indexer.ann import exact, faiss_index
+from indexer.ann.exact import TorchVectors
+from indexer.ann.faiss_index import innermost, is_on_gpu
 from indexer.errors import ConfigError, MachineError
 from tests.test_ann import COMPONENTS, Vectors, assert_answers_equal, made, served, unit_vectors
 
@@ -29,16 +29,16 @@ DIM = 24
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks and batches that even small tests need several of."""
     ann.set_threads(1)
-    monkeypatch.setattr(exact_torch, "_BLOCK_ROWS", 70)
-    monkeypatch.setattr(exact_torch, "_QUERIES", 3)
-    monkeypatch.setattr(devices, "_BLOCK_ROWS", 110)
+    monkeypatch.setattr(exact, "_BLOCK_ROWS", 70)
+    monkeypatch.setattr(exact, "_QUERIES", 3)
+    monkeypatch.setattr(exact, "_BLOCK_ROWS", 110)
 
 
 def through_torch(vectors: Vectors) -> Any:
     """A flat index whose candidates come from torch, on its CPU."""
     on_device = TorchVectors(vectors.shape[1], "cpu")
     on_device.add(vectors)
-    return devices.Accelerated(served(vectors), on_device)
+    return exact.Accelerated(served(vectors), on_device)
 
 
 # --- torch
@@ -85,7 +85,7 @@ def test_products_are_of_float32_whatever_the_process_allows() -> None:
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("medium")
     try:
-        with exact_torch._float32_products(torch):
+        with exact._float32_products(torch):
             backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
             seen = [getattr(backend, "fp32_precision", "ieee") for backend in backends]
         assert torch.get_float32_matmul_precision() == "medium"
@@ -115,7 +115,7 @@ def test_products_are_of_float32_with_a_torch_that_has_one_setting() -> None:
         def set_float32_matmul_precision(setting: str) -> None:
             calls.append(setting)
 
-    with exact_torch._float32_products(Old):
+    with exact._float32_products(Old):
         assert calls == ["medium", "highest"]
     assert calls == ["medium", "highest", "medium"]
 
@@ -146,7 +146,7 @@ def test_without_faiss_for_the_gpu_vectors_go_to_torch(monkeypatch: pytest.Monke
             made_for.append(device)
             super().__init__(dim, "cpu")
 
-    monkeypatch.setattr(exact_torch, "TorchVectors", Recorded)
+    monkeypatch.setattr(exact, "TorchVectors", Recorded)
     index = served(unit_vectors(250, DIM))
     for device in ("cuda", "cuda:1", "mps"):
         other = ann.accelerated(index, device)
@@ -236,7 +236,7 @@ def real_faiss() -> Any:
 @pytest.fixture
 def faiss_gpu(monkeypatch: pytest.MonkeyPatch) -> FaissForGpu:
     fake = FaissForGpu(real_faiss())
-    monkeypatch.setattr(gpu, "loaded_faiss", lambda: fake)
+    monkeypatch.setattr(faiss_index, "loaded_faiss", lambda: fake)
     return fake
 
 
@@ -254,11 +254,11 @@ def test_a_gpu_gives_the_answers_of_the_cpu(k: int, faiss_gpu: FaissForGpu) -> N
 
 
 def test_a_gpu_that_is_not_there_is_not_used(faiss_gpu: FaissForGpu) -> None:
-    assert gpu.has_gpu("cuda")
-    assert gpu.has_gpu("cuda:0")
-    assert not gpu.has_gpu("cuda:1")
-    assert not gpu.has_gpu("mps")
-    assert not gpu.has_gpu("cpu")
+    assert faiss_index.has_gpu("cuda")
+    assert faiss_index.has_gpu("cuda:0")
+    assert not faiss_index.has_gpu("cuda:1")
+    assert not faiss_index.has_gpu("mps")
+    assert not faiss_index.has_gpu("cpu")
     index = served(unit_vectors(5, DIM))
     assert ann.to_device(index, "cuda:1") is index
 
@@ -321,7 +321,7 @@ def test_centroids_are_trained_on_a_gpu_and_the_index_is_left_alone(
         asked.append((device, index.metric_type))
         return index
 
-    monkeypatch.setattr(gpu, "to_device", to_device)
+    monkeypatch.setattr(faiss_index, "to_device", to_device)
     index = ann.make_index("IVF4,PQ8x4fs,RFlat", DIM)
     ann.train_index(index, vectors, "cuda")
     assert asked == [("cuda", real_faiss().METRIC_INNER_PRODUCT)]

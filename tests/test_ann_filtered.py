@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import ann
-from indexer.ann import asking, flat
+from indexer.ann import exact, parameters
 from indexer.errors import ConfigError
 from tests.test_ann import COMPONENTS, Vectors, assert_answers_equal, by_brute_force, made, served, unit_vectors
 
@@ -111,7 +111,7 @@ def test_every_route_through_a_flat_index_gives_the_same(count: int, monkeypatch
     index, mask = served(vectors), some_of(count)
     one_by_one = [ann.search_index(index, query[None], K, mask)[0] for query in queries[:8]]
     assert_answers_equal(ann.search_index(index, queries[:8], K, mask), one_by_one)
-    monkeypatch.setattr(flat, "_BLOCK_BYTES", 4 * DIM * 90)  # copied 90 rows at a time
+    monkeypatch.setattr(exact, "_BLOCK_BYTES", 4 * DIM * 90)  # copied 90 rows at a time
     assert_answers_equal(ann.search_index(index, queries[:8], K, mask), one_by_one)
     assert [sorted(rows.tolist()) for _, rows in one_by_one] == [sorted(best_allowed(q, mask)) for q in queries[:8]]
 
@@ -231,19 +231,19 @@ def test_searches_with_different_filters_run_side_by_side(factory: str) -> None:
 def test_whether_a_kind_takes_a_selector_is_found_by_trying(
     factory: str, takes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "_takes", {})
+    monkeypatch.setattr(parameters, "_takes", {})
     assert ann.takes_selector(index_of(factory)) is takes
-    monkeypatch.setattr(asking, "_tried", None)  # once is enough
+    monkeypatch.setattr(parameters, "_tried", None)  # once is enough
     assert ann.takes_selector(index_of(factory)) is takes
 
 
 def test_a_kind_that_would_ignore_the_selector_counts_as_taking_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "_takes", {})
-    monkeypatch.setattr(asking, "_made", lambda *_: None)
+    monkeypatch.setattr(parameters, "_takes", {})
+    monkeypatch.setattr(parameters, "_made", lambda *_: None)
     assert not ann.takes_selector(index_of("HNSW16"))
 
 
 def test_nothing_is_concluded_from_an_empty_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "_takes", {})
+    monkeypatch.setattr(parameters, "_takes", {})
     assert not ann.takes_selector(ann.make_index("HNSW16", DIM))
     assert ann.takes_selector(index_of("HNSW16"))

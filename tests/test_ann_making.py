@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from indexer import ann
-from indexer.ann import threads
+from indexer.ann import faiss_index
 from indexer.errors import ConfigError
 from tests.test_ann import made, saved, unit_vectors
 
@@ -47,7 +47,7 @@ def test_the_number_of_threads_is_set_back_after_a_failure(faiss: Any) -> None:
 )
 def test_only_many_centroids_are_trained_by_several_threads(factory: str, one: bool, faiss: Any) -> None:
     faiss.omp_set_num_threads(3)
-    with threads.training_threads(ann.make_index(factory, DIM)):
+    with faiss_index.training_threads(ann.make_index(factory, DIM)):
         assert faiss.omp_get_max_threads() == (1 if one else 3)
 
 
@@ -58,10 +58,10 @@ def test_graphs_whose_links_depend_on_the_order_of_threads_are_made_by_one(
     faiss.omp_set_num_threads(3)
     index = ann.make_index(factory, DIM)
     monkeypatch.setattr(faiss.HNSW, "merge_reverse_links_deterministic", None, raising=False)
-    with threads.adding_threads(index):
+    with faiss_index.adding_threads(index):
         assert faiss.omp_get_max_threads() == since_115
     monkeypatch.delattr(faiss.HNSW, "merge_reverse_links_deterministic")
-    with threads.adding_threads(index):
+    with faiss_index.adding_threads(index):
         assert faiss.omp_get_max_threads() == before
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from indexer import ann
-from indexer.ann import layers
-from indexer.ann.work import Work
+from indexer.ann import faiss_index
+from indexer.ann.cost import Work
 from indexer.errors import ConfigError
 from tests.test_ann import Vectors, made, unit_vectors
 
@@ -231,7 +231,7 @@ def test_inverted_lists_are_read_in_part() -> None:
 
 def test_the_share_of_rows_in_inverted_lists_is_that_of_a_stored_vector() -> None:
     index = loaded("IVF16,Flat")
-    lists = layers.innermost(index).invlists
+    lists = faiss_index.innermost(index).invlists
     sizes = np.array([lists.list_size(number) for number in range(16)], float)
     expected = (sizes**2).sum() / sizes.sum()
     assert ann.reads(index, K, parameters={"nprobe": 1}).products - 16 == np.ceil(expected)
@@ -263,7 +263,7 @@ def test_rows_that_are_not_allowed_make_no_more_work_than_scoring_the_others(fac
     index = loaded(factory)
     assert ann.reads(index, K, allowed=0) == Work(0, 0)
     assert ann.reads(index, K, allowed=ROWS) == ann.reads(index, K)
-    if layers.row_store(index) is not None and ann.takes_selector(layers.row_store(index)):
+    if faiss_index.row_store(index) is not None and ann.takes_selector(faiss_index.row_store(index)):
         assert ann.reads(index, K, allowed=10).cost <= 10 * Work(DIM * 4, 1, 1).cost
     assert ann.reads(loaded("Flat"), K, allowed=10) == Work(10 * DIM * 4, 10, 10)
     assert ann.reads(loaded("Flat"), K, allowed=1000) == Work(1000 * DIM * 4, 1000)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import ann
+from indexer.ann.factory import dealt_out
 from indexer.ann.parameters import largest_parameters
-from indexer.ann.shaping import dealt_out
 from tests.test_ann import made, saved, unit_vectors
 
 DIM = 21

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, ann, build_index
-from indexer.ann.portable import QueryLayers, with_query_layers
+from indexer.ann.factory import QueryLayers, with_query_layers
 from indexer.config import ChunkConfig, EncoderConfig, IndexConfig, RunOptions, WhiteningConfig
 from indexer.corpus import joined_text
 from indexer.errors import ConfigError, CorruptIndexError, StoreError

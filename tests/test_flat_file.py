@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from indexer import ann, flat_file
+from indexer import ann
+from indexer.ann import flat_file
 from indexer.errors import CorruptIndexError
 
 Vectors = npt.NDArray[np.float32]

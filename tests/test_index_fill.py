@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import ann
-from indexer.ann import choosing
+from indexer.ann import selection
 from indexer.config import BuildConfig, IndexConfig, RunOptions
 from indexer.errors import ConfigError, QualityError
 from indexer.hashing import hash_id
@@ -71,7 +71,7 @@ def fill(source: SegmentSource, tmp_path: Path) -> Fill:
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """No corpus is so small that an exact index is taken without a look at others."""
-    monkeypatch.setattr(choosing, "SMALL_BYTES", 0)
+    monkeypatch.setattr(selection, "SMALL_BYTES", 0)
 
 
 def index_in(filled: Filled) -> Any:

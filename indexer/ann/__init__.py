@@ -3,28 +3,9 @@
 Scores are inner products of unit vectors; higher is closer. Rows are positions within one index object.
 """
 
-from indexer.ann.arrays import Found, Rows, Scores, Vectors
-from indexer.ann.asking import takes_selector
-from indexer.ann.candidates import candidate_factories
-from indexer.ann.choosing import (
-    SAMPLE_ROWS,
-    Considered,
-    Wanted,
-    consider,
-    copy_of,
-    exact,
-    least_cost,
-    ranked,
-    stored_bytes,
-)
-from indexer.ann.curve import CurvePoint, cheapest_with, parameters_for, recall_curve
-from indexer.ann.devices import accelerated
-from indexer.ann.faiss_module import require_faiss, set_threads
-from indexer.ann.files import Reader, is_mapped, load_index, map_index, save_index
-from indexer.ann.gpu import to_cpu, to_device
-from indexer.ann.grid import parameter_grid, widen_search
-from indexer.ann.layers import is_graph
-from indexer.ann.making import (
+from indexer.ann.cost import Work, reads
+from indexer.ann.exact import accelerated
+from indexer.ann.factory import (
     add_vectors,
     factory_of,
     is_exact,
@@ -33,12 +14,51 @@ from indexer.ann.making import (
     require_finite,
     vectors_at,
 )
-from indexer.ann.parameters import require_parameters, search_parameters, set_search_parameters
-from indexer.ann.searching import search_index
-from indexer.ann.threads import one_thread
+from indexer.ann.faiss_index import (
+    Found,
+    Reader,
+    Rows,
+    Scores,
+    Vectors,
+    is_graph,
+    is_mapped,
+    load_index,
+    map_index,
+    one_thread,
+    require_faiss,
+    save_index,
+    set_threads,
+    to_cpu,
+    to_device,
+)
+from indexer.ann.parameters import require_parameters, search_parameters, set_search_parameters, takes_selector
+from indexer.ann.recall import (
+    RECALL_DEPTH,
+    ROUNDING,
+    CurvePoint,
+    ExactBest,
+    Truth,
+    cheapest_with,
+    pair_scores,
+    parameter_grid,
+    parameters_for,
+    recall_curve,
+    widen_search,
+)
+from indexer.ann.search import search_index
+from indexer.ann.selection import (
+    SAMPLE_ROWS,
+    Considered,
+    Wanted,
+    candidate_factories,
+    consider,
+    copy_of,
+    exact_candidate,
+    least_cost,
+    ranked,
+    stored_bytes,
+)
 from indexer.ann.training import Trainer, train_index
-from indexer.ann.truth import RECALL_DEPTH, ROUNDING, ExactBest, Truth, pair_scores
-from indexer.ann.work import Work, reads
 
 __all__ = [
     "RECALL_DEPTH",
@@ -62,7 +82,7 @@ __all__ = [
     "cheapest_with",
     "consider",
     "copy_of",
-    "exact",
+    "exact_candidate",
     "factory_of",
     "is_exact",
     "is_graph",

@@ -9,13 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from indexer.ann.arrays import Vectors
-from indexer.ann.faiss_module import loaded_faiss, prefer_matrix_products, reason_of
-from indexer.ann.gpu import centroids_on
-from indexer.ann.layers import innermost, inside_transforms, is_flat, layers_of
-from indexer.ann.making import make_index
-from indexer.ann.shaping import deal_out_dimensions
-from indexer.ann.threads import one_thread, training_threads
+from indexer.ann.factory import deal_out_dimensions, make_index
+from indexer.ann.faiss_index import (
+    Vectors,
+    centroids_on,
+    innermost,
+    inside_transforms,
+    is_flat,
+    layers_of,
+    loaded_faiss,
+    one_thread,
+    prefer_matrix_products,
+    reason_of,
+    training_threads,
+)
 from indexer.errors import ConfigError
 
 _ROWS_A_LIST = 64  # that centroids are found among; FAISS's own 256 take four times as long for the same recall

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from indexer.config import FITTED_POOLINGS, Role
+from indexer.config import FITTED_POOLINGS, PoolingMode, Role
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from indexer.encoders.tokens import Tokens
 
 
-StateKey = tuple[tuple[int, ...], "PoolingMode"]
+StateKey = tuple[tuple[int, ...], PoolingMode]
 """An average of layers and the pooling over the tokens."""
 
 

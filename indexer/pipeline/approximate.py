@@ -123,7 +123,7 @@ class _Making:
         truth, wanted = ann.Truth.of(best), order.wanted
         factories = ann.candidate_factories(wanted.rows, wanted.dim, bool(wanted.memory))
         order.progress.phase("measuring kinds of index", len(factories))
-        found = [ann.exact(wanted)]
+        found = [ann.exact_candidate(wanted)]
         for factory in factories:
             least = min((one.cost for one in found if one.fits and one.recall >= wanted.recall), default=math.inf)
             if ann.least_cost(factory, wanted) < least:  # graphs take most of the time here, and seldom are that

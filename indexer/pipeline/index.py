@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from indexer import ann, flat_file
+from indexer import ann
+from indexer.ann import flat_file
 from indexer.config import IndexConfig, RunOptions
 from indexer.errors import ConfigError
 from indexer.parallel import part_threads

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer import ann, flat_file, quality
+from indexer import ann, quality
+from indexer.ann import flat_file
 from indexer.config import BuildConfig, IndexConfig, RunOptions, WhiteningConfig
 from indexer.moments import Moments
 from indexer.parallel import ordered_map, part_threads, single_blas_thread

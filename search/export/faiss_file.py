@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
-from indexer.ann.portable import QueryLayers, with_query_layers
+from indexer.ann.factory import QueryLayers, with_query_layers
 from indexer.errors import ConfigError
 from indexer.hashing import bottom_k, hash_id
 from indexer.output_files import open_output

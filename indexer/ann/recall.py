@@ -1,16 +1,24 @@
-"""The exact best rows of some queries, by brute force, as vectors stream by: what answers are held against.
+"""Recall: the true answers on a sample, and operating points of an index with their recall and cost."""
 
-A float32 matrix product finds candidates, a float64 dot product decides. A float32 sum of d products of unit
-vectors is wrong by at most d * 2**-24, so a row within twice that of the cut is a candidate too.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from indexer.ann.arrays import Found, Rows, Vectors
+from indexer.ann.cost import Work, reads
+from indexer.ann.faiss_index import Found, Rows, Vectors, one_thread
+from indexer.ann.parameters import WIDEST_WALK, largest_parameters, search_parameters, set_search_parameters
+from indexer.ann.search import search_index
+from indexer.errors import ConfigError
+
+# TODO-DOC indexer.ann.truth: The exact best rows of some queries, by brute force, as vectors stream by: what answers are held against. A float32 matrix product finds candidates, a float64 dot product decides. A float32 sum of d products of unit vectors is wrong by at most d * 2**-24, so a row within twice that of the cut is a candidate too.
+
+# TODO-DOC indexer.ann.curve: Recall against work: what each setting of an index's search parameters reaches, and what it costs.
+
+# TODO-DOC indexer.ann.grid: Settings of the search parameters to try, in the order of the work they make.
 
 ROUNDING = 1e-6  # of a score
 RECALL_DEPTH = 10
@@ -172,3 +180,125 @@ def pair_scores(queries: Vectors, query: Rows, vectors: Vectors, row: Rows) -> n
         left, right = queries[query[part]].astype(np.float64), vectors[row[part]].astype(np.float64)
         found[part] = np.einsum("nd,nd->n", left, right)
     return found
+
+
+_ALL = 0.9995  # recall beyond which nothing more is looked for
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Search parameters, the recall they reach, and the work of a query."""
+
+    search_parameters: dict[str, int]
+    recall: float
+    work: Work
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types."""
+        return {"search_parameters": self.search_parameters, "recall": self.recall} | asdict(self.work)
+
+
+def recall_curve(
+    index: Any,
+    truth: Truth,
+    allowed: npt.NDArray[np.bool_] | None = None,
+    enough: float = _ALL,
+    begun: Sequence[CurvePoint] = (),
+) -> list[CurvePoint]:
+    """Points of ever more work and ever higher recall, until `enough` is reached or there is no other setting.
+
+    `allowed` (rows of the index,) are those that may be found. `begun` is a curve of the same index and queries that
+    had enough earlier. The index keeps the parameters it had.
+    """
+    before, points, settings = search_parameters(index), list(begun), parameter_grid(index, truth.depth)
+    if points:
+        done = points[-1].search_parameters
+        where = next(number for number, setting in enumerate(settings) if setting.items() <= done.items())
+        settings = settings[where + 1 :] if points[-1].recall < enough else []
+    try:
+        for parameters in settings:
+            set_search_parameters(index, parameters)
+            with one_thread():
+                recall = truth.recall(search_index(index, truth.queries, truth.reach, allowed))
+            if not points or recall > points[-1].recall:
+                points.append(CurvePoint(search_parameters(index), recall, reads(index, truth.depth)))
+            if recall >= enough:
+                break
+    finally:
+        set_search_parameters(index, before)
+    return points
+
+
+def cheapest_with(curve: Sequence[CurvePoint], recall: float) -> CurvePoint:
+    """The point of least work that reaches `recall`, or else the one that reaches most."""
+    return next((point for point in curve if point.recall >= recall), curve[-1])
+
+
+def parameters_for(curve: Sequence[Mapping[str, Any]], recall: float) -> dict[str, int]:
+    """The search parameters of least work that reach `recall`, of a curve as a manifest holds it.
+
+    Raises ConfigError naming the highest recall there is.
+    """
+    for point in curve:
+        if point["recall"] >= recall:
+            return dict(point["search_parameters"])
+    raise ConfigError(
+        f"no search parameters of this index reach a recall@10 of {recall:g}; the highest measured is "
+        f"{curve[-1]['recall']:.4f}. Ask for that, search exactly (--exact), or build with a higher index.recall."
+    )
+
+
+LEAST_WIDTH = 16  # of a walk through a graph, which keeps as many nodes as rows are wanted anyway
+_MOST_CANDIDATES = 1024  # for each row wanted: to sort more takes longer than to scan
+_LEAST_SHARE, _MOST_SHARE = 1 / 256, 4  # of the cost of scanning, what scoring again may cost
+
+
+def parameter_grid(index: Any, k: int = 10) -> list[dict[str, int]]:
+    """Settings for a query for the best `k`, in ascending work; a parameter grows by doubling up to its largest value.
+
+    An index with one parameter has one setting for each doubling. With two, a search whose candidates are scored
+    again, there are all pairs but those that spend nearly everything on one of the two and could spend it on the
+    other. An index without parameters has one setting, which is empty.
+    """
+    steps = {name: _doublings(least, most) for name, (least, most) in _bounds(index, k).items()}
+    settings = [dict(zip(steps, values, strict=True)) for values in product(*steps.values())]
+    if len(steps) > 1:
+        settings = [setting for setting in settings if _is_balanced(index, k, setting, steps)]
+    return sorted(settings, key=lambda setting: (reads(index, k, parameters=setting).cost, sorted(setting.items())))
+
+
+def widen_search(index: Any, k: int = 10) -> bool:
+    """Double the search parameter whose doubling costs least; False when the index has none, or all are largest."""
+    now, largest = search_parameters(index), largest_parameters(index)
+    wider = [{**now, name: min(2 * now[name], most)} for name, most in largest.items() if now[name] < most]
+    if not wider:
+        return False
+    set_search_parameters(index, min(wider, key=lambda setting: reads(index, k, parameters=setting).cost))
+    return True
+
+
+def _bounds(index: Any, k: int) -> dict[str, tuple[int, int]]:
+    least, bounds = {"nprobe": 1, "efSearch": LEAST_WIDTH, "k_factor": 1}, {}
+    for name, most in largest_parameters(index).items():
+        if name == "k_factor":
+            most = min(_MOST_CANDIDATES, -(-most // k))  # as many candidates as there are rows
+        if name == "efSearch":
+            most = min(most, WIDEST_WALK)
+        bounds[name] = (min(least[name], most), most)
+    return bounds
+
+
+def _doublings(least: int, most: int) -> list[int]:
+    found = [least]
+    while found[-1] < most:
+        found.append(min(2 * found[-1], most))
+    return found
+
+
+def _is_balanced(index: Any, k: int, setting: dict[str, int], steps: dict[str, list[int]]) -> bool:
+    """Whether work could not be moved between scanning and scoring again to where there is far less of it."""
+    scan = reads(index, k, parameters={**setting, "k_factor": 1}).cost
+    share = (reads(index, k, parameters=setting).cost - scan) / scan
+    can_scan_more = any(setting[name] < values[-1] for name, values in steps.items() if name != "k_factor")
+    can_score_more = setting["k_factor"] < steps["k_factor"][-1]
+    return not (share < _LEAST_SHARE and can_score_more) and not (share > _MOST_SHARE and can_scan_more)

@@ -1,26 +1,56 @@
-"""Choosing a kind of index by measuring some on a sample of the vectors, and judging them by what a query costs.
-
-Each kind is trained as it would be for all vectors, filled with the sample, and tuned to the recall that is asked for.
-What a query then costs is counted for all rows, not timed. So the same vectors give the same choice on any machine.
-"""
+"""The kind of index: candidates, measured on a sample and ranked."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
-from indexer.ann.curve import cheapest_with, recall_curve
-from indexer.ann.faiss_module import require_faiss
-from indexer.ann.files import save_index
-from indexer.ann.grid import LEAST_WIDTH
-from indexer.ann.making import add_vectors, make_index
+from indexer.ann.cost import reads
+from indexer.ann.factory import add_vectors, make_index
+from indexer.ann.faiss_index import require_faiss, save_index
 from indexer.ann.parameters import search_parameters
+from indexer.ann.recall import LEAST_WIDTH, RECALL_DEPTH, Truth, cheapest_with, recall_curve
 from indexer.ann.training import Trainer
-from indexer.ann.truth import RECALL_DEPTH, Truth
-from indexer.ann.work import reads
+
+# TODO-DOC indexer.ann.candidates: Kinds of index that a choice is made among, as FAISS factory strings. Codes of four bits are scanned with the processor's table look-ups (`x4fs`), each a table of 16 for a few dimensions, and the best of them scored again by codes of 8 or 16 bits a dimension: `Refine(SQ8)` finds up to 99 % of the ten best, `Refine(SQfp16)` 99.9 %, with half the bytes of `RFlat`. "Pad384" deals the dimensions out to the codes. "IVF1" is one list of everything: unlike the same codes without lists, it can be searched for some rows only.
+
+# TODO-DOC indexer.ann.choosing: Choosing a kind of index by measuring some on a sample of the vectors, and judging them by what a query costs. Each kind is trained as it would be for all vectors, filled with the sample, and tuned to the recall that is asked for. What a query then costs is counted for all rows, not timed. So the same vectors give the same choice on any machine.
+
+_DIMENSIONS_A_CODE = 4  # one bit a dimension
+_LEAST_FOR_LISTS = 100_000  # rows below which scanning all codes takes less than choosing among lists
+_LINKS = 32
+_REGISTER = 16  # dimensions that vector instructions take at once
+_FINER = ("Refine(SQ8)", "Refine(SQfp16)")
+_COARSER = ("Refine(SQ6)", "Refine(SQ4)")  # they take less memory, and find less
+
+
+def candidate_factories(rows: int, dim: int, limited: bool) -> list[str]:
+    """Factory strings worth measuring for `rows` vectors of `dim` dimensions; `limited`: where memory is.
+
+    Those that take longest to measure come last: they may be out of reach by then.
+    """
+    wide = -(-dim // _REGISTER) * _REGISTER
+    pad, scan = f"Pad{wide}", f"PQ{wide // _DIMENSIONS_A_CODE}x4fs"
+    lists = ["IVF1", *([f"IVF{lists_for(rows)}"] if rows >= _LEAST_FOR_LISTS else [])]
+    refined = [f"{pad},{some},{scan},{finer}" for some in lists for finer in _FINER]
+    found = [*refined, "IVF1,RaBitQfs,Refine(SQ8)"]
+    if rows >= _LEAST_FOR_LISTS:
+        found.append(f"IVF{lists_for(rows)},Flat")
+    if limited:
+        found += [f"{pad},IVF1,{scan},{coarser}" for coarser in _COARSER]
+        found += [f"RR{dim},IVF1,RaBitQfs{bits}" for bits in (6, 4)]
+        found += ["SQ8", "SQ6", "SQ4"]
+    return [*found, f"HNSW{_LINKS}", f"HNSW{_LINKS}_SQ8"]
+
+
+def lists_for(rows: int) -> int:
+    """Inverted lists for so many rows: the power of two nearest to four times the square root."""
+    return int(2 ** round(math.log2(4 * math.sqrt(rows))))
+
 
 SAMPLE_ROWS = 30_000
 SMALL_BYTES = 64 << 20
+
 # By hnswlib on 12,500, 50,000 and 200,000 whitened embeddings: 95 % of the ten best take an efSearch of 32, 41 and 60,
 # 99.5 % of them 124, 155 and 265.
 _WIDENING = 0.25
@@ -65,7 +95,7 @@ class Considered:
         return {name: value for name, value in vars(self).items() if name != "trained"}
 
 
-def exact(wanted: Wanted) -> Considered:
+def exact_candidate(wanted: Wanted) -> Considered:
     """An exact index, which needs no measuring."""
     width = 4 * wanted.dim
     cost = reads(make_index("Flat", wanted.dim), 1, wanted.rows).cost

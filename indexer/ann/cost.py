@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from indexer.ann.asking import takes_selector
-from indexer.ann.faiss_module import loaded_faiss
-from indexer.ann.layers import layers_of, row_store
-from indexer.ann.parameters import SPARSE, reach_to_drop, search_parameters, wider_for
+from indexer.ann.faiss_index import layers_of, loaded_faiss, row_store
+from indexer.ann.parameters import SPARSE, reach_to_drop, search_parameters, takes_selector, wider_for
 
 _FETCH_BYTES = 2048  # a read at an address known a moment before takes as long as this many bytes in sequence
 _PRODUCT_BYTES = 256  # and so does multiplying a vector that is in the cache, or decoding a code one row at a time

@@ -1,0 +1,258 @@
+"""Exact answers: float32 finds candidates on a CPU or GPU, float64 decides."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from indexer.ann.factory import add_vectors, make_index, vectors_at
+from indexer.ann.faiss_index import (
+    MOST_ROWS,
+    Found,
+    Mask,
+    Rows,
+    Scores,
+    Vectors,
+    has_gpu,
+    is_flat,
+    is_on_gpu,
+    to_device,
+)
+from indexer.ann.parameters import SPARE, SPARSE, ask
+from indexer.errors import MachineError
+
+# TODO-DOC indexer.ann.arrays: The arrays that go in and out of an index, and answers put together from several.
+
+# TODO-DOC indexer.ann.exact_torch: Inner products on a device that torch reaches: CUDA or MPS without FAISS's GPU wheel, or the CPU. Vectors are held there in blocks; a matrix product of a block and some queries, then the best rows of it, give candidates that the caller scores again (see `flat`). Products are of float32, without TF32 or bfloat16.
+
+# TODO-DOC indexer.ann.devices: An exact index whose candidates come from a GPU: through FAISS where its wheel can, else through torch.
+
+# TODO-DOC indexer.ann.flat: Exact search of an index that holds the vectors as they are. Float32 scores choose candidates, float64 dot products decide: the last bits of a float32 score depend on how many queries come at once, and on the device. A float32 sum of d products of unit vectors, added up in any order, is wrong by at most d * 2**-24, for the row that was found and for the one that was not, so candidates are asked for until the last of them is further than twice that below the k-th.
+
+
+def nothing() -> Found:
+    """An answer without rows."""
+    return np.zeros(0, np.float32), np.zeros(0, np.int64)
+
+
+def best_first(scores: Scores, rows: Rows, k: int) -> Found:
+    """The best `k` of these and all that tie with the k-th; equal scores by row. `k` is at least 1."""
+    order = np.lexsort((rows, -scores))
+    scores, rows = scores[order], rows[order]
+    keep = scores >= scores[min(k, len(scores)) - 1] if len(scores) else slice(0)
+    return scores[keep], rows[keep]
+
+
+def best_of(answers: Sequence[Found], k: int) -> Found:
+    """The best `k` of several answers to one query, whose rows differ, and all that tie with the k-th."""
+    if not answers:
+        return nothing()
+    scores, rows = zip(*answers, strict=True)
+    return best_first(np.concatenate(scores), np.concatenate(rows), k)
+
+
+_BLOCK_ROWS = 1 << 16
+_QUERIES = 512  # at once: 128 MiB of scores
+_TURN = threading.Lock()  # in what numbers torch multiplies is the process's setting
+
+
+class TorchVectors:
+    """Vectors (n, dim) on a device, numbered from 0 in the order in which they are added."""
+
+    def __init__(self, dim: int, device: str) -> None:
+        import torch
+
+        self.d, self.ntotal = dim, 0
+        self._device = torch.device(device)
+        self._blocks: list[torch.Tensor] = []
+
+    def add(self, vectors: Vectors) -> None:
+        """Copy vectors to the device. Raises MachineError if they do not fit."""
+        import torch
+
+        for start in range(0, len(vectors), _BLOCK_ROWS):
+            block = np.array(vectors[start : start + _BLOCK_ROWS], np.float32)  # a copy that may be written to
+            with _fitting(self._device):
+                self._blocks.append(torch.from_numpy(block).to(self._device))
+            self.ntotal += len(block)
+
+    def ask(self, queries: Vectors, reach: int, allowed: Mask | None = None) -> tuple[Scores, Rows]:
+        """The best `reach` rows of each query (n, dim) by float32 scores, best first: (n, reach) each.
+
+        `allowed` (ntotal,) says which rows may be found; `reach` is at most their number.
+        """
+        import torch
+
+        answers = []
+        with _TURN, _fitting(self._device), _float32_products(torch), torch.inference_mode():
+            for start in range(0, len(queries), _QUERIES):
+                some = torch.from_numpy(np.array(queries[start : start + _QUERIES], np.float32)).to(self._device)
+                answers.append(self._best(torch, some, reach, allowed))
+        if not answers:
+            return np.zeros((0, reach), np.float32), np.zeros((0, reach), np.int64)
+        scores, rows = zip(*answers, strict=True)
+        return np.concatenate(scores), np.concatenate(rows)
+
+    def _best(self, torch: Any, queries: Any, reach: int, allowed: Mask | None) -> tuple[Scores, Rows]:
+        """Of each block its best, and of those and the best so far the best."""
+        scores = torch.zeros((len(queries), 0), dtype=torch.float32, device=self._device)
+        rows = torch.zeros((len(queries), 0), dtype=torch.int64, device=self._device)
+        first = 0
+        for block in self._blocks:
+            fresh = queries @ block.T
+            if allowed is not None:
+                hidden = torch.from_numpy(~allowed[first : first + len(block)]).to(self._device)
+                fresh.masked_fill_(hidden, -torch.inf)
+            found, places = torch.topk(fresh, min(reach, len(block)), dim=1)
+            scores, rows = torch.cat([scores, found], dim=1), torch.cat([rows, places + first], dim=1)
+            scores, places = torch.topk(scores, min(reach, scores.shape[1]), dim=1)
+            rows = torch.gather(rows, 1, places)
+            first += len(block)
+        return scores.cpu().numpy(), rows.cpu().numpy()
+
+
+@contextmanager
+def _float32_products(torch: Any) -> Iterator[None]:
+    """Within the block float32 matrices are multiplied as float32, whatever the process allows otherwise."""
+    backends = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+    if not all(hasattr(backend, "fp32_precision") for backend in backends):  # torch before 2.9
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+        return
+    settings = [backend.fp32_precision for backend in backends]
+    for backend in backends:
+        backend.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        for backend, setting in zip(backends, settings, strict=True):
+            backend.fp32_precision = setting
+
+
+@contextmanager
+def _fitting(device: Any) -> Iterator[None]:
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise MachineError(
+            f'the vectors of the index do not fit on the device "{device}" ({error}). Search with --device cpu.'
+        ) from error
+
+
+_HOST_ROWS = 1 << 16  # read at a time from an index that may be larger than the memory
+
+
+@dataclass(frozen=True)
+class Accelerated:
+    """A flat index and its vectors on a device. `search_index` takes it as it takes the index."""
+
+    index: Any
+    on_device: Any  # a GPU index of FAISS, or TorchVectors
+    _lock: Lock = field(default_factory=Lock)  # FAISS's GPU indexes are for one search at a time
+
+    @property
+    def d(self) -> int:
+        """Dimensions."""
+        return int(self.index.d)
+
+    @property
+    def ntotal(self) -> int:
+        """Rows."""
+        return int(self.index.ntotal)
+
+    def search(self, queries: Vectors, k: int, allowed: Mask | None) -> list[Found]:
+        """As `search_flat` of the index, with the same answers."""
+        most = self.ntotal if allowed is None else int(np.count_nonzero(allowed))
+        if allowed is not None and most * SPARSE < self.ntotal:
+            return search_copies(self.index, queries, k, np.flatnonzero(allowed))
+        if allowed is not None and is_on_gpu(self.on_device):
+            return search_flat(self.index, queries, k, allowed)  # FAISS's GPU indexes take no selector
+        return until_certain(self.index, lambda some, reach: self._ask(some, reach, allowed), queries, k, most)
+
+    def _ask(self, queries: Vectors, reach: int, allowed: Mask | None) -> tuple[Scores, Rows]:
+        found: tuple[Scores, Rows]
+        if not is_on_gpu(self.on_device):
+            found = self.on_device.ask(queries, reach, allowed)
+            return found
+        if reach > MOST_ROWS:
+            return ask(self.index, queries, reach, {})
+        with self._lock:
+            found = self.on_device.search(np.ascontiguousarray(queries, dtype=np.float32), reach)
+        return found
+
+
+def accelerated(index: Any, device: str) -> Any:
+    """An index that is searched on a device ("cuda", "cuda:N", "mps") with the same answers; "cpu" leaves it as it is.
+
+    For flat indexes; other kinds are searched on the CPU whatever the device, so they come back as they are. The
+    vectors stay on the device as long as the result lives. Raises MachineError if they do not fit.
+    """
+    if device == "cpu" or not is_flat(index):
+        return index
+    if has_gpu(device):
+        return Accelerated(index, to_device(index, device))
+
+    vectors = TorchVectors(index.d, device)
+    for start in range(0, index.ntotal, _HOST_ROWS):
+        vectors.add(vectors_at(index, np.arange(start, min(start + _HOST_ROWS, index.ntotal))))
+    return Accelerated(index, vectors)
+
+
+Ask = Callable[
+    [Vectors, int], tuple[Scores, Rows]
+]  # the best `reach` rows of each query, by float32 scores, best first
+_BLOCK_BYTES = 32 << 20  # of allowed vectors, copied at once
+_FEW_QUERIES = 4  # for more, copies are worth it: FAISS compares allowed rows with one query after the other
+
+
+def search_flat(index: Any, queries: Vectors, k: int, allowed: Mask | None = None) -> list[Found]:
+    """For each query (n, d) the best `k` rows and all that tie with the k-th. `k` is at most the rows allowed."""
+    most = index.ntotal if allowed is None else int(np.count_nonzero(allowed))
+    if allowed is not None and (len(queries) > _FEW_QUERIES or most * SPARSE < index.ntotal):
+        return search_copies(index, queries, k, np.flatnonzero(allowed))
+    return until_certain(index, lambda some, reach: ask(index, some, reach, {}, allowed=allowed), queries, k, most)
+
+
+def until_certain(index: Any, ask_for: Ask, queries: Vectors, k: int, most: int) -> list[Found]:
+    """Ask for candidates, `most` there are, until none of the others can be among the best `k` or tie with the k-th.
+
+    `index` is the flat index that has their vectors.
+    """
+    results: dict[int, Found] = {}
+    pending, reach = list(range(len(queries))), min(k + SPARE, most)
+    while pending:
+        scores, rows = ask_for(queries[pending], reach)
+        again = []
+        for position, query in enumerate(pending):
+            results[query] = best_first(_exact(index, queries[query], rows[position]), rows[position], k)
+            if reach < most and scores[position][-1] >= results[query][0][-1] - index.d * 2.0**-23:
+                again.append(query)
+        pending, reach = again, min(4 * reach, most)
+    return [results[query] for query in range(len(queries))]
+
+
+def search_copies(index: Any, queries: Vectors, k: int, rows: Rows) -> list[Found]:
+    """The same of some rows only, which are copied into an index of their own block by block."""
+    most, found = max(1, _BLOCK_BYTES // (4 * index.d)), [list[Found]() for _ in queries]
+    for start in range(0, len(rows), most):
+        some = rows[start : start + most]
+        block = make_index("Flat", index.d)
+        add_vectors(block, vectors_at(index, some))
+        for answers, (scores, places) in zip(found, search_flat(block, queries, min(k, len(some))), strict=True):
+            answers.append((scores, some[places]))
+    return [best_of(answers, k) for answers in found]
+
+
+def _exact(index: Any, query: Vectors, rows: Rows) -> Scores:
+    scores: Scores = (vectors_at(index, rows).astype(np.float64) @ query.astype(np.float64)).astype(np.float32)
+    return scores

@@ -1,0 +1,345 @@
+"""FAISS itself: imported here and nowhere else, its index objects unwrapped, saved, loaded, taken to a GPU."""
+
+import importlib.metadata
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any, Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.errors import CorruptIndexError, MachineError
+
+# TODO-DOC indexer.ann.faiss_module: The one place that imports FAISS.
+
+# TODO-DOC indexer.ann.threads: How many threads FAISS uses while it makes an index: no more than leave the result as it is and are of use.
+
+# TODO-DOC indexer.ann.layers: What an index is made of: the wrappers that a factory string puts around the index that is searched.
+
+# TODO-DOC indexer.ann.files: Index files: FAISS's own format, through readers and writers that hash and sync.
+
+# TODO-DOC indexer.ann.gpu: FAISS on a GPU: which kinds of index go there, and the way back. Files always hold CPU indexes.
+
+Vectors = npt.NDArray[np.float32]
+Scores = npt.NDArray[np.float32]
+Rows = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Found = tuple[Scores, Rows]  # scores and rows of one query, best first
+_MATRIX_QUERIES = 3
+_WHEELS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")
+
+
+def require_faiss() -> ModuleType:
+    """The module `faiss`. Raises MachineError unless exactly one wheel provides it."""
+    found = [name for name in _WHEELS if _installed(name)]
+    if len(found) > 1:
+        raise MachineError(
+            f"{' and '.join(found)} are both installed; they provide the same module and overwrite each other. "
+            f"Run: pip uninstall -y {' '.join(found)}, then one of: pip install 'isotrope[cpu]' or 'isotrope[gpu]'."
+        )
+    try:
+        return loaded_faiss()
+    except ImportError as error:
+        raise MachineError(
+            f"FAISS is not installed or cannot be loaded ({error}). "
+            "Run: pip install 'isotrope[cpu]' (or 'isotrope[gpu]' on Linux with CUDA)."
+        ) from error
+
+
+def loaded_faiss() -> ModuleType:
+    """The module `faiss`, where there is an index already: looking for wheels takes a millisecond."""
+    import faiss
+
+    module: ModuleType = faiss
+    return module
+
+
+def prefer_matrix_products(dim: int) -> None:
+    """Let FAISS compare three queries or more with whole vectors by matrix products, fewer one by one.
+
+    Of itself it does so from 128,000 values on, which is 333 queries of 384 dimensions; that takes about three times
+    as long for 8 to 300 queries, and for training product quantizers.
+    """
+    loaded_faiss().cvar.distance_compute_blas_threshold = _MATRIX_QUERIES * dim
+
+
+def set_threads(count: int) -> None:
+    """Threads FAISS uses for one call."""
+    require_faiss().omp_set_num_threads(count)
+
+
+def reason_of(error: BaseException) -> str:
+    """The sentence in a FAISS error, without its C++ location."""
+    last = str(error).strip().splitlines()[-1]
+    return re.sub(r"^Error in .* at \S+:\d+: ", "", last).split("Error: ")[-1].rstrip(".")
+
+
+def _installed(name: str) -> bool:
+    try:
+        importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+_MANY_CENTROIDS = 1024  # a k-means of fewer is over in seconds
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within the block FAISS runs on one thread."""
+    faiss = loaded_faiss()
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+@contextmanager
+def training_threads(index: Any) -> Iterator[None]:
+    """One thread, unless there are many inverted lists to find centroids for.
+
+    Product quantizers are many small k-means, in which threads wait for each other most of the time (measured: 20 times
+    the CPU time with two threads); LAPACK's last bits, for PCA and OPQ, depend on their number.
+    """
+    faiss = loaded_faiss()
+    rotated = any(isinstance(layer, faiss.IndexPreTransform) for layer in layers_of(index))
+    if getattr(innermost(index), "nlist", 1) < _MANY_CENTROIDS or rotated:
+        with one_thread():
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def adding_threads(index: Any) -> Iterator[None]:
+    """One thread for a graph whose links depend on the order in which threads come by: NSG, and HNSW before 1.15."""
+    faiss = loaded_faiss()
+    inner = innermost(index)
+    ordered = hasattr(inner, "hnsw") and hasattr(faiss.HNSW, "merge_reverse_links_deterministic")
+    if is_graph(index) and not ordered:
+        with one_thread():
+            yield
+    else:
+        yield
+
+
+_known: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()  # to unwrap takes as long as a small search
+
+
+def layers_of(index: Any) -> tuple[Any, ...]:
+    """The index and what it wraps, outermost first; they live as long as `index`, which owns them."""
+    if index not in _known:
+        _known[index] = _unwrapped(index)
+    return _known[index]
+
+
+def _unwrapped(index: Any) -> tuple[Any, ...]:
+    if is_on_gpu(index):
+        return ()
+    faiss = loaded_faiss()
+    found = [faiss.downcast_index(index)]
+    while (inside := _wrapped(faiss, found[-1])) is not None:
+        found.append(faiss.downcast_index(inside))
+    return tuple(found)
+
+
+def innermost(index: Any) -> Any:
+    """The index inside the wrappers."""
+    return (layers_of(index) or (index,))[-1]
+
+
+def refiner(index: Any) -> Any | None:
+    """The IndexRefine among the layers, which scores candidates again by finer codes or whole vectors."""
+    faiss = loaded_faiss()
+    return next((layer for layer in layers_of(index) if isinstance(layer, faiss.IndexRefine)), None)
+
+
+def kind_of(index: Any) -> tuple[str, ...]:
+    """Class names of the layers, outermost first."""
+    return tuple(type(layer).__name__ for layer in layers_of(index))
+
+
+def inside_transforms(index: Any, queries: Vectors) -> tuple[Any, Vectors]:
+    """The index behind an outermost IndexPreTransform, and the queries (n, d) as it gets them."""
+    faiss, layer = loaded_faiss(), loaded_faiss().downcast_index(index)
+    if not isinstance(layer, faiss.IndexPreTransform):
+        return index, queries
+    for number in range(layer.chain.size()):
+        queries = layer.chain.at(number).apply(np.ascontiguousarray(queries, dtype=np.float32))
+    return inside_transforms(layer.index, queries)
+
+
+def row_store(index: Any) -> Any | None:
+    """The index within an IndexRefine or a graph that holds every row's vector or finer code, by row."""
+    faiss, layer = loaded_faiss(), loaded_faiss().downcast_index(index)
+    store = layer.refine_index if isinstance(layer, faiss.IndexRefine) else getattr(layer, "storage", None)
+    return None if store is None else faiss.downcast_index(store)
+
+
+def is_on_gpu(index: Any) -> bool:
+    """Whether it is one of FAISS's indexes for a GPU."""
+    return type(index).__name__.startswith("Gpu")
+
+
+def is_graph(index: Any) -> bool:
+    """Whether a search walks from row to row: HNSW, NSG and the like."""
+    return hasattr(innermost(index), "storage")
+
+
+def is_flat(index: Any) -> bool:
+    """Whether it holds the vectors as they are and compares a query with each."""
+    return type(index).__name__ in ("IndexFlat", "IndexFlatIP")  # as the factory makes it, and as a file holds it
+
+
+def _wrapped(faiss: Any, layer: Any) -> Any | None:
+    if isinstance(layer, faiss.IndexPreTransform):
+        return layer.index
+    return layer.base_index if isinstance(layer, faiss.IndexRefine) else None
+
+
+_NO_LIMIT = 1 << 40  # bytes of one array; FAISS's own limit
+
+
+class Reader(Protocol):
+    """What `load_index` reads from."""
+
+    def read(self, size: int) -> bytes: ...
+
+
+def save_index(index: Any, file: IO[bytes]) -> None:
+    """Write in FAISS's own format through `file`, which does the hashing and syncing (FAISS does neither)."""
+    faiss = require_faiss()
+    writer = faiss.PyCallbackIOWriter(file.write, 1 << 22)
+    faiss.write_index(index, writer)
+    del writer  # flushes
+
+
+def load_index(file: Reader, where: str, size: int = _NO_LIMIT) -> Any:
+    """Read an index from `size` bytes that are checked as they are read. `where` names the file in errors.
+
+    No array in it can be longer than the file, whatever the file says: memory is not asked for beyond that.
+    """
+    faiss = require_faiss()
+    faiss.set_deserialization_vector_byte_limit(max(size, 1 << 20))
+    failures: list[Exception] = []
+
+    def read(size: int) -> bytes:
+        try:
+            return file.read(size)
+        except Exception as error:
+            failures.append(error)  # C++ would turn it into a message without a type
+            raise
+
+    try:
+        return _there(faiss.read_index(faiss.PyCallbackIOReader(read, 1 << 22)), where)
+    except (RuntimeError, MemoryError) as error:
+        if failures:
+            raise failures[0] from None
+        raise CorruptIndexError(f"{where}: FAISS cannot read it: {reason_of(error)}.") from error
+
+
+def map_index(path: Path) -> Any:
+    """Open an index whose vectors, codes and graph stay in the file, to be paged in as they are read.
+
+    FastScan codes are read into memory all the same, and so is all of a kind of index that FAISS cannot map:
+    `is_mapped` tells. Bytes are used as they are: the caller has checked the file, and nobody changes or cuts it while
+    the index lives. Raises CorruptIndexError.
+    """
+    faiss, reasons = require_faiss(), list[str]()
+    faiss.set_deserialization_vector_byte_limit(_NO_LIMIT)  # of a file that was mapped nothing is allocated
+    for flags in (faiss.IO_FLAG_MMAP_IFC, 0):
+        try:
+            return _there(faiss.read_index(str(path), flags), str(path))
+        except (RuntimeError, MemoryError) as error:
+            reasons.append(reason_of(error))
+    raise CorruptIndexError(f"{path}: FAISS cannot read it: {reasons[-1]}.")
+
+
+def _there(index: Any, where: str) -> Any:
+    """FAISS has a file for no index at all, and reads it as None."""
+    if index is None:
+        raise CorruptIndexError(f"{where}: holds no index. Build the index again.")
+    return index
+
+
+def is_mapped(index: Any) -> bool:
+    """Whether vectors or codes of an index are read from its file as they are needed."""
+    return any(_lies_in_file(layer) for layer in layers_of(index))
+
+
+def _lies_in_file(layer: Any) -> bool:
+    faiss = loaded_faiss()
+    inside = [getattr(layer, name, None) for name in ("refine_index", "storage")]
+    if any(_lies_in_file(faiss.downcast_index(one)) for one in inside if one is not None):
+        return True
+    lists = faiss.downcast_InvertedLists(layer.invlists) if hasattr(layer, "invlists") else None
+    if isinstance(lists, faiss.ArrayInvertedLists):
+        return any(not lists.codes.at(number).is_owned for number in range(lists.codes.size()))
+    return not getattr(getattr(layer, "codes", None), "is_owned", True)
+
+
+MOST_ROWS = 2048  # that FAISS selects for a query on a GPU
+
+
+def has_gpu(device: str) -> bool:
+    """Whether the FAISS at hand is built for CUDA and sees the device "cuda" or "cuda:N"."""
+    faiss = loaded_faiss()
+    if not device.startswith("cuda") or not hasattr(faiss, "StandardGpuResources"):
+        return False
+    return bool(faiss.get_num_gpus() > _number(device))
+
+
+def to_device(index: Any, device: str) -> Any:
+    """A copy of the index on a GPU, to be trained, added to and searched there.
+
+    `index` itself where the FAISS at hand has no such GPU, and for kinds without a GPU form or with one that does not
+    come back as what it was: all but flat and IVF with whole vectors, scalar or 8-bit product quantizers. Raises
+    MachineError if it does not fit.
+    """
+    if not has_gpu(device):
+        return index
+    faiss = loaded_faiss()
+    if not isinstance(faiss.downcast_index(index), faiss.IndexFlat | faiss.IndexIVF):
+        return index
+    options = faiss.GpuClonerOptions()
+    options.useFloat16 = options.useFloat16CoarseQuantizer = False
+    try:
+        return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), _number(device), index, options)
+    except RuntimeError as error:
+        if "alloc" in str(error) or "memory" in str(error):
+            raise MachineError(f"the index does not fit on {device}: {reason_of(error)}. Use --device cpu.") from error
+        return index  # no GPU form: FastScan, RaBitQ, other sizes of codes
+
+
+def to_cpu(index: Any) -> Any:
+    """An index that can be saved: a copy on the CPU of one that is on a GPU, any other as it is."""
+    return loaded_faiss().index_gpu_to_cpu(index) if is_on_gpu(index) else index
+
+
+@contextmanager
+def centroids_on(index: Any, device: str) -> Iterator[None]:
+    """Within the block the centroids of inverted lists are trained on a GPU, and the index stays where it is.
+
+    For kinds that `to_device` leaves where they are: with many lists, most of their training is that.
+    """
+    if is_on_gpu(index) or not has_gpu(device) or not hasattr(innermost(index), "clustering_index"):
+        yield
+        return
+    lists = innermost(index)
+    nearest = to_device(loaded_faiss().IndexFlat(lists.d, lists.metric_type), device)
+    lists.clustering_index = nearest
+    try:
+        yield
+    finally:
+        lists.clustering_index = None
+
+
+def _number(device: str) -> int:
+    return int(device.partition(":")[2] or 0)
