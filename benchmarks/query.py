@@ -25,9 +25,9 @@ from benchmarks.children import Child
 from benchmarks.interleaved import machine, run_in_turns, save
 from benchmarks.query_peers import write_pieces
 from indexer.config import RunOptions
+from indexer.corpus.document import query_like
 from indexer.corpus.query_file import read_query_file
 from indexer.errors import ConfigError
-from indexer.sampling import query_like
 from indexer.transforms import Whitening
 from search.cli.output import print_table
 from search.engine import SearchEngine

@@ -3,7 +3,6 @@
 And query-like texts, which stand for what a user might type when nobody has typed anything yet.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +10,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from indexer.corpus.document import Document
 from indexer.hashing import bottom_k
 from indexer.moments import Moments, tree_sum
 from indexer.store import parts
 
 Numbers = npt.NDArray[np.int64]
-_SENTENCE_WORDS, _WINDOW_WORDS = 24, 12
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 
 
 @dataclass(frozen=True)
@@ -95,11 +91,3 @@ class Sample:
         if self.everything:
             return tree_sum(parts.load_moments(folder) for folder in self.folders)
         return tree_sum(Moments.of(self.embeddings(part)) for part in range(len(self.folders)))
-
-
-def query_like(document: Document) -> str:
-    """A text such as a user might type: the title, else a short first sentence, else the first words."""
-    if document.title and document.title.strip():
-        return document.title.strip()
-    words = _SENTENCE_END.split(document.text.strip(), maxsplit=1)[0].split()
-    return " ".join(words if len(words) <= _SENTENCE_WORDS else words[:_WINDOW_WORDS])

@@ -12,7 +12,7 @@ import pytest
 
 from indexer import add_documents, build_index, read_corpus
 from indexer.config import BuildConfig, EncoderConfig, StoreConfig
-from indexer.corpus.id_file import read_id_file
+from indexer.corpus.query_file import read_id_file
 from indexer.errors import ConfigError, ExistsError
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index

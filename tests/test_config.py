@@ -19,10 +19,8 @@ from indexer.config import (
     StoreConfig,
     WhiteningConfig,
 )
-from indexer.corpus.query_vectors import read_query_vectors
+from indexer.corpus.query_file import query_file_sha256, read_query_vectors
 from indexer.errors import ConfigError
-from indexer.pipeline.fit import query_sample_hash
-from indexer.pipeline.index import index_queries_hash
 
 RECIPES = sorted((Path(__file__).parents[1] / "configs").glob("*.toml"))
 
@@ -342,9 +340,9 @@ def test_files_of_queries_that_a_recipe_names_are_regular_ones(tmp_path: Path) -
     for name in ("pipe.txt", "pipe.npy"):
         os.mkfifo(tmp_path / name)
         with pytest.raises(ConfigError, match="it is a pipe, socket or device"):
-            query_sample_hash(WhiteningConfig(query_sample=str(tmp_path / name)))
+            query_file_sha256(str(tmp_path / name), "whitening.query_sample")
         with pytest.raises(ConfigError, match="it is a pipe, socket or device"):
-            index_queries_hash(IndexConfig(queries=str(tmp_path / name)))
+            query_file_sha256(str(tmp_path / name), "index.queries")
     with pytest.raises(ConfigError, match="it is a pipe, socket or device"):
         read_query_vectors(tmp_path / "pipe.npy", 3)
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from indexer import add_documents, build_index
 from indexer.config import BuildConfig, CorpusConfig
 from indexer.corpus import Document, read_corpus
-from indexer.corpus.content_id import content_id
+from indexer.corpus.ids import content_id
 from indexer.errors import CorpusError
 from indexer.pipeline.add import AddReport
 from search.opened import OpenIndex
@@ -90,7 +90,7 @@ def test_the_same_row_has_the_same_id_in_every_format(tmp_path: Path) -> None:
 @given(st.lists(st.sampled_from(["one", "two", "three"]), max_size=40), st.integers(1, 4))
 def test_equal_rows_are_numbered_in_their_order_and_none_is_lost(lines: list[str], remembered: int) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("indexer.corpus.unique_ids._REMEMBERED", remembered)
+        patch.setattr("indexer.corpus.ids._REMEMBERED", remembered)
         corpus = read_corpus(write(Path(folder, "lines.txt"), lines))
         met: Counter[str] = Counter()
         expected = []

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from indexer.config import CorpusConfig
 from indexer.corpus import Document, joined_text, read_corpus
-from indexer.corpus.seen_ids import SeenIds
+from indexer.corpus.ids import SeenIds
 from indexer.errors import ConfigError, CorpusError
 
 FRUIT = [

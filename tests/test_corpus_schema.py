@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from indexer.corpus.rejection import BadRow
+from indexer.corpus.row import BadRow
 from indexer.corpus.schema import MetadataTypes, canonical, describe, merge_schemas, parse, part_schema
 from indexer.errors import CorpusError, StoreError
 

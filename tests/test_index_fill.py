@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from indexer import ann
 from indexer.ann import selection
 from indexer.config import BuildConfig, IndexConfig, RunOptions
+from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError, QualityError
 from indexer.hashing import hash_id
 from indexer.pipeline import finalists
-from indexer.pipeline.index import Filled, SegmentSource, fill_segment, index_queries_hash, judge_segment
+from indexer.pipeline.index import Filled, SegmentSource, fill_segment, judge_segment
 from indexer.pipeline.recall_queries import QUERIES, moved, split_rows
 from indexer.progress import NoProgress
 from indexer.store import parts
@@ -298,7 +299,7 @@ def test_the_user_s_own_queries_are_encoded_and_measured_with(fill: Fill, tmp_pa
     assert asked == ["one", "two", "three"]
     assert (about["queries"], about["query_origin"]) == (3, "index.queries")
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
-    assert about["queries_sha256"] == digest == index_queries_hash(IndexConfig(queries=str(file)))
+    assert about["queries_sha256"] == digest == query_file_sha256(str(file), "index.queries")
     assert fill(queries=str(file)).figures["index"]["queries_sha256"] == digest  # exact: noted all the same
     with pytest.raises(ConfigError, match="no encoder"):
         fill(type="IVF16,Flat", queries=str(file))

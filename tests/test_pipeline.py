@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, RunOptions, build_index, read_corpus
+from indexer.corpus.document import query_like
 from indexer.encoders import load_encoder
 from indexer.errors import (
     ConfigError,
@@ -22,7 +23,6 @@ from indexer.errors import (
     QualityError,
     StoreError,
 )
-from indexer.sampling import query_like
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
 from tests.directories import snapshot

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.corpus.id_file import read_id_file
-from indexer.corpus.query_file import read_query_file, read_query_lines
+from indexer.corpus.query_file import read_id_file, read_query_file, read_query_lines
 from indexer.errors import ConfigError
 
 BOM = b"\xef\xbb\xbf"
@@ -43,7 +42,7 @@ def test_queries_that_are_not_utf8_are_an_error_that_names_line_and_byte(data: b
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexer.corpus.lines.MAX_LINE_BYTES", 100)
+    monkeypatch.setattr("indexer.corpus.streams.MAX_LINE_BYTES", 100)
     with pytest.raises(ConfigError, match="stdin:2: the line is longer than 100 bytes"):
         lines_of(b"x" * 99 + b"\n" + b"x" * 1000)
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig, StoreConfig
+from indexer.corpus.query_file import read_query_file
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.hashing import canonical_sha256, hash_id
-from indexer.pipeline.fit import read_queries as queries_to_fit
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
 from search.evaluation.recall.evaluation import evaluate_recall
@@ -252,7 +252,7 @@ def test_a_file_of_queries_is_used_whole_and_excludes_nothing(built: Built, tmp_
     assert (row["queries"], row["origin"], row["excluded_at_most"]) == (2, "file", 0)
     assert row["notes"] == [f"1 blank line of {file} left out"]
     assert read_queries(file).texts == ("whales sing", "bread \u2028 and\r butter")
-    assert list(read_queries(file).texts) == queries_to_fit(file)
+    assert list(read_queries(file).texts) == read_query_file(file, ConfigError).texts
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from indexer.config import CorpusConfig
 from indexer.corpus import Document, read_corpus
-from indexer.corpus.given import checked_documents
-from indexer.corpus.query_vectors import read_query_vectors
+from indexer.corpus.corpus import checked_documents
+from indexer.corpus.query_file import read_query_vectors
 from indexer.errors import ConfigError, CorpusError
 from search.dedup.keeping.kept import check_kept
 from tests.test_corpus_errors import check, jsonl, refusal, without_bad_rows, write

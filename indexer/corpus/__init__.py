@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 from indexer.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from indexer.corpus.corpus import Corpus as Corpus
+    from indexer.corpus.corpus import CorpusReport as CorpusReport
+    from indexer.corpus.corpus import read_corpus as read_corpus
+    from indexer.corpus.demo_corpus import stdlib_documents as stdlib_documents
     from indexer.corpus.document import Document as Document
     from indexer.corpus.document import joined_text as joined_text
-    from indexer.corpus.reading import Corpus as Corpus
-    from indexer.corpus.reading import CorpusReport as CorpusReport
-    from indexer.corpus.reading import read_corpus as read_corpus
-    from indexer.corpus.stdlib import stdlib_documents as stdlib_documents
 
 _HOME = {
-    "Corpus": "indexer.corpus.reading",
-    "CorpusReport": "indexer.corpus.reading",
+    "Corpus": "indexer.corpus.corpus",
+    "CorpusReport": "indexer.corpus.corpus",
     "Document": "indexer.corpus.document",
     "joined_text": "indexer.corpus.document",
-    "read_corpus": "indexer.corpus.reading",
-    "stdlib_documents": "indexer.corpus.stdlib",
+    "read_corpus": "indexer.corpus.corpus",
+    "stdlib_documents": "indexer.corpus.demo_corpus",
 }
 __all__ = sorted(_HOME)
 __getattr__, __dir__ = lazy_exports(__name__, _HOME)

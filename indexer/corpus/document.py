@@ -1,8 +1,12 @@
 """The one record type that flows through everything."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from indexer.errors import ConfigError
 
@@ -77,3 +81,15 @@ def _column(document: Document, name: str) -> str | None:
             f"only text can be encoded. Take it out of corpus.text, or read it as text with --column {name}:string."
         )
     return value
+
+
+_SENTENCE_WORDS, _WINDOW_WORDS = 24, 12
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
+
+
+def query_like(document: Document) -> str:
+    """A text such as a user might type: the title, else a short first sentence, else the first words."""
+    if document.title and document.title.strip():
+        return document.title.strip()
+    words = _SENTENCE_END.split(document.text.strip(), maxsplit=1)[0].split()
+    return " ".join(words if len(words) <= _SENTENCE_WORDS else words[:_WINDOW_WORDS])

@@ -1,13 +1,84 @@
-"""A user's queries, one a line: in a file, or arriving on a stream."""
+"""A user's queries, as texts or vectors, with the hash of their file; a user's list of ids."""
 
+import hashlib
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from indexer.corpus.lines import text_lines
-from indexer.errors import IsotropeError
+import numpy as np
+import numpy.typing as npt
+
+from indexer.corpus.npy import NotAnArray, map_array
+from indexer.corpus.row import BadRow
+from indexer.corpus.streams import text_lines
+from indexer.corpus.validation import vector_of
+from indexer.errors import ConfigError, IsotropeError
 from indexer.regular_files import open_regular
+
+
+def read_id_file(path: Path) -> list[str]:
+    """The ids of a file, or of standard input for "-", in order; empty lines are passed over. Raises ConfigError."""
+    try:
+        if str(path) == "-":
+            ids = _ids(sys.stdin.buffer, "stdin") if sys.stdin else []
+        else:
+            with open_regular(path) as file:
+                ids = _ids(file, str(path))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    if not ids:
+        raise ConfigError(f"{path}: holds no id; expected one a line.")
+    return ids
+
+
+def _ids(stream: IO[bytes], shown: str) -> list[str]:
+    return [line for _, line in text_lines(stream, shown, ConfigError) if line]
+
+
+Vectors = npt.NDArray[np.float32]
+
+
+def is_array_file(path: str | Path) -> bool:
+    """Whether a file of queries holds embeddings and not texts, by its name."""
+    return Path(path).suffix.lower() == ".npy"
+
+
+def read_query_vectors(
+    path: str | Path, dim: int, error: type[IsotropeError] = ConfigError, where: str = ""
+) -> Vectors:
+    """Query embeddings of a .npy file, float32 (n, dim): raw, as the encoder gave them; an array (dim,) is one query.
+
+    Raises `error`, its message beginning with `where`, for a file that is no such array, one without a row, one of
+    another length, and naming the row for NaN, infinity and zeros.
+    """
+    try:
+        with open_regular(path) as raw:
+            array = map_array(raw, single=True)
+    except OSError as cause:
+        raise error(f"{where}{path}: cannot be read: {cause.strerror or cause}.") from cause
+    except NotAnArray as cause:
+        raise error(f"{where}{path}: {cause}. Write the file with numpy.save.") from cause
+    if array.shape[1] != dim:
+        raise error(
+            f"{where}{path}: holds vectors of {array.shape[1]:,} numbers; expected {dim:,}, the length of the "
+            "embeddings they are compared with. Give queries encoded by the same model."
+        )
+    if not len(array):
+        raise error(f"{where}{path}: holds no query; expected at least one row.")
+    try:
+        return np.stack([_row(array[row], row) for row in range(len(array))])
+    except BadRow as bad:
+        raise error(f"{where}{path}:{bad.line}: {bad.what}.") from None
+
+
+def _row(numbers: npt.NDArray[np.floating], row: int) -> Vectors:
+    try:
+        return vector_of(numbers, "query")
+    except BadRow as bad:
+        bad.line = row + 1
+        raise
 
 
 @dataclass(frozen=True)
@@ -26,6 +97,17 @@ def read_query_lines(stream: IO[bytes], shown: str, error: type[IsotropeError]) 
     """
     for number, line in text_lines(stream, shown, error):
         yield number, line.strip()
+
+
+def query_file_sha256(path: str, setting: str) -> str:
+    """sha256, hex, of the file of queries that a setting names; empty when it names none. Raises ConfigError."""
+    if not path:
+        return ""
+    try:
+        with open_regular(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigError(f"{setting}: {path} cannot be read: {error.strerror}.") from error
 
 
 def read_query_file(path: Path, error: type[IsotropeError], where: str = "") -> QueryFile:

@@ -15,9 +15,9 @@ import numpy as np
 
 from indexer.config import RunOptions
 from indexer.corpus import Corpus
-from indexer.corpus.content_id import has_content_id
+from indexer.corpus.corpus import checked_documents
 from indexer.corpus.document import Document
-from indexer.corpus.given import checked_documents
+from indexer.corpus.ids import has_content_id
 from indexer.corpus.schema import parse
 from indexer.drift import Drift
 from indexer.errors import ConfigError, CorpusError

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from indexer.corpus.columns import way_out_of
-from indexer.corpus.rejection import BadRow
+from indexer.corpus.row import BadRow
 from indexer.corpus.schema import merge_schemas, parse
 from indexer.errors import CorpusError
 from indexer.pipeline.change import Change

@@ -8,14 +8,15 @@ from typing import Any
 from indexer import ann
 from indexer.config import BuildConfig, RunOptions
 from indexer.corpus import Corpus
+from indexer.corpus.corpus import checked_documents
 from indexer.corpus.document import Document
-from indexer.corpus.given import checked_documents
+from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders import resolve_spec
 from indexer.errors import ConfigError, CorruptIndexError, StoreError
 from indexer.pipeline.changes import other_inputs, require_same_recipe
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.encode import EncodedPart, EncoderSource, encode_parts
-from indexer.pipeline.fit import fit, query_sample_hash
+from indexer.pipeline.fit import fit
 from indexer.pipeline.fitted_encoder import (
     adopt_state,
     fit_encoder,
@@ -24,7 +25,6 @@ from indexer.pipeline.fitted_encoder import (
     require_same_state,
     with_kept_state,
 )
-from indexer.pipeline.index import index_queries_hash
 from indexer.pipeline.ingest import Ingested, corpus_differs, ingest
 from indexer.pipeline.publication import new_parts, next_generation, publish_generation, recipe_of_build
 from indexer.pipeline.row_texts import TextCutter
@@ -94,9 +94,9 @@ def build_index(
         taken = taken_transform(Path(transform_from), spec)
         config = replace(config, whitening=taken.config.whitening)
     else:
-        query_sample_hash(config.whitening)
+        query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
         require_fittable(spec)
-    index_queries_hash(config.index)
+    query_file_sha256(config.index.queries, "index.queries")
     _ = TextCutter(spec, config.chunk).chunker
     _require_index_folder(index)
     make_folder(index)

@@ -6,12 +6,11 @@ from typing import Any
 
 from indexer.ann import factory_of
 from indexer.config import BuildConfig
+from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders import EncoderSpec
 from indexer.encoders.identity import mismatch
 from indexer.errors import ExistsError
 from indexer.pipeline.context import BuildContext
-from indexer.pipeline.fit import query_sample_hash
-from indexer.pipeline.index import index_queries_hash
 from indexer.store.manifest import Manifest
 
 
@@ -45,12 +44,12 @@ def other_inputs(build: BuildContext, published: Manifest) -> Iterator[str]:
     taken = build.taken.stamp.sha256 if build.taken else ""
     if published.transform.get("taken_from", "") != taken:
         yield "its transform was fitted there and is another index's here, or the other way round"
-    elif not taken and published.transform["query_texts"].get("sha256", "") != query_sample_hash(
-        build.config.whitening
+    elif not taken and published.transform["query_texts"].get("sha256", "") != query_file_sha256(
+        build.config.whitening.query_sample, "whitening.query_sample"
     ):
         yield "the queries in whitening.query_sample have changed"
     measured = published.quality.get("index", {}).get("queries_sha256", "")
-    if measured != index_queries_hash(build.config.index):
+    if measured != query_file_sha256(build.config.index.queries, "index.queries"):
         yield "the queries in index.queries have changed"
 
 

@@ -12,17 +12,15 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from indexer.config import BuildConfig, WhiteningConfig
-from indexer.corpus.document import Document
-from indexer.corpus.query_file import read_query_file
-from indexer.corpus.query_vectors import is_array_file, read_query_vectors
+from indexer.config import BuildConfig
+from indexer.corpus.document import Document, query_like
+from indexer.corpus.query_file import is_array_file, query_file_sha256, read_query_file, read_query_vectors
 from indexer.encoders import Encoder
 from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.pipeline.stored_transform import Fitted as Fitted
 from indexer.progress import Progress, step_callback
-from indexer.regular_files import open_regular
-from indexer.sampling import Numbers, Population, Sample, query_like
+from indexer.sampling import Numbers, Population, Sample
 from indexer.store.document_files import read_some
 from indexer.transforms import Flow, Whitening
 from indexer.transforms.fitting import Material, fit_transform, has_role_means
@@ -58,11 +56,15 @@ def fit(population: Population, source: QueryEncoder, progress: Progress, known:
     on_step = step_callback(progress, "training the flow")
     transform = fit_transform(Material.of_sample(sample), config.whitening, config.encoder.pooling, on_step)
     if not isinstance(transform, Whitening | Flow) or not has_role_means(transform, config.whitening):
-        unused = query_sample_hash(config.whitening)
+        unused = query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
         return Fitted(transform, sample, {"source": "none", "texts": 0} | ({"sha256": unused} if unused else {}))
     if is_array_file(config.whitening.query_sample):
         embeddings = read_query_vectors(config.whitening.query_sample, len(transform.mean), ConfigError, _SETTING)
-        origin = {"source": "file", "texts": len(embeddings), "sha256": query_sample_hash(config.whitening)}
+        origin = {
+            "source": "file",
+            "texts": len(embeddings),
+            "sha256": query_file_sha256(config.whitening.query_sample, "whitening.query_sample"),
+        }
         return Fitted(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
     if config.encoder.kind == "vectors":
         note = "; ".join(filter(None, [transform.note, _ONE_MEAN]))
@@ -76,21 +78,10 @@ def fit(population: Population, source: QueryEncoder, progress: Progress, known:
     return Fitted(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
 
 
-def query_sample_hash(config: WhiteningConfig) -> str:
-    """sha256 of the user's query file; empty when the recipe names none."""
-    if not config.query_sample:
-        return ""
-    try:
-        with open_regular(config.query_sample) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise ConfigError(f"whitening.query_sample: {config.query_sample} cannot be read: {error.strerror}.") from error
-
-
 def _query_texts(population: Population, sampled: int, config: BuildConfig) -> tuple[list[str], dict[str, Any]]:
     if config.whitening.query_sample:
-        texts = read_queries(Path(config.whitening.query_sample))
-        digest = query_sample_hash(config.whitening)
+        texts = read_query_file(Path(config.whitening.query_sample), ConfigError, _SETTING).texts
+        digest = query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
         return texts, {"source": "file", "texts": len(texts), "sha256": digest, "texts_sha256": _texts_hash(texts)}
     chosen = population.draw(min(QUERY_TEXTS, sampled))
     texts = [query_like(document) for document in chosen_documents(chosen)]
@@ -117,8 +108,3 @@ def drawn_documents(folders: Sequence[Path], drawn: Sequence[Numbers]) -> Iterat
     for folder, documents in zip(folders, drawn, strict=True):
         if len(documents):
             yield from read_some(folder, documents.tolist())
-
-
-def read_queries(path: Path) -> list[str]:
-    """The user's queries, one a line. Raises ConfigError."""
-    return read_query_file(path, ConfigError, _SETTING).texts

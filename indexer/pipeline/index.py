@@ -6,12 +6,12 @@ from typing import Any
 from indexer import ann
 from indexer.ann import flat_file
 from indexer.config import IndexConfig, RunOptions
+from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError
 from indexer.parallel import part_threads
 from indexer.pipeline.approximate import Made, Order, make_best, make_named, too_large
 from indexer.pipeline.judging import judge_segment as judge_segment
 from indexer.pipeline.recall_queries import Encode
-from indexer.pipeline.recall_queries import index_queries_hash as index_queries_hash
 from indexer.pipeline.segment import Filled as Filled
 from indexer.pipeline.segment import SegmentSource as SegmentSource
 from indexer.pipeline.segment import VectorBlocks
@@ -35,7 +35,7 @@ def fill_segment(
     """
     order = Order(source, config, options, progress, encode_queries)
     made = _exact("few rows beside a larger index") if small else _make(order)
-    queries = index_queries_hash(config)
+    queries = query_file_sha256(config.queries, "index.queries")
     filled = _write_exact(order, path, made) if made.index is None else _write_made(order, path, made)
     filled.figures["index"] |= {"factory": made.factory} | ({"queries_sha256": queries} if queries else {})
     return filled

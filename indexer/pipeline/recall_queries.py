@@ -7,7 +7,6 @@ of 4-bit codes with 1, 2, 4, 8 times the candidates is .84 .93 .98 .995 with the
 Their own rows and the copies of those do not count.
 """
 
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,12 +17,10 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.config import IndexConfig
-from indexer.corpus.query_file import read_query_file
-from indexer.corpus.query_vectors import is_array_file, read_query_vectors
+from indexer.corpus.query_file import is_array_file, query_file_sha256, read_query_file, read_query_vectors
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
 from indexer.pipeline.segment import Rows, SegmentSource, Vectors
-from indexer.regular_files import open_regular
 from indexer.store import parts
 
 QUERIES = 400
@@ -55,17 +52,6 @@ class RecallQueries:
         return f"held-out documents, moved to a score of {self.similarity:.2f} with themselves"
 
 
-def index_queries_hash(config: IndexConfig) -> str:
-    """sha256 of the user's query file; empty when the recipe names none. Raises ConfigError."""
-    if not config.queries:
-        return ""
-    try:
-        with open_regular(config.queries) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise ConfigError(f"{_SETTING}{config.queries} cannot be read: {error.strerror}.") from error
-
-
 def split_rows(source: SegmentSource) -> tuple[Rows, Rows]:
     """Rows to train on and rows to draw queries from, each by id hash and none in both, unless there is but one."""
     order = source.drawing_order
@@ -88,7 +74,7 @@ def recall_queries(
     embeddings = _query_embeddings(source, config, encode)
     with single_blas_thread():
         vectors = source.transform.transform(embeddings, "query")
-    return RecallQueries(vectors[vectors.any(axis=1)], sha256=index_queries_hash(config))
+    return RecallQueries(vectors[vectors.any(axis=1)], sha256=query_file_sha256(config.queries, "index.queries"))
 
 
 def _query_embeddings(source: SegmentSource, config: IndexConfig, encode: Encode | None) -> npt.NDArray[np.floating]:

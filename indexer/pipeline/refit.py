@@ -7,11 +7,11 @@ from typing import Any
 
 from indexer import ann
 from indexer.config import BuildConfig, RunOptions
+from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError
 from indexer.pipeline.change import Change, change
 from indexer.pipeline.contents import published_contents
-from indexer.pipeline.fit import KnownQueries, fit, query_sample_hash
-from indexer.pipeline.index import index_queries_hash
+from indexer.pipeline.fit import KnownQueries, fit
 from indexer.pipeline.late_encoder import LateEncoder
 from indexer.pipeline.publication import next_generation, publish_generation, published_parts, published_recipe
 from indexer.pipeline.stored_transform import published_transform, write_transform
@@ -57,8 +57,8 @@ def refit_index(
     with change(named_path(index, "the index")) as opened:
         config = changed_recipe(opened.config, assignments)
         ann.require_factory(ann.factory_of(config.index.type), config.whitening.dim)
-        query_sample_hash(config.whitening)
-        index_queries_hash(config.index)
+        query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
+        query_file_sha256(config.index.queries, "index.queries")
         require_parts(opened.index, opened.published, {part.name for part in opened.published.parts})
         source = LateEncoder(opened, config, options, model)
         records, generation = opened.records(), next_generation(opened.index)

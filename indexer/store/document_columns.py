@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexer.corpus.column_kinds import EXACT_INTEGER
+from indexer.corpus.schema import EXACT_INTEGER
 
 LONG = 32  # bytes a value, on average
 ColumnPath = tuple[str, ...]  # a column, then fields inside its objects

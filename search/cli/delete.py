@@ -27,7 +27,7 @@ def command(
       isotrope delete my-index --where "lang = 'la'"
     """
     from indexer import delete_documents
-    from indexer.corpus.id_file import read_id_file
+    from indexer.corpus.query_file import read_id_file
     from search.cli.output import print_report
     from search.deleting import delete_where
 

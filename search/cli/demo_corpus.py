@@ -20,7 +20,7 @@ def command(target: Path, force: bool) -> None:
     Example:
       isotrope demo-corpus stdlib.jsonl
     """
-    from indexer.corpus.stdlib import write_stdlib_corpus
+    from indexer.corpus.demo_corpus import write_stdlib_corpus
 
     with stdout_free_for(target):
         click.echo(f"{target}: {write_stdlib_corpus(target, force):,} documents.")

@@ -71,7 +71,7 @@ def command(
       isotrope query my-index --json - < questions.txt
       isotrope query my-index -- "-O2 or -O3"
     """
-    from indexer.corpus.query_vectors import read_query_vectors
+    from indexer.corpus.query_file import read_query_vectors
     from indexer.errors import ConfigError
     from search.cli.progress import BuildProgress
     from search.engine import SearchEngine

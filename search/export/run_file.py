@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from indexer.config import RunOptions
-from indexer.corpus.query_file import read_query_file
-from indexer.corpus.query_vectors import is_array_file, read_query_vectors
+from indexer.corpus.query_file import is_array_file, read_query_file, read_query_vectors
 from indexer.corpus.sources import COMPRESSIONS
 from indexer.encoders import EncodeLog
 from indexer.encoders.backends import open_encoder

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from indexer.corpus.rejection import shown
+from indexer.corpus.row import shown
 from indexer.errors import ModelError
 
 Vectors = npt.NDArray[np.float32]

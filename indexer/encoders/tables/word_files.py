@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from indexer.corpus.rejection import BrokenFile
+from indexer.corpus.row import BrokenFile
 from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import ByteStream
 from indexer.encoders.tables.binary_rows import binary_rows

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.corpus.columns import RowMapper
+from indexer.corpus.corpus import Corpus
 from indexer.corpus.document import Document
-from indexer.corpus.reading import Corpus
 from indexer.corpus.row import Row
 from indexer.corpus.schema import parse
 from indexer.corpus.sources import COMPRESSIONS, FORMATS, format_of, paths_of

@@ -9,12 +9,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from indexer.corpus.document import Document
-from indexer.corpus.query_file import read_query_file
-from indexer.corpus.query_vectors import is_array_file, read_query_vectors
+from indexer.corpus.document import Document, query_like
+from indexer.corpus.query_file import is_array_file, read_query_file, read_query_vectors
 from indexer.corpus.sources import COMPRESSIONS
 from indexer.errors import ConfigError, EvaluationError
-from indexer.sampling import query_like
 from search.evaluation.retrieval.beir import read_texts
 from search.files import file_hash
 from search.printable import counted

@@ -13,12 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from indexer.corpus.jsonl import read_jsonl
-from indexer.corpus.lines import decoded, split_lines
-from indexer.corpus.rejection import BadRow
-from indexer.corpus.row import Row
+from indexer.corpus.row import BadRow, Row
 from indexer.corpus.sources import COMPRESSIONS, SourceFile
-from indexer.corpus.streams import ByteStream
+from indexer.corpus.streams import ByteStream, decoded, split_lines
+from indexer.corpus.text_formats import read_jsonl
 from indexer.errors import EvaluationError
 from search.files import file_hash
 from search.printable import counted

@@ -14,17 +14,17 @@ import numpy.typing as npt
 
 from indexer.config import Role, WhiteningConfig
 from indexer.corpus import Document, joined_text, read_corpus
-from indexer.corpus.query_vectors import is_array_file, read_query_vectors
-from indexer.corpus.reading import OnError
+from indexer.corpus.corpus import OnError
+from indexer.corpus.document import query_like
+from indexer.corpus.query_file import is_array_file, read_query_file, read_query_vectors
 from indexer.encoders.protocol import StateKey
 from indexer.encoders.vectors import is_given
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import bottom_k, hash_id
 from indexer.moments import Moments
-from indexer.pipeline.fit import QUERY_TEXTS, read_queries
+from indexer.pipeline.fit import QUERY_TEXTS
 from indexer.pipeline.row_texts import TextCutter
 from indexer.progress import Progress
-from indexer.sampling import query_like
 from indexer.transforms import Flow, Whitening
 from indexer.transforms.fitting import Material, has_role_means
 from search.evaluation.retrieval.beir import find_file
@@ -237,7 +237,7 @@ def _query_texts(
 ) -> list[str]:
     """The texts a build estimates the mean of queries from: the user's file, else drawn from the sample."""
     if config.query_sample:
-        return read_queries(Path(config.query_sample))
+        return read_query_file(Path(config.query_sample), ConfigError, "whitening.query_sample: ").texts
     rows = bottom_k(hashes, min(QUERY_TEXTS, sampled))
     texts = [text for document in fetch(rows.tolist()) if (text := query_like(document))]
     if not texts:

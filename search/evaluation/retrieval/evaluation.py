@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from indexer import ann
+from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError
-from indexer.pipeline.fit import query_sample_hash
 from indexer.progress import NoProgress, Progress
 from indexer.transforms.fitting import has_role_means
 from search.evaluation.fits import check_dimensions
@@ -236,7 +236,7 @@ def _query_file(subject: Subject) -> dict[str, str]:
     """The hash of the recipe's file of queries, where it is read: an index may hold the mean of its queries."""
     whitening = subject.config.whitening
     kept = subject.opened and has_role_means(subject.opened.transform, whitening)
-    digest = "" if kept else query_sample_hash(whitening)
+    digest = "" if kept else query_file_sha256(whitening.query_sample, "whitening.query_sample")
     return {"whitening.query_sample": digest} if digest else {}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from indexer.corpus.reading import OnError
+from indexer.corpus.corpus import OnError
 from search.evaluation.retrieval.bm25 import LABEL
 from search.evaluation.retrieval.hybrid import hybrid_label
 from search.evaluation.retrieval.runs import run_files

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.corpus.jsonl import parse_json
+from indexer.corpus.text_formats import parse_json
 from indexer.errors import EvaluationError
 from search.evaluation.sts.pair_files import count_columns, read_lines
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from indexer.corpus.reading import OnError
+from indexer.corpus.corpus import OnError
 from indexer.progress import NoProgress, Progress
 from search.evaluation.retrieval.answers import fitted_answers, needs_query_mean
 from search.evaluation.retrieval.beir import read_judged

@@ -10,11 +10,11 @@ from typing import Any
 
 from indexer.config import BuildConfig
 from indexer.corpus import Document, read_corpus
-from indexer.corpus.reading import OnError
+from indexer.corpus.corpus import OnError
+from indexer.corpus.query_file import query_file_sha256
 from indexer.corpus.sources import find_sources
 from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError
-from indexer.pipeline.fit import query_sample_hash
 from indexer.progress import NoProgress, Progress
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.settings import Sweep
@@ -128,7 +128,7 @@ def _documents(task: TuneTask, subject: Subject) -> Iterable[Document]:
 
 def _data(task: TuneTask, subject: Subject) -> dict[str, str]:
     """Hashes of the files that were read, the user's queries among them."""
-    queries = query_sample_hash(subject.config.whitening)
+    queries = query_file_sha256(subject.config.whitening.query_sample, "whitening.query_sample")
     found = {subject.config.whitening.query_sample: queries} if queries else {}
     if subject.opened or task.qrels:  # then the judge names its files
         return found

@@ -12,8 +12,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.corpus.rejection import BadRow, BrokenFile
-from indexer.corpus.row import Header, Row, Rows
+from indexer.corpus.row import BadRow, BrokenFile, Header, Row, Rows
 from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import spooled, unreadable
 from indexer.errors import CorpusError

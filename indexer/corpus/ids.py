@@ -1,0 +1,246 @@
+"""Ids of documents: unique in a corpus, made of content where they are missing, in bounded memory."""
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.corpus.document import Document
+from indexer.corpus.row import BadRow
+from indexer.corpus.schema import EXACT_INTEGER
+from indexer.corpus.sources import SourceFile
+
+# TODO-DOC indexer.corpus.content_id: Ids for documents that come without one: made of their content, so that the same document has the same id in another file, in another order and tomorrow. An id is 32 hex digits: blake2b, 128 bits, of the UTF-8 JSON text of [title, text, metadata] without spaces, keys in order of code points, whole numbers without a fraction; a zero byte and the vector as little-endian float32 follow where a document comes with one. What JSON has no type for is an object with one key that no metadata has: a NUL character and the name of the type. At 10^9 documents the chance of any two contents with one id is about 10^-21. None of this may ever change: ids of indexes on disk are made so.
+
+# TODO-DOC indexer.corpus.seen_ids: Which ids were met, and where, in about 24 bytes a document. A dict of id strings costs some 150 bytes an entry: 15 GB for 100 million documents. Here an id is its 128-bit hash (at 10^9 documents the chance of any two colliding is about 10^-21) and its position one 64-bit number. Recent ids are in a small dict; when it is full they become a sorted numpy run, and runs of similar size are merged, so that there are few (a logarithm of the number of documents) and each id is moved only as many times. While two runs are merged their memory is held twice.
+
+# TODO-DOC indexer.corpus.unique_ids: The ids of one pass over a corpus: given ones are unique, those made of content are told apart.
+
+_BYTES = 16
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+_REPEATED = re.compile(r"-[1-9][0-9]*\Z")
+
+
+def content_id(document: Document) -> str:
+    """The id of the document's title, text, canonical metadata and vector, whatever its own id is."""
+    written = _ENCODER.encode([document.title, document.text, _plain(document.metadata)])
+    digest = blake2b(written.encode(), digest_size=_BYTES)
+    if document.vector is not None:
+        digest.update(b"\0" + np.ascontiguousarray(document.vector, "<f4").tobytes())
+    return digest.hexdigest()
+
+
+def repeated_id(identifier: str, times: int) -> str:
+    """The id of the document that has the content of `times - 1` others before it in its corpus."""
+    return f"{identifier}-{times}" if times > 1 else identifier
+
+
+def has_content_id(document: Document) -> bool:
+    """Whether the document's id is one that is made of its content."""
+    return _REPEATED.sub("", document.id) == content_id(document)
+
+
+def _plain(value: Any) -> Any:
+    """The value in types of JSON; equal numbers are written alike."""
+    kind = type(value)
+    if kind in (str, int, bool, type(None)):
+        return value
+    if kind is float:
+        return int(value) if abs(value) <= EXACT_INTEGER and value.is_integer() else value
+    if kind is dict:
+        return {key: _plain(inner) for key, inner in value.items()}
+    if kind is list:
+        return [_plain(inner) for inner in value]
+    return _named(value)
+
+
+def _named(value: Any) -> dict[str, str]:
+    if isinstance(value, bytes):
+        return {"\0bytes": value.hex()}
+    if isinstance(value, Decimal):
+        return {"\0decimal": _decimal(value)}
+    if isinstance(value, datetime):
+        return {"\0timestamp": (value.astimezone(UTC) if value.tzinfo else value).isoformat()}
+    if isinstance(value, date):
+        return {"\0date": value.isoformat()}
+    if isinstance(value, time):
+        return {"\0time": value.isoformat()}
+    raise TypeError(f"metadata of type {type(value).__name__} has no canonical form")
+
+
+def _decimal(value: Decimal) -> str:
+    """Sign, digits and exponent, without zeros at the end: 1.50 and 1.5 are the same."""
+    sign, digits, exponent = value.as_tuple()
+    written = "".join(map(str, digits)).lstrip("0")
+    short = written.rstrip("0")
+    if not short:
+        return "0"
+    return f"{'-' if sign else ''}{short}e{int(exponent) + len(written) - len(short)}"
+
+
+_Numbers = npt.NDArray[np.uint64]
+_HASH_BYTES = 16
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Ids in order of the upper half of their hashes; three columns of equal length."""
+
+    upper: _Numbers
+    lower: _Numbers
+    positions: _Numbers
+
+    def find(self, upper: int, lower: int) -> int | None:
+        # bisect over a memoryview takes a microsecond; np.searchsorted of a single number several
+        view = memoryview(self.upper.data)
+        place = bisect_left(view, upper)
+        while place < len(view) and view[place] == upper:
+            if int(self.lower[place]) == lower:
+                return int(self.positions[place])
+            place += 1
+        return None
+
+
+class SeenIds:
+    """A map from id to the position (0 to 2**64 - 1) it was first added with.
+
+    `recent` is the number of ids kept in the dict before they are packed.
+    """
+
+    def __init__(self, recent: int = 1 << 16) -> None:
+        self._limit = recent
+        self._recent: dict[bytes, int] = {}
+        self._runs: list[_Run] = []
+
+    def __len__(self) -> int:
+        return len(self._recent) + sum(len(run.upper) for run in self._runs)
+
+    def find(self, identifier: str) -> int | None:
+        """The position the id was added with, or None."""
+        key = _hash(identifier)
+        if (position := self._recent.get(key)) is not None:
+            return position
+        upper, lower = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
+        for run in self._runs:
+            if (position := run.find(upper, lower)) is not None:
+                return position
+        return None
+
+    def add(self, identifier: str, position: int) -> None:
+        """Remember a new id; the caller has asked `find` first."""
+        self._recent[_hash(identifier)] = position
+        if len(self._recent) >= self._limit:
+            self._pack()
+
+    def _pack(self) -> None:
+        hashes = np.frombuffer(b"".join(self._recent), dtype="<u8").reshape(-1, 2).astype(np.uint64)
+        positions = np.fromiter(self._recent.values(), dtype=np.uint64, count=len(self._recent))
+        run = _sorted_run(hashes[:, 0], hashes[:, 1], positions)
+        self._recent = {}
+        while self._runs and len(self._runs[-1].upper) <= len(run.upper):
+            run = _merged(self._runs.pop(), run)
+        self._runs.append(run)
+
+
+@lru_cache(maxsize=1)  # `add` follows `find`
+def _hash(identifier: str) -> bytes:
+    return blake2b(identifier.encode("utf-8"), digest_size=_HASH_BYTES).digest()
+
+
+def _sorted_run(upper: _Numbers, lower: _Numbers, positions: _Numbers) -> _Run:
+    order = np.argsort(upper, kind="stable")
+    return _Run(upper[order], lower[order], positions[order])
+
+
+def _merged(a: _Run, b: _Run) -> _Run:
+    return _sorted_run(
+        np.concatenate([a.upper, b.upper]),
+        np.concatenate([a.lower, b.lower]),
+        np.concatenate([a.positions, b.positions]),
+    )
+
+
+_LINE_BITS = 40
+_REMEMBERED = 1 << 12
+
+
+class Position(NamedTuple):
+    """Where a document stands: number of the file and line; and whether its id is made of its content."""
+
+    file: int
+    line: int
+    made: bool
+
+    @property
+    def packed(self) -> int:
+        """The position as one 64-bit number."""
+        return (self.file << _LINE_BITS | self.line) << 1 | self.made
+
+    @classmethod
+    def of(cls, packed: int) -> "Position":
+        """The position that was packed."""
+        place = packed >> 1
+        return cls(place >> _LINE_BITS, place & ((1 << _LINE_BITS) - 1), bool(packed & 1))
+
+
+class UniqueIds:
+    """The ids met so far, in about 24 bytes each (see `SeenIds`)."""
+
+    def __init__(self, files: Sequence[SourceFile]) -> None:
+        self._files = files
+        self._seen = SeenIds()
+        self._numbers: dict[str, int] = {}  # the last of some contents that were repeated lately
+
+    def add(self, identifier: str, position: Position) -> None:
+        """Remember an id that `distinct` gave."""
+        self._seen.add(identifier, position.packed)
+
+    def place(self, position: Position) -> str:
+        """The position, for messages."""
+        return f"{self._files[position.file].shown}:{position.line}"
+
+    def distinct(self, document: Document, made: bool) -> Document:
+        """The document, or if its id is `made` of content that others had before, with its number among them behind.
+
+        Raises BadRow ("duplicate-id") for a given id that was met before, and for a made one that was given.
+        """
+        packed = self._seen.find(document.id)
+        if packed is None:
+            return document
+        first = Position.of(packed)
+        if made and first.made:
+            return replace(document, id=repeated_id(document.id, self._next_number(document.id)))
+        if made:
+            what = f"the row has no id, and the one made of its content is that of {self.place(first)}"
+            raise BadRow("duplicate-id", what, "take one of the two out, or give the row an id of its own")
+        what = f"the id was already used at {self.place(first)}"
+        raise BadRow("duplicate-id", what, "give each document its own id")
+
+    def _next_number(self, identifier: str) -> int:
+        """The number after those taken. They have no gaps, so it is found by bisection where it is not remembered."""
+        taken = self._numbers.get(identifier, 1)
+        free = taken + 1
+        while self._is_taken(identifier, free):
+            taken, free = free, 2 * free
+        while free - taken > 1:
+            middle = (taken + free) // 2
+            if self._is_taken(identifier, middle):
+                taken = middle
+            else:
+                free = middle
+        if len(self._numbers) >= _REMEMBERED:
+            self._numbers.clear()
+        self._numbers[identifier] = free
+        return free
+
+    def _is_taken(self, identifier: str, number: int) -> bool:
+        return self._seen.find(repeated_id(identifier, number)) is not None
