@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from indexer.moments import Moments
 from indexer.transforms import Whitening
-from indexer.transforms.whitening import FLOOR
+from indexer.transforms.whitening import EIGENVALUE_FLOOR
 
 MEAN_LIMIT = 0.25  # standard deviations a direction, beyond chance: a refit is advised above
 COVARIANCE_LIMIT = 0.5  # of the variance of a direction, beyond chance
@@ -47,7 +47,7 @@ def measure_drift(whitening: Whitening, added: Moments, mean: npt.NDArray[np.flo
     """
     if added.count < 2:
         return None
-    varying = whitening.spectrum[: whitening.dim] > FLOOR * whitening.spectrum[0]
+    varying = whitening.spectrum[: whitening.dim] > EIGENVALUE_FLOOR * whitening.spectrum[0]
     directions = whitening.projection[:, varying] / np.linalg.norm(whitening.projection[:, varying], axis=0)
     deviations = np.sqrt(whitening.spectrum[: whitening.dim][varying])
     shift = (added.mean - (whitening.mean if mean is None else mean)) @ directions / deviations

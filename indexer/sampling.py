@@ -13,6 +13,8 @@ import numpy.typing as npt
 from indexer.hashing import bottom_k
 from indexer.moments import Moments, tree_sum
 from indexer.store import parts
+from indexer.store.arrays import open_embeddings
+from indexer.transforms import FitData
 
 Numbers = npt.NDArray[np.int64]
 
@@ -83,8 +85,12 @@ class Sample:
 
     def embeddings(self, part: int) -> npt.NDArray[np.floating]:
         """Embeddings of the sampled rows of a part, (n, d)."""
-        embeddings, rows = parts.open_embeddings(self.folders[part]), self.part_rows[part]
+        embeddings, rows = open_embeddings(self.folders[part]), self.part_rows[part]
         return embeddings if len(rows) == len(embeddings) else embeddings[rows]
+
+    def fit_data(self) -> FitData:
+        """What a transform is fitted on."""
+        return FitData(self.moments, lambda: map(self.embeddings, range(len(self.folders))))
 
     def moments(self) -> Moments:
         """Moments of the sample, merged in one fixed tree over the parts."""

@@ -11,7 +11,8 @@ from indexer import ann
 from indexer.errors import CorruptIndexError
 from indexer.quality import ROUNDING, self_hits
 from indexer.settings import named_path
-from indexer.store import layout, parts
+from indexer.store import layout
+from indexer.store.arrays import open_embeddings
 from indexer.store.manifest import load_manifest
 from indexer.store.verify import damaged_files
 from search.opened import OpenIndex
@@ -84,7 +85,7 @@ def _compare_vectors(opened: OpenIndex, found: Verification) -> None:
     live, numbering = opened.numbering.live_rows, opened.numbering
     hits = looked = first = 0
     for part in opened.manifest.parts:
-        embeddings = parts.open_embeddings(opened.path / part.name)
+        embeddings = open_embeddings(opened.path / part.name)
         if len(embeddings) != part.rows:
             found.problems.append(f"{part.name}/{layout.EMBEDDINGS}: {len(embeddings):,} rows instead of {part.rows:,}")
             return

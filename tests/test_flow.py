@@ -18,9 +18,8 @@ from safetensors.numpy import save
 
 from indexer.config import FlowConfig
 from indexer.errors import ConfigError
-from indexer.transforms import Normalisation, dump_transform, parse_transform
-from indexer.transforms.flow import Flow, Glow, fit_flow, shapes
-from indexer.transforms.flow_training import train
+from indexer.transforms import Normalisation, transform_from_bytes, transform_to_bytes
+from indexer.transforms.flow import Flow, Glow, fit_flow, fit_glow, parameter_shapes
 from tests.oracles import iso_score
 from tests.oracles_flow import flow_of_row
 
@@ -61,7 +60,7 @@ def random_flow(dim: int, levels: int, depth: int, width: int, seed: int) -> Flo
     random = np.random.default_rng(seed)
     parameters = {
         name: random.normal(size=shape) * (0.1 if name.endswith("log_scale") else 0.5)
-        for name, shape in shapes(dim, levels, depth, width).items()
+        for name, shape in parameter_shapes(dim, levels, depth, width).items()
     }
     return Flow(parameters, np.zeros(dim), np.zeros(dim), levels, depth)
 
@@ -123,7 +122,7 @@ def test_density_of_one_dimension_sums_to_one() -> None:
 
 def test_training_starts_where_the_first_batch_has_zero_mean_and_unit_variance() -> None:
     rows = anisotropic_rows(32, 9)
-    start, _ = train(rows, 2, dataclasses.replace(SMALL, batch=32))
+    start, _ = fit_glow(rows, 2, dataclasses.replace(SMALL, batch=32))
     z, _ = Glow(start, 2, 2).forward(rows.astype(np.float64))
     np.testing.assert_allclose(z.mean(axis=0), 0, atol=1e-6)
     np.testing.assert_allclose(z.std(axis=0), 1, atol=1e-4)
@@ -131,7 +130,7 @@ def test_training_starts_where_the_first_batch_has_zero_mean_and_unit_variance()
 
 def test_training_raises_the_log_likelihood_of_held_out_embeddings() -> None:
     rows, held_out = anisotropic_rows(2000, 10), anisotropic_rows(1000, 10, seed=1)
-    start, _ = train(rows[:64], 2, SMALL)
+    start, _ = fit_glow(rows[:64], 2, SMALL)
     standardised = Flow(start, np.zeros(10), np.zeros(10), 2, 2).log_likelihood(held_out).mean()
     once = fit(rows).log_likelihood(held_out).mean()
     often = trained().log_likelihood(held_out).mean()
@@ -177,9 +176,9 @@ def test_each_role_is_centred_by_its_own_mean() -> None:
 def test_file_round_trip_is_exact_and_deterministic() -> None:
     flow, rows = trained().with_query_mean(np.arange(10.0)), anisotropic_rows(20, 10, seed=2)
     assert flow.settings() == {"dim": 10, "note": "", "levels": 2, "depth": 2}
-    data = dump_transform(flow)
-    again = parse_transform(data, "somewhere")
-    assert dump_transform(again) == data
+    data = transform_to_bytes(flow)
+    again = transform_from_bytes(data, "somewhere")
+    assert transform_to_bytes(again) == data
     assert (again.transform(rows, "query") == flow.transform(rows, "query")).all()
     assert (again.transform(rows, "document") == flow.transform(rows, "document")).all()
 
@@ -193,7 +192,7 @@ def test_arrays_of_other_settings_are_refused() -> None:
 
 
 def test_a_stored_flow_is_applied_without_torch(tmp_path: Path) -> None:
-    (tmp_path / "transform").write_bytes(dump_transform(trained()))
+    (tmp_path / "transform").write_bytes(transform_to_bytes(trained()))
     code = (
         "import sys, pathlib, numpy, indexer.transforms as t; flow = t.parse_transform(pathlib.Path(sys.argv[1])"
         ".read_bytes(), ''); print(flow.transform(numpy.ones((1, 10)), 'query').shape, 'torch' in sys.modules)"
@@ -274,7 +273,7 @@ def test_batches_of_one_text_start_from_more() -> None:
 def test_a_first_batch_of_equal_texts_scales_nothing() -> None:
     rows = np.ones((500, 4), np.float32)
     rows[17] = 2
-    start, _ = train(rows, 1, SMALL)
+    start, _ = fit_glow(rows, 1, SMALL)
     assert not start["0.0.actnorm.log_scale"].any()
     np.testing.assert_allclose(start["0.0.actnorm.centre"], -1)
 
@@ -306,7 +305,9 @@ def test_rows_without_spread_are_only_normalised(count: int, said: str) -> None:
 
 
 def test_a_flow_that_changes_nothing_is_the_standard_normal() -> None:
-    flow = Flow({name: np.zeros(shape) for name, shape in shapes(5, 1, 2, 3).items()}, np.zeros(5), np.zeros(5), 1, 2)
+    flow = Flow(
+        {name: np.zeros(shape) for name, shape in parameter_shapes(5, 1, 2, 3).items()}, np.zeros(5), np.zeros(5), 1, 2
+    )
     rows = anisotropic_rows(4, 5).astype(np.float64)
     assert (flow.project(rows, "document") == rows).all()
     expected = -0.5 * (rows**2).sum(axis=1) - 2.5 * math.log(2 * math.pi)

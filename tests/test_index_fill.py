@@ -20,7 +20,8 @@ from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError, QualityError
 from indexer.hashing import hash_id
 from indexer.pipeline import finalists
-from indexer.pipeline.index import Filled, SegmentSource, fill_segment, judge_segment
+from indexer.pipeline.index import Filled, SegmentSource, fill_segment
+from indexer.pipeline.judging import judge_segment
 from indexer.pipeline.recall_queries import QUERIES, moved, split_rows
 from indexer.progress import NoProgress
 from indexer.store import parts

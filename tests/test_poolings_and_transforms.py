@@ -26,8 +26,18 @@ from indexer.encoders.token_outputs import TokenOutputs, token_fingerprint
 from indexer.errors import ConfigError, ModelError
 from indexer.moments import Moments
 from indexer.sbert_wk import sbert_wk
-from indexer.transforms import Flow, Hellinger, Normalisation, Whitening, dump_transform, fit_whitening, parse_transform
-from indexer.transforms.fitting import Material, fit_transform, has_role_means
+from indexer.transforms import (
+    FitData,
+    Flow,
+    Hellinger,
+    Normalisation,
+    Whitening,
+    centres_by_role,
+    fit_transform,
+    fit_whitening,
+    transform_from_bytes,
+    transform_to_bytes,
+)
 from search import SearchEngine
 from search.evaluation.settings import Setting, Sweep
 from tests.documents import DOCUMENTS
@@ -97,17 +107,17 @@ def test_other_kinds_refuse_what_only_whitening_has(changes: dict[str, Any]) -> 
 def test_every_kind_of_transform_is_fitted_written_and_read(kind: Any, expected: type) -> None:
     rows = np.abs(rows_of(1)).astype(np.float32)
     config = WhiteningConfig(kind=kind, flow=FlowConfig(levels=2, depth=1, width=4))
-    found = fit_transform(Material.of(rows), config, "mean")
+    found = fit_transform(FitData.of(rows), config, "mean")
     assert isinstance(found, expected)
-    again = parse_transform(dump_transform(found), "here")
+    again = transform_from_bytes(transform_to_bytes(found), "here")
     assert (again.kind, again.settings()) == (found.kind, found.settings())
     for role in ("document", "query"):
         np.testing.assert_array_equal(again.transform(rows, role), found.transform(rows, role))
-    assert has_role_means(found, config) == (kind != "hellinger")
+    assert centres_by_role(found, config) == (kind != "hellinger")
 
 
 def test_moments_are_not_enough_for_a_flow() -> None:
-    material = Material.of_moments(Moments.of(rows_of(2)))
+    material = FitData.of_moments(Moments.of(rows_of(2)))
     assert isinstance(fit_transform(material, WhiteningConfig(), "mean"), Whitening)
     with pytest.raises(ConfigError, match="trained on embeddings one by one"):
         fit_transform(material, WhiteningConfig(kind="flow"), "mean")

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from indexer.errors import CorruptIndexError, LockedError, StoreError
 from indexer.store import checked, files, layout, parts
+from indexer.store.arrays import open_embeddings
 from indexer.store.checked import CheckedFile, check_size, read_checked
 from indexer.store.files import (
     FileStamp,
@@ -443,10 +444,10 @@ def test_embeddings_are_read_as_numpy_reads_them(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         rows: Any = np.arange(15).reshape(5, 3).astype(kind)
         parts.write_embeddings(tmp_path / name, rows)
-        opened = parts.open_embeddings(tmp_path / name)
+        opened = open_embeddings(tmp_path / name)
         assert opened.dtype == kind
         np.testing.assert_array_equal(opened, np.load(tmp_path / name / "embeddings.npy"))
         np.testing.assert_array_equal(opened, rows)
     np.save(tmp_path / "full/embeddings.npy", np.zeros((2, 2), np.int64))
     with pytest.raises(CorruptIndexError, match="not an array of embeddings"):
-        parts.open_embeddings(tmp_path / "full")
+        open_embeddings(tmp_path / "full")

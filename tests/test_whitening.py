@@ -14,7 +14,7 @@ from safetensors.numpy import save
 from indexer.config import WhiteningConfig
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.moments import Moments
-from indexer.transforms import Normalisation, Whitening, dump_transform, fit_whitening, parse_transform
+from indexer.transforms import Normalisation, Whitening, fit_whitening, transform_from_bytes, transform_to_bytes
 from tests.oracles import whitening_projection
 
 Rows = npt.NDArray[np.float32]
@@ -165,19 +165,19 @@ def test_one_row_and_many_rows_give_the_same_vector() -> None:
 
 def test_file_round_trip_is_exact_and_deterministic() -> None:
     whitening = fit(correlated_rows(50, 6)).with_query_mean(np.arange(6.0))
-    data = dump_transform(whitening)
-    again = parse_transform(data, "somewhere")
-    assert dump_transform(again) == data == dump_transform(whitening)
+    data = transform_to_bytes(whitening)
+    again = transform_from_bytes(data, "somewhere")
+    assert transform_to_bytes(again) == data == transform_to_bytes(whitening)
     assert isinstance(again, Whitening)
     assert (again.query_mean == np.arange(6.0)).all()
     plain = Normalisation(6, "why")
-    assert parse_transform(dump_transform(plain), "somewhere") == plain
+    assert transform_from_bytes(transform_to_bytes(plain), "somewhere") == plain
 
 
 @pytest.mark.parametrize("data", [b"", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ", b"junk" * 10])
 def test_other_bytes_are_refused_naming_the_file(data: bytes) -> None:
     with pytest.raises(CorruptIndexError, match="somewhere"):
-        parse_transform(data, "somewhere")
+        transform_from_bytes(data, "somewhere")
 
 
 def resettled(transform: Whitening | Normalisation, **changes: Any) -> bytes:
@@ -206,11 +206,11 @@ def resettled(transform: Whitening | Normalisation, **changes: Any) -> bytes:
 )
 def test_a_file_whose_parts_do_not_fit_together_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(CorruptIndexError, match="somewhere: not a transform file"):
-        parse_transform(resettled(fit(correlated_rows(50, 6)), **changes), "somewhere")
+        transform_from_bytes(resettled(fit(correlated_rows(50, 6)), **changes), "somewhere")
 
 
 def test_settings_nested_too_deeply_are_refused() -> None:
     for metadata in ("[" * 100_000, json.dumps({"kind": "whitening", "settings": "[" * 100_000})):
         data = save({"dim": np.zeros(1)}, metadata={"isotrope": metadata})
         with pytest.raises(CorruptIndexError, match="nested deeper"):
-            parse_transform(data, "somewhere")
+            transform_from_bytes(data, "somewhere")

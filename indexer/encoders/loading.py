@@ -20,9 +20,9 @@ from typing import Any
 import torch
 
 from indexer.encoders.model_files import find_model_files
-from indexer.encoders.safetensors_file import read_header
 from indexer.encoders.tokens import first_line, library_errors
 from indexer.errors import ModelError
+from indexer.safetensors_file import read_header
 
 # Architectures whose cut is tested, with the final norm each applies after its last block ("" for none).
 _CUT = {

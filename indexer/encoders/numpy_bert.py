@@ -22,9 +22,9 @@ from indexer.encoders.limits import layer_count
 from indexer.encoders.model_files import ModelFiles, find_model_files
 from indexer.encoders.model_json import ModelConfig
 from indexer.encoders.protocol import EncoderSpec, StateKey
-from indexer.encoders.safetensors_file import read_header
 from indexer.errors import ConfigError, ModelError
 from indexer.parallel import single_blas_thread
+from indexer.safetensors_file import read_header
 
 _ERF = np.frompyfunc(math.erf, 1, 1)
 _SIZES = (

@@ -12,6 +12,7 @@ import numpy as np
 from indexer.drift import Drift, measure_drift
 from indexer.moments import Moments, tree_sum
 from indexer.store import layout, parts
+from indexer.store.arrays import open_embeddings
 from indexer.store.checked import check_file
 from indexer.store.files import FileStamp
 from indexer.store.manifest import Manifest, PartEntry
@@ -75,7 +76,7 @@ def drift_since(since: Since, transform: Transform, index: Path, held: HeldParts
     def split(some: slice) -> Iterator[Moments]:
         """Those of some rows of the part that the place lies in."""
         if since.row:
-            yield Moments.of(parts.open_embeddings(checked(since.part, layout.EMBEDDINGS))[some])
+            yield Moments.of(open_embeddings(checked(since.part, layout.EMBEDDINGS))[some])
 
     whole = since.part + bool(since.row)  # the first part that was added as a whole
     if since.part >= len(folders):

@@ -28,6 +28,7 @@ from indexer.pipeline.row_texts import TextCutter
 from indexer.progress import Progress
 from indexer.quality import require_usable
 from indexer.store import parts
+from indexer.store.arrays import open_embeddings
 from indexer.store.document_files import read_texts
 
 if TYPE_CHECKING:
@@ -212,13 +213,13 @@ def _all_rows(embedded: _EmbeddedPart) -> tuple[npt.NDArray[np.floating], npt.ND
     if fresh is not None and part.tokens is not None and not known:
         return fresh, part.tokens.lengths
     index = part.task.index
-    like = fresh if fresh is not None else parts.open_embeddings(index / next(_taken_from(known))[0])
+    like = fresh if fresh is not None else open_embeddings(index / next(_taken_from(known))[0])
     embeddings = np.empty((len(part.hashes), like.shape[1]), like.dtype)
     lengths = np.empty(len(part.hashes), np.int32)
     if fresh is not None and part.tokens is not None:
         embeddings[part.missing], lengths[part.missing] = fresh, part.tokens.lengths
     for folder, here, there in _taken_from(known):
-        embeddings[here] = parts.open_embeddings(index / folder)[there]
+        embeddings[here] = open_embeddings(index / folder)[there]
         lengths[here] = parts.read_lengths(index / folder)[there]
     return embeddings, lengths
 

@@ -22,8 +22,7 @@ from indexer.pipeline.stored_transform import Fitted as Fitted
 from indexer.progress import Progress, step_callback
 from indexer.sampling import Numbers, Population, Sample
 from indexer.store.document_files import read_some
-from indexer.transforms import Flow, Whitening
-from indexer.transforms.fitting import Material, fit_transform, has_role_means
+from indexer.transforms import Flow, Whitening, centres_by_role, fit_transform
 
 QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already steady
 _SETTING = "whitening.query_sample: "
@@ -54,8 +53,8 @@ def fit(population: Population, source: QueryEncoder, progress: Progress, known:
     progress.phase("fitting", None)
     sample = population.draw(config.whitening.sample)
     on_step = step_callback(progress, "training the flow")
-    transform = fit_transform(Material.of_sample(sample), config.whitening, config.encoder.pooling, on_step)
-    if not isinstance(transform, Whitening | Flow) or not has_role_means(transform, config.whitening):
+    transform = fit_transform(sample.fit_data(), config.whitening, config.encoder.pooling, on_step)
+    if not isinstance(transform, Whitening | Flow) or not centres_by_role(transform, config.whitening):
         unused = query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
         return Fitted(transform, sample, {"source": "none", "texts": 0} | ({"sha256": unused} if unused else {}))
     if is_array_file(config.whitening.query_sample):

@@ -10,7 +10,6 @@ from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError
 from indexer.parallel import part_threads
 from indexer.pipeline.approximate import Made, Order, make_best, make_named, too_large
-from indexer.pipeline.judging import judge_segment as judge_segment
 from indexer.pipeline.recall_queries import Encode
 from indexer.pipeline.segment import Filled as Filled
 from indexer.pipeline.segment import SegmentSource as SegmentSource

@@ -16,6 +16,7 @@ from indexer.pipeline.segment import Filled, Mask, Rows, SegmentSource
 from indexer.pipeline.stored_transform import Fitted
 from indexer.progress import Progress
 from indexer.store import parts
+from indexer.store.arrays import open_embeddings
 from indexer.transforms import Whitening
 
 COUNTS = ("tokens", "truncated", "without_tokens")  # of all parts
@@ -118,7 +119,7 @@ def _held_out(fitted: Fitted, whitening: Whitening, threads: int, live: Mask | N
         if everything:
             embeddings = sample.embeddings(part)
             return Moments.of(embeddings[0::2]), Moments.of(embeddings[1::2])
-        embeddings, inside = parts.open_embeddings(sample.folders[part]), sample.part_rows[part]
+        embeddings, inside = open_embeddings(sample.folders[part]), sample.part_rows[part]
         there: Rows = np.arange(len(embeddings))
         if live is not None:
             there = np.flatnonzero(live[firsts[part] : firsts[part + 1]])

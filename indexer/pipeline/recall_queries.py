@@ -21,7 +21,7 @@ from indexer.corpus.query_file import is_array_file, query_file_sha256, read_que
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
 from indexer.pipeline.segment import Rows, SegmentSource, Vectors
-from indexer.store import parts
+from indexer.store.arrays import open_embeddings
 
 QUERIES = 400
 TRAINING_ROWS = 262_144  # more than any common factory string looks at
@@ -80,7 +80,7 @@ def recall_queries(
 def _query_embeddings(source: SegmentSource, config: IndexConfig, encode: Encode | None) -> npt.NDArray[np.floating]:
     """Embeddings (n, d) of the user's queries: those of a .npy file, or encoded now."""
     if is_array_file(config.queries):
-        dim = parts.open_embeddings(source.folders[0]).shape[1]
+        dim = open_embeddings(source.folders[0]).shape[1]
         return read_query_vectors(config.queries, dim, ConfigError, _SETTING)
     if encode is None:
         raise ConfigError(f"{_SETTING}there is no encoder here to turn {config.queries} into vectors. Leave it empty.")

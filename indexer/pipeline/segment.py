@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from indexer.parallel import ordered_map, single_blas_thread
 from indexer.progress import Progress
-from indexer.store import parts
+from indexer.store.arrays import open_embeddings
 from indexer.store.files import FileStamp
 from indexer.transforms import Transform
 
@@ -59,7 +59,7 @@ class SegmentSource:
             for part in np.unique(part_of).tolist():
                 places = np.flatnonzero(part_of == part)
                 order = places[np.argsort(rows[places], kind="stable")]  # a file is read from front to back
-                embeddings = parts.open_embeddings(self.folders[part])[rows[order] - self.firsts[part]]
+                embeddings = open_embeddings(self.folders[part])[rows[order] - self.firsts[part]]
                 found[order] = self.transform.transform(embeddings, "document")
         return found
 
@@ -97,7 +97,7 @@ class VectorBlocks:
         self._progress.phase("indexing", self._source.rows)
         with single_blas_thread():  # around all threads, so that none of them lets the others have more
             for vectors in ordered_map(
-                lambda folder: transform.transform(parts.open_embeddings(folder), "document"),
+                lambda folder: transform.transform(open_embeddings(folder), "document"),
                 self._source.folders,
                 self._threads,
             ):

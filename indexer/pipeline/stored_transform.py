@@ -9,10 +9,11 @@ from indexer.encoders import EncoderSpec, mismatch
 from indexer.errors import MismatchError
 from indexer.sampling import Sample
 from indexer.store import layout
+from indexer.store.checked import load_transform
 from indexer.store.files import FileStamp, make_folder, write_bytes
 from indexer.store.manifest import Manifest, load_manifest
 from indexer.store.verify import check_sizes
-from indexer.transforms import Transform, dump_transform, load_transform
+from indexer.transforms import Transform, transform_to_bytes
 
 Files = dict[str, FileStamp]
 
@@ -88,5 +89,5 @@ def _written(
 ) -> StoredTransform:
     name = layout.transform_name(generation)
     make_folder((index / name).parent)
-    stamp = write_bytes(index / name, dump_transform(transform))
+    stamp = write_bytes(index / name, transform_to_bytes(transform))
     return StoredTransform(transform, entry | {"file": name}, stamp, fitted)

@@ -10,7 +10,8 @@ from indexer.config import BuildConfig, RunOptions
 from indexer.errors import QualityError
 from indexer.pipeline.contents import Contents
 from indexer.pipeline.fit import QueryEncoder
-from indexer.pipeline.index import Filled, SegmentSource, fill_segment, judge_segment
+from indexer.pipeline.index import Filled, SegmentSource, fill_segment
+from indexer.pipeline.judging import judge_segment
 from indexer.pipeline.stored_transform import StoredTransform
 from indexer.progress import Progress
 from indexer.store import layout, parts

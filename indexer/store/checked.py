@@ -7,13 +7,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from indexer.config import Role
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.regular_files import open_regular, read_regular
 from indexer.store.files import BLOCK, FileStamp, digest_block, hash_file, stamp_file
+from indexer.store.manifest import Manifest
+from indexer.transforms import Transform, transform_from_bytes
 
 _WAY_OUT = "Restore the file from a copy, or build again with --overwrite, which encodes only what is lost."
 
@@ -212,3 +216,15 @@ def _not_ours(path: Path, error: Exception) -> CorruptIndexError:
 
 def _unreadable(path: Path, error: OSError) -> StoreError:
     return StoreError(f"{path}: cannot be read: {error.strerror or error}.")
+
+
+def load_transform(index: Path, manifest: Manifest) -> Transform:
+    """The transform of a generation. Raises CorruptIndexError, also for one of other dimensions than it should have."""
+    name, dim, into = manifest.transform["file"], manifest.encoder["dim"], manifest.transform["dim"]
+    transform = transform_from_bytes(read_checked(index / name, manifest.files[name]), str(index / name))
+    with as_damage(index / name):
+        for role in get_args(Role):
+            made = transform.transform(np.ones((1, dim), np.float32), role)
+            if made.shape != (1, into) or transform.dim != into or not np.isfinite(made).all():
+                raise ValueError(f"it does not turn {dim} dimensions into {into}")
+    return transform

@@ -21,7 +21,6 @@ from indexer.hashing import TextHashes, canonical_json
 from indexer.moments import Moments
 from indexer.regular_files import open_regular, read_regular
 from indexer.store import layout
-from indexer.store.arrays import open_embeddings as open_embeddings
 from indexer.store.checked import as_damage, read_checked
 from indexer.store.document_files import parquet_options
 from indexer.store.files import FileStamp, stamp_file, write_bytes, write_file

@@ -1,24 +1,29 @@
-"""Fitted transforms and their file: safetensors arrays with the kind and settings as metadata."""
+"""Transforms from embeddings (n, d) to unit vectors (n, k): what each offers, its fit, and its file.
+
+The file is safetensors: arrays, with the kind and settings as metadata.
+"""
 
 import json
-from pathlib import Path
-from typing import get_args
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from indexer.config import Role
-from indexer.encoders.safetensors_file import parse_header
-from indexer.errors import CorruptIndexError
-from indexer.store.checked import as_damage, read_checked
-from indexer.store.manifest import Manifest
+from indexer.config import Role, WhiteningConfig
+from indexer.errors import ConfigError, CorruptIndexError
+from indexer.moments import Moments
+from indexer.safetensors_file import parse_header
 from indexer.transforms.flow import Flow as Flow
-from indexer.transforms.hellinger import Hellinger as Hellinger
-from indexer.transforms.protocol import Transform as Transform
+from indexer.transforms.flow import fit_flow
+from indexer.transforms.whitening import Hellinger as Hellinger
 from indexer.transforms.whitening import Normalisation as Normalisation
+from indexer.transforms.whitening import Rows, Vectors
 from indexer.transforms.whitening import Whitening as Whitening
 from indexer.transforms.whitening import fit_whitening as fit_whitening
 from indexer.typed_json import decode_json
@@ -29,14 +34,38 @@ __all__ = [
     "Normalisation",
     "Transform",
     "Whitening",
-    "dump_transform",
     "fit_whitening",
-    "load_transform",
-    "parse_transform",
+    "transform_from_bytes",
+    "transform_to_bytes",
 ]
 
+OnStep = Callable[[int, int], None]
 
-def dump_transform(transform: Transform) -> bytes:
+
+class Transform(Protocol):
+    """A fitted transform. Vectors are float32 and of unit length; a zero row stays zero (the build gate refuses it)."""
+
+    kind: str
+
+    @property
+    def dim(self) -> int:
+        """Vector size k."""
+        ...
+
+    def transform(self, embeddings: Rows, role: Role) -> Vectors:
+        """Embeddings (n, d) to vectors (n, k)."""
+        ...
+
+    def arrays(self) -> dict[str, npt.NDArray[np.float64]]:
+        """What `save` writes."""
+        ...
+
+    def settings(self) -> dict[str, Any]:
+        """What the manifest says of it: JSON types."""
+        ...
+
+
+def transform_to_bytes(transform: Transform) -> bytes:
     """The bytes of a transform file."""
     arrays = {name: np.ascontiguousarray(array) for name, array in transform.arrays().items()}
     metadata = {"kind": transform.kind, "settings": json.dumps(transform.settings(), sort_keys=True)}
@@ -56,7 +85,7 @@ class _Settings(msgspec.Struct, frozen=True):
     depth: int = 0
 
 
-def parse_transform(data: bytes, where: str) -> Transform:
+def transform_from_bytes(data: bytes, where: str) -> Transform:
     """The transform in bytes whose hash has been checked. `where` names the file in errors."""
     try:
         arrays = load_tensors(data)
@@ -77,13 +106,44 @@ def parse_transform(data: bytes, where: str) -> Transform:
     raise CorruptIndexError(f'{where}: holds a transform of kind "{metadata.kind}", which this version does not know.')
 
 
-def load_transform(index: Path, manifest: Manifest) -> Transform:
-    """The transform of a generation. Raises CorruptIndexError, also for one of other dimensions than it should have."""
-    name, dim, into = manifest.transform["file"], manifest.encoder["dim"], manifest.transform["dim"]
-    transform = parse_transform(read_checked(index / name, manifest.files[name]), str(index / name))
-    with as_damage(index / name):
-        for role in get_args(Role):
-            made = transform.transform(np.ones((1, dim), np.float32), role)
-            if made.shape != (1, into) or transform.dim != into or not np.isfinite(made).all():
-                raise ValueError(f"it does not turn {dim} dimensions into {into}")
-    return transform
+@dataclass(frozen=True)
+class FitData:
+    """The embeddings a transform is fitted on: their moments, and block by block, any number of times."""
+
+    moments: Callable[[], Moments]
+    blocks: Callable[[], Iterator[Rows]]
+
+    @classmethod
+    def of(cls, rows: Rows) -> "FitData":
+        """Embeddings (n, d) in memory."""
+        return cls(lambda: Moments.of(rows), lambda: iter([rows]))
+
+    @classmethod
+    def of_moments(cls, moments: Moments) -> "FitData":
+        """Where only moments are left. A kind that needs more raises ConfigError."""
+        return cls(lambda: moments, _no_rows)
+
+
+def fit_transform(data: FitData, config: WhiteningConfig, pooling: str, on_step: OnStep | None = None) -> Transform:
+    """The transform of some settings for embeddings pooled so; queries are centred as documents are.
+
+    `on_step(done, total)` hears of training. Raises what `fit_whitening` and `fit_flow` raise.
+    """
+    if config.kind == "flow":
+        return fit_flow(data.blocks, sum(map(len, data.blocks())), config.flow, on_step)
+    if config.kind == "hellinger":
+        return Hellinger(int(next(data.blocks()).shape[1]))
+    return fit_whitening(data.moments(), config, config.removed(pooling))
+
+
+def centres_by_role(transform: Transform, config: WhiteningConfig) -> bool:
+    """Whether queries are centred by a mean of their own."""
+    centres = isinstance(transform, Whitening) and config.strength != "none"
+    return config.centre == "role" and (centres or isinstance(transform, Flow))
+
+
+def _no_rows() -> Iterator[Rows]:
+    raise ConfigError(
+        'whitening.kind "flow" is trained on embeddings one by one, of which only moments are at hand here; '
+        "leave the kind out, or measure it with `isotrope evaluate sts` or `isotrope refit`."
+    )

@@ -24,12 +24,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from indexer.config import FlowConfig, Role
 from indexer.errors import ConfigError
-from indexer.parallel import single_blas_thread
-from indexer.transforms.protocol import Rows, Vectors
-from indexer.transforms.whitening import Normalisation, normalise_blocks
+from indexer.parallel import single_blas_thread, single_torch_thread
+from indexer.transforms.whitening import EIGENVALUE_FLOOR, Normalisation, Rows, Vectors, unit_rows
+
+# TODO-DOC indexer.transforms.flow_training: Fitting the parameters of a flow: Adam on the log-likelihood of a sample, on the CPU, in float64. The start is Glow's: weights of the hidden layers are normal with a standard deviation of 0.05, what ends a coupling or a prior is zero, and each actnorm gives a first batch zero mean and unit variance. Everything random comes from one generator of the configured seed, and every operation runs on one thread, so that equal input gives equal bytes.
 
 Array = npt.NDArray[np.float64]
 Values = Any  # an array of numpy, or a tensor of torch
@@ -141,7 +144,7 @@ class Flow:
         levels, depth = settings["levels"], settings["depth"]
         if not (1 <= levels <= len(arrays) and 1 <= depth <= len(arrays)):
             raise ValueError(f"it states {levels} levels of depth {depth} and has {len(arrays)} arrays")
-        expected = shapes(settings["dim"], levels, depth, parameters["0.0.hidden1.weight"].shape[1])
+        expected = parameter_shapes(settings["dim"], levels, depth, parameters["0.0.hidden1.weight"].shape[1])
         shapes_fit = {name: array.shape for name, array in parameters.items()} == expected
         if not shapes_fit or not mean.shape == query_mean.shape == (settings["dim"],):
             raise ValueError("its arrays are not those of a flow of its settings")
@@ -154,7 +157,7 @@ class Flow:
 
     def transform(self, embeddings: Rows, role: Role) -> Vectors:
         """Embeddings (n, d) to unit vectors (n, d), float32. The role selects the mean."""
-        return normalise_blocks(embeddings, lambda block: self.project(block, role))
+        return unit_rows(embeddings, lambda block: self.project(block, role))
 
     def project(self, embeddings: Rows, role: Role) -> Array:
         """The transform before normalisation: z, float64 (n, d)."""
@@ -207,12 +210,11 @@ def fit_flow(
     size = rows.shape[1]
     if count < 2 or not np.ptp(rows, axis=0).any():
         return Normalisation(size, f"{_texts(count)}: nothing to fit, vectors are only normalised")
-    from indexer.transforms.flow_training import train
 
     levels = min(config.levels, max(1, size.bit_length() - 1))  # a level needs two channels to couple
     mean = rows.mean(axis=0, dtype=np.float64)
     untrained, trained = (
-        Flow(parameters, mean, mean, levels, config.depth) for parameters in train(rows, levels, config, on_step)
+        Flow(parameters, mean, mean, levels, config.depth) for parameters in fit_glow(rows, levels, config, on_step)
     )
     before, after = (float(flow.log_likelihood(rows[:_COMPARED]).mean()) for flow in (untrained, trained))
     if not math.isfinite(after):
@@ -223,7 +225,7 @@ def fit_flow(
     return dataclasses.replace(trained, note=_note(len(rows), levels, config, before, after))
 
 
-def shapes(dim: int, levels: int, depth: int, width: int) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(dim: int, levels: int, depth: int, width: int) -> dict[str, tuple[int, ...]]:
     """Name and shape of every parameter of a `Glow`; "0.2.shift.weight" is of the first level's third step."""
     found: dict[str, tuple[int, ...]] = {}
     for level in range(levels):
@@ -282,3 +284,82 @@ def _note(count: int, levels: int, config: FlowConfig, before: float, after: flo
             "whitening.flow.learning_rate"
         )
     return "; ".join(notes)
+
+
+Sample = npt.NDArray[np.float32]
+_WEIGHTS = 0.05  # standard deviation
+_TINY = 1e-6  # added to a standard deviation before it is divided by
+_FIRST_ROWS = 32  # at least so many, the published batch, say where an actnorm starts
+
+
+def fit_glow(
+    rows: Sample, levels: int, config: FlowConfig, on_step: OnStep | None = None
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Parameters of a `Glow` fitted on rows (n, d), n > 0: as they start, and after training.
+
+    Each epoch goes through the rows in an order of its own; its last batch may be smaller. The loss is the negative
+    log-likelihood a dimension.
+    """
+    with single_torch_thread(), torch.inference_mode(False), torch.enable_grad():
+        generator = torch.Generator().manual_seed(config.seed)
+        glow = _start(rows, levels, config, generator)
+        before = _arrays(glow.parameters)
+        optimiser = torch.optim.Adam(glow.parameters.values(), lr=config.learning_rate, fused=True)
+        total = config.epochs * math.ceil(len(rows) / config.batch)
+        for done, batch in enumerate(_batches(rows, config, generator), start=1):
+            optimiser.zero_grad()
+            loss = -glow.log_likelihood(batch).mean() / rows.shape[1]
+            loss.backward()
+            optimiser.step()
+            if on_step is not None:
+                on_step(done, total)
+        return before, _arrays(glow.parameters)
+
+
+def _start(rows: Sample, levels: int, config: FlowConfig, generator: torch.Generator) -> Glow:
+    parameters: dict[str, Tensor] = {}
+    for name, shape in parameter_shapes(rows.shape[1], levels, config.depth, config.width).items():
+        parameters[name] = torch.zeros(shape, dtype=torch.float64)
+        if name.endswith(("hidden1.weight", "hidden2.weight")):
+            parameters[name].normal_(0.0, _WEIGHTS, generator=generator)
+
+    def standardise(name: str, x: Tensor) -> None:
+        centre, log_scale = _standardising(x)
+        parameters[f"{name}.centre"].copy_(centre)
+        parameters[f"{name}.log_scale"].copy_(log_scale)
+
+    order = torch.randperm(len(rows), generator=generator)
+    first = _picked(rows, order[: max(config.batch, _FIRST_ROWS)])
+    Glow(parameters, levels, config.depth, torch, standardise).forward(first)
+    for parameter in parameters.values():
+        parameter.requires_grad_()
+    return Glow(parameters, levels, config.depth, torch)
+
+
+def _standardising(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Centre and log-scale (c,) of the actnorm that gives x (n, c) zero mean and unit variance.
+
+    A channel that does not vary is scaled as the one that varies most is: rounding noise must not be amplified, nor
+    what another text has there.
+    """
+    variance = x.var(dim=0, correction=0)
+    largest = variance.max()
+    if not largest > 0:
+        return -x.mean(dim=0), torch.zeros_like(variance)
+    variance = torch.where(variance > EIGENVALUE_FLOOR * largest, variance, largest)
+    return -x.mean(dim=0), -torch.log(variance.sqrt() + _TINY) / FACTOR
+
+
+def _batches(rows: Sample, config: FlowConfig, generator: torch.Generator) -> Iterator[Tensor]:
+    for _ in range(config.epochs):
+        order = torch.randperm(len(rows), generator=generator)
+        for start in range(0, len(rows), config.batch):
+            yield _picked(rows, order[start : start + config.batch])
+
+
+def _picked(rows: Sample, numbers: Tensor) -> Tensor:
+    return torch.from_numpy(rows[numbers.numpy()]).double()
+
+
+def _arrays(parameters: Mapping[str, Tensor]) -> dict[str, Array]:
+    return {name: parameter.detach().numpy().copy() for name, parameter in parameters.items()}

@@ -24,10 +24,13 @@ from indexer.config import Role, WhiteningConfig
 from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.parallel import single_blas_thread
-from indexer.transforms.protocol import Rows, Vectors
 
+# TODO-DOC indexer.transforms.hellinger: Square roots of probabilities: an inner product of two rows is then their mean Bhattacharyya coefficient. For embeddings that are categorical distributions side by side (pooling "latte-mix"). With s the inner product, their Jensen-Shannon divergence lies between ln 2 (1 - s) and 1 - s, which is what makes a search by s followed by a ranking of its candidates by the divergence provable (`search.divergence`).
+
+Rows = npt.NDArray[np.floating]
+Vectors = npt.NDArray[np.float32]
 Array = npt.NDArray[np.float64]
-FLOOR = 1e-9  # of the largest eigenvalue; float32 embeddings carry about 1e-14 of it as noise power
+EIGENVALUE_FLOOR = 1e-9  # of the largest eigenvalue; float32 embeddings carry about 1e-14 of it as noise power
 BLOCK_ROWS = 4096
 
 
@@ -63,7 +66,7 @@ class Whitening:
 
     def transform(self, embeddings: Rows, role: Role) -> Vectors:
         """Embeddings (n, d) to unit vectors (n, k), float32. The role selects the mean."""
-        return normalise_blocks(embeddings, lambda block: self.project(block, role))
+        return unit_rows(embeddings, lambda block: self.project(block, role))
 
     def project(self, embeddings: Rows, role: Role) -> Array:
         """The transform before normalisation, float64 (n, k)."""
@@ -98,7 +101,7 @@ class Normalisation:
 
     def transform(self, embeddings: Rows, role: Role) -> Vectors:
         """Embeddings (n, d) to unit vectors (n, d), float32; both roles alike."""
-        return normalise_blocks(embeddings, lambda block: np.asarray(block, dtype=np.float64))
+        return unit_rows(embeddings, lambda block: np.asarray(block, dtype=np.float64))
 
     def arrays(self) -> dict[str, Array]:
         return {"dim": np.array([self.dim], dtype=np.float64)}
@@ -120,7 +123,7 @@ def fit_whitening(moments: Moments, config: WhiteningConfig, remove: int = 0) ->
     if remove >= size:
         raise ConfigError(f"whitening.remove is {remove}; the encoder gives {size} dimensions. Leave at least one.")
     spectrum, directions = _spectrum(moments, remove)
-    kept = int(np.count_nonzero(spectrum > FLOOR * spectrum[0])) if spectrum[0] > 0 else 0
+    kept = int(np.count_nonzero(spectrum > EIGENVALUE_FLOOR * spectrum[0])) if spectrum[0] > 0 else 0
     if moments.count < 2 or not kept:
         return Normalisation(size, f"{_texts(moments.count)}: nothing to fit, vectors are only normalised")
     if config.strength == "none":
@@ -183,7 +186,7 @@ def _note(count: int, size: int, dim: int, config: WhiteningConfig) -> str:
     return "; ".join(notes)
 
 
-def normalise_blocks(embeddings: Rows, project: Callable[[Rows], Array]) -> Vectors:
+def unit_rows(embeddings: Rows, project: Callable[[Rows], Array]) -> Vectors:
     """Apply `project` block by block and scale rows to unit length; rows of zeros stay zero."""
     blocks = [_unit(project(embeddings[start : start + BLOCK_ROWS])) for start in range(0, len(embeddings), BLOCK_ROWS)]
     if not blocks:
@@ -195,3 +198,22 @@ def _unit(rows: Array) -> Vectors:
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: Vectors = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0).astype(np.float32)
     return unit
+
+
+@dataclass(frozen=True)
+class Hellinger:
+    """Nothing is fitted: `dim` numbers, of which all are probabilities."""
+
+    dim: int
+    note: str = ""
+    kind = "hellinger"
+
+    def transform(self, embeddings: Rows, role: Role) -> Vectors:
+        """Probabilities (n, d) to unit vectors (n, d), float32; both roles alike."""
+        return unit_rows(embeddings, lambda block: np.sqrt(np.maximum(np.asarray(block, np.float64), 0)))
+
+    def arrays(self) -> dict[str, npt.NDArray[np.float64]]:
+        return {"dim": np.array([self.dim], dtype=np.float64)}
+
+    def settings(self) -> dict[str, Any]:
+        return {"dim": self.dim, "note": self.note}

@@ -9,8 +9,7 @@ from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import has_layers
 from indexer.errors import ConfigError
 from indexer.moments import Moments
-from indexer.transforms import Flow, Transform, Whitening, dump_transform
-from indexer.transforms.fitting import Material, fit_transform, has_role_means
+from indexer.transforms import FitData, Flow, Transform, Whitening, centres_by_role, fit_transform, transform_to_bytes
 from search.evaluation.settings import Setting
 
 _SIZES = ("hidden_size", "d_model", "n_embd", "dim", "emb_dim")  # what transformers' attribute maps call it
@@ -33,19 +32,19 @@ def check_dimensions(settings: Iterable[Setting], spec: EncoderSpec) -> None:
             )
 
 
-def fit_setting(setting: Setting, documents: Moments | Material, queries: Moments | None = None) -> Transform:
+def fit_setting(setting: Setting, documents: Moments | FitData, queries: Moments | None = None) -> Transform:
     """The transform of a setting, fitted on `documents`: moments are enough for all but a flow.
 
     `queries` are moments of query-like texts; with centre "role" queries are centred by their mean, and by the
     documents' when there are none. Raises ConfigError when more directions are asked for than there are.
     """
-    material = Material.of_moments(documents) if isinstance(documents, Moments) else documents
+    material = FitData.of_moments(documents) if isinstance(documents, Moments) else documents
     transform = fit_transform(material, setting.whitening, setting.pooling)
     if queries is None or not isinstance(transform, Whitening | Flow):
         return transform
-    return transform.with_query_mean(queries.mean) if has_role_means(transform, setting.whitening) else transform
+    return transform.with_query_mean(queries.mean) if centres_by_role(transform, setting.whitening) else transform
 
 
 def transform_hash(transform: Transform) -> str:
     """sha256 of the transform's file: what an index with this transform would name in its manifest."""
-    return hashlib.sha256(dump_transform(transform)).hexdigest()
+    return hashlib.sha256(transform_to_bytes(transform)).hexdigest()

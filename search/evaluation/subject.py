@@ -13,7 +13,7 @@ from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.progress import NoProgress, Progress
 from indexer.sampling import Sample
-from indexer.transforms.fitting import Material
+from indexer.transforms import FitData
 from search.engine import index_spec
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.states import StateSource
@@ -91,6 +91,6 @@ class Subject:
         return self.sample.moments()
 
     @property
-    def material(self) -> Material:
+    def material(self) -> FitData:
         """The raw embeddings that the index's transform was fitted on."""
-        return Material(lambda: self.moments, Material.of_sample(self.sample).blocks)
+        return FitData(lambda: self.moments, self.sample.fit_data().blocks)

@@ -18,9 +18,9 @@ from tokenizers import Tokenizer
 from indexer.encoders.model_json import TokenizerModel, read_json, read_tokenizer
 from indexer.encoders.tables.files import TableFiles
 from indexer.encoders.tables.table import Table, Vectors
-from indexer.encoders.tables.tensors import Tensors
 from indexer.encoders.tokens import is_failure
 from indexer.errors import ModelError
+from indexer.safetensors_file import SafetensorsFile
 
 _EMBEDDINGS = ("embeddings", "embedding.weight")  # of model2vec, of sentence-transformers
 _BLOCK_ROWS = 1 << 16
@@ -68,7 +68,7 @@ def _unknown(path: Path, named: TokenizerModel, tokens: dict[str, int]) -> int:
 
 def _rows(path: Path) -> Vectors:
     """A row for each token, float32 (tokens, d)."""
-    tensors = Tensors(path)
+    tensors = SafetensorsFile(path)
     name = next((name for name in _EMBEDDINGS if name in tensors), "")
     if not name:
         found = ", ".join(tensors.names) or "nothing"
@@ -83,7 +83,7 @@ def _rows(path: Path) -> Vectors:
     return rows
 
 
-def _mapping(tensors: Tensors, rows: int) -> npt.NDArray[np.int64]:
+def _mapping(tensors: SafetensorsFile, rows: int) -> npt.NDArray[np.int64]:
     mapping = tensors.integers("mapping")
     if mapping.ndim != 1 or not mapping.size:
         raise ModelError(f'{tensors.path}: "mapping" has the shape {mapping.shape}; expected (tokens,).')
@@ -94,7 +94,7 @@ def _mapping(tensors: Tensors, rows: int) -> npt.NDArray[np.int64]:
     return mapping
 
 
-def _weights(tensors: Tensors, rows: int) -> Vectors:
+def _weights(tensors: SafetensorsFile, rows: int) -> Vectors:
     weights = tensors.floats("weights")
     if weights.shape != (rows,):
         raise ModelError(f'{tensors.path}: "weights" has the shape {weights.shape}; expected one for each of {rows:,}.')

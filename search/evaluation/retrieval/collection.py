@@ -25,8 +25,7 @@ from indexer.moments import Moments
 from indexer.pipeline.fit import QUERY_TEXTS
 from indexer.pipeline.row_texts import TextCutter
 from indexer.progress import Progress
-from indexer.transforms import Flow, Whitening
-from indexer.transforms.fitting import Material, has_role_means
+from indexer.transforms import FitData, Flow, Whitening, centres_by_role
 from search.evaluation.retrieval.beir import find_file
 from search.evaluation.states import States, StateSource
 from search.evaluation.subject import Subject
@@ -67,7 +66,7 @@ class Collection(Protocol):
         """Encode what the other methods need, and query-like texts if they are wanted."""
         ...
 
-    def material(self, key: StateKey) -> Material:
+    def material(self, key: StateKey) -> FitData:
         """The embeddings that a transform is fitted on."""
         ...
 
@@ -116,7 +115,7 @@ class BeirCorpus:
         self._positions = np.array([states.positions[text] for text in cut.texts])
         self._query_moments = self._moments_of_queries() if query_like else {}
 
-    def material(self, key: StateKey) -> Material:
+    def material(self, key: StateKey) -> FitData:
         sampled = self._sample
         if self.document_of is not None:
             sampled = np.flatnonzero(np.isin(self.document_of, sampled))
@@ -126,7 +125,7 @@ class BeirCorpus:
                 self._moments[key] = Moments.of(self._rows(key, sampled))
             return self._moments[key]
 
-        return Material(moments, lambda: iter([self._rows(key, sampled)]))
+        return FitData(moments, lambda: iter([self._rows(key, sampled)]))
 
     def query_moments(self, key: StateKey) -> Moments:
         return self._query_moments[key]
@@ -180,7 +179,7 @@ class IndexedCorpus:
         self._stored = self._subject.stored
         self._query_moments = self._mean_of_queries() if query_like else None
 
-    def material(self, key: StateKey) -> Material:
+    def material(self, key: StateKey) -> FitData:
         return self._subject.material
 
     def query_moments(self, key: StateKey) -> Moments:
@@ -194,7 +193,7 @@ class IndexedCorpus:
     def _mean_of_queries(self) -> Moments:
         """A transform keeps its means in embedding space, so the index's own mean of queries serves any strength."""
         transform, whitening = self._opened.transform, self._opened.config.whitening
-        if isinstance(transform, Whitening | Flow) and has_role_means(transform, whitening):
+        if isinstance(transform, Whitening | Flow) and centres_by_role(transform, whitening):
             return Moments.of(transform.query_mean[None])
         if is_given(self._subject.spec) or is_array_file(whitening.query_sample):
             return self._mean_of_given()

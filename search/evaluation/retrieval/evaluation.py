@@ -9,7 +9,7 @@ from indexer import ann
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
-from indexer.transforms.fitting import has_role_means
+from indexer.transforms import centres_by_role
 from search.evaluation.fits import check_dimensions
 from search.evaluation.resampling import LEVEL, RESAMPLES
 from search.evaluation.retrieval.answers import Answers, fitted_answers, index_answers, needs_query_mean
@@ -235,7 +235,7 @@ def _collection(
 def _query_file(subject: Subject) -> dict[str, str]:
     """The hash of the recipe's file of queries, where it is read: an index may hold the mean of its queries."""
     whitening = subject.config.whitening
-    kept = subject.opened and has_role_means(subject.opened.transform, whitening)
+    kept = subject.opened and centres_by_role(subject.opened.transform, whitening)
     digest = "" if kept else query_file_sha256(whitening.query_sample, "whitening.query_sample")
     return {"whitening.query_sample": digest} if digest else {}
 

@@ -21,8 +21,7 @@ from indexer.encoders.protocol import StateKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import hash_id
 from indexer.moments import Moments, tree_sum
-from indexer.transforms import Transform
-from indexer.transforms.fitting import Material
+from indexer.transforms import FitData, Transform
 from search.evaluation.fits import fit_setting
 from search.evaluation.settings import Setting
 from search.evaluation.states import Rows, States, StateSource
@@ -80,8 +79,8 @@ def _fitted_on_task(task: Task, states: States) -> Fitted:
     def moments(key: StateKey) -> Moments:
         return Moments.of(states.of(texts, key))
 
-    def material(key: StateKey) -> Material:
-        return Material(lambda: moments(key), lambda: iter([states.of(texts, key)]))
+    def material(key: StateKey) -> FitData:
+        return FitData(lambda: moments(key), lambda: iter([states.of(texts, key)]))
 
     return lambda setting: fit_setting(setting, material(setting.key))
 
@@ -137,9 +136,7 @@ def _sample(path: str, subject: Subject) -> list[str]:
     return [text for _, _, text in sorted(chosen, key=lambda row: row[1])]
 
 
-def _corpus_material(
-    texts: Sequence[str], source: StateSource, settings: Sequence[Setting]
-) -> dict[StateKey, Material]:
+def _corpus_material(texts: Sequence[str], source: StateSource, settings: Sequence[Setting]) -> dict[StateKey, FitData]:
     """What is fitted on, by pooling and layers: only where a flow is trained do the rows stay in memory."""
     moments: dict[StateKey, list[Moments]] = {setting.key: [] for setting in settings}
     rows: dict[StateKey, list[Rows]] = {setting.key: [] for setting in settings if setting.whitening.kind == "flow"}
@@ -153,5 +150,5 @@ def _corpus_material(
     return {key: _material(tree_sum(found), rows.get(key)) for key, found in moments.items()}
 
 
-def _material(moments: Moments, rows: Sequence[Rows] | None) -> Material:
-    return Material.of_moments(moments) if rows is None else Material(lambda: moments, lambda: iter(rows))
+def _material(moments: Moments, rows: Sequence[Rows] | None) -> FitData:
+    return FitData.of_moments(moments) if rows is None else FitData(lambda: moments, lambda: iter(rows))
