@@ -5,15 +5,13 @@ import json
 from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from indexer.regular_files import open_regular
 
-TextHashes = npt.NDArray[np.uint64]
-"""128-bit hashes of the texts that were encoded, as (n, 2) unsigned 64-bit numbers."""
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 def fingerprint(identity: dict[str, Any]) -> str:
@@ -38,14 +36,18 @@ def file_sha256(path: Path) -> str:
     return _file_sha256(path, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
 
 
-def hash_texts(texts: Iterable[str]) -> TextHashes:
+def hash_texts(texts: Iterable[str]) -> "npt.NDArray[np.uint64]":
     """One 128-bit hash a text, (n, 2)."""
+    import numpy as np
+
     digests = b"".join(hashlib.blake2b(text.encode(), digest_size=16).digest() for text in texts)
     return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
 
 
-def hash_vectors(embeddings: npt.NDArray[np.floating]) -> TextHashes:
+def hash_vectors(embeddings: "npt.NDArray[np.floating]") -> "npt.NDArray[np.uint64]":
     """One 128-bit hash a row, (n, 2), of its bytes: it stands where another index has the hash of a text."""
+    import numpy as np
+
     digests = b"".join(hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in embeddings)
     return np.frombuffer(digests, np.uint64).reshape(-1, 2)
 
@@ -55,8 +57,10 @@ def hash_id(identity: str) -> int:
     return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=8).digest(), "big")
 
 
-def bottom_k(hashes: npt.NDArray[np.uint64], size: int | str) -> npt.NDArray[np.int64]:
+def bottom_k(hashes: "npt.NDArray[np.uint64]", size: int | str) -> "npt.NDArray[np.int64]":
     """Positions, ascending, of the `size` smallest of some id hashes, or of "all"."""
+    import numpy as np
+
     count = len(hashes) if size == "all" else min(int(size), len(hashes))
     return np.sort(np.argsort(hashes, kind="stable")[:count])
 

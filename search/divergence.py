@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import ConfigError
-from indexer.lattemix.divergence import js_similarities
+from indexer.pooling.latte_mix.divergence import js_similarities
 from indexer.store.numbering import Mask, Numbers
 from indexer.transforms import Hellinger
 from search.opened import OpenIndex

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from indexer.hashing import TextHashes, hash_id
+from indexer.hashing import hash_id
 from indexer.sampling import Population, Sample
 from indexer.store import layout, parts
 from indexer.store.embeddings import Embeddings
+from indexer.store.parts import TextHashes
 from indexer.store.verify import check_files
 from search.opened import OpenIndex
 

@@ -20,7 +20,6 @@ LEVELS: list[set[str]] = [
     {"indexer.output_files"},
     {"indexer.config"},
     {"indexer.chunking", "indexer.corpus", "indexer.pooling", "indexer.transforms"},
-    {"indexer.lattemix", "indexer.sbert_wk"},
     {"indexer.store"},
     {"indexer.encoders", "indexer.executors", "indexer.sampling"},
     {"indexer.drift", "indexer.quality"},

@@ -194,7 +194,7 @@ def test_arrays_of_other_settings_are_refused() -> None:
 def test_a_stored_flow_is_applied_without_torch(tmp_path: Path) -> None:
     (tmp_path / "transform").write_bytes(transform_to_bytes(trained()))
     code = (
-        "import sys, pathlib, numpy, indexer.transforms as t; flow = t.parse_transform(pathlib.Path(sys.argv[1])"
+        "import sys, pathlib, numpy, indexer.transforms as t; flow = t.transform_from_bytes(pathlib.Path(sys.argv[1])"
         ".read_bytes(), ''); print(flow.transform(numpy.ones((1, 10)), 'query').shape, 'torch' in sys.modules)"
     )
     run = [sys.executable, "-c", code, str(tmp_path / "transform")]

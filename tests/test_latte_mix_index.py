@@ -16,10 +16,10 @@ from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.fitting import trained_state
 from indexer.encoders.token_outputs import TokenOutputs
 from indexer.errors import ConfigError, ExistsError, MismatchError, ModelError
-from indexer.lattemix import load_latte_mix
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.refit import refit_index
 from indexer.pipeline.training import train_pooling
+from indexer.pooling.latte_mix import load_latte_mix
 from indexer.store.manifest import load_manifest
 from indexer.transforms import Hellinger
 from search import SearchEngine, verify_index

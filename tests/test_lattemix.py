@@ -19,8 +19,8 @@ from safetensors.numpy import save_file
 
 from indexer.config import LatteMixConfig
 from indexer.errors import ConfigError, CorpusError, EvaluationError, IsotropeError, MachineError, ModelError
-from indexer.lattemix import FILES, LatteMix, load_latte_mix, save_latte_mix, train_latte_mix
-from indexer.lattemix.divergence import (
+from indexer.pooling.latte_mix import FILES, LatteMix, load_latte_mix, save_latte_mix, train_latte_mix
+from indexer.pooling.latte_mix.divergence import (
     hellinger_roots,
     js_similarities,
     js_similarity,
@@ -29,9 +29,15 @@ from indexer.lattemix.divergence import (
     most_js_similarity,
     negative_l2,
 )
-from indexer.lattemix.head import LatteMixHead
-from indexer.lattemix.network import categorical_sample, first_weights, generator, losses, normal_sample
-from indexer.lattemix.training import Group, evaluate, kl_weight, rate
+from indexer.pooling.latte_mix.network import (
+    LatteMixHead,
+    categorical_sample,
+    first_weights,
+    generator,
+    losses,
+    normal_sample,
+)
+from indexer.pooling.latte_mix.training import Group, evaluate, kl_weight, rate
 from tests import oracles_lattemix as oracle
 
 Rows = npt.NDArray[np.float32]
@@ -378,7 +384,7 @@ def test_texts_that_cannot_be_trained_on_are_refused(
 
 
 def test_a_loss_that_is_no_number_stops_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("indexer.lattemix.training.SCALE_TOKENS", 10)  # so that the scale does not meet it
+    monkeypatch.setattr("indexer.pooling.latte_mix.training.SCALE_TOKENS", 10)  # so that the scale does not meet it
     rows, starts = made_texts(60)
     rows[-1, 0] = np.nan
     with pytest.raises(ModelError, match=r"at step \d of 8 the loss is nan"):

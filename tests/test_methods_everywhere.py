@@ -20,7 +20,7 @@ from indexer.config import (
     WhiteningConfig,
 )
 from indexer.errors import ConfigError, EvaluationError
-from indexer.lattemix.divergence import js_similarities
+from indexer.pooling.latte_mix.divergence import js_similarities
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
 from search.divergence import rank_by_divergence

@@ -21,11 +21,11 @@ from indexer.encoders.fitting import fit_state
 from indexer.encoders.identity import with_state
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.sif import count_tokens, read_counts, weights_of, write_counts
 from indexer.encoders.token_outputs import TokenOutputs, token_fingerprint
 from indexer.errors import ConfigError, ModelError
 from indexer.moments import Moments
-from indexer.sbert_wk import sbert_wk
+from indexer.pooling.sbert_wk import sbert_wk
+from indexer.pooling.sif import count_tokens, read_counts, weights_of, write_counts
 from indexer.transforms import (
     FitData,
     Flow,
@@ -168,7 +168,7 @@ def test_sif_of_a_transformer_weighs_its_token_states(fitted: Callable[..., Enco
 
 def test_counts_are_kept_as_they_were(tmp_path: Path, fitted: Callable[..., EncoderSpec]) -> None:
     outputs = TokenOutputs(fitted("sif"))
-    counts = count_tokens([outputs.tokens(TEXTS), outputs.tokens(TEXTS[:2])], outputs.vocabulary)
+    counts = count_tokens([outputs.tokens(TEXTS).ids, outputs.tokens(TEXTS[:2]).ids], outputs.vocabulary)
     write_counts(tmp_path, counts)
     np.testing.assert_array_equal(read_counts(tmp_path), counts)
     (tmp_path / "sif.safetensors").write_bytes(b"no")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.errors import ConfigError
-from indexer.sbert_wk import layer_weights, sbert_wk
+from indexer.pooling.sbert_wk import layer_weights, sbert_wk
 from tests import oracles_sbert_wk as oracle
 
 Array = npt.NDArray[np.float64]

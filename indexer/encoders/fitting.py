@@ -52,7 +52,7 @@ def trained_state(spec: EncoderSpec) -> EncoderSpec:
     other settings.
     """
     from indexer.encoders.token_outputs import token_fingerprint
-    from indexer.lattemix import FILES, load_latte_mix
+    from indexer.pooling.latte_mix import FILES, load_latte_mix
 
     folder = Path(spec.trained)
     if not folder.is_dir():
@@ -89,7 +89,7 @@ def train(
     Raises what `lattemix.training` raises.
     """
     from indexer.encoders.token_outputs import Group, TokenOutputs, token_fingerprint
-    from indexer.lattemix import save_latte_mix, train_latte_mix
+    from indexer.pooling.latte_mix import save_latte_mix, train_latte_mix
 
     outputs = TokenOutputs(spec, options)
     count = sum(map(len, texts()))
@@ -115,11 +115,11 @@ def training_device(device: str) -> str:
 
 
 def _count(spec: EncoderSpec, texts: Texts, folder: Path, options: RunOptions) -> None:
-    from indexer.encoders.sif import count_tokens, write_counts
     from indexer.encoders.token_outputs import TokenOutputs
+    from indexer.pooling.sif import count_tokens, write_counts
 
     outputs = TokenOutputs(spec, options)
-    write_counts(folder, count_tokens((outputs.tokens(block) for block in texts()), outputs.vocabulary))
+    write_counts(folder, count_tokens((outputs.tokens(block).ids for block in texts()), outputs.vocabulary))
 
 
 def _calibrate(spec: EncoderSpec, texts: Texts, folder: Path) -> None:
@@ -136,7 +136,7 @@ def _spread(texts: Sequence[str], most: int) -> list[str]:
 
 
 def _copy(source: Path, folder: Path) -> None:
-    from indexer.lattemix import FILES
+    from indexer.pooling.latte_mix import FILES
 
     for name in FILES:
         shutil.copyfile(source / name, folder / name)

@@ -6,9 +6,8 @@ import torch
 
 from indexer.encoders.loading import LoadedModel
 from indexer.encoders.protocol import EncoderSpec, StateKey
-from indexer.encoders.token_pooling import TokenPooling
 from indexer.errors import ModelError
-from indexer.pooling import average_layers
+from indexer.pooling import Pooler, average_layers
 
 
 class PooledModel(torch.nn.Module):
@@ -19,7 +18,8 @@ class PooledModel(torch.nn.Module):
 
     def __init__(self, loaded: LoadedModel, layers: Sequence[int], keys: Sequence[StateKey], spec: EncoderSpec) -> None:
         super().__init__()
-        self.model, self.keys, self.pooling = loaded.model, keys, TokenPooling(spec, loaded.vocabulary)
+        self.model, self.keys = loaded.model, keys
+        self.pooling = Pooler(spec.fitted_folder, spec.identity.get("sif_a", 0.0), loaded.vocabulary)
         self._loaded, self._layers, self._folder = loaded, layers, spec.folder
 
     def forward(
@@ -30,7 +30,12 @@ class PooledModel(torch.nn.Module):
     ) -> torch.Tensor:
         """No types: the model's default. No mask: every token counts."""
         states = self._states(input_ids, token_type_ids, attention_mask)
-        return torch.stack([self.pooling(states, key, input_ids, attention_mask) for key in self.keys])
+        return torch.stack(
+            [
+                self.pooling([states[layer] for layer in layers], pooling, input_ids, attention_mask)
+                for layers, pooling in self.keys
+            ]
+        )
 
     def tokens(
         self,

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from indexer.config import FITTED_POOLINGS, PoolingMode, Role
+from indexer.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,6 +47,15 @@ class EncoderSpec:
     def unfitted(self) -> str:
         """The fingerprint without the fitted state: known before a corpus is read."""
         return self.without_state or self.fingerprint
+
+    def fitted_folder(self, pooling: str) -> Path:
+        """The folder of what was fitted for a pooling. Raises ConfigError where nothing was."""
+        if self.state is None or self.identity.get("pooling") != pooling:
+            raise ConfigError(
+                f'pooling "{pooling}" is fitted to a corpus: build an index with it and name that index, or name what '
+                "`isotrope train` wrote as encoder.fitted."
+            )
+        return Path(self.state)
 
 
 def has_layers(spec: EncoderSpec) -> bool:

@@ -17,14 +17,14 @@ import numpy.typing as npt
 from indexer.config import PoolingMode, Role, RunOptions
 from indexer.encoders.identity import NO_LIMIT
 from indexer.encoders.protocol import EncodeLog, EncoderSpec, StateKey
-from indexer.encoders.sif import Weights, read_counts, weights_of
 from indexer.encoders.tables import Table, load_table
 from indexer.encoders.tokens import Ints, RustTokenizer, TextTokenizer, TokenizerFacts, Tokens, tokenizer_errors
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
+from indexer.pooling.sif import Weights, read_counts, weights_of
 
 if TYPE_CHECKING:
-    from indexer.lattemix import LatteMix
+    from indexer.pooling.latte_mix import LatteMix
 
 Rows = npt.NDArray[np.float32]
 _BLOCK_TOKENS = 1 << 15  # looked up together, to stay in the cache
@@ -140,14 +140,14 @@ class StaticEncoder:
 
     @cached_property
     def _sif(self) -> Weights:
-        weights = weights_of(read_counts(require_state(self.spec, "sif")), self.spec.identity["sif_a"])
+        weights = weights_of(read_counts(self.spec.fitted_folder("sif")), self.spec.identity["sif_a"])
         return np.append(weights, np.float32(1))  # that of the stand-in
 
     @cached_property
     def _latte_mix(self) -> "LatteMix":
-        from indexer.lattemix import load_latte_mix
+        from indexer.pooling.latte_mix import load_latte_mix
 
-        return load_latte_mix(require_state(self.spec, "latte-mix"))
+        return load_latte_mix(self.spec.fitted_folder("latte-mix"))
 
 
 def _check_options(options: RunOptions) -> None:
@@ -158,16 +158,6 @@ def _check_options(options: RunOptions) -> None:
         from indexer.encoders.device import choose_device
 
         choose_device(options.device)
-
-
-def require_state(spec: EncoderSpec, pooling: str) -> Path:
-    """The folder of what was fitted for a pooling. Raises ConfigError where nothing was."""
-    if spec.state is None or spec.identity.get("pooling") != pooling:
-        raise ConfigError(
-            f'pooling "{pooling}" is fitted to a corpus: build an index with it and name that index, or name what '
-            "`isotrope train` wrote as encoder.fitted."
-        )
-    return Path(spec.state)
 
 
 def static_tokenizer(spec: EncoderSpec, table: Table) -> TextTokenizer:

@@ -19,7 +19,7 @@ from indexer.encoders import EncodeLog, Encoder, EncoderSpec, mismatch, resolve_
 from indexer.encoders.backends import open_encoder, prepare_backend
 from indexer.errors import MismatchError
 from indexer.executors import run_parts
-from indexer.hashing import TextHashes, hash_texts
+from indexer.hashing import hash_texts
 from indexer.parallel import available_cores, pipelined
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.part_files import PartRows, PartSlot, complete_part
@@ -30,6 +30,7 @@ from indexer.quality import require_usable
 from indexer.store import parts
 from indexer.store.arrays import open_embeddings
 from indexer.store.document_files import read_texts
+from indexer.store.parts import TextHashes
 
 if TYPE_CHECKING:
     from indexer.encoders.tokens import Tokens

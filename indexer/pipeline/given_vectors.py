@@ -11,9 +11,9 @@ import numpy.typing as npt
 from indexer.config import StoreConfig
 from indexer.corpus.document import Document
 from indexer.errors import CorpusError
-from indexer.hashing import TextHashes
 from indexer.pipeline.part_files import PartRows, PartSlot, complete_part
 from indexer.store.embeddings import EmbeddingReader
+from indexer.store.parts import TextHashes
 
 Embeddings = npt.NDArray[np.floating]
 _BATCH = 1024  # documents whose vectors are read together

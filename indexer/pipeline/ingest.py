@@ -18,7 +18,7 @@ from indexer.corpus.document import Document, joined_text
 from indexer.corpus.schema import describe
 from indexer.encoders.vectors import is_given
 from indexer.errors import CorpusError, ExistsError
-from indexer.hashing import TextHashes, hash_id, hash_texts, hash_vectors
+from indexer.hashing import hash_id, hash_texts, hash_vectors
 from indexer.pipeline.contents import Contents
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.given_vectors import complete_given, given_embeddings
@@ -28,6 +28,7 @@ from indexer.progress import Progress
 from indexer.store import layout, parts
 from indexer.store.document_files import write_documents
 from indexer.store.files import make_folder
+from indexer.store.parts import TextHashes
 from indexer.transforms import Whitening
 
 

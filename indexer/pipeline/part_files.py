@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.chunking import Windows
-from indexer.hashing import TextHashes
 from indexer.moments import Moments
 from indexer.pipeline.reuse import KnownRows
 from indexer.store import layout, parts
 from indexer.store.files import FileStamp
+from indexer.store.parts import TextHashes
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from indexer.config import BuildConfig
 from indexer.errors import MismatchError, StoreError
-from indexer.hashing import TextHashes
 from indexer.pipeline.context import BuildContext
 from indexer.store import parts
 from indexer.store.manifest import Manifest
 from indexer.store.numbering import Numbering
+from indexer.store.parts import TextHashes
 from indexer.store.verify import require_parts
 from indexer.versions import version_of
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from indexer.chunking import Windows
 from indexer.corpus.document import Document
 from indexer.errors import CorruptIndexError, StoreError
-from indexer.hashing import TextHashes, canonical_json
+from indexer.hashing import canonical_json
 from indexer.moments import Moments
 from indexer.regular_files import open_regular, read_regular
 from indexer.store import layout
@@ -26,6 +26,9 @@ from indexer.store.document_files import parquet_options
 from indexer.store.files import FileStamp, stamp_file, write_bytes, write_file
 from indexer.store.manifest import Manifest
 from indexer.typed_json import convert_json, decode_json
+
+TextHashes = npt.NDArray[np.uint64]
+"""128-bit hashes of the texts that were encoded, as (n, 2) unsigned 64-bit numbers."""
 
 _MOST_BYTES = 1 << 27  # of a record, which grows with the part's files and its columns
 _WINDOWS_SCHEMA = pa.schema(

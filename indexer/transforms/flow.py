@@ -12,7 +12,10 @@ After each level but the last, x = (a, b): a goes on, and b leaves as (b - mean)
 function of a. z is what left, level by level, then what came through the last. Of an odd number of channels the first
 half, a, is the smaller. z is N(0, I), so that log p(x) = log N(z; 0, I) + log |det dz/dx|.
 
-What is computed here is fitted in `flow_training`, which alone needs torch.
+The fit is Adam on the log-likelihood of a sample, on the CPU, in float64; it alone needs torch. Its start is Glow's:
+weights of the hidden layers are normal with a standard deviation of 0.05, what ends a coupling or a prior is zero, and
+each actnorm gives a first batch zero mean and unit variance. Everything random comes from one generator of the
+configured seed, and every operation runs on one thread, so that equal input gives equal bytes.
 """
 
 import dataclasses
@@ -20,19 +23,19 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from indexer.config import FlowConfig, Role
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread, single_torch_thread
 from indexer.transforms.whitening import EIGENVALUE_FLOOR, Normalisation, Rows, Vectors, unit_rows
 
-# TODO-DOC indexer.transforms.flow_training: Fitting the parameters of a flow: Adam on the log-likelihood of a sample, on the CPU, in float64. The start is Glow's: weights of the hidden layers are normal with a standard deviation of 0.05, what ends a coupling or a prior is zero, and each actnorm gives a first batch zero mean and unit variance. Everything random comes from one generator of the configured seed, and every operation runs on one thread, so that equal input gives equal bytes.
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 Array = npt.NDArray[np.float64]
 Values = Any  # an array of numpy, or a tensor of torch
@@ -300,6 +303,8 @@ def fit_glow(
     Each epoch goes through the rows in an order of its own; its last batch may be smaller. The loss is the negative
     log-likelihood a dimension.
     """
+    import torch
+
     with single_torch_thread(), torch.inference_mode(False), torch.enable_grad():
         generator = torch.Generator().manual_seed(config.seed)
         glow = _start(rows, levels, config, generator)
@@ -316,14 +321,16 @@ def fit_glow(
         return before, _arrays(glow.parameters)
 
 
-def _start(rows: Sample, levels: int, config: FlowConfig, generator: torch.Generator) -> Glow:
+def _start(rows: Sample, levels: int, config: FlowConfig, generator: "torch.Generator") -> Glow:
+    import torch
+
     parameters: dict[str, Tensor] = {}
     for name, shape in parameter_shapes(rows.shape[1], levels, config.depth, config.width).items():
         parameters[name] = torch.zeros(shape, dtype=torch.float64)
         if name.endswith(("hidden1.weight", "hidden2.weight")):
             parameters[name].normal_(0.0, _WEIGHTS, generator=generator)
 
-    def standardise(name: str, x: Tensor) -> None:
+    def standardise(name: str, x: "Tensor") -> None:
         centre, log_scale = _standardising(x)
         parameters[f"{name}.centre"].copy_(centre)
         parameters[f"{name}.log_scale"].copy_(log_scale)
@@ -336,12 +343,14 @@ def _start(rows: Sample, levels: int, config: FlowConfig, generator: torch.Gener
     return Glow(parameters, levels, config.depth, torch)
 
 
-def _standardising(x: Tensor) -> tuple[Tensor, Tensor]:
+def _standardising(x: "Tensor") -> "tuple[Tensor, Tensor]":
     """Centre and log-scale (c,) of the actnorm that gives x (n, c) zero mean and unit variance.
 
     A channel that does not vary is scaled as the one that varies most is: rounding noise must not be amplified, nor
     what another text has there.
     """
+    import torch
+
     variance = x.var(dim=0, correction=0)
     largest = variance.max()
     if not largest > 0:
@@ -350,16 +359,20 @@ def _standardising(x: Tensor) -> tuple[Tensor, Tensor]:
     return -x.mean(dim=0), -torch.log(variance.sqrt() + _TINY) / FACTOR
 
 
-def _batches(rows: Sample, config: FlowConfig, generator: torch.Generator) -> Iterator[Tensor]:
+def _batches(rows: Sample, config: FlowConfig, generator: "torch.Generator") -> "Iterator[Tensor]":
+    import torch
+
     for _ in range(config.epochs):
         order = torch.randperm(len(rows), generator=generator)
         for start in range(0, len(rows), config.batch):
             yield _picked(rows, order[start : start + config.batch])
 
 
-def _picked(rows: Sample, numbers: Tensor) -> Tensor:
+def _picked(rows: Sample, numbers: "Tensor") -> "Tensor":
+    import torch
+
     return torch.from_numpy(rows[numbers.numpy()]).double()
 
 
-def _arrays(parameters: Mapping[str, Tensor]) -> dict[str, Array]:
+def _arrays(parameters: "Mapping[str, Tensor]") -> dict[str, Array]:
     return {name: parameter.detach().numpy().copy() for name, parameter in parameters.items()}

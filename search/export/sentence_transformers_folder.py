@@ -19,11 +19,10 @@ from indexer.encoders.model_files import ModelFiles, find_model_files, own_file
 from indexer.encoders.model_json import read_json
 from indexer.encoders.protocol import has_layers
 from indexer.encoders.published import published_spec
-from indexer.encoders.sif import read_counts, weights_of
-from indexer.encoders.static import require_state
 from indexer.encoders.tables import load_table
 from indexer.errors import ConfigError, ModelError
 from indexer.output_files import check_output_folder
+from indexer.pooling.sif import read_counts, weights_of
 from indexer.store.files import FileStamp
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.export import modules
@@ -99,7 +98,7 @@ def _of_table(spec: EncoderSpec) -> list[Module]:
     table = load_table(Path(spec.folder))
     vectors = np.asarray(table.vectors)
     if spec.identity["pooling"] == "sif":
-        weights = weights_of(read_counts(require_state(spec, "sif")), spec.identity["sif_a"])
+        weights = weights_of(read_counts(spec.fitted_folder("sif")), spec.identity["sif_a"])
         vectors = vectors * weights[:, None]
     if table.unknown == len(vectors):
         vectors = np.concatenate([vectors, np.zeros((1, vectors.shape[1]), np.float32)])

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import ConfigError, EvaluationError
-from indexer.lattemix.divergence import js_similarities
+from indexer.pooling.latte_mix.divergence import js_similarities
 from indexer.progress import NoProgress, Progress
 from search.divergence import CANDIDATES, FEWEST, rank_by_divergence, require_mixtures, require_probabilities
 from search.engine import SearchEngine

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from indexer.config import LatteMixConfig
-from indexer.lattemix import LatteMix, train_latte_mix
-from indexer.lattemix.divergence import js_similarity, mixture_l2, negative_l2
+from indexer.pooling.latte_mix import LatteMix, train_latte_mix
+from indexer.pooling.latte_mix.divergence import js_similarity, mixture_l2, negative_l2
 from indexer.progress import Progress
 from search.evaluation.sts.correlation import Array, Positions, cosines
 from search.evaluation.sts.data import Task

@@ -16,7 +16,9 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from indexer.config import LatteMixConfig
-from indexer.lattemix.model import Rows, layer_shapes
+from indexer.pooling.latte_mix.model import LatteMix, Rows, layer_shapes
+
+# TODO-DOC indexer.lattemix.head: The encoder of a fitted Latte-Mix as a torch module, for inside a transformer's pooling.
 
 _USES = ("weights", "order", "noise", "held out")  # of the seed; each has a stream of its own
 
@@ -92,3 +94,31 @@ def _gumbel(like: Tensor, random: torch.Generator) -> Tensor:
 
 
 _LATENTS = {"categorical": categorical_sample, "normal": normal_sample, "none": _code}
+
+
+class LatteMixHead(torch.nn.Module):
+    """Token states (..., d) to posteriors (..., width), float32, as `LatteMix.posterior` gives them.
+
+    The weights are buffers, frozen. They belong in float32 also where the model is in half precision.
+    """
+
+    def __init__(self, latte: LatteMix) -> None:
+        super().__init__()
+        self.width = latte.width
+        self._config, self._scale = latte.config, latte.scale
+        for layer in range(latte.config.encoder_layers):
+            last = layer == latte.config.encoder_layers - 1
+            for kind in ("weight", "bias"):
+                array = latte.parameters[f"encoder.{layer}.{kind}"]
+                kept = array[: latte.width] if last else array  # a normal latent's variances have no part in it
+                self.register_buffer(f"{kind}{layer}", torch.from_numpy(np.array(kept)))
+
+    def forward(self, states: Tensor) -> Tensor:
+        state = states.float() / self._scale
+        for layer in range(self._config.encoder_layers):
+            state = state.relu() if layer else state
+            state = linear(state, self.get_buffer(f"weight{layer}"), self.get_buffer(f"bias{layer}"))
+        if self._config.latent == "categorical":
+            logits = state.reshape(*state.shape[:-1], self._config.dims, self._config.classes)
+            state = logits.softmax(dim=-1).flatten(-2)
+        return state

@@ -14,7 +14,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from indexer.encoders.tokens import Tokens
 from indexer.errors import ConfigError, ModelError
 from indexer.regular_files import read_regular
 
@@ -24,11 +23,11 @@ Counts = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float32]
 
 
-def count_tokens(groups: Iterable[Tokens], vocabulary: int) -> Counts:
-    """How often each token occurs, (vocabulary,). Raises ConfigError where there is none."""
+def count_tokens(ids: Iterable[npt.NDArray[np.integer]], vocabulary: int) -> Counts:
+    """How often each token occurs in arrays of ids, (vocabulary,). Raises ConfigError where there is none."""
     counts = np.zeros(vocabulary, np.int64)
-    for tokens in groups:
-        counts += np.bincount(tokens.ids, minlength=vocabulary)[:vocabulary]
+    for some in ids:
+        counts += np.bincount(some, minlength=vocabulary)[:vocabulary]
     if not counts.any():
         raise ConfigError('encoder.pooling is "sif", but there is no text whose tokens could be counted.')
     return counts

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from indexer.config import LatteMixConfig
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
-from indexer.lattemix.model import LatteMix, Rows
-from indexer.lattemix.network import first_weights, generator, losses, to_arrays
 from indexer.parallel import single_torch_thread
+from indexer.pooling.latte_mix.model import LatteMix, Rows
+from indexer.pooling.latte_mix.network import first_weights, generator, losses, to_arrays
 
 Ints = npt.NDArray[np.int64]
 Group = tuple[Rows, Ints]
