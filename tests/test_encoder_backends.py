@@ -18,7 +18,7 @@ from indexer.encoders import EncodeLog, backends, load_encoder, resolve_spec
 from indexer.encoders.batched import BatchedEncoder
 from indexer.encoders.numpy_bert import NumpyEncoder
 from indexer.encoders.openvino import OpenVinoEncoder
-from indexer.encoders.protocol import StateKey
+from indexer.encoders.protocol import PoolingKey
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
 from indexer.moments import Moments
@@ -245,7 +245,7 @@ def test_a_graph_that_is_not_the_models_does_not_pass_its_proof(tiny_model: Mode
     from indexer.encoders.loading import load_model
     from indexer.encoders.pooled_model import PooledModel
 
-    keys: list[StateKey] = [((2,), "mean")]
+    keys: list[PoolingKey] = [((2,), "mean")]
     loaded = load_model(tiny_model("bert"), [2], torch.float32)
     model = PooledModel(loaded, [2], keys, resolve_spec(EncoderConfig(model=str(tiny_model("bert")), max_length=32)))
     graph = graphs.Graph(tmp_path, loaded.dim, loaded.vocabulary, loaded.takes_types)

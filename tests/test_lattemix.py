@@ -24,20 +24,20 @@ from indexer.pooling.latte_mix.divergence import (
     hellinger_roots,
     js_similarities,
     js_similarity,
-    least_js_similarity,
+    js_similarity_lower_bound,
+    js_similarity_upper_bound,
     mixture_l2,
-    most_js_similarity,
     negative_l2,
 )
 from indexer.pooling.latte_mix.network import (
     LatteMixHead,
     categorical_sample,
-    first_weights,
     generator,
+    initial_weights,
     losses,
     normal_sample,
 )
-from indexer.pooling.latte_mix.training import Group, evaluate, kl_weight, rate
+from indexer.pooling.latte_mix.training import Group, evaluate, kl_weight, learning_rate_factor
 from tests import oracles_lattemix as oracle
 
 Rows = npt.NDArray[np.float32]
@@ -204,7 +204,7 @@ def test_noise_without_a_number_leaves_its_class_out(monkeypatch: pytest.MonkeyP
 
 def test_reconstruction_is_the_squared_error_of_a_token() -> None:
     config = dataclasses.replace(SMALL, latent="none")
-    weights, tokens = first_weights(config, SIZE), held_out()[:20]
+    weights, tokens = initial_weights(config, SIZE), held_out()[:20]
     arrays = {name: tensor.numpy() for name, tensor in weights.items()}
     errors = []
     for token in tokens:
@@ -216,7 +216,7 @@ def test_reconstruction_is_the_squared_error_of_a_token() -> None:
 
 
 def test_the_threshold_is_of_each_tokens_kl_or_of_each_dimensions() -> None:
-    weights = {name: tensor * 5 for name, tensor in first_weights(SMALL, SIZE).items()}
+    weights = {name: tensor * 5 for name, tensor in initial_weights(SMALL, SIZE).items()}
     tokens = torch.from_numpy(held_out()[:50])
     encoded = torch.nn.functional.linear(tokens, weights["encoder.0.weight"], weights["encoder.0.bias"])
     kl = categorical_sample(encoded, SMALL, torch.Generator())[1].numpy()
@@ -242,10 +242,10 @@ def test_the_kl_term_grows_linearly_from_nothing() -> None:
 
 def test_the_learning_rate_rises_and_falls_linearly() -> None:
     config = dataclasses.replace(SMALL, warmup=0.3)
-    assert [rate(step, 10, config) for step in range(10)] == pytest.approx(
+    assert [learning_rate_factor(step, 10, config) for step in range(10)] == pytest.approx(
         [1 / 4, 2 / 4, 3 / 4, 1, 6 / 7, 5 / 7, 4 / 7, 3 / 7, 2 / 7, 1 / 7]
     )
-    assert rate(0, 10, dataclasses.replace(SMALL, warmup=0)) == 1
+    assert learning_rate_factor(0, 10, dataclasses.replace(SMALL, warmup=0)) == 1
 
 
 # Training
@@ -292,7 +292,7 @@ def test_every_use_of_the_seed_draws_other_numbers() -> None:
 def test_without_epochs_the_weights_stay_as_they_were_drawn_and_the_scale_is_measured() -> None:
     group = made_texts(400)
     latte = trained(epochs=0)
-    weights = first_weights(latte.config, SIZE)
+    weights = initial_weights(latte.config, SIZE)
     assert latte.about == {"texts": 0, "tokens": 0, "empty": 0, "steps": 0, "losses": []}
     assert latte.scale == pytest.approx(float(np.std(group[0], dtype=np.float64)))
     assert all(np.array_equal(array, weights[name].numpy()) for name, array in latte.parameters.items())
@@ -517,14 +517,16 @@ def test_a_divergence_lies_within_the_bounds_of_the_inner_product_of_roots(pair:
     assert math.log(2) * (1 - inner) - 1e-12 <= nats <= 1 - inner + 1e-12
     found = js_similarity(p[None], q[None], dims)[0]
     assert (
-        least_js_similarity(np.array([inner]))[0] - 1e-12 <= found <= most_js_similarity(np.array([inner]))[0] + 1e-12
+        js_similarity_lower_bound(np.array([inner]))[0] - 1e-12
+        <= found
+        <= js_similarity_upper_bound(np.array([inner]))[0] + 1e-12
     )
 
 
 def test_the_bound_on_a_similarity_is_reached_where_texts_share_a_class_fully_or_not_at_all() -> None:
     p, q = np.array([[0.75, 0.25, 0.0]]), np.array([[0.75, 0.0, 0.25]])
     inner = hellinger_roots(p, 1) @ hellinger_roots(q, 1)[0]
-    assert js_similarity(p, q, 1) == pytest.approx(most_js_similarity(inner))
+    assert js_similarity(p, q, 1) == pytest.approx(js_similarity_upper_bound(inner))
 
 
 @given(text_pairs())

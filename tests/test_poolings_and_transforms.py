@@ -25,7 +25,7 @@ from indexer.encoders.token_outputs import TokenOutputs, token_fingerprint
 from indexer.errors import ConfigError, ModelError
 from indexer.moments import Moments
 from indexer.pooling.sbert_wk import sbert_wk
-from indexer.pooling.sif import count_tokens, read_counts, weights_of, write_counts
+from indexer.pooling.sif import count_tokens, read_counts, sif_weights, write_counts
 from indexer.transforms import (
     FitData,
     Flow,
@@ -155,7 +155,7 @@ def fitted(tiny_config: BuildConfig, tmp_path: Path) -> Callable[..., EncoderSpe
 def test_sif_of_a_transformer_weighs_its_token_states(fitted: Callable[..., EncoderSpec]) -> None:
     spec = fitted("sif", layers=(1,))
     encoder = open_encoder(spec, RunOptions())
-    weights = weights_of(read_counts(Path(spec.state or "")), 1e-3)
+    weights = sif_weights(read_counts(Path(spec.state or "")), 1e-3)
     outputs = TokenOutputs(spec)
     tokens = outputs.tokens(TEXTS)
     assert weights[0] == pytest.approx(1e-3 / (1e-3 + (tokens.ids == 0).mean()))

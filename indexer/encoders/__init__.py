@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from indexer.encoders.backends import load_encoder as load_encoder
     from indexer.encoders.identity import mismatch as mismatch
     from indexer.encoders.identity import resolve_spec as resolve_spec
-    from indexer.encoders.protocol import EncodeLog as EncodeLog
     from indexer.encoders.protocol import Encoder as Encoder
     from indexer.encoders.protocol import EncoderSpec as EncoderSpec
+    from indexer.encoders.protocol import EncodeStats as EncodeLog
 
 _HOME = {
-    "EncodeLog": "indexer.encoders.protocol",
+    "EncodeStats": "indexer.encoders.protocol",
     "Encoder": "indexer.encoders.protocol",
     "EncoderSpec": "indexer.encoders.protocol",
     "Role": "indexer.encoders.protocol",

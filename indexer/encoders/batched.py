@@ -16,7 +16,7 @@ import numpy.typing as npt
 from indexer.config import Role
 from indexer.encoders.batches import Batch, BatchPlan
 from indexer.encoders.limits import resolve_layers
-from indexer.encoders.protocol import EncodeLog, EncoderSpec, StateKey
+from indexer.encoders.protocol import EncoderSpec, EncodeStats, PoolingKey
 from indexer.encoders.tokens import TextTokenizer, Tokens
 from indexer.errors import ConfigError, ModelError
 
@@ -56,7 +56,7 @@ class Runner(Protocol):
         """The batch plan that suits it; `budget` tokens, 0 for its own default."""
         ...
 
-    def run(self, batches: Iterable[Batch], keys: Sequence[StateKey]) -> Iterator[Pooled]:
+    def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[Pooled]:
         """Pooled rows of each batch, in order. `keys` are resolved: non-negative layers, sorted.
 
         Raises MachineError when a single text does not fit into memory.
@@ -82,7 +82,7 @@ class BatchedEncoder:
         """What runs it, and in what numbers."""
         return self.runner.backend
 
-    def encode(self, texts: Sequence[str], role: Role, log: EncodeLog | None = None) -> Rows:
+    def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> Rows:
         """Pooled embeddings, float32 (n, d), row i for texts[i]; not normalised, and non-finite where the
         model is.
 
@@ -104,7 +104,7 @@ class BatchedEncoder:
             )
         return tokens
 
-    def embed(self, tokens: Tokens, log: EncodeLog | None = None) -> Rows:
+    def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Rows:
         """Pooled embeddings of tokenised texts: the same bits as `encode` gives."""
         groups = (tokens.part(group.start, group.stop) for group in self._ranges(len(tokens)))
         rows: Rows = self._run(groups, len(tokens), [self._own], log)[0]
@@ -113,24 +113,24 @@ class BatchedEncoder:
     def states(
         self,
         texts: Sequence[str],
-        keys: Sequence[StateKey],
+        keys: Sequence[PoolingKey],
         role: Role = "document",
-        log: EncodeLog | None = None,
-    ) -> dict[StateKey, Rows]:
+        log: EncodeStats | None = None,
+    ) -> dict[PoolingKey, Rows]:
         """Several embeddings of each text, (layers, pooling) -> float32 (n, d), from one forward pass for each d.
 
         Raises ConfigError for layers the encoder was not loaded with, and MachineError as `encode` does.
         """
-        found: dict[StateKey, Rows] = {}
+        found: dict[PoolingKey, Rows] = {}
         for width in dict.fromkeys(self.runner.width(pooling) for _, pooling in keys):
             alike = [key for key in keys if self.runner.width(key[1]) == width]
-            resolved: list[StateKey] = [(self._resolved(average), pooling) for average, pooling in alike]
+            resolved: list[PoolingKey] = [(self._resolved(average), pooling) for average, pooling in alike]
             rows = self._run(self._groups(texts, role), len(texts), resolved, None if found else log)
             found |= zip(alike, rows, strict=True)
         return found
 
     @property
-    def _own(self) -> StateKey:
+    def _own(self) -> PoolingKey:
         return tuple(self.spec.identity["layers"]), self.spec.identity["pooling"]
 
     def _resolved(self, average: tuple[int, ...]) -> tuple[int, ...]:
@@ -142,9 +142,9 @@ class BatchedEncoder:
             )
         return tuple(resolved)
 
-    def _run(self, groups: Iterable[Tokens], count: int, keys: Sequence[StateKey], log: EncodeLog | None) -> Rows:
+    def _run(self, groups: Iterable[Tokens], count: int, keys: Sequence[PoolingKey], log: EncodeStats | None) -> Rows:
         """Rows (states, n, d) for resolved keys, in one forward pass a text."""
-        log = log if log is not None else EncodeLog()
+        log = log if log is not None else EncodeStats()
         rows = np.empty((len(keys), count, self.runner.width(keys[0][1])), dtype=np.float32)
         start = 0
         for tokens in groups:
@@ -155,7 +155,7 @@ class BatchedEncoder:
             start += len(tokens)
         return rows
 
-    def _run_group(self, tokens: Tokens, keys: Sequence[StateKey], log: EncodeLog, rows: Rows) -> None:
+    def _run_group(self, tokens: Tokens, keys: Sequence[PoolingKey], log: EncodeStats, rows: Rows) -> None:
         lengths, padding = tokens.cut_lengths, self.tokenizer.facts.padding
         plan = self.plan(lengths)
         batches = (

@@ -18,7 +18,7 @@ import numpy as np
 from indexer.cache import cached_folder, read_cached
 from indexer.encoders.kept_tokenizer import open_tokenizer
 from indexer.encoders.model_files import find_model_files
-from indexer.encoders.protocol import EncoderSpec, StateKey
+from indexer.encoders.protocol import EncoderSpec, PoolingKey
 from indexer.errors import ModelError
 from indexer.versions import version_of
 
@@ -57,7 +57,7 @@ class _Facts:
     refused: str | None = None
 
 
-def open_graph(spec: EncoderSpec, keys: Sequence[StateKey]) -> Graph:
+def open_graph(spec: EncoderSpec, keys: Sequence[PoolingKey]) -> Graph:
     """The graph that gives `keys` (resolved: non-negative, sorted layers), from the cache or converted now.
 
     Raises ModelError, saying what to do, when the model cannot be converted; that too is kept.
@@ -92,7 +92,7 @@ def _read(folder: Path, spec: EncoderSpec) -> Graph:
     return Graph(folder, facts.dim, facts.vocabulary, facts.takes_types)
 
 
-def _convert(spec: EncoderSpec, keys: Sequence[StateKey], folder: Path) -> None:
+def _convert(spec: EncoderSpec, keys: Sequence[PoolingKey], folder: Path) -> None:
     import torch
 
     from indexer.encoders.loading import load_model

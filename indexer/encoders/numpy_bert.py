@@ -21,7 +21,7 @@ from indexer.encoders.kept_tokenizer import open_tokenizer
 from indexer.encoders.limits import layer_count
 from indexer.encoders.model_files import ModelFiles, find_model_files
 from indexer.encoders.model_json import ModelConfig
-from indexer.encoders.protocol import EncoderSpec, StateKey
+from indexer.encoders.protocol import EncoderSpec, PoolingKey
 from indexer.errors import ConfigError, ModelError
 from indexer.parallel import single_blas_thread
 from indexer.safetensors_file import read_header
@@ -76,7 +76,7 @@ class NumpyRunner:
         """Exact lengths as far as they go."""
         return BatchPlan(budget or CPU_TOKENS, exact=True)
 
-    def run(self, batches: Iterable[Batch], keys: Sequence[StateKey]) -> Iterator[Pooled]:
+    def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[Pooled]:
         """Pooled rows of each batch, in order."""
         for batch in batches:
             with single_blas_thread():  # small products wait longer for a second thread than it saves

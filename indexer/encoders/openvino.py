@@ -25,7 +25,7 @@ from indexer.encoders.limits import layer_count
 from indexer.encoders.memory import halving
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.openvino_import import openvino
-from indexer.encoders.protocol import EncoderSpec, StateKey
+from indexer.encoders.protocol import EncoderSpec, PoolingKey
 from indexer.errors import ConfigError, MachineError
 from indexer.parallel import available_cores, ordered_map
 
@@ -58,8 +58,8 @@ class OpenVinoRunner:
         self.lanes = options.threads or available_cores()
         self._core = openvino.Core()
         self.number_type = number_type(self._core, spec.identity["precision"])
-        own: StateKey = (tuple(spec.identity["layers"]), spec.identity["pooling"])
-        self._compiled: dict[tuple[StateKey, ...], _Compiled] = {}
+        own: PoolingKey = (tuple(spec.identity["layers"]), spec.identity["pooling"])
+        self._compiled: dict[tuple[PoolingKey, ...], _Compiled] = {}
         self._graph = self._of((own,)).graph
 
     @property
@@ -81,7 +81,7 @@ class OpenVinoRunner:
         """Exact lengths as far as they go."""
         return BatchPlan(budget or CPU_TOKENS, exact=True)
 
-    def run(self, batches: Iterable[Batch], keys: Sequence[StateKey]) -> Iterator[Pooled]:
+    def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[Pooled]:
         """Pooled rows of each batch, in order."""
         compiled = self._of(tuple(keys))
         yield from ordered_map(
@@ -91,12 +91,12 @@ class OpenVinoRunner:
             AHEAD * self.lanes,
         )
 
-    def _of(self, keys: tuple[StateKey, ...]) -> "_Compiled":
+    def _of(self, keys: tuple[PoolingKey, ...]) -> "_Compiled":
         if keys not in self._compiled:
             self._compiled[keys] = self._compile(self._open(keys))
         return self._compiled[keys]
 
-    def _open(self, keys: tuple[StateKey, ...]) -> Graph:
+    def _open(self, keys: tuple[PoolingKey, ...]) -> Graph:
         if self._spec.identity["precision"] != "int8":
             return open_graph(self._spec, keys)
         if self._compiled:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from indexer.encoders.loading import LoadedModel
-from indexer.encoders.protocol import EncoderSpec, StateKey
+from indexer.encoders.protocol import EncoderSpec, PoolingKey
 from indexer.errors import ModelError
 from indexer.pooling import Pooler, average_layers
 
@@ -16,7 +16,9 @@ class PooledModel(torch.nn.Module):
     `layers` are those it was loaded for, `keys` the states wanted (they may be changed between calls).
     """
 
-    def __init__(self, loaded: LoadedModel, layers: Sequence[int], keys: Sequence[StateKey], spec: EncoderSpec) -> None:
+    def __init__(
+        self, loaded: LoadedModel, layers: Sequence[int], keys: Sequence[PoolingKey], spec: EncoderSpec
+    ) -> None:
         super().__init__()
         self.model, self.keys = loaded.model, keys
         self.pooling = Pooler(spec.fitted_folder, spec.identity.get("sif_a", 0.0), loaded.vocabulary)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from indexer.encoders.tokens import Tokens
 
 
-StateKey = tuple[tuple[int, ...], PoolingMode]
+PoolingKey = tuple[tuple[int, ...], PoolingMode]
 """An average of layers and the pooling over the tokens."""
 
 
@@ -58,13 +58,13 @@ class EncoderSpec:
         return Path(self.state)
 
 
-def has_layers(spec: EncoderSpec) -> bool:
+def is_transformer(spec: EncoderSpec) -> bool:
     """Whether it is a model of layers: no table of vectors, and no vectors that came with the corpus."""
     return bool(spec.identity["kind"] == "transformer")
 
 
 @dataclass
-class EncodeLog:
+class EncodeStats:
     """What one or several `encode` calls saw. Filled by the encoder, read by whoever reports."""
 
     lengths: list[int] = field(default_factory=list)  # tokens a text, special tokens included, before truncation
@@ -72,7 +72,7 @@ class EncodeLog:
     retries: int = 0  # batches halved after running out of memory
     on_batch: Callable[[int, int], None] | None = None  # called with (texts, tokens) after each batch
 
-    def add(self, other: "EncodeLog") -> None:
+    def add(self, other: "EncodeStats") -> None:
         """Take in what other calls saw."""
         self.lengths += other.lengths
         self.truncated += other.truncated
@@ -95,7 +95,7 @@ class Encoder(Protocol):
         """What runs it, and in what numbers, such as "torch, bfloat16 on cuda:0"."""
         ...
 
-    def encode(self, texts: Sequence[str], role: Role, log: EncodeLog | None = None) -> "npt.NDArray[np.float32]":
+    def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> "npt.NDArray[np.float32]":
         """Pooled embeddings, float32 (n, d), row i for texts[i]. The role selects the prefix.
 
         `log`, when given, is extended: lengths in the order of `texts`.
@@ -106,7 +106,7 @@ class Encoder(Protocol):
         """The first half of `encode`, which may run in another thread while the encoder works on other tokens."""
         ...
 
-    def embed(self, tokens: "Tokens", log: EncodeLog | None = None) -> "npt.NDArray[np.float32]":
+    def embed(self, tokens: "Tokens", log: EncodeStats | None = None) -> "npt.NDArray[np.float32]":
         """The second half: the same bits as `encode` gives for the texts."""
         ...
 
@@ -115,7 +115,7 @@ class Encoder(Protocol):
         texts: Sequence[str],
         keys: "Sequence[StateKey]",
         role: Role = "document",
-        log: EncodeLog | None = None,
+        log: EncodeStats | None = None,
     ) -> "dict[StateKey, npt.NDArray[np.float32]]":
         """Several embeddings of each text from one forward pass for each size d: (layers, pooling) -> float32 (n, d).
 

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from indexer.config import PoolingMode, Role, RunOptions
 from indexer.encoders.identity import NO_LIMIT
-from indexer.encoders.protocol import EncodeLog, EncoderSpec, StateKey
+from indexer.encoders.protocol import EncoderSpec, EncodeStats, PoolingKey
 from indexer.encoders.tables import Table, load_table
 from indexer.encoders.tokens import Ints, RustTokenizer, TextTokenizer, TokenizerFacts, Tokens, tokenizer_errors
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
-from indexer.pooling.sif import Weights, read_counts, weights_of
+from indexer.pooling.sif import Weights, read_counts, sif_weights
 
 if TYPE_CHECKING:
     from indexer.pooling.latte_mix import LatteMix
@@ -46,7 +46,7 @@ class StaticEncoder:
         """Embedding size."""
         return self._width(self.spec.identity["pooling"])
 
-    def encode(self, texts: Sequence[str], role: Role, log: EncodeLog | None = None) -> Rows:
+    def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> Rows:
         """Pooled embeddings, float32 (n, d), row i for texts[i]."""
         return self.embed(self.tokenize(texts, role), log)
 
@@ -56,7 +56,7 @@ class StaticEncoder:
         tokens = self.tokenizer([prefix + text for text in texts] if prefix else texts)
         return known_tokens(tokens, self._known(tokens.ids), len(self.table.vectors), self.spec.identity["max_length"])
 
-    def embed(self, tokens: Tokens, log: EncodeLog | None = None) -> Rows:
+    def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Rows:
         """Pooled embeddings of tokenised texts: the same bits as `encode` gives."""
         rows: Rows = self._pooled(tokens, [self.spec.identity["pooling"]], log)[0]
         return rows
@@ -64,10 +64,10 @@ class StaticEncoder:
     def states(
         self,
         texts: Sequence[str],
-        keys: Sequence[StateKey],
+        keys: Sequence[PoolingKey],
         role: Role = "document",
-        log: EncodeLog | None = None,
-    ) -> dict[StateKey, Rows]:
+        log: EncodeStats | None = None,
+    ) -> dict[PoolingKey, Rows]:
         """Embeddings by several poolings. A table has no layers: those of each key are (). Raises ConfigError."""
         if any(layers for layers, _ in keys):
             raise ConfigError(f"layers {[layers for layers, _ in keys]} were asked for, but a static table has none.")
@@ -90,8 +90,8 @@ class StaticEncoder:
         of_tokens: npt.NDArray[np.bool_] = known[places]
         return of_tokens
 
-    def _pooled(self, tokens: Tokens, poolings: Sequence[PoolingMode], log: EncodeLog | None) -> list[Rows]:
-        log = log if log is not None else EncodeLog()
+    def _pooled(self, tokens: Tokens, poolings: Sequence[PoolingMode], log: EncodeStats | None) -> list[Rows]:
+        log = log if log is not None else EncodeStats()
         log.lengths.extend(tokens.lengths.tolist())
         log.truncated += int(np.count_nonzero(tokens.lengths > self.spec.identity["max_length"]))
         found = [np.empty((len(tokens), self._width(pooling)), np.float32) for pooling in poolings]
@@ -140,7 +140,7 @@ class StaticEncoder:
 
     @cached_property
     def _sif(self) -> Weights:
-        weights = weights_of(read_counts(self.spec.fitted_folder("sif")), self.spec.identity["sif_a"])
+        weights = sif_weights(read_counts(self.spec.fitted_folder("sif")), self.spec.identity["sif_a"])
         return np.append(weights, np.float32(1))  # that of the stand-in
 
     @cached_property

@@ -23,7 +23,7 @@ from indexer.encoders.loading import load_model
 from indexer.encoders.memory import halving, is_out_of_memory
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.pooled_model import PooledModel
-from indexer.encoders.protocol import EncoderSpec, StateKey
+from indexer.encoders.protocol import EncoderSpec, PoolingKey
 from indexer.encoders.tokenizer_loading import load_tokenizer
 from indexer.encoders.tokens import first_line
 from indexer.encoders.transfers import Transfers
@@ -86,7 +86,7 @@ class TorchRunner:
             return BatchPlan(budget or CPU_TOKENS, exact=True)
         return BatchPlan(budget or GPU_TOKENS, exact=False, multiple=_GPU_MULTIPLE)
 
-    def run(self, batches: Iterable[Batch], keys: Sequence[StateKey]) -> Iterator[Pooled]:
+    def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[Pooled]:
         """Pooled rows of each batch, in order."""
         self.model.keys = keys
         return self._run(self._forward, batches)

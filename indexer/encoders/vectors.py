@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from indexer.config import Role
-from indexer.encoders.protocol import EncodeLog, EncoderSpec, StateKey
+from indexer.encoders.protocol import EncoderSpec, EncodeStats, PoolingKey
 from indexer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,21 +32,21 @@ class VectorsEncoder:
         """Only the stored embeddings tell."""
         self._refuse()
 
-    def encode(self, texts: Sequence[str], role: Role, log: EncodeLog | None = None) -> "npt.NDArray[np.float32]":
+    def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> "npt.NDArray[np.float32]":
         self._refuse()
 
     def tokenize(self, texts: Sequence[str], role: Role) -> "Tokens":
         self._refuse()
 
-    def embed(self, tokens: "Tokens", log: EncodeLog | None = None) -> "npt.NDArray[np.float32]":
+    def embed(self, tokens: "Tokens", log: EncodeStats | None = None) -> "npt.NDArray[np.float32]":
         self._refuse()
 
     def states(
         self,
         texts: Sequence[str],
-        keys: Sequence[StateKey],
+        keys: Sequence[PoolingKey],
         role: Role = "document",
-        log: EncodeLog | None = None,
+        log: EncodeStats | None = None,
     ) -> "dict[StateKey, npt.NDArray[np.float32]]":
         self._refuse()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from indexer.config import BasicPooling, PoolingMode
 from indexer.errors import ModelError
-from indexer.pooling.sif import read_counts, weights_of
+from indexer.pooling.sif import read_counts, sif_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -94,7 +94,7 @@ class Pooler:
         counts = read_counts(folder)
         if len(counts) != self._vocabulary:
             raise ModelError(f"{folder}: counts of {len(counts):,} tokens for a model of {self._vocabulary:,}.")
-        return torch.from_numpy(weights_of(counts, self._sif_a))
+        return torch.from_numpy(sif_weights(counts, self._sif_a))
 
     @cached_property
     def _latte_mix(self) -> "LatteMix":

@@ -33,7 +33,7 @@ def count_tokens(ids: Iterable[npt.NDArray[np.integer]], vocabulary: int) -> Cou
     return counts
 
 
-def weights_of(counts: Counts, a: float) -> Weights:
+def sif_weights(counts: Counts, a: float) -> Weights:
     """The weight of each token, (vocabulary,); 1 for one that does not occur."""
     weights: Weights = (a / (a + counts / counts.sum())).astype(np.float32)
     return weights

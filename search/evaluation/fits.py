@@ -6,7 +6,7 @@ from pathlib import Path
 
 from indexer.encoders import EncoderSpec
 from indexer.encoders.model_files import find_model_files
-from indexer.encoders.protocol import has_layers
+from indexer.encoders.protocol import is_transformer
 from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.transforms import FitData, Flow, Transform, Whitening, centres_by_role, fit_transform, transform_to_bytes
@@ -20,7 +20,7 @@ def check_dimensions(settings: Iterable[Setting], spec: EncoderSpec) -> None:
 
     The size stands in the model's config.json; where it does not, `fit_setting` finds out.
     """
-    if not has_layers(spec):
+    if not is_transformer(spec):
         return
     config = find_model_files(Path(spec.folder)).config
     stated = (getattr(config, name) for name in _SIZES)

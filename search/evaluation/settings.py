@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any, Literal
 
 from indexer.config import PoolingMode, WhiteningConfig
-from indexer.encoders.protocol import StateKey
+from indexer.encoders.protocol import PoolingKey
 from indexer.errors import ConfigError
 
 Strength = float | Literal["none"]
@@ -27,7 +27,7 @@ class Setting:
     whitening: WhiteningConfig
 
     @property
-    def key(self) -> StateKey:
+    def key(self) -> PoolingKey:
         """Where its embeddings are in what `Encoder.states` gives."""
         return self.layers, self.pooling
 
@@ -164,6 +164,6 @@ def union_of_layers(settings: Iterable[Setting]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(layer for setting in settings for layer in setting.layers))
 
 
-def state_keys(settings: Sequence[Setting]) -> list[StateKey]:
+def state_keys(settings: Sequence[Setting]) -> list[PoolingKey]:
     """The distinct (layers, pooling) of some settings, in order."""
     return list(dict.fromkeys(setting.key for setting in settings))

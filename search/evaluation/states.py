@@ -20,7 +20,7 @@ from indexer.encoders.fitting import trained_state
 from indexer.encoders.identity import with_state
 from indexer.encoders.limits import layer_count, resolve_layers
 from indexer.encoders.model_files import find_model_files
-from indexer.encoders.protocol import StateKey, has_layers
+from indexer.encoders.protocol import PoolingKey, is_transformer
 from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import canonical_json, fingerprint
@@ -38,9 +38,9 @@ class States:
     """Embeddings of distinct texts for several (layers, pooling)."""
 
     positions: Mapping[str, int]  # text -> row
-    rows: Mapping[StateKey, Rows]  # (distinct texts, d)
+    rows: Mapping[PoolingKey, Rows]  # (distinct texts, d)
 
-    def of(self, texts: Sequence[str], key: StateKey) -> Rows:
+    def of(self, texts: Sequence[str], key: PoolingKey) -> Rows:
         """Embeddings (n, d), row i for texts[i]; texts may repeat."""
         return self.rows[key][[self.positions[text] for text in texts]]
 
@@ -73,9 +73,9 @@ class StateSource:
         """
         if is_given(self.spec):
             raise ConfigError(f"{cannot_encode(self.spec)} There is nothing to measure but retrieval and recall.")
-        return layer_count(find_model_files(Path(self.spec.folder))) if has_layers(self.spec) else 0
+        return layer_count(find_model_files(Path(self.spec.folder))) if is_transformer(self.spec) else 0
 
-    def fingerprint(self, key: StateKey) -> str:
+    def fingerprint(self, key: PoolingKey) -> str:
         """The fingerprint an index built with these layers and this pooling would have."""
         if is_given(self.spec):
             return self.spec.fingerprint
@@ -110,7 +110,7 @@ class StateSource:
     def _suited(self) -> RunOptions:
         """The options, with the backend that computes every pooling asked for."""
         of_tokens = [pooling for _, pooling in self.keys if pooling in TOKEN_POOLINGS]
-        if not of_tokens or not has_layers(self.spec):
+        if not of_tokens or not is_transformer(self.spec):
             return self.options
         if self.options.backend not in ("auto", "torch"):
             raise ConfigError(
@@ -124,9 +124,9 @@ class StateSource:
         self.log.truncated += sum(length > self.spec.identity["max_length"] for length in lengths)
         return rows
 
-    def _identity(self, key: StateKey) -> dict[str, Any]:
+    def _identity(self, key: PoolingKey) -> dict[str, Any]:
         layers, pooling = key
-        resolved = resolve_layers(layers, self.blocks) if has_layers(self.spec) else []
+        resolved = resolve_layers(layers, self.blocks) if is_transformer(self.spec) else []
         return self.spec.identity | {"layers": resolved, "pooling": pooling}
 
     def _cached_at(self, texts: list[str], role: Role) -> Path | None:

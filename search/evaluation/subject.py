@@ -7,7 +7,7 @@ from typing import cast
 
 from indexer.config import BuildConfig, PoolingMode, RunOptions
 from indexer.encoders import EncoderSpec, resolve_spec
-from indexer.encoders.protocol import has_layers
+from indexer.encoders.protocol import is_transformer
 from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError
 from indexer.moments import Moments
@@ -47,14 +47,14 @@ class Subject:
     def own(self) -> Setting:
         """The recipe's own setting, its pooling resolved."""
         pooling = cast(PoolingMode, self.spec.identity.get("pooling", "given"))
-        layers = self.config.encoder.layers if has_layers(self.spec) else ()
+        layers = self.config.encoder.layers if is_transformer(self.spec) else ()
         return Setting(pooling, layers, self.config.whitening)
 
     def settings(self, sweep: Sweep) -> list[Setting]:
         """The settings of a sweep around the recipe's own. Raises ConfigError for layers of given embeddings."""
         if is_given(self.spec) and (sweep.layers or sweep.poolings):
             raise ConfigError(f"{cannot_encode(self.spec)} Leave out --layers and --pooling.")
-        if sweep.layers and not has_layers(self.spec):
+        if sweep.layers and not is_transformer(self.spec):
             raise ConfigError('encoder.kind is "static": a table has no layers. Leave out --layers.')
         settings = sweep.settings(self.own)
         for setting in settings:

@@ -17,12 +17,12 @@ from indexer.encoders import EncoderSpec
 from indexer.encoders.limits import layer_count
 from indexer.encoders.model_files import ModelFiles, find_model_files, own_file
 from indexer.encoders.model_json import read_json
-from indexer.encoders.protocol import has_layers
+from indexer.encoders.protocol import is_transformer
 from indexer.encoders.published import published_spec
 from indexer.encoders.tables import load_table
 from indexer.errors import ConfigError, ModelError
 from indexer.output_files import check_output_folder
-from indexer.pooling.sif import read_counts, weights_of
+from indexer.pooling.sif import read_counts, sif_weights
 from indexer.store.files import FileStamp
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.export import modules
@@ -46,7 +46,7 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
     _require_exportable(opened)
     check_output_folder(folder)
     spec = published_spec(opened.path, opened.manifest, model)
-    found = find_model_files(Path(spec.folder)) if has_layers(spec) else None
+    found = find_model_files(Path(spec.folder)) if is_transformer(spec) else None
     chain = _chain(opened, spec, _of_table(spec) if found is None else _of_transformer(opened, spec, found))
     files = modules.folder_files(chain) | {"README.md": _readme(opened, spec, chain).encode()}
     with open_output_folder(folder) as beside:
@@ -98,7 +98,7 @@ def _of_table(spec: EncoderSpec) -> list[Module]:
     table = load_table(Path(spec.folder))
     vectors = np.asarray(table.vectors)
     if spec.identity["pooling"] == "sif":
-        weights = weights_of(read_counts(spec.fitted_folder("sif")), spec.identity["sif_a"])
+        weights = sif_weights(read_counts(spec.fitted_folder("sif")), spec.identity["sif_a"])
         vectors = vectors * weights[:, None]
     if table.unknown == len(vectors):
         vectors = np.concatenate([vectors, np.zeros((1, vectors.shape[1]), np.float32)])
@@ -172,7 +172,7 @@ def _notes(opened: OpenIndex, spec: EncoderSpec) -> list[str]:
         )
     elif precision != "float32":
         notes.append(f"the index was built in {precision}; the folder computes in float32")
-    if not has_layers(spec):
+    if not is_transformer(spec):
         notes.append(
             "tokens that the table does not know count as zeros in the folder's mean; here they are left out of it"
         )

@@ -64,7 +64,7 @@ def hellinger_roots(rows: Rows, dims: int) -> Array:
     return roots
 
 
-def most_js_similarity(inner: Array) -> Array:
+def js_similarity_upper_bound(inner: Array) -> Array:
     """The largest `js_similarity` that two texts can have whose `hellinger_roots` have the inner product s: s itself.
 
     By JS >= ln 2 (1 - s), see above; reached where each class either has the same probability in both texts or none
@@ -75,7 +75,7 @@ def most_js_similarity(inner: Array) -> Array:
     return np.asarray(inner, np.float64)
 
 
-def least_js_similarity(inner: Array) -> Array:
+def js_similarity_lower_bound(inner: Array) -> Array:
     """The smallest `js_similarity` at the inner product s: 1 - (1 - s) / ln 2, or 0."""
     return np.maximum(1 - (1 - np.asarray(inner, np.float64)) / LN2, 0)
 

@@ -29,7 +29,7 @@ def generator(seed: int, use: str, device: str = "cpu") -> torch.Generator:
     return torch.Generator(device).manual_seed(int(state[0]))
 
 
-def first_weights(config: LatteMixConfig, size: int) -> dict[str, Tensor]:
+def initial_weights(config: LatteMixConfig, size: int) -> dict[str, Tensor]:
     """Parameters by the names of `layer_shapes`, each uniform within +-1 / sqrt(inputs), as torch's own layers are."""
     random, parameters = generator(config.seed, "weights"), {}
     shapes = layer_shapes(config, size)
@@ -39,7 +39,7 @@ def first_weights(config: LatteMixConfig, size: int) -> dict[str, Tensor]:
     return parameters
 
 
-def to_arrays(parameters: Mapping[str, Tensor]) -> dict[str, Rows]:
+def to_numpy(parameters: Mapping[str, Tensor]) -> dict[str, Rows]:
     """Parameters as numpy arrays of their own memory."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in parameters.items()}
 

@@ -20,7 +20,7 @@ from indexer.config import LatteMixConfig
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
 from indexer.parallel import single_torch_thread
 from indexer.pooling.latte_mix.model import LatteMix, Rows
-from indexer.pooling.latte_mix.network import first_weights, generator, losses, to_arrays
+from indexer.pooling.latte_mix.network import generator, initial_weights, losses, to_numpy
 
 Ints = npt.NDArray[np.int64]
 Group = tuple[Rows, Ints]
@@ -59,13 +59,13 @@ def train_latte_mix(
     groups = iter(stream())
     seen = _first_groups(groups)
     scale, size = _scale(seen), seen[0][0].shape[1]
-    parameters = {name: tensor.to(device) for name, tensor in first_weights(config, size).items()}
+    parameters = {name: tensor.to(device) for name, tensor in initial_weights(config, size).items()}
     run = _Run(config, texts, scale, device, parameters, None if held_out is None else held_out / np.float32(scale))
     if config.epochs:
         epochs = chain([_again(seen, groups)], (stream() for _ in range(config.epochs - 1)))
         with single_torch_thread():
             _train(run, epochs, on_step)
-    return LatteMix(config, size, scale, to_arrays(parameters), run.about())
+    return LatteMix(config, size, scale, to_numpy(parameters), run.about())
 
 
 def evaluate(latte: LatteMix, tokens: Rows) -> tuple[float, float]:
@@ -108,7 +108,9 @@ def _train(run: _Run, epochs: Iterable[Iterable[Group]], on_step: Callable[[int,
     for epoch in epochs:
         for batch in _batches(epoch, run, order):
             if len(batch):
-                optimiser.param_groups[0]["lr"] = run.config.learning_rate * rate(run.step, run.steps, run.config)
+                optimiser.param_groups[0]["lr"] = run.config.learning_rate * learning_rate_factor(
+                    run.step, run.steps, run.config
+                )
                 sums += _step(run, optimiser, batch, noise)
                 counted += 1
             run.step += 1
@@ -130,7 +132,7 @@ def _step(run: _Run, optimiser: torch.optim.Optimizer, batch: Rows, noise: torch
     return torch.stack([reconstruction.detach(), kl.detach()])
 
 
-def rate(step: int, steps: int, config: LatteMixConfig) -> float:
+def learning_rate_factor(step: int, steps: int, config: LatteMixConfig) -> float:
     """Share of the peak learning rate at a step, from 0: rising over the warm-up, then falling to 0 after the last."""
     rising = round(config.warmup * steps)
     return (step + 1) / (rising + 1) if step < rising else (steps - step) / (steps - rising)

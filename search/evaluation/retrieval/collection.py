@@ -17,7 +17,7 @@ from indexer.corpus import Document, joined_text, read_corpus
 from indexer.corpus.corpus import OnError
 from indexer.corpus.document import query_like
 from indexer.corpus.query_file import is_array_file, read_query_file, read_query_vectors
-from indexer.encoders.protocol import StateKey
+from indexer.encoders.protocol import PoolingKey
 from indexer.encoders.vectors import is_given
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import bottom_k, hash_id
@@ -66,15 +66,15 @@ class Collection(Protocol):
         """Encode what the other methods need, and query-like texts if they are wanted."""
         ...
 
-    def material(self, key: StateKey) -> FitData:
+    def material(self, key: PoolingKey) -> FitData:
         """The embeddings that a transform is fitted on."""
         ...
 
-    def query_moments(self, key: StateKey) -> Moments:
+    def query_moments(self, key: PoolingKey) -> Moments:
         """Moments of embeddings of query-like texts."""
         ...
 
-    def blocks(self, key: StateKey) -> Iterator[Embeddings]:
+    def blocks(self, key: PoolingKey) -> Iterator[Embeddings]:
         """Embeddings (m, d) of all rows, in order."""
         ...
 
@@ -102,7 +102,7 @@ class BeirCorpus:
         self.truncated = 0
         self.document_of: Rows | None = None
         self._cutter = TextCutter(subject.spec, self._config.chunk)
-        self._moments: dict[StateKey, Moments] = {}
+        self._moments: dict[PoolingKey, Moments] = {}
 
     def texts(self) -> list[str]:
         return [joined_text(document, self._config.corpus.text) for document in self._documents]
@@ -115,7 +115,7 @@ class BeirCorpus:
         self._positions = np.array([states.positions[text] for text in cut.texts])
         self._query_moments = self._moments_of_queries() if query_like else {}
 
-    def material(self, key: StateKey) -> FitData:
+    def material(self, key: PoolingKey) -> FitData:
         sampled = self._sample
         if self.document_of is not None:
             sampled = np.flatnonzero(np.isin(self.document_of, sampled))
@@ -127,20 +127,20 @@ class BeirCorpus:
 
         return FitData(moments, lambda: iter([self._rows(key, sampled)]))
 
-    def query_moments(self, key: StateKey) -> Moments:
+    def query_moments(self, key: PoolingKey) -> Moments:
         return self._query_moments[key]
 
-    def blocks(self, key: StateKey) -> Iterator[Embeddings]:
+    def blocks(self, key: PoolingKey) -> Iterator[Embeddings]:
         for start in range(0, len(self._positions), _BLOCK_ROWS):
             yield self._rows(key, np.arange(start, min(start + _BLOCK_ROWS, len(self._positions))))
 
-    def _rows(self, key: StateKey, rows: Rows) -> Embeddings:
+    def _rows(self, key: PoolingKey, rows: Rows) -> Embeddings:
         """Embeddings of some rows, in the type an index would store."""
         taken = self._embeddings[key][self._positions[rows]]
         stored: Embeddings = taken.astype(self._config.store.embeddings, copy=False)
         return stored
 
-    def _moments_of_queries(self) -> dict[StateKey, Moments]:
+    def _moments_of_queries(self) -> dict[PoolingKey, Moments]:
         def fetch(rows: list[int]) -> list[Document]:
             return [self._documents[row] for row in rows]
 
@@ -179,15 +179,15 @@ class IndexedCorpus:
         self._stored = self._subject.stored
         self._query_moments = self._mean_of_queries() if query_like else None
 
-    def material(self, key: StateKey) -> FitData:
+    def material(self, key: PoolingKey) -> FitData:
         return self._subject.material
 
-    def query_moments(self, key: StateKey) -> Moments:
+    def query_moments(self, key: PoolingKey) -> Moments:
         if self._query_moments is None:
             raise ValueError("query-like texts were not prepared")
         return self._query_moments
 
-    def blocks(self, key: StateKey) -> Iterator[Embeddings]:
+    def blocks(self, key: PoolingKey) -> Iterator[Embeddings]:
         return (embeddings for _, embeddings in self._stored.embedding_blocks())
 
     def _mean_of_queries(self) -> Moments:
@@ -247,7 +247,7 @@ def _query_texts(
     return texts
 
 
-def _moments_of(source: StateSource, queries: list[str]) -> dict[StateKey, Moments]:
+def _moments_of(source: StateSource, queries: list[str]) -> dict[PoolingKey, Moments]:
     """Moments of query-like texts, one that occurs twice counted twice, as a build counts it."""
     states = source.encode(queries, "query")
     return {key: Moments.of(states.of(queries, key)) for key in states.rows}

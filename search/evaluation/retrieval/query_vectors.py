@@ -7,7 +7,7 @@ import numpy as np
 
 from indexer.config import VECTOR_COLUMN, CorpusConfig
 from indexer.corpus import read_corpus
-from indexer.encoders.protocol import StateKey
+from indexer.encoders.protocol import PoolingKey
 from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError, EvaluationError
 from search.evaluation.retrieval.collection import encode_counting
@@ -45,7 +45,7 @@ def ask(
     return names, states, 0, files
 
 
-def read_states(path: Path, queries: Sequence[str], subject: Subject, key: StateKey) -> tuple[States, dict[str, str]]:
+def read_states(path: Path, queries: Sequence[str], subject: Subject, key: PoolingKey) -> tuple[States, dict[str, str]]:
     """Embeddings of some queries by their ids, in the place of their texts, and the sha256 of the file.
 
     The file is one that a corpus may come in, with a vector a row: FILE.npy beside a list of ids, or Parquet or JSON

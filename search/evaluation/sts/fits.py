@@ -17,7 +17,7 @@ from typing import Any
 
 from indexer.corpus import joined_text, read_corpus
 from indexer.corpus.sources import find_sources
-from indexer.encoders.protocol import StateKey
+from indexer.encoders.protocol import PoolingKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import hash_id
 from indexer.moments import Moments, tree_sum
@@ -76,10 +76,10 @@ def _fitted_on_task(task: Task, states: States) -> Fitted:
     texts = task_texts(task)
 
     @cache
-    def moments(key: StateKey) -> Moments:
+    def moments(key: PoolingKey) -> Moments:
         return Moments.of(states.of(texts, key))
 
-    def material(key: StateKey) -> FitData:
+    def material(key: PoolingKey) -> FitData:
         return FitData(lambda: moments(key), lambda: iter([states.of(texts, key)]))
 
     return lambda setting: fit_setting(setting, material(setting.key))
@@ -136,10 +136,12 @@ def _sample(path: str, subject: Subject) -> list[str]:
     return [text for _, _, text in sorted(chosen, key=lambda row: row[1])]
 
 
-def _corpus_material(texts: Sequence[str], source: StateSource, settings: Sequence[Setting]) -> dict[StateKey, FitData]:
+def _corpus_material(
+    texts: Sequence[str], source: StateSource, settings: Sequence[Setting]
+) -> dict[PoolingKey, FitData]:
     """What is fitted on, by pooling and layers: only where a flow is trained do the rows stay in memory."""
-    moments: dict[StateKey, list[Moments]] = {setting.key: [] for setting in settings}
-    rows: dict[StateKey, list[Rows]] = {setting.key: [] for setting in settings if setting.whitening.kind == "flow"}
+    moments: dict[PoolingKey, list[Moments]] = {setting.key: [] for setting in settings}
+    rows: dict[PoolingKey, list[Rows]] = {setting.key: [] for setting in settings if setting.whitening.kind == "flow"}
     for start in range(0, len(texts), _CHUNK):
         chunk = texts[start : start + _CHUNK]
         states = source.encode(chunk)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from indexer.config import PoolingMode
-from indexer.encoders.protocol import StateKey
+from indexer.encoders.protocol import PoolingKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.progress import NoProgress, Progress
 from search.evaluation.fits import check_dimensions, transform_hash
@@ -52,20 +52,20 @@ class LayersPlan:
     up_to: int = 0
 
 
-class AveragedLayers(Mapping[StateKey, Rows]):
+class AveragedLayers(Mapping[PoolingKey, Rows]):
     """Rows of any combination of layers, averaged from those of single layers when asked for."""
 
-    def __init__(self, single: Mapping[StateKey, Rows]) -> None:
+    def __init__(self, single: Mapping[PoolingKey, Rows]) -> None:
         self._single = single
 
-    def __getitem__(self, key: StateKey) -> Rows:
+    def __getitem__(self, key: PoolingKey) -> Rows:
         layers, pooling = key
         total = self._single[layers[:1], pooling]
         for layer in layers[1:]:
             total = total + self._single[(layer,), pooling]
         return total / np.float32(len(layers)) if len(layers) > 1 else total
 
-    def __iter__(self) -> Iterator[StateKey]:
+    def __iter__(self) -> Iterator[PoolingKey]:
         return iter(self._single)
 
     def __len__(self) -> int:

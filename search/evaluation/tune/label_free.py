@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from indexer.config import Role
 from indexer.corpus.document import Document
-from indexer.encoders.protocol import StateKey
+from indexer.encoders.protocol import PoolingKey
 from indexer.moments import Moments
 from indexer.pipeline.row_texts import TextCutter
 from indexer.progress import NoProgress, Progress
@@ -84,7 +84,7 @@ class LabelFree:
             yield from measure(self.questions, [setting])
             self.progress.advance(1)
 
-    def _fits(self, keys: Sequence[StateKey], documents: Mapping[StateKey, Rows]) -> dict[StateKey, Moments]:
+    def _fits(self, keys: Sequence[PoolingKey], documents: Mapping[PoolingKey, Rows]) -> dict[PoolingKey, Moments]:
         """Of the index's own embeddings where it has them; else of what the pairs ask for, or of whole documents."""
         opened, own = self.subject.opened, self.subject.own.key
         found = {own: self.subject.moments} if opened is not None and own in keys else {}

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.config import Role
-from indexer.encoders.protocol import StateKey
+from indexer.encoders.protocol import PoolingKey
 from indexer.moments import Moments
 from indexer.transforms import Transform
 from search.evaluation.fits import fit_setting, transform_hash
@@ -28,10 +28,10 @@ class Questions:
     of query-like texts.
     """
 
-    queries: Mapping[StateKey, Rows]
-    documents: Mapping[StateKey, Rows]
+    queries: Mapping[PoolingKey, Rows]
+    documents: Mapping[PoolingKey, Rows]
     starts: npt.NDArray[np.int64]
-    fits: Mapping[StateKey, Moments]
+    fits: Mapping[PoolingKey, Moments]
     role: Role
 
 

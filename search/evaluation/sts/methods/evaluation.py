@@ -14,7 +14,7 @@ from indexer.encoders.fitting import fit_state
 from indexer.encoders.identity import with_state
 from indexer.encoders.limits import resolve_layers
 from indexer.encoders.model_files import file_sha256
-from indexer.encoders.protocol import has_layers
+from indexer.encoders.protocol import is_transformer
 from indexer.encoders.token_outputs import TokenOutputs
 from indexer.errors import ConfigError
 from indexer.pipeline.training import drawn_texts
@@ -140,7 +140,7 @@ def _mixtures(
     if plan.train is None or not plan.wants(*TRAINED):
         return
     corpus, sentences = _training_texts(subject, plan), [text for task in tasks for text in task_texts(task)]
-    layered = has_layers(subject.spec)
+    layered = is_transformer(subject.spec)
     blocks = subject.states([subject.own]).blocks
     for choice in [(-1,), (1,)] if layered else [()]:
         layers = resolve_layers(choice, blocks) if layered else []
