@@ -13,7 +13,7 @@ import numpy.typing as npt
 from indexer.hashing import bottom_k
 from indexer.moments import Moments, tree_sum
 from indexer.store import parts
-from indexer.store.arrays import open_embeddings
+from indexer.store.embeddings import open_embeddings
 from indexer.transforms import FitData
 
 Numbers = npt.NDArray[np.int64]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from indexer import ann
 from indexer.config import RunOptions
 from indexer.corpus.document import Document, column_spans, joined_text
-from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role
+from indexer.encoders import Encoder, EncoderSpec, EncodeStats, Role
 from indexer.encoders.backends import open_encoder
 from indexer.encoders.published import published_spec
 from indexer.errors import ConfigError, StoreError
@@ -173,7 +173,7 @@ class SearchEngine:
         return self.search_many([query], k, **asked)[0]
 
     def search_many(
-        self, queries: Sequence[str], k: int = 10, log: EncodeLog | None = None, **asked: Any
+        self, queries: Sequence[str], k: int = 10, log: EncodeStats | None = None, **asked: Any
     ) -> list[list[Hit]]:
         """`search` for several queries in one batch; scores equal those of one by one up to the encoder's rounding."""
         texts = require_texts(queries, "queries", "For a single question call search.")
@@ -186,9 +186,9 @@ class SearchEngine:
         return hits
 
     @_following
-    def _search_texts(self, texts: Sequence[str], request: Request) -> tuple[list[list[Hit]], EncodeLog]:
+    def _search_texts(self, texts: Sequence[str], request: Request) -> tuple[list[list[Hit]], EncodeStats]:
         """The hits of some texts, and what their encoding saw: of the generation alone that gave the answer."""
-        log = EncodeLog()
+        log = EncodeStats()
         allowed = self._allowed(request)  # what is wrong with a filter shows before the encoder is loaded
         if not texts:
             return [], log
@@ -233,7 +233,7 @@ class SearchEngine:
             raise ConfigError(f'{self._opened.path}: holds no document with id "{identity}".')
         return self._hits([self._finder.neighbours(number, request, allowed)])[0]
 
-    def embed(self, texts: Sequence[str], role: Role = "query", log: EncodeLog | None = None) -> UnitVectors:
+    def embed(self, texts: Sequence[str], role: Role = "query", log: EncodeStats | None = None) -> UnitVectors:
         """Texts to unit vectors (n, k) by the index's own encoder and transform.
 
         They are no embeddings any more, and carry a mark that says so; see `UnitVectors`. `encoder.encode` gives raw

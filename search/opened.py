@@ -14,11 +14,10 @@ from indexer.encoders.identity import NO_LIMIT
 from indexer.errors import ConfigError, StoreError
 from indexer.settings import named_path
 from indexer.store import layout
-from indexer.store.checked import load_transform
+from indexer.store.checked import are_hashed_at_once, check_files, check_sizes, load_transform
 from indexer.store.embeddings import EmbeddingReader, Embeddings
 from indexer.store.manifest import Manifest, generations, load_manifest
 from indexer.store.numbering import Mask, Numbering, Numbers
-from indexer.store.verify import are_hashed_at_once, check_files, check_sizes
 from indexer.transforms import Transform
 from search.segments import Found, Segment, Vectors, open_segment, search_segments
 

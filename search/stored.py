@@ -10,9 +10,9 @@ import numpy.typing as npt
 from indexer.hashing import hash_id
 from indexer.sampling import Population, Sample
 from indexer.store import layout, parts
+from indexer.store.checked import check_files
 from indexer.store.embeddings import Embeddings
 from indexer.store.parts import TextHashes
-from indexer.store.verify import check_files
 from search.opened import OpenIndex
 
 Vectors = npt.NDArray[np.float32]

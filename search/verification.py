@@ -12,9 +12,9 @@ from indexer.errors import CorruptIndexError
 from indexer.quality import ROUNDING, self_hits
 from indexer.settings import named_path
 from indexer.store import layout
-from indexer.store.arrays import open_embeddings
+from indexer.store.checked import damaged_files
+from indexer.store.embeddings import open_embeddings
 from indexer.store.manifest import load_manifest
-from indexer.store.verify import damaged_files
 from search.opened import OpenIndex
 
 _SAMPLE_ROWS = 64  # a part, compared with a fresh transform of their embeddings

@@ -8,8 +8,7 @@ import numpy as np
 from indexer.corpus.document import Document
 from indexer.corpus.schema import describe, merge_schemas, parse
 from indexer.store import layout
-from indexer.store.document_files import write_documents
-from indexer.store.documents import DocumentReader
+from indexer.store.documents import DocumentReader, write_documents
 from indexer.store.files import make_folder
 from indexer.store.manifest import Manifest, PartEntry
 

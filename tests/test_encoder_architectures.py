@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from indexer.config import EncoderConfig, RunOptions
-from indexer.encoders import EncodeLog, load_encoder
+from indexer.encoders import EncodeStats, load_encoder
 from indexer.encoders.device import cpu_has_bfloat16
 from indexer.encoders.loading import quiet_transformers
 from indexer.encoders.transformer import TransformerEncoder
@@ -146,7 +146,7 @@ def test_tokens_equal_the_tokenizers_own_truncation(tiny_model: Models, architec
     own: Any = AutoTokenizer.from_pretrained(tiny_model(architecture))
     texts = [*TEXTS, "", "  ", "the [MASK] <mask> </s> of", "deep " * 60]
     for length in (3, 8, 17, 64):
-        log = EncodeLog()
+        log = EncodeStats()
         encoder = load(tiny_model(architecture), max_length=length)
         tokens = encoder.tokenizer(texts)
         want = own(texts, truncation=True, max_length=length)["input_ids"]
@@ -159,7 +159,7 @@ def test_tokens_equal_the_tokenizers_own_truncation(tiny_model: Models, architec
 
 @pytest.mark.parametrize("architecture", architectures())
 def test_texts_as_long_as_the_models_own_limit_run(tiny_model: Models, architecture: str) -> None:
-    encoder, log = load(tiny_model(architecture)), EncodeLog()
+    encoder, log = load(tiny_model(architecture)), EncodeStats()
     limit = encoder.spec.identity["max_length"]
     rows = encoder.encode(["deep " * 700, "whale"], "document", log)
     assert limit == (128 if architecture not in ("t5", "deberta-v2") else 512)
@@ -179,7 +179,7 @@ def test_every_architecture_runs_in_the_class_bfloat16(tiny_model: Models, archi
 
 def test_a_text_without_tokens_has_a_finite_embedding(tiny_model: Models) -> None:
     encoder = load(tiny_model("gpt2"))
-    log = EncodeLog()
+    log = EncodeStats()
     rows = encoder.encode(["", "whale"], "query", log)
     assert log.lengths[0] == 0
     assert np.isfinite(rows).all()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from indexer.config import EncoderConfig, PoolingMode, RunOptions, WhiteningConfig
-from indexer.encoders import EncodeLog, backends, load_encoder, resolve_spec
+from indexer.encoders import EncodeStats, backends, load_encoder, resolve_spec
 from indexer.encoders.batched import BatchedEncoder
 from indexer.encoders.numpy_bert import NumpyEncoder
 from indexer.encoders.openvino import OpenVinoEncoder
@@ -67,7 +67,7 @@ def test_every_state_of_a_backend_is_that_of_torch(backend: str, tiny_model: Mod
 
 @pytest.mark.parametrize("backend", ["torch", "openvino", "numpy"])
 def test_tokenising_first_gives_the_bits_of_encode(backend: str, tiny_model: Models) -> None:
-    encoder, log = load(tiny_model("bert"), backend, query_prefix="find: "), EncodeLog()
+    encoder, log = load(tiny_model("bert"), backend, query_prefix="find: "), EncodeStats()
     rows = encoder.embed(encoder.tokenize(TEXTS, "query"), log)
     assert rows.tobytes() == encoder.encode(TEXTS, "query").tobytes()
     assert len(log.lengths) == len(TEXTS)
@@ -145,7 +145,7 @@ def test_a_graph_is_used_once_by_the_thread_that_loads_it_before_lanes_share_it(
 
 
 def test_running_out_of_memory_halves_a_batch_of_openvino(tiny_model: Models, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder, log = load(tiny_model("bert"), "openvino", batch_tokens=10_000), EncodeLog()
+    encoder, log = load(tiny_model("bert"), "openvino", batch_tokens=10_000), EncodeStats()
     assert isinstance(encoder, OpenVinoEncoder)
     want = encoder.encode(TEXTS, "document")
     compiled = next(iter(encoder.runner._compiled.values()))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from indexer.config import EncoderConfig, PoolingMode, RunOptions
-from indexer.encoders import EncodeLog, load_encoder
+from indexer.encoders import EncodeStats, load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError
 from tests.tiny_models import architectures
@@ -51,7 +51,7 @@ def test_all_states_cost_one_forward_pass_a_text(
         return forward(*args, **kwargs)
 
     monkeypatch.setattr(model, "forward", counting)
-    log = EncodeLog()
+    log = EncodeStats()
     encoder.states(TEXTS, KEYS, "document", log)
     assert sum(passed) == len(TEXTS) == len(log.lengths)
 
@@ -59,7 +59,7 @@ def test_all_states_cost_one_forward_pass_a_text(
 def test_a_batch_halved_for_memory_keeps_the_order_of_states_and_texts(
     tiny_model: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder, log = load(tiny_model("bert"), layers=(1, -1)), EncodeLog()
+    encoder, log = load(tiny_model("bert"), layers=(1, -1)), EncodeStats()
     expected = encoder.states(TEXTS, [((1,), "mean"), ((-1,), "mean")])
     whole = encoder.runner._computed
 

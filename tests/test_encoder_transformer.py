@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from indexer.config import EncoderConfig, RunOptions
-from indexer.encoders import EncodeLog, load_encoder
+from indexer.encoders import EncodeStats, load_encoder
 from indexer.encoders.batches import BatchPlan
 from indexer.encoders.tokens import RustTokenizer
 from indexer.encoders.transformer import TransformerEncoder
@@ -83,9 +83,9 @@ def test_no_texts_give_no_rows(bert: Path) -> None:
 
 
 def test_groups_change_rounding_only(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder, log = load(bert), EncodeLog()
+    encoder, log = load(bert), EncodeStats()
     whole = encoder.encode(TEXTS, "document", log)
-    grouped_log = EncodeLog()
+    grouped_log = EncodeStats()
     monkeypatch.setattr(encoder, "_group", 7)
     np.testing.assert_allclose(encoder.encode(TEXTS, "document", grouped_log), whole, atol=1e-5)
     assert grouped_log.lengths == log.lengths
@@ -100,7 +100,7 @@ def test_the_role_selects_the_prefix(bert: Path) -> None:
 
 
 def test_lengths_are_those_before_truncation_and_cut_texts_are_counted(bert: Path) -> None:
-    encoder, log = load(bert, max_length=5), EncodeLog()
+    encoder, log = load(bert, max_length=5), EncodeStats()
     encoder.encode(["of the", "of the deep sea", "of the deep sea song"], "document", log)
     encoder.encode(["whale"], "query", log)
     assert log.lengths == [4, 6, 7, 3]
@@ -109,7 +109,7 @@ def test_lengths_are_those_before_truncation_and_cut_texts_are_counted(bert: Pat
 
 def test_each_batch_is_reported_with_its_texts_and_tokens(bert: Path) -> None:
     seen: list[tuple[int, int]] = []
-    log = EncodeLog(on_batch=lambda texts, tokens: seen.append((texts, tokens)))
+    log = EncodeStats(on_batch=lambda texts, tokens: seen.append((texts, tokens)))
     load(bert, batch_tokens=32).encode(TEXTS, "document", log)
     assert len(seen) > 2
     assert sum(texts for texts, _ in seen) == len(TEXTS)
@@ -158,7 +158,7 @@ def fail_above(encoder: TransformerEncoder, rows: int, error: Exception, monkeyp
 def test_a_batch_that_does_not_fit_is_halved_and_counted(
     bert: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    encoder, log = load(bert, batch_tokens=10_000), EncodeLog()
+    encoder, log = load(bert, batch_tokens=10_000), EncodeStats()
     want = encoder.encode(TEXTS, "document")
     fail_above(encoder, 15, error, monkeypatch)
     np.testing.assert_allclose(encoder.encode(TEXTS, "document", log), want, atol=1e-5)
@@ -257,7 +257,7 @@ def test_the_package_and_resolving_a_model_load_no_numerical_library() -> None:
     code = (
         "import sys, indexer.encoders as e\n"
         "from indexer.config import EncoderConfig\n"
-        "e.EncodeLog, e.mismatch, e.resolve_spec(EncoderConfig())\n"
+        "e.EncodeStats, e.mismatch, e.resolve_spec(EncoderConfig())\n"
         "print([m for m in ('numpy', 'torch', 'transformers', 'tokenizers') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.encoders import EncodeLog
+from indexer.encoders import EncodeStats
 from indexer.errors import ConfigError, NotAnIndexError
 from search import SearchEngine
 from tests.documents import DOCUMENTS
@@ -84,7 +84,7 @@ def test_no_queries_give_no_answers(engine: SearchEngine) -> None:
 
 
 def test_an_over_long_query_is_cut_as_documents_are(engine: SearchEngine) -> None:
-    log = EncodeLog()
+    log = EncodeStats()
     long = engine.search_many(["whales sing " * 5000], k=3, log=log)[0]
     assert log.truncated == 1
     assert [hit.id for hit in long] == [hit.id for hit in engine.search("whales sing " * 50, k=3)]

@@ -14,13 +14,13 @@ import pytest
 
 from indexer import Document, RunOptions, build_index
 from indexer.config import BuildConfig
-from indexer.encoders import EncodeLog, Encoder, load_encoder
+from indexer.encoders import Encoder, EncodeStats, load_encoder
 from indexer.encoders.tokens import Tokens
 from indexer.errors import NotAnIndexError, StoreError
 from indexer.pipeline import encode
 from indexer.store import files
+from indexer.store.checked import damaged_files
 from indexer.store.manifest import load_manifest
-from indexer.store.verify import damaged_files
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.faults import FAILURES, Dead, FaultyOs
@@ -35,7 +35,7 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._encoder, name)
 
-    def embed(self, tokens: Tokens, log: EncodeLog | None = None) -> Any:
+    def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Any:
         """The way of documents; query-like texts go through `encode`."""
         self.texts += len(tokens)
         return self._encoder.embed(tokens, log)
@@ -189,7 +189,7 @@ def test_embeddings_that_cannot_be_vectors_fail_the_gate_and_nothing_is_publishe
 
     real: Callable[..., Any] = counting.embed
 
-    def poisoned(tokens: Tokens, log: EncodeLog | None = None) -> Any:
+    def poisoned(tokens: Tokens, log: EncodeStats | None = None) -> Any:
         rows = real(tokens, log)
         rows[0] = poison
         return rows

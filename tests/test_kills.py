@@ -14,8 +14,8 @@ import pytest
 
 from indexer import RunOptions, build_index
 from indexer.errors import NotAnIndexError
+from indexer.store.checked import damaged_files
 from indexer.store.manifest import load_manifest
-from indexer.store.verify import damaged_files
 from tests.directories import snapshot
 from tests.zygote import DOCUMENTS, config
 

@@ -11,8 +11,8 @@ import pytest
 
 from indexer.config import BuildConfig
 from indexer.store import files
+from indexer.store.checked import damaged_files
 from indexer.store.manifest import load_manifest
-from indexer.store.verify import damaged_files
 from tests.directories import snapshot
 from tests.faults import FAILURES, Dead, FaultyOs
 from tests.life import VERBS, grown

@@ -14,7 +14,7 @@ from safetensors.numpy import save_file
 
 from indexer import BuildConfig, Document, build_index
 from indexer.config import ChunkConfig, EncoderConfig, FlowConfig, RunOptions, StoreConfig, WhiteningConfig
-from indexer.encoders import EncodeLog, load_encoder, resolve_spec
+from indexer.encoders import EncodeStats, load_encoder, resolve_spec
 from indexer.encoders.identity import NO_LIMIT
 from indexer.encoders.static import StaticEncoder
 from indexer.encoders.tables import load_table
@@ -80,7 +80,7 @@ def test_a_text_is_its_words_pooled(table: Path, pooling: Any) -> None:
 
 
 def test_words_without_a_vector_are_left_out_and_a_text_of_none_is_the_mean_of_the_table(table: Path) -> None:
-    encoder, log = load_encoder(static(table).encoder), EncodeLog()
+    encoder, log = load_encoder(static(table).encoder), EncodeStats()
     word = known(DOCUMENTS[0].text)[0]
     rows = encoder.encode([f"qqq {word} zzz", "qqq zzz", "", word], "document", log)
     np.testing.assert_array_equal(rows[0], rows[3])
@@ -91,7 +91,7 @@ def test_words_without_a_vector_are_left_out_and_a_text_of_none_is_the_mean_of_t
 
 def test_texts_are_not_cut_unless_the_recipe_says_so_and_then_they_are_counted(table: Path) -> None:
     words = known(DOCUMENTS[0].text)[:3]
-    whole, log = load_encoder(static(table).encoder), EncodeLog()
+    whole, log = load_encoder(static(table).encoder), EncodeStats()
     assert whole.spec.identity["max_length"] == NO_LIMIT
     cut = load_encoder(static(table, max_length=2).encoder)
     rows = cut.encode([" ".join(words)], "document", log)

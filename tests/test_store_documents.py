@@ -17,10 +17,9 @@ from hypothesis import strategies as st
 from indexer.corpus.document import Document
 from indexer.corpus.schema import canonical, parse
 from indexer.errors import CorruptIndexError
-from indexer.store import checked, document_files, files, layout
+from indexer.store import checked, documents, files, layout
 from indexer.store import documents as stored
-from indexer.store.document_files import read_some, write_documents
-from indexer.store.documents import DocumentReader
+from indexer.store.documents import DocumentReader, read_some, write_documents
 from indexer.store.manifest import Manifest, PartEntry
 from tests.stored import open_index, write_index
 
@@ -163,7 +162,7 @@ def test_row_groups_hold_few_bytes(length: int, rows: int, tmp_path: Path) -> No
 def test_rows_are_found_in_any_order_however_long_row_groups_are(
     group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(document_files, "_GROUP_ROWS", (group, group))
+    monkeypatch.setattr(documents, "_GROUP_ROWS", (group, group))
     parts = [numbered(600)[:520], numbered(600)[520:]]
     manifest = write_index(tmp_path, parts)
     assert group_lengths(tmp_path / layout.part_name(0))[0] == min(group, 520)

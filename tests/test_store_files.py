@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from indexer.errors import CorruptIndexError, LockedError, StoreError
 from indexer.store import checked, files, layout, parts
-from indexer.store.arrays import open_embeddings
 from indexer.store.checked import CheckedFile, check_size, read_checked
+from indexer.store.embeddings import open_embeddings
 from indexer.store.files import (
     FileStamp,
     Stamper,
@@ -30,8 +30,8 @@ from indexer.store.files import (
     stamp_file,
     write_bytes,
     write_file,
+    writer_lock,
 )
-from indexer.store.lock import writer_lock
 from tests.faults import FaultyOs
 
 ROOT = Path(__file__).parents[1]
@@ -381,7 +381,7 @@ def test_a_file_where_a_folder_should_be_is_refused_by_name(tmp_path: Path) -> N
 HOLDER = """
 import sys
 from pathlib import Path
-from indexer.store.lock import writer_lock
+from indexer.store.files import writer_lock
 with writer_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from indexer.encoders.identity import resolve_spec as resolve_spec
     from indexer.encoders.protocol import Encoder as Encoder
     from indexer.encoders.protocol import EncoderSpec as EncoderSpec
-    from indexer.encoders.protocol import EncodeStats as EncodeLog
+    from indexer.encoders.protocol import EncodeStats as EncodeStats
 
 _HOME = {
     "EncodeStats": "indexer.encoders.protocol",

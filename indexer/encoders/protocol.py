@@ -113,10 +113,10 @@ class Encoder(Protocol):
     def states(
         self,
         texts: Sequence[str],
-        keys: "Sequence[StateKey]",
+        keys: "Sequence[PoolingKey]",
         role: Role = "document",
         log: EncodeStats | None = None,
-    ) -> "dict[StateKey, npt.NDArray[np.float32]]":
+    ) -> "dict[PoolingKey, npt.NDArray[np.float32]]":
         """Several embeddings of each text from one forward pass for each size d: (layers, pooling) -> float32 (n, d).
 
         Each of `keys` names layers that are averaged, such as (1, -1), or weighed (pooling "sbert-wk"), and comes back

@@ -47,7 +47,7 @@ class VectorsEncoder:
         keys: Sequence[PoolingKey],
         role: Role = "document",
         log: EncodeStats | None = None,
-    ) -> "dict[StateKey, npt.NDArray[np.float32]]":
+    ) -> "dict[PoolingKey, npt.NDArray[np.float32]]":
         self._refuse()
 
     def _refuse(self) -> NoReturn:

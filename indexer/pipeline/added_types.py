@@ -11,8 +11,7 @@ from indexer.corpus.schema import merge_schemas, parse
 from indexer.errors import CorpusError
 from indexer.pipeline.change import Change
 from indexer.pipeline.part_files import PartSlot
-from indexer.store.document_columns import loses_digits
-from indexer.store.document_files import read_column
+from indexer.store.documents import loses_digits, read_column
 
 _CLASH = "the new documents' metadata does not fit the index's: "
 
@@ -23,7 +22,7 @@ def require_same_types(opened: Change, slots: Sequence[PartSlot]) -> None:
     A column of whole numbers becomes one of floats where the other has fractions, as within one build, unless some of
     the whole numbers would be rounded by that.
     """
-    known, arriving = parse(opened.published.schema), [parse(slot.schema) for slot in slots]
+    known, arriving = parse(opened.published.schema), [parse(slot.written.schema) for slot in slots]
     try:
         merged = merge_schemas([known, *arriving])
     except BadRow as bad:

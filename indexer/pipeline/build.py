@@ -35,10 +35,9 @@ from indexer.pipeline.vectors import write_segment_of
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store import layout
-from indexer.store.files import make_folder
-from indexer.store.lock import writer_lock
+from indexer.store.checked import check_sizes, damaged_files
+from indexer.store.files import make_folder, writer_lock
 from indexer.store.manifest import Manifest, generations, load_manifest
-from indexer.store.verify import check_sizes, damaged_files
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,12 @@ from indexer.pipeline.context import BuildContext
 from indexer.pipeline.given_vectors import with_vectors
 from indexer.pipeline.sweep import sweep_before
 from indexer.store import layout, parts
+from indexer.store.checked import check_sizes
 from indexer.store.documents import DocumentReader
 from indexer.store.embeddings import EmbeddingReader
-from indexer.store.lock import writer_lock
+from indexer.store.files import writer_lock
 from indexer.store.manifest import Manifest, load_manifest
 from indexer.store.numbering import Mask, Numbering, Numbers
-from indexer.store.verify import check_sizes
 
 
 @dataclass(frozen=True)

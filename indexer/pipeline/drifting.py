@@ -12,8 +12,8 @@ import numpy as np
 from indexer.drift import Drift, measure_drift
 from indexer.moments import Moments, tree_sum
 from indexer.store import layout, parts
-from indexer.store.arrays import open_embeddings
 from indexer.store.checked import check_file
+from indexer.store.embeddings import open_embeddings
 from indexer.store.files import FileStamp
 from indexer.store.manifest import Manifest, PartEntry
 from indexer.store.numbering import Numbering

@@ -15,22 +15,22 @@ import numpy.typing as npt
 
 from indexer.chunking import Windows
 from indexer.config import BuildConfig, RunOptions
-from indexer.encoders import EncodeLog, Encoder, EncoderSpec, mismatch, resolve_spec
+from indexer.encoders import Encoder, EncoderSpec, EncodeStats, mismatch, resolve_spec
 from indexer.encoders.backends import open_encoder, prepare_backend
 from indexer.errors import MismatchError
 from indexer.executors import run_parts
 from indexer.hashing import hash_texts
 from indexer.parallel import available_cores, pipelined
 from indexer.pipeline.context import BuildContext
-from indexer.pipeline.part_files import PartRows, PartSlot, complete_part
+from indexer.pipeline.part_files import PartSlot
 from indexer.pipeline.reuse import KnownRows, Numbers
 from indexer.pipeline.row_texts import TextCutter
 from indexer.progress import Progress
 from indexer.quality import require_usable
 from indexer.store import parts
-from indexer.store.arrays import open_embeddings
-from indexer.store.document_files import read_texts
-from indexer.store.parts import TextHashes
+from indexer.store.documents import read_texts
+from indexer.store.embeddings import open_embeddings
+from indexer.store.parts import PartRows, TextHashes, write_part
 
 if TYPE_CHECKING:
     from indexer.encoders.tokens import Tokens
@@ -193,7 +193,7 @@ class _Stages:
             if self.on_batch is not None:
                 self.on_batch(texts, tokens)
 
-        log = EncodeLog(on_batch=on_batch)
+        log = EncodeStats(on_batch=on_batch)
         return _EmbeddedPart(part, self.source.get().embed(part.tokens, log), log.retries)
 
     def write(self, embedded: _EmbeddedPart) -> EncodedPart:
@@ -203,7 +203,7 @@ class _Stages:
         truncated = int(np.count_nonzero(lengths > self.source.spec.identity["max_length"]))
         empty = int(np.count_nonzero(lengths == 0)) if self.source.spec.identity["kind"] == "static" else 0
         rows = PartRows(part.hashes, lengths, stored, part.windows, truncated, empty)
-        record = complete_part(task.folder, slot, rows, self.source.spec.fingerprint)
+        record = write_part(task.folder, slot.written, rows, self.source.spec.fingerprint)
         backend = self.source.get().backend if embedded.fresh is not None else ""
         return EncodedPart(slot.name, record, slot.rows - slot.missing, embedded.retries, backend)
 

@@ -21,7 +21,7 @@ from indexer.moments import Moments
 from indexer.pipeline.stored_transform import Fitted as Fitted
 from indexer.progress import Progress, step_callback
 from indexer.sampling import Numbers, Population, Sample
-from indexer.store.document_files import read_some
+from indexer.store.documents import read_some
 from indexer.transforms import Flow, Whitening, centres_by_role, fit_transform
 
 QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already steady

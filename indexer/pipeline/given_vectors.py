@@ -11,9 +11,9 @@ import numpy.typing as npt
 from indexer.config import StoreConfig
 from indexer.corpus.document import Document
 from indexer.errors import CorpusError
-from indexer.pipeline.part_files import PartRows, PartSlot, complete_part
+from indexer.pipeline.part_files import PartSlot
 from indexer.store.embeddings import EmbeddingReader
-from indexer.store.parts import TextHashes
+from indexer.store.parts import PartRows, TextHashes, write_part
 
 Embeddings = npt.NDArray[np.floating]
 _BATCH = 1024  # documents whose vectors are read together
@@ -40,7 +40,7 @@ def complete_given(
 ) -> PartSlot:
     """The slot of a part whose documents are written, once the rest of it is."""
     rows = PartRows(hashes, np.zeros(len(embeddings), np.int32), embeddings)
-    return replace(slot, record=complete_part(folder, slot, rows, fingerprint), given=True)
+    return replace(slot, record=write_part(folder, slot.written, rows, fingerprint), given=True)
 
 
 def same_document(one: Document, stored: Document, store: StoreConfig) -> bool:

@@ -26,7 +26,7 @@ from indexer.pipeline.part_files import PartSlot as PartSlot
 from indexer.pipeline.reuse import KnownRows, TextReuse
 from indexer.progress import Progress
 from indexer.store import layout, parts
-from indexer.store.document_files import write_documents
+from indexer.store.documents import write_documents
 from indexer.store.files import make_folder
 from indexer.store.parts import TextHashes
 from indexer.transforms import Whitening
@@ -171,11 +171,13 @@ class _Placing:
         if there and _still_whole(build, there):
             record = there.record
             stamp = record.files[layout.DOCUMENTS]
-            return PartSlot(there.name, record.documents, record.rows, key, embeddings, record.schema, stamp, record)
+            written = parts.PartDocuments(record.documents, key, embeddings, record.schema, stamp)
+            return PartSlot(there.name, written, record.rows, record)
         name = next(self._free)
         make_folder(build.index / name)
         stamp, schema = write_documents(build.index / name, documents)
-        slot = PartSlot(name, len(documents), len(hashes), key, embeddings, describe(schema), stamp, None, known)
+        written = parts.PartDocuments(len(documents), key, embeddings, describe(schema), stamp)
+        slot = PartSlot(name, written, len(hashes), None, known)
         return slot if given is None else complete_given(build.index / name, slot, hashes, given, build.fingerprint)
 
 

@@ -16,7 +16,7 @@ from indexer.pipeline.segment import Filled, Mask, Rows, SegmentSource
 from indexer.pipeline.stored_transform import Fitted
 from indexer.progress import Progress
 from indexer.store import parts
-from indexer.store.arrays import open_embeddings
+from indexer.store.embeddings import open_embeddings
 from indexer.transforms import Whitening
 
 COUNTS = ("tokens", "truncated", "without_tokens")  # of all parts

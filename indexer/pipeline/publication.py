@@ -61,7 +61,7 @@ def new_parts(index: Path, slots: Sequence[PartSlot], records: Sequence[parts.Pa
         files |= {f"{slot.name}/{name}": stamp for name, stamp in record.files.items()}
         files[f"{slot.name}/{layout.PART}"] = stamp_file(index / slot.name / layout.PART)
     entries = tuple(
-        PartEntry(slot.name, slot.documents, record.rows, slot.document_key, slot.embedding_key)
+        PartEntry(slot.name, slot.documents, record.rows, slot.written.document_key, slot.written.embedding_key)
         for slot, record in zip(slots, records, strict=True)
     )
     return Parts(entries, files, describe(merge_schemas([parse(record.schema) for record in records])))

@@ -21,7 +21,7 @@ from indexer.corpus.query_file import is_array_file, query_file_sha256, read_que
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
 from indexer.pipeline.segment import Rows, SegmentSource, Vectors
-from indexer.store.arrays import open_embeddings
+from indexer.store.embeddings import open_embeddings
 
 QUERIES = 400
 TRAINING_ROWS = 262_144  # more than any common factory string looks at

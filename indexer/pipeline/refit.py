@@ -19,7 +19,7 @@ from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
-from indexer.store.verify import require_parts
+from indexer.store.checked import require_parts
 from indexer.transforms import Flow, Whitening
 
 CHANGEABLE = ("whitening", "index")  # sections of the recipe that need no encoding

@@ -15,10 +15,10 @@ from indexer.config import BuildConfig
 from indexer.errors import MismatchError, StoreError
 from indexer.pipeline.context import BuildContext
 from indexer.store import parts
+from indexer.store.checked import require_parts
 from indexer.store.manifest import Manifest
 from indexer.store.numbering import Numbering
 from indexer.store.parts import TextHashes
-from indexer.store.verify import require_parts
 from indexer.versions import version_of
 
 Numbers = npt.NDArray[np.int32]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from indexer.parallel import ordered_map, single_blas_thread
 from indexer.progress import Progress
-from indexer.store.arrays import open_embeddings
+from indexer.store.embeddings import open_embeddings
 from indexer.store.files import FileStamp
 from indexer.transforms import Transform
 

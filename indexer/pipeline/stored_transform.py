@@ -9,10 +9,9 @@ from indexer.encoders import EncoderSpec, mismatch
 from indexer.errors import MismatchError
 from indexer.sampling import Sample
 from indexer.store import layout
-from indexer.store.checked import load_transform
+from indexer.store.checked import check_sizes, load_transform
 from indexer.store.files import FileStamp, make_folder, write_bytes
 from indexer.store.manifest import Manifest, load_manifest
-from indexer.store.verify import check_sizes
 from indexer.transforms import Transform, transform_to_bytes
 
 Files = dict[str, FileStamp]

@@ -1,9 +1,12 @@
-"""Documents of a published index in Parquet, read back a few, a column or a whole part at a time."""
+"""Documents in Parquet: written, read back, looked up by number and id, their columns by path."""
 
 import bisect
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
@@ -14,13 +17,222 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from indexer.corpus.document import Document
+from indexer.corpus.document import Document, join_columns
+from indexer.corpus.schema import EXACT_INTEGER, canonical, part_schema
 from indexer.errors import CorruptIndexError
+from indexer.regular_files import open_regular
 from indexer.store import layout
 from indexer.store.checked import CheckedFile, as_damage
-from indexer.store.document_columns import ColumnPath, column_at, type_at
-from indexer.store.document_files import STORED, OpenPart, document_of, picked
+from indexer.store.files import FileStamp, write_file
 from indexer.store.manifest import Manifest
+
+# TODO-DOC indexer.store.document_files: The documents of one part in Parquet: written, read whole, and looked up by row.
+
+# TODO-DOC indexer.store.document_columns: Columns of documents, by path: their types, their values, and how they are packed in Parquet.
+
+# TODO-DOC indexer.store.documents: Documents of a published index in Parquet, read back a few, a column or a whole part at a time.
+
+GROUP_BYTES = 48 << 10  # of a row group; small, so that fetching one hit's text reads little
+_GROUP_ROWS = (32, 256)  # documents in one, at least and at most, however long they are
+STORED = [
+    pa.field("id", pa.string(), nullable=False),
+    pa.field("title", pa.string()),
+    pa.field("text", pa.string(), nullable=False),
+]
+
+
+def parquet_options() -> dict[str, Any]:
+    """How every Parquet file of an index is written. pyarrow writes no page checksums unless asked."""
+    return {"compression": "zstd", "write_page_checksum": True}
+
+
+def _document_options(table: pa.Table) -> dict[str, Any]:
+    """For looking up single documents: setting up a column of a row group costs more than its bytes do.
+
+    A dictionary, or the least and greatest value, of so few rows is about as long as they are, and numbers and short
+    texts become hardly smaller by compression.
+    """
+    packed = dict.fromkeys(long_columns(table), "zstd")
+    least, most = _GROUP_ROWS
+    rows = min(most, max(least, GROUP_BYTES * len(table) // max(1, table.nbytes)))
+    options = {"compression": packed, "use_dictionary": False, "write_statistics": False, "row_group_size": rows}
+    return parquet_options() | options
+
+
+def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileStamp, pa.Schema]:
+    """Write a part's `documents.parquet`; returns its stamp and the schema of its metadata."""
+    metadata = part_schema(document.metadata for document in documents)
+    columns: list[Any] = [
+        [document.id for document in documents],
+        [document.title for document in documents],
+        [document.text for document in documents],
+        *([document.metadata.get(name) for document in documents] for name in metadata.names),
+    ]
+    schema = pa.schema([*STORED, *metadata])
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    table = pa.table(arrays, schema=schema)
+    with write_file(folder / layout.DOCUMENTS) as file:
+        pq.write_table(table, pa.PythonFile(file, mode="w"), **_document_options(table))
+    return file.stamp, metadata
+
+
+def read_texts(folder: Path, columns: Sequence[str]) -> list[str]:
+    """The texts of a part as they are encoded (`joined_text`), in row order. Only those columns are read."""
+    with _opened(folder) as file:
+        there = [name for name in columns if name in file.schema_arrow.names]
+        table = file.read(columns=there, use_threads=False)
+        count = file.metadata.num_rows
+    read = [table.column(name).to_pylist() for name in there]
+    return [join_columns(values) for values in zip(*read, strict=True)] if read else [""] * count
+
+
+def read_column(folder: Path, name: str) -> pa.ChunkedArray | None:
+    """A column of a part in the type that it has there; None where it has no such column."""
+    with _opened(folder) as file:
+        if name not in file.schema_arrow.names:
+            return None
+        return file.read(columns=[name], use_threads=False).column(name)
+
+
+def read_some(folder: Path, rows: Sequence[int]) -> Iterator[Document]:
+    """Some rows of a part, ascending; only the row groups they are in are read."""
+    with _opened(folder) as file:
+        part = OpenPart.of(file)
+        places = [part.place(row) for row in rows]
+        for group, members in groupby(places, key=lambda place: place[0]):
+            table = file.read_row_group(group, use_threads=False)
+            yield from (document_of(row, None) for row in picked(table, [offset for _, offset in members]))
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[pq.ParquetFile]:
+    """The documents of a part. Opened by us: pyarrow refuses names that are not UTF-8."""
+    path = folder / layout.DOCUMENTS
+    with (
+        as_damage(path),
+        open_regular(path, follow_links=False) as source,
+        pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as file,
+    ):
+        yield file
+
+
+@dataclass(frozen=True)
+class OpenPart:
+    """The open file of a part. How long its row groups are, the file says: older ones were longer."""
+
+    file: pq.ParquetFile
+    ends: list[int]  # of each row group: the number of the row after it
+
+    @classmethod
+    def of(cls, file: pq.ParquetFile) -> "OpenPart":
+        metadata = file.metadata
+        return cls(file, list(accumulate(metadata.row_group(group).num_rows for group in range(file.num_row_groups))))
+
+    def place(self, row: int) -> tuple[int, int]:
+        """(row group, offset in it)."""
+        group = bisect.bisect_right(self.ends, row)
+        return group, row - (self.ends[group - 1] if group else 0)
+
+
+def picked(table: pa.Table, offsets: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """Some rows of a table; a value at a time, which for a few rows is cheaper than to take a table of them."""
+    columns = list(zip(table.column_names, table.columns, strict=True))
+    return ({name: column[offset].as_py() for name, column in columns} for offset in offsets)
+
+
+def document_of(row: dict[str, Any], schema: pa.Schema | None) -> Document:
+    identity, title, text = row.pop("id"), row.pop("title"), row.pop("text")
+    if schema is not None:
+        row = {name: _promoted(value, schema.field(name).type) for name, value in row.items()}
+    return Document(identity, text, title, canonical(row))
+
+
+def _promoted(value: Any, kind: pa.DataType) -> Any:
+    """A part may hold whole numbers in a column that is float elsewhere in the corpus."""
+    if isinstance(value, int) and pa.types.is_floating(kind):
+        return float(value)
+    if isinstance(value, dict):
+        return {name: _promoted(item, kind.field(name).type) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_promoted(item, kind.value_type) for item in value]
+    return value
+
+
+LONG = 32  # bytes a value, on average
+ColumnPath = tuple[str, ...]  # a column, then fields inside its objects
+
+
+def type_at(schema: pa.Schema, path: ColumnPath) -> pa.DataType:
+    """The type of a column, or of a field inside its objects. Raises KeyError where there is none."""
+    kind = schema.field(path[0]).type
+    for name in path[1:]:
+        if not pa.types.is_struct(kind):
+            raise KeyError(name)
+        kind = kind.field(name).type
+    return kind
+
+
+def column_at(table: pa.Table, path: ColumnPath, kind: pa.DataType, count: int) -> pa.ChunkedArray:
+    """The `count` values at `path` as type `kind`; nulls where the table has no such column or field.
+
+    NaN and infinity, which indexes of older versions may hold, are nulls too, as they are in JSON.
+    """
+    nothing = pa.chunked_array([pa.nulls(count)])
+    column = table.column(path[0]) if path[0] in table.column_names else nothing
+    for name in path[1:]:
+        there = pa.types.is_struct(column.type) and column.type.get_field_index(name) >= 0
+        column = pc.struct_field(column, [name]) if there else nothing
+    return _finite(column if column.type == kind else column.cast(kind))
+
+
+def _finite(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The numbers of a column, also inside lists, those that are not finite as nulls."""
+    numbers = column
+    while pa.types.is_list(numbers.type):
+        numbers = pc.list_flatten(numbers)
+    if not pa.types.is_floating(numbers.type) or pc.all(pc.is_finite(numbers), min_count=0).as_py():
+        return column
+    return pa.chunked_array([pa.array(map(_finite_value, column.to_pylist()), column.type)])
+
+
+def _finite_value(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_finite_value(inner) for inner in value]
+    return value if value is None or math.isfinite(value) else None
+
+
+def loses_digits(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> bool:
+    """Whether values would be rounded as type `kind`: whole numbers beyond 2**53 as floats, at any depth."""
+    if pa.types.is_integer(column.type) and pa.types.is_floating(kind):
+        least, most = (value.as_py() or 0 for value in pc.min_max(column).values())
+        return max(-least, most) > EXACT_INTEGER
+    if pa.types.is_struct(column.type):
+        inside = (inner.name for inner in column.type)
+        return any(loses_digits(pc.struct_field(column, [name]), kind.field(name).type) for name in inside)
+    if pa.types.is_list(column.type):
+        return loses_digits(pc.list_flatten(column), kind.value_type)
+    return False
+
+
+def long_columns(table: pa.Table) -> list[str]:
+    """The Parquet columns of long texts or bytes, and those inside lists and objects."""
+    return [
+        path
+        for field, column in zip(table.schema, table.columns, strict=True)
+        if pa.types.is_nested(field.type) or column.nbytes >= LONG * len(column)
+        for path in _text_columns(field.name, field.type)
+    ]
+
+
+def _text_columns(path: str, kind: pa.DataType) -> Iterator[str]:
+    if pa.types.is_struct(kind):
+        for inner in kind:
+            yield from _text_columns(f"{path}.{inner.name}", inner.type)
+    elif pa.types.is_list(kind):
+        yield from _text_columns(f"{path}.list.element", kind.value_type)
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        yield path
+
 
 HELD_BYTES = 32 << 20  # of row groups that a reader keeps in memory
 OPEN_PARTS = 384  # files open at a time; with as many of embeddings, below the 1,024 that a process may usually open

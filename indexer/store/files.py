@@ -10,6 +10,7 @@ folder by descriptors that follow none, and neither a file being written nor one
 """
 
 import errno
+import fcntl
 import hashlib
 import os
 import stat
@@ -20,9 +21,11 @@ from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
-from indexer.errors import CorruptIndexError, StoreError
+from indexer.errors import CorruptIndexError, LockedError, StoreError
 from indexer.regular_files import open_regular
-from indexer.store.layout import TEMPORARY
+from indexer.store.layout import LOCK, TEMPORARY
+
+# TODO-DOC indexer.store.lock: One writer at a time, by an advisory lock that the kernel frees when the writer dies, however it dies.
 
 BLOCK = 1 << 20  # bytes a block digest covers
 _DIGEST = 8  # bytes of each block digest
@@ -335,3 +338,31 @@ def _store_error(path: Path, error: OSError) -> StoreError:
     if error.errno == errno.ENOSPC:
         return StoreError(f"{path}: the disk is full. Free some space and run the same command again to continue.")
     return StoreError(f"{path}: cannot be written: {error.strerror or error}.")
+
+
+@contextmanager
+def writer_lock(index: Path) -> Iterator[None]:
+    """Hold the index directory for writing.
+
+    Raises LockedError at once if another process does, and StoreError if anything in it is a link or a special file.
+    """
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = os.fdopen(os.open(index / LOCK, flags, 0o666), "wb")
+    except OSError as error:
+        what = "it is a link" if error.errno == errno.ELOOP else error.strerror
+        raise StoreError(f"{index / LOCK}: cannot be opened for writing: {what}.") from error
+    with file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise StoreError(f"{index / LOCK}: is no regular file. Remove it, and run the command again.")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockedError(f"{index}: another process is writing to this index. Wait for it to end.") from None
+        except OSError as error:
+            raise StoreError(
+                f"{index / LOCK}: this file system cannot lock files ({error.strerror}), so two writers could not be "
+                "kept apart. Build on a local disk."
+            ) from error
+        require_own_files(index)
+        yield

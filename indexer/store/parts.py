@@ -22,14 +22,13 @@ from indexer.moments import Moments
 from indexer.regular_files import open_regular, read_regular
 from indexer.store import layout
 from indexer.store.checked import as_damage, read_checked
-from indexer.store.document_files import parquet_options
+from indexer.store.documents import parquet_options
 from indexer.store.files import FileStamp, stamp_file, write_bytes, write_file
 from indexer.store.manifest import Manifest
 from indexer.typed_json import convert_json, decode_json
 
 TextHashes = npt.NDArray[np.uint64]
 """128-bit hashes of the texts that were encoded, as (n, 2) unsigned 64-bit numbers."""
-
 _MOST_BYTES = 1 << 27  # of a record, which grows with the part's files and its columns
 _WINDOWS_SCHEMA = pa.schema(
     [pa.field("text_hash", pa.binary(16), nullable=False), pa.field("tokens", pa.int32(), nullable=False)]
@@ -60,6 +59,29 @@ class PartRecord:
     def to_json(self) -> bytes:
         plain = vars(self) | {"files": {name: stamp.to_dict() for name, stamp in self.files.items()}}
         return json.dumps(plain, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+@dataclass(frozen=True)
+class PartDocuments:
+    """What is known of a part once its documents are written. `stamp` is that of documents.parquet."""
+
+    documents: int
+    document_key: str
+    embedding_key: str
+    schema: dict[str, Any]
+    stamp: FileStamp
+
+
+@dataclass(frozen=True)
+class PartRows:
+    """The rows of a part: text hashes (n, 2), tokens (n,) before truncation, embeddings (n, d) as they are stored."""
+
+    hashes: TextHashes
+    lengths: npt.NDArray[np.int32]
+    embeddings: npt.NDArray[np.floating]
+    windows: Windows | None = None  # which document each row is of; None: row i is document i
+    truncated: int = 0
+    without_tokens: int = 0
 
 
 def embedding_key(fingerprint: str, hashes: TextHashes) -> str:
@@ -104,6 +126,34 @@ def write_moments(folder: Path, moments: Moments) -> FileStamp:
 def write_record(folder: Path, record: PartRecord) -> None:
     """Declare the part complete."""
     write_bytes(folder / layout.PART, record.to_json())
+
+
+def write_part(folder: Path, documents: PartDocuments, rows: PartRows, fingerprint: str) -> PartRecord:
+    """Write the other files of a part beside its documents, and its record last: the part is complete."""
+    stored = rows.embeddings
+    files = {
+        layout.DOCUMENTS: documents.stamp,
+        layout.WINDOWS: write_windows(folder, rows.hashes, rows.lengths, rows.windows),
+        layout.EMBEDDINGS: write_embeddings(folder, stored),
+        layout.MOMENTS: write_moments(folder, Moments.of(stored)),
+    }
+    record = PartRecord(
+        documents=documents.documents,
+        rows=len(stored),
+        dim=stored.shape[1],
+        document_key=documents.document_key,
+        embedding_key=documents.embedding_key,
+        fingerprint=fingerprint,
+        tokens=int(rows.lengths.sum()),
+        truncated=rows.truncated,
+        not_finite=int(np.count_nonzero(~np.isfinite(stored).all(axis=1))),
+        zero=int(np.count_nonzero(~stored.any(axis=1))),
+        schema=documents.schema,
+        files=files,
+        without_tokens=rows.without_tokens,
+    )
+    write_record(folder, record)
+    return record
 
 
 def read_record(folder: Path) -> PartRecord | None:

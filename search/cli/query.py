@@ -164,10 +164,10 @@ def _answers(
     engine: "SearchEngine", batch: list[str], k: int, asked: dict[str, Any]
 ) -> Iterator[tuple[str, "list[Hit] | None"]]:
     """(query, hits) in order; None for a blank query. Queries that were cut are named on stderr."""
-    from indexer.encoders import EncodeLog
+    from indexer.encoders import EncodeStats
     from search.cli.output import print_note
 
-    texts, log = [query for query in batch if query.strip()], EncodeLog()
+    texts, log = [query for query in batch if query.strip()], EncodeStats()
     found = iter(engine.search_many(texts, k, log, **asked))
     limit = engine.opened.manifest.encoder["identity"].get("max_length", math.inf)  # none where nothing encodes
     for query, length in zip(texts, log.lengths, strict=True):

@@ -14,7 +14,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from indexer.config import TOKEN_POOLINGS, EncoderConfig, RunOptions
-from indexer.encoders import EncodeLog, Encoder, EncoderSpec, Role, resolve_spec
+from indexer.encoders import Encoder, EncoderSpec, EncodeStats, Role, resolve_spec
 from indexer.encoders.backends import open_encoder
 from indexer.encoders.fitting import trained_state
 from indexer.encoders.identity import with_state
@@ -58,7 +58,7 @@ class StateSource:
     own: EncoderSpec | None = None  # of the recipe itself: where its files lie, its rules, its fitted state
     cache: Path | None = None
     progress: Progress = field(default_factory=NoProgress)
-    log: EncodeLog = field(default_factory=EncodeLog)
+    log: EncodeStats = field(default_factory=EncodeStats)
 
     def __post_init__(self) -> None:
         self.spec: EncoderSpec = _resolved(self.config, self.settings, self.own)

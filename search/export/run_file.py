@@ -9,7 +9,7 @@ import numpy as np
 from indexer.config import RunOptions
 from indexer.corpus.query_file import is_array_file, read_query_file, read_query_vectors
 from indexer.corpus.sources import COMPRESSIONS
-from indexer.encoders import EncodeLog
+from indexer.encoders import EncodeStats
 from indexer.encoders.backends import open_encoder
 from indexer.encoders.published import published_spec
 from indexer.errors import ConfigError
@@ -107,7 +107,7 @@ def _encoded(
     opened: OpenIndex, texts: Sequence[str], model: str | Path | None, options: RunOptions
 ) -> tuple[Embeddings, list[str]]:
     """Raw embeddings (n, d) of queries by the index's own encoder, and how many were cut."""
-    encoder, log = open_encoder(published_spec(opened.path, opened.manifest, model), options), EncodeLog()
+    encoder, log = open_encoder(published_spec(opened.path, opened.manifest, model), options), EncodeStats()
     embeddings = encoder.encode(texts, "query", log)
     if not log.truncated:
         return embeddings, []

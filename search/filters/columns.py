@@ -4,7 +4,7 @@ import difflib
 
 import pyarrow as pa
 
-from indexer.store.document_columns import ColumnPath, type_at
+from indexer.store.documents import ColumnPath, type_at
 from search.filters.operands import LISTS, NULLS, OBJECTS, Operand, kind_of
 from search.filters.source import RESERVED, Source, shortened
 

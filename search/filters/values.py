@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from indexer.store.document_columns import ColumnPath
-from indexer.store.documents import DocumentReader
+from indexer.store.documents import ColumnPath, DocumentReader
 from search.filters.held import Held
 
 HELD_BYTES = 128 << 20  # of columns kept for the next filter

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.output_files import open_output
-from indexer.store.document_files import parquet_options
+from indexer.store.documents import parquet_options
 from indexer.store.files import FileStamp
 from search.dedup.files.parquet_files import Count, open_parquet, with_facts
 from search.dedup.settings import Method, TextDuplicates, check_threshold

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
-from indexer.encoders import EncodeLog, Role
+from indexer.encoders import EncodeStats, Role
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.progress import NoProgress, Progress
 from search.engine import SearchEngine
@@ -76,7 +76,7 @@ def measure_recall(engine: SearchEngine, stored: StoredRows, queries: HeldOut, k
     progress.phase("finding duplicates", None)
     queries, excluded = _useful(queries, duplicates_of(stored, queries.rows), opened)
     _require_enough(opened, queries, excluded, k)
-    log = EncodeLog(on_batch=progress.advance)
+    log = EncodeStats(on_batch=progress.advance)
     vectors = _vectors(engine, queries, log, progress)
     progress.phase("searching", None)
     answers = _answers(opened, vectors, excluded, k)
@@ -131,7 +131,7 @@ def evaluate_recall(
     return {"provenance": provenance, "results": [row], "notes": list(measured.notes)}
 
 
-def _vectors(engine: SearchEngine, queries: HeldOut, log: EncodeLog, progress: Progress) -> Vectors:
+def _vectors(engine: SearchEngine, queries: HeldOut, log: EncodeStats, progress: Progress) -> Vectors:
     """Unit vectors of the queries (n, k). Documents that are asked with as they are stay documents."""
     if queries.embeddings is None:
         progress.phase("encoding queries", len(queries))
