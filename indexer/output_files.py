@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.errors import ConfigError, ExistsError, StoreError
-from indexer.store.files import DurableFile, FileStamp, Stamper, make_folder, write_all, write_file
+from indexer.store.files import DigestBuilder, DurableFile, FileDigest, atomic_write, make_folder, write_all
 from indexer.store.layout import is_index_folder
 
 STDOUT = Path("-")
@@ -32,8 +32,8 @@ class StreamFile:
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor = descriptor
         self._path = path
-        self._stamper = Stamper()
-        self.stamp = FileStamp(0, "")  # what was written; set at the end
+        self._stamper = DigestBuilder()
+        self.stamp = FileDigest(0, "")  # what was written; set at the end
         self.closed = False
 
     def write(self, data: Any) -> int:
@@ -84,7 +84,7 @@ def open_output(path: Path, option: str = "-o", force: bool = False, stream: boo
         return
     target = behind_links(path, option)
     make_folder(target.parent)
-    with write_file(target) as file:
+    with atomic_write(target) as file:
         yield file
         if not force:
             _require_free(path, option)  # it may have come meanwhile

@@ -25,7 +25,7 @@ from indexer.output_files import (
     refuse_inside_index,
 )
 from indexer.regular_files import open_regular
-from indexer.store.files import FileStamp, make_folder, sync_folder, write_file
+from indexer.store.files import FileDigest, atomic_write, make_folder, sync_folder
 
 Content = bytes | Path
 """What a file is to hold: these bytes, or those of the file at this path."""
@@ -127,7 +127,7 @@ def write_result(path: Path, result: Mapping[str, Any], force: bool = False) -> 
     write_output(path, text.encode("utf-8", "backslashreplace") + b"\n", force=force)  # names that are no UTF-8
 
 
-def write_output(path: Path, data: bytes, option: str = "-o", force: bool = False) -> FileStamp:
+def write_output(path: Path, data: bytes, option: str = "-o", force: bool = False) -> FileDigest:
     """`open_output` for data already in memory: whole or not at all, over another file only with `force`."""
     with open_output(path, option, force) as file:
         file.write(data)
@@ -159,7 +159,7 @@ def open_output_folder(path: Path, option: str = "-o") -> Iterator[Path]:
         shutil.rmtree(beside, ignore_errors=True)
 
 
-def write_files(folder: Path, files: Mapping[str, Content]) -> dict[str, FileStamp]:
+def write_files(folder: Path, files: Mapping[str, Content]) -> dict[str, FileDigest]:
     """Write files, by name relative to the folder ("1_Pooling/config.json"), durably; returns their stamps.
 
     Raises StoreError, and ModelError for a file to be copied that cannot be read.
@@ -167,9 +167,9 @@ def write_files(folder: Path, files: Mapping[str, Content]) -> dict[str, FileSta
     return {name: _write(folder / name, content) for name, content in sorted(files.items())}
 
 
-def _write(path: Path, content: Content) -> FileStamp:
+def _write(path: Path, content: Content) -> FileDigest:
     make_folder(path.parent)
-    with write_file(path) as file:
+    with atomic_write(path) as file:
         for piece in _pieces(content):
             file.write(piece)
     return file.stamp

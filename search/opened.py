@@ -14,10 +14,10 @@ from indexer.encoders.identity import NO_LIMIT
 from indexer.errors import ConfigError, StoreError
 from indexer.settings import named_path
 from indexer.store import layout
-from indexer.store.checked import are_hashed_at_once, check_files, check_sizes, load_transform
+from indexer.store.checked import check_files, check_sizes, hashed_on_open, load_transform
 from indexer.store.embeddings import EmbeddingReader, Embeddings
-from indexer.store.manifest import Manifest, generations, load_manifest
-from indexer.store.numbering import Mask, Numbering, Numbers
+from indexer.store.manifest import Manifest, list_generations, load_manifest
+from indexer.store.numbering import LiveNumbering, Mask, Numbers
 from indexer.transforms import Transform
 from search.segments import Found, Segment, Vectors, open_segment, search_segments
 
@@ -77,7 +77,7 @@ class OpenIndex:
     @property
     def is_followed(self) -> bool:
         """Whether another generation has been published since this one was opened."""
-        return generations(self.path)[-1:] != [self.manifest.generation]
+        return list_generations(self.path)[-1:] != [self.manifest.generation]
 
     @cached_property
     def config(self) -> BuildConfig:
@@ -99,9 +99,9 @@ class OpenIndex:
         return DocumentReader(self.path, self.manifest, parse(self.manifest.schema), stored)
 
     @cached_property
-    def numbering(self) -> Numbering:
+    def numbering(self) -> LiveNumbering:
         """Which document each row stands for. All numbers here and above count what is live only."""
-        return Numbering(self.path, self.manifest)
+        return LiveNumbering(self.path, self.manifest)
 
     @cached_property
     def stored_embeddings(self) -> EmbeddingReader:
@@ -176,7 +176,7 @@ class OpenIndex:
 
     @cached_property
     def _hashed_at_once(self) -> bool:
-        return are_hashed_at_once(self.manifest, _needed(self.manifest))
+        return hashed_on_open(self.manifest, _needed(self.manifest))
 
 
 def is_index(path: str | Path) -> bool:

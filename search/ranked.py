@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.store.numbering import Numbering, Numbers
+from indexer.store.numbering import LiveNumbering, Numbers
 from search.grouping import UNGROUPED, Codes
 
 Scores = npt.NDArray[np.floating]
@@ -26,7 +26,7 @@ class Place:
     row: int
 
 
-def documents_of(scores: Scores, rows: Numbers, numbering: Numbering, ids_of: IdsOf) -> list[Place]:
+def documents_of(scores: Scores, rows: Numbers, numbering: LiveNumbering, ids_of: IdsOf) -> list[Place]:
     """Documents by their best row, best first, ties by id. `rows` come best first."""
     documents = numbering.documents_of(rows)
     if not numbering.one_to_one:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from indexer import ann
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.store.checked import BackgroundCheck, CheckedFile, read_checked
-from indexer.store.files import BLOCK, FileStamp
+from indexer.store.files import BLOCK, FileDigest
 from indexer.store.manifest import SegmentEntry
 from indexer.store.numbering import Mask, Numbers
 
@@ -56,7 +56,7 @@ class Segment:
             self.background.require_sound(wait)
 
 
-def open_segment(path: Path, entry: SegmentEntry, stamp: FileStamp, dim: int, at_once: bool) -> Segment:
+def open_segment(path: Path, entry: SegmentEntry, stamp: FileDigest, dim: int, at_once: bool) -> Segment:
     """Open a segment; `at_once`: hash it now, as the whole index is small. Raises CorruptIndexError."""
     background = None
     if at_once:  # sha256 is twice as fast as a digest for each MiB

@@ -76,7 +76,7 @@ class StoredRows:
     def length_blocks(self) -> Iterator[npt.NDArray[np.int32]]:
         """Tokens of each row's text before truncation, (m,), a part at a time."""
         for live, folder in self._parts():
-            lengths = parts.read_lengths(folder)
+            lengths = parts.read_token_counts(folder)
             yield lengths if live is None else lengths[live]
 
     def vectors(self, rows: Rows) -> Vectors:

@@ -17,7 +17,7 @@ from indexer import ann
 from indexer.errors import ConfigError, CorruptIndexError, MachineError
 from indexer.store import checked, files
 from indexer.store.checked import CheckedFile
-from indexer.store.files import FileStamp, write_bytes, write_file
+from indexer.store.files import FileDigest, atomic_write, atomic_write_bytes
 from tests.oracles import best_rows
 
 Vectors = npt.NDArray[np.float32]
@@ -261,13 +261,13 @@ def test_an_index_that_needs_no_training_ignores_the_sample() -> None:
 # --- files
 
 
-def saved(index: Any, path: Path) -> FileStamp:
-    with write_file(path) as file:
+def saved(index: Any, path: Path) -> FileDigest:
+    with atomic_write(path) as file:
         ann.save_index(index, file)  # type: ignore[arg-type]
     return file.stamp
 
 
-def reopened(stamp: FileStamp, path: Path) -> Any:
+def reopened(stamp: FileDigest, path: Path) -> Any:
     with CheckedFile(path, stamp) as file:
         return ann.load_index(file, str(path))
 
@@ -311,7 +311,7 @@ def test_bytes_that_are_no_index_are_refused_naming_the_file(tmp_path: Path) -> 
     saved(made("Flat", unit_vectors(10)), path)
     whole = path.read_bytes()
     for data in [b"", b"junk", b"junk" * 100, whole[:4], whole[:30], whole[:-1]]:
-        stamp = write_bytes(path, data)
+        stamp = atomic_write_bytes(path, data)
         with CheckedFile(path, stamp) as file, pytest.raises(CorruptIndexError, match="somewhere: FAISS cannot read"):
             ann.load_index(file, "somewhere")
 

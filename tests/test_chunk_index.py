@@ -98,7 +98,7 @@ def test_counts_are_of_documents_and_of_windows(index: Path, config: BuildConfig
     assert (manifest.documents, manifest.rows) == (len(corpus()), len(windows))
     assert WINDOWS in manifest.features
     assert manifest.quality["sample"] == len(windows)
-    lengths = np.concatenate([parts.read_lengths(index / part.name) for part in manifest.parts])
+    lengths = np.concatenate([parts.read_token_counts(index / part.name) for part in manifest.parts])
     assert manifest.quality["tokens"] == lengths.sum()
     assert lengths.max() <= CHUNK.tokens + 2
     assert verify_index(index).passed
@@ -110,7 +110,7 @@ def test_windows_that_the_encoder_cuts_are_counted(config: BuildConfig, tmp_path
     tight = replace(config, encoder=replace(config.encoder, max_length=CHUNK.tokens + 2))
     report = build_index([Document("a", unbroken), Document("b", "whale song")], tmp_path / "index", tight)
     folders = [tmp_path / "index" / part.name for part in load_manifest(tmp_path / "index").parts]
-    lengths = np.concatenate([parts.read_lengths(folder) for folder in folders])
+    lengths = np.concatenate([parts.read_token_counts(folder) for folder in folders])
     assert report.truncated == np.count_nonzero(lengths > tight.encoder.max_length)
     assert report.rows > report.truncated
 

@@ -28,7 +28,7 @@ from indexer.config import CorpusConfig
 from indexer.corpus import Corpus
 from indexer.corpus.schema import canonical, part_schema
 from indexer.errors import ConfigError, CorpusError, StoreError
-from indexer.store.files import write_file
+from indexer.store.files import atomic_write
 from search.dedup.keeping import kept_documents, packed, table_file
 from search.dedup.keeping.kept import check_kept, write_kept
 from search.dedup.keeping.kept_documents import check_types, choose_columns, write_documents
@@ -303,7 +303,7 @@ def test_a_column_can_be_the_text_that_is_called_title(config: BuildConfig, tmp_
 
 def fill(path: Path, documents: Iterable[Document], columns: kept_documents.Columns) -> None:
     kinds = {".parquet": "parquet", ".arrow": "arrow", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv"}
-    with write_file(path) as file, packed.packed(file, "") as sink:
+    with atomic_write(path) as file, packed.packed(file, "") as sink:
         write_documents(sink, iter(documents), kinds[path.suffix], columns)
 
 

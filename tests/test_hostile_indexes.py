@@ -32,7 +32,7 @@ from indexer import (
 from indexer.config import ChunkConfig, IndexConfig
 from indexer.errors import CorruptIndexError, IsotropeError, StoreError
 from indexer.hashing import canonical_sha256
-from indexer.store.files import stamp_file
+from indexer.store.files import digest_file
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from search.opened import OpenIndex
@@ -92,7 +92,7 @@ def reseal(index: Path, name: str, change: Callable[[dict[str, Any]], None] = la
     plain = json.loads(path.read_bytes())
     del plain["checksum"]
     if name:
-        plain["files"][name] = stamp_file(index / name).to_dict()
+        plain["files"][name] = digest_file(index / name).to_dict()
     change(plain)
     plain["checksum"] = canonical_sha256(plain)
     path.write_bytes(json.dumps(plain, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n")

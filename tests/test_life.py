@@ -16,7 +16,7 @@ from indexer.encoders import load_encoder
 from indexer.errors import ConfigError, CorpusError, ExistsError, MismatchError
 from indexer.pipeline import encode
 from indexer.store import files
-from indexer.store.manifest import DELETED, generations, load_manifest
+from indexer.store.manifest import DELETED, list_generations, load_manifest
 from search import SearchEngine, verify_index
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
@@ -175,7 +175,7 @@ def test_compaction_leaves_one_segment_and_no_deleted_document(
     report = compact_index(index, keep=1, grace=0)
     assert (report.dropped, report.segments_before, counting.texts) == (3, 2, encoded)
     manifest = load_manifest(index)
-    assert (len(manifest.segments), manifest.deleted, generations(index)) == (1, None, [manifest.generation])
+    assert (len(manifest.segments), manifest.deleted, list_generations(index)) == (1, None, [manifest.generation])
     assert manifest.stored_documents == manifest.documents
     documents = [document for document in expected_after_add(DOCUMENTS, NEW) if document.id not in ("d1", "n0")]
     assert_equals_fresh_build(index, documents, tmp_path / "fresh", tiny_config, tolerance=0)
@@ -188,9 +188,9 @@ def test_compaction_keeps_generations_that_readers_may_have_open(index: Path) ->
     delete_documents(index, ["d1"])
     delete_documents(index, ["d2"])
     assert compact_index(index).generations_removed == 0  # within the time of grace
-    assert generations(index) == [1, 2, 3, 4]
+    assert list_generations(index) == [1, 2, 3, 4]
     assert compact_index(index, keep=2, grace=0).generations_removed == 2
-    assert generations(index) == [3, 4]
+    assert list_generations(index) == [3, 4]
 
 
 def test_a_build_on_an_index_that_has_changed_says_how(index: Path, tiny_config: BuildConfig) -> None:

@@ -14,7 +14,7 @@ from indexer.corpus import read_corpus
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, MismatchError, ModelError
 from indexer.pipeline import add
 from indexer.store import documents, embeddings, manifest
-from indexer.store.manifest import generations, load_manifest
+from indexer.store.manifest import list_generations, load_manifest
 from search import SearchEngine, opened, verify_index
 from tests.documents import DOCUMENTS
 from tests.life import assert_equals_fresh_build, grown
@@ -49,7 +49,7 @@ def test_as_many_generations_stay_as_are_asked_for(index: Path, keep: int, left:
         delete_documents(index, [name])
     compact_index(index)  # the fourth
     compact_index(index, keep=keep, grace=0)
-    assert generations(index) == [1, 2, 3, 4][-left:]
+    assert list_generations(index) == [1, 2, 3, 4][-left:]
 
 
 def test_an_index_of_many_parts_is_read_with_few_open_files(

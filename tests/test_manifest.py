@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from indexer.errors import CorruptIndexError, NotAnIndexError, StoreError
 from indexer.hashing import canonical_json, canonical_sha256
 from indexer.store import layout, manifest
-from indexer.store.files import FileStamp
+from indexer.store.files import FileDigest
 from indexer.store.manifest import (
     Manifest,
     PartEntry,
     SegmentEntry,
-    generations,
+    list_generations,
     load_generation,
     load_manifest,
     publish,
@@ -35,7 +35,7 @@ SMALL = Manifest(
     transform={"file": NAMES[-2], "kind": "whitening", "dim": 4, "note": "", "query_texts": {"source": "", "texts": 0}},
     parts=(PartEntry("parts/00000", 3, 3, "d" * 64, "e" * 64),),
     segments=(SegmentEntry(NAMES[-1], 0, 3, "Flat"),),
-    files={name: FileStamp(9, "a" * 64) for name in NAMES} | {NAMES[2]: FileStamp(3 << 20, "b" * 64, "c" * 48)},
+    files={name: FileDigest(9, "a" * 64) for name in NAMES} | {NAMES[2]: FileDigest(3 << 20, "b" * 64, "c" * 48)},
     schema={"année": "int64"},
     documents=3,
     rows=3,
@@ -107,7 +107,7 @@ def test_the_highest_number_is_the_index(tmp_path: Path) -> None:
         publish(tmp_path, numbered(generation))
     (tmp_path / "manifests" / "00000011.json.77.tmp").write_text("half-written")
     (tmp_path / "manifests" / "notes.json").write_text("not ours")
-    assert generations(tmp_path) == [2, 9, 10]
+    assert list_generations(tmp_path) == [2, 9, 10]
     assert load_manifest(tmp_path).generation == 10
     assert load_generation(tmp_path, 2).generation == 2
 
@@ -244,7 +244,7 @@ def test_a_path_without_an_index_is_told_apart(tmp_path: Path) -> None:
     ]:
         with pytest.raises(NotAnIndexError, match=f"{path}: {message}"):
             load_manifest(path)
-        assert generations(path) == []
+        assert list_generations(path) == []
 
 
 def test_publishing_refuses_a_generation_that_is_there(published: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from indexer.corpus.schema import canonical, parse
 from indexer.errors import CorruptIndexError
 from indexer.store import checked, documents, files, layout
 from indexer.store import documents as stored
-from indexer.store.documents import DocumentReader, read_some, write_documents
+from indexer.store.documents import DocumentReader, read_documents_at, write_documents
 from indexer.store.manifest import Manifest, PartEntry
 from tests.stored import open_index, write_index
 
@@ -92,7 +92,7 @@ def test_any_document_comes_back_as_it_was(parts: list[list[Document]]) -> None:
         assert reader.fetch(range(len(documents))) == documents
         assert list(reader.all_ids()) == [document.id for document in documents]
         for number, part in enumerate(parts):
-            assert list(read_some(index / layout.part_name(number), range(len(part)))) == part
+            assert list(read_documents_at(index / layout.part_name(number), range(len(part)))) == part
 
 
 EVERY_TYPE: dict[str, Any] = {
@@ -172,8 +172,8 @@ def test_rows_are_found_in_any_order_however_long_row_groups_are(
     assert reader.ids(rows) == [expected[row].id for row in rows]
     assert list(reader.all_ids()) == [document.id for document in expected]
     assert list(reader.all_documents()) == expected
-    assert list(read_some(tmp_path / layout.part_name(0), range(520))) == expected[:520]
-    assert list(read_some(tmp_path / layout.part_name(0), [3, 255, 256, 519])) == [
+    assert list(read_documents_at(tmp_path / layout.part_name(0), range(520))) == expected[:520]
+    assert list(read_documents_at(tmp_path / layout.part_name(0), [3, 255, 256, 519])) == [
         expected[n] for n in (3, 255, 256, 519)
     ]
 
@@ -347,7 +347,7 @@ def test_pages_carry_checksums_of_their_own(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="CRC checksum verification failed"):
             pq.read_table(path, page_checksum_verification=True)
         with pytest.raises(CorruptIndexError, match=r"documents\.parquet: .*CRC checksum verification failed"):
-            list(read_some(tmp_path, range(600)))
+            list(read_documents_at(tmp_path, range(600)))
     path.write_bytes(data)
     assert pq.read_table(path, page_checksum_verification=True).num_rows == 600
 

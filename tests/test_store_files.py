@@ -21,15 +21,15 @@ from indexer.store import checked, files, layout, parts
 from indexer.store.checked import CheckedFile, check_size, read_checked
 from indexer.store.embeddings import open_embeddings
 from indexer.store.files import (
-    FileStamp,
-    Stamper,
+    DigestBuilder,
+    FileDigest,
+    atomic_write,
+    atomic_write_bytes,
     create_exclusive,
+    digest_file,
     make_folder,
     remove_file,
     remove_folder,
-    stamp_file,
-    write_bytes,
-    write_file,
     writer_lock,
 )
 from tests.faults import FaultyOs
@@ -89,24 +89,24 @@ class WithoutLinks:
 
 def test_a_file_is_there_only_after_the_block_has_ended(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    with write_file(path) as file:
+    with atomic_write(path) as file:
         assert file.write(b"hello ") == 6
         assert file.write(memoryview(b"world")) == 5
         assert not path.exists()
     assert path.read_bytes() == b"hello world"
-    assert file.stamp == stamp_file(path) == FileStamp(11, hashlib.sha256(b"hello world").hexdigest())
+    assert file.stamp == digest_file(path) == FileDigest(11, hashlib.sha256(b"hello world").hexdigest())
     assert names(tmp_path) == ["a"]
 
 
 def fail_within(path: Path, error: BaseException) -> None:
-    with write_file(path) as file:
+    with atomic_write(path) as file:
         file.write(b"new")
         raise error
 
 
 def test_an_error_within_the_block_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    write_bytes(path, b"old")
+    atomic_write_bytes(path, b"old")
     for error in (ValueError("mine"), KeyboardInterrupt()):
         with pytest.raises(type(error)):
             fail_within(path, error)
@@ -116,14 +116,14 @@ def test_an_error_within_the_block_leaves_what_was_there(tmp_path: Path) -> None
 
 def test_a_file_is_replaced_at_once(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    write_bytes(path, b"old and longer")
-    assert write_bytes(path, b"new").bytes == 3
+    atomic_write_bytes(path, b"old and longer")
+    assert atomic_write_bytes(path, b"new").bytes == 3
     assert path.read_bytes() == b"new"
 
 
 def test_an_empty_file_is_written_and_read(tmp_path: Path) -> None:
-    stamp = write_bytes(tmp_path / "a", b"")
-    assert stamp == FileStamp(0, hashlib.sha256().hexdigest()) == stamp_file(tmp_path / "a")
+    stamp = atomic_write_bytes(tmp_path / "a", b"")
+    assert stamp == FileDigest(0, hashlib.sha256().hexdigest()) == digest_file(tmp_path / "a")
     with CheckedFile(tmp_path / "a", stamp) as file:
         assert file.read() == b""
         assert file.read(5) == b""
@@ -131,31 +131,31 @@ def test_an_empty_file_is_written_and_read(tmp_path: Path) -> None:
 
 def test_writes_that_take_only_some_bytes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "os", OneByteAtATime())
-    write_bytes(tmp_path / "a", b"hello world")
+    atomic_write_bytes(tmp_path / "a", b"hello world")
     assert (tmp_path / "a").read_bytes() == b"hello world"
 
 
 def test_a_file_that_reads_back_differently_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "os", Lying())
     with pytest.raises(StoreError, match=r"a: cannot be written: what was read back differs"):
-        write_bytes(tmp_path / "a", b"hello")
+        atomic_write_bytes(tmp_path / "a", b"hello")
     assert names(tmp_path) == []
 
 
 def test_a_full_disk_is_named_with_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"a: the disk is full\. Free some space"), write_file(tmp_path / "a"):
+    with pytest.raises(StoreError, match=r"a: the disk is full\. Free some space"), atomic_write(tmp_path / "a"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert names(tmp_path) == []
 
 
 def test_an_error_without_a_number_keeps_its_words(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="the words of a library"), write_file(tmp_path / "a"):
+    with pytest.raises(StoreError, match="the words of a library"), atomic_write(tmp_path / "a"):
         raise OSError("the words of a library")
 
 
 def test_a_folder_that_is_not_there_is_an_error_naming_the_file(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="absent/a: cannot be written"):
-        write_bytes(tmp_path / "absent" / "a", b"x")
+        atomic_write_bytes(tmp_path / "absent" / "a", b"x")
     with pytest.raises(StoreError, match="absent: cannot be removed"):
         remove_file(tmp_path, "absent")
 
@@ -164,7 +164,7 @@ def test_folders_are_made_with_their_parents(tmp_path: Path) -> None:
     make_folder(tmp_path / "a" / "b" / "c")
     make_folder(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b" / "c").is_dir()
-    write_bytes(tmp_path / "file", b"")
+    atomic_write_bytes(tmp_path / "file", b"")
     with pytest.raises(StoreError, match="file: cannot be written: File exists"):
         make_folder(tmp_path / "file" / "folder")
 
@@ -180,7 +180,7 @@ def test_a_folder_loses_its_mark_of_completeness_first(tmp_path: Path, monkeypat
     folder = tmp_path / "parts" / "00000"
     make_folder(folder)
     for name in (layout.DOCUMENTS, layout.PART, layout.EMBEDDINGS):
-        write_bytes(folder / name, b"x")
+        atomic_write_bytes(folder / name, b"x")
     remove_folder(tmp_path, "parts/00000")
     assert removed == [layout.PART, layout.DOCUMENTS, layout.EMBEDDINGS]
     assert names(tmp_path / "parts") == []
@@ -193,7 +193,7 @@ def test_what_lies_under_the_temporary_name_is_never_written_into(tmp_path: Path
     temporary = tmp_path / f"a.{os.getpid()}{layout.TEMPORARY}"
     for plant in (temporary.symlink_to, temporary.hardlink_to):
         plant(theirs)
-        write_bytes(tmp_path / "a", b"ours")
+        atomic_write_bytes(tmp_path / "a", b"ours")
         assert (theirs.read_text(), (tmp_path / "a").read_bytes()) == ("keep", b"ours")
     assert names(tmp_path) == ["a", "theirs"]
 
@@ -250,13 +250,13 @@ def test_any_chunking_of_the_bytes_gives_the_same_stamp(chunks: list[bytes]) -> 
     with small_blocks(), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a"
         path.write_bytes(data)
-        stamper = Stamper()
+        stamper = DigestBuilder()
         for chunk in chunks:
             stamper.update(chunk)
         blocks = [data[start : start + SMALL_BLOCK] for start in range(0, len(data), SMALL_BLOCK)]
         digests = [hashlib.blake2b(block, digest_size=8).hexdigest() for block in blocks]
-        expected = FileStamp(len(data), hashlib.sha256(data).hexdigest(), "".join(digests) if len(data) > 16 else "")
-        assert stamper.stamp() == stamp_file(path) == expected
+        expected = FileDigest(len(data), hashlib.sha256(data).hexdigest(), "".join(digests) if len(data) > 16 else "")
+        assert stamper.stamp() == digest_file(path) == expected
         assert [expected.block_digest(number) for number in range(len(blocks))] == (
             digests if len(blocks) > 1 else [""] * len(blocks)
         )
@@ -265,24 +265,24 @@ def test_any_chunking_of_the_bytes_gives_the_same_stamp(chunks: list[bytes]) -> 
 @pytest.mark.parametrize("size", [files.BLOCK - 1, files.BLOCK, files.BLOCK + 1, 2 * files.BLOCK, 9 * files.BLOCK + 7])
 def test_blocks_are_a_mib_and_one_alone_has_no_digest(size: int, tmp_path: Path) -> None:
     data = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    stamp = write_bytes(tmp_path / "a", data)
+    stamp = atomic_write_bytes(tmp_path / "a", data)
     count = -(-size // (1 << 20))
     assert len(stamp.blocks) == (16 * count if count > 1 else 0)
-    assert stamp == stamp_file(tmp_path / "a")
+    assert stamp == digest_file(tmp_path / "a")
     assert read_checked(tmp_path / "a", stamp) == data
 
 
 def test_a_stamp_comes_back_from_json() -> None:
-    for stamp in (FileStamp(1, "a"), FileStamp(1 << 21, "a", "bc")):
-        assert FileStamp(**stamp.to_dict()) == stamp
-    assert "blocks" not in FileStamp(1, "a").to_dict()
+    for stamp in (FileDigest(1, "a"), FileDigest(1 << 21, "a", "bc")):
+        assert FileDigest(**stamp.to_dict()) == stamp
+    assert "blocks" not in FileDigest(1, "a").to_dict()
 
 
 def test_a_file_to_be_stamped_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(CorruptIndexError, match="absent: the index names this file, but it is not there"):
-        stamp_file(tmp_path / "absent")
+        digest_file(tmp_path / "absent")
     with pytest.raises(StoreError, match="cannot be read"):
-        stamp_file(tmp_path)
+        digest_file(tmp_path)
 
 
 # --- checked reading
@@ -300,7 +300,7 @@ STEPS = st.lists(
 def test_seeks_and_reads_are_those_of_a_plain_file(data: bytes, steps: list[tuple[str, int, int]]) -> None:
     with small_blocks(), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a"
-        stamp = write_bytes(path, data)
+        stamp = atomic_write_bytes(path, data)
         with CheckedFile(path, stamp) as file, path.open("rb") as plain:
             assert file.size() == len(data)
             for what, number, whence in steps:
@@ -313,7 +313,7 @@ def test_seeks_and_reads_are_those_of_a_plain_file(data: bytes, steps: list[tupl
 
 
 def test_a_checked_file_says_what_it_can_do(tmp_path: Path) -> None:
-    with CheckedFile(tmp_path / "a", write_bytes(tmp_path / "a", b"x")) as file:
+    with CheckedFile(tmp_path / "a", atomic_write_bytes(tmp_path / "a", b"x")) as file:
         assert (file.readable(), file.seekable(), file.writable(), file.closed) == (True, True, False, False)
         file.flush()
     assert file.closed
@@ -328,7 +328,7 @@ def test_a_flipped_bit_is_noticed_when_its_block_is_read_and_not_before(data: by
     flipped[bit // 8] ^= 1 << bit % 8
     with small_blocks(), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a"
-        stamp = write_bytes(path, data)
+        stamp = atomic_write_bytes(path, data)
         path.write_bytes(flipped)
         with CheckedFile(path, stamp) as file:
             for block in range(-(-len(data) // SMALL_BLOCK)):
@@ -345,7 +345,7 @@ def test_a_flipped_bit_is_noticed_when_its_block_is_read_and_not_before(data: by
 
 def test_every_flipped_bit_of_a_file_of_one_block_is_noticed_at_once(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    stamp = write_bytes(path, b"hello")
+    stamp = atomic_write_bytes(path, b"hello")
     for bit in range(8 * 5):
         flipped = bytearray(b"hello")
         flipped[bit // 8] ^= 1 << bit % 8
@@ -357,7 +357,7 @@ def test_every_flipped_bit_of_a_file_of_one_block_is_noticed_at_once(tmp_path: P
 @pytest.mark.parametrize("data", [b"hell", b"hello!", b""])
 def test_another_size_is_refused_before_anything_is_read(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a"
-    stamp = write_bytes(path, b"hello")
+    stamp = atomic_write_bytes(path, b"hello")
     path.write_bytes(data)
     for opening in (CheckedFile, read_checked, check_size):
         with pytest.raises(CorruptIndexError, match=f"{path}: {len(data)} bytes, the index says 5"):
@@ -367,13 +367,13 @@ def test_another_size_is_refused_before_anything_is_read(data: bytes, tmp_path: 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     for opening in (CheckedFile, read_checked, check_size):
         with pytest.raises(CorruptIndexError, match="absent: the index names this file, but it is not there"):
-            opening(tmp_path / "absent", FileStamp(5, ""))
+            opening(tmp_path / "absent", FileDigest(5, ""))
 
 
 def test_a_file_where_a_folder_should_be_is_refused_by_name(tmp_path: Path) -> None:
-    write_bytes(tmp_path / "parts", b"")
+    atomic_write_bytes(tmp_path / "parts", b"")
     with pytest.raises(StoreError, match="parts/a"):
-        check_size(tmp_path / "parts" / "a", FileStamp(5, ""))
+        check_size(tmp_path / "parts" / "a", FileDigest(5, ""))
 
 
 # --- the lock
@@ -430,9 +430,9 @@ def test_a_folder_that_is_not_there_cannot_be_locked(tmp_path: Path) -> None:
 
 def test_a_write_after_the_end_is_refused_and_reaches_no_other_file(tmp_path: Path) -> None:
     """A library that failed may write once more when it is collected; the descriptor may be another file's by then."""
-    with write_file(tmp_path / "one") as late:
+    with atomic_write(tmp_path / "one") as late:
         late.write(b"one")
-    with write_file(tmp_path / "two") as file:
+    with atomic_write(tmp_path / "two") as file:
         with pytest.raises(ValueError, match="closed"):
             late.write(b"stray")
         file.write(b"two")

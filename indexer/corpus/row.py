@@ -13,7 +13,7 @@ from typing import Any
 from indexer.errors import CorpusError, StoreError
 from indexer.output_files import OutputFile, check_output, is_stream, open_output
 from indexer.regular_files import open_regular
-from indexer.store.files import FileStamp, Stamper, stamp_file, sync_folder
+from indexer.store.files import DigestBuilder, FileDigest, digest_file, sync_folder
 from indexer.typed_json import decode_json
 
 # TODO-DOC indexer.corpus.rejection: What is wrong with a row, and the file that lists the rows left out.
@@ -75,8 +75,8 @@ class RejectsFile:
         self._writing: ExitStack | None = None
         self._file: OutputFile | None = None
         self._ours = False  # whether the list that is there is of an earlier pass of this run
-        self._older: FileStamp | None = None  # the list that is there, unless it is ours or says nothing
-        self._stamper, self._size = Stamper(), 0
+        self._older: FileDigest | None = None  # the list that is there, unless it is ours or says nothing
+        self._stamper, self._size = DigestBuilder(), 0
         self._check()
 
     def write(self, path: str, bad: BadRow) -> None:
@@ -91,7 +91,7 @@ class RejectsFile:
         }
         line = (json.dumps(entry, ensure_ascii=False) + "\n").encode()
         if self._file is None:
-            self._older, self._stamper, self._size = self._found(), Stamper(), 0
+            self._older, self._stamper, self._size = self._found(), DigestBuilder(), 0
             self._writing = ExitStack()
             self._file = self._writing.enter_context(open_output(self.path, OPTION, force=True))
         self._file.write(line)
@@ -116,10 +116,10 @@ class RejectsFile:
     def _check(self) -> None:
         check_output(self.path, OPTION, self._force or self._ours or _is_list(self.path))
 
-    def _found(self) -> FileStamp | None:
+    def _found(self) -> FileDigest | None:
         if self._ours or is_stream(self.path) or not _is_list(self.path):
             return None
-        stamp = stamp_file(self.path)
+        stamp = digest_file(self.path)
         return stamp if stamp.bytes else None
 
     def _move_aside(self) -> None:

@@ -10,13 +10,13 @@ from indexer.corpus.row import BadRow
 from indexer.corpus.schema import merge_schemas, parse
 from indexer.errors import CorpusError
 from indexer.pipeline.change import Change
-from indexer.pipeline.part_files import PartSlot
-from indexer.store.documents import loses_digits, read_column
+from indexer.pipeline.part_files import PendingPart
+from indexer.store.documents import loses_precision, read_column
 
 _CLASH = "the new documents' metadata does not fit the index's: "
 
 
-def require_same_types(opened: Change, slots: Sequence[PartSlot]) -> None:
+def require_same_types(opened: Change, slots: Sequence[PendingPart]) -> None:
     """Raises CorpusError for a column whose types in the index and in new parts have no type in common.
 
     A column of whole numbers becomes one of floats where the other has fractions, as within one build, unless some of
@@ -40,7 +40,7 @@ def _require_digits(folder: Path, schema: pa.Schema, merged: pa.Schema) -> None:
         if column.type == kind:
             continue
         values = read_column(folder, column.name)
-        if values is not None and loses_digits(values, kind):
+        if values is not None and loses_precision(values, kind):
             raise CorpusError(
                 f'{_CLASH}together they make column "{column.name}" {kind}, which would round whole numbers beyond '
                 "2**53 that are there. Give the new documents such numbers as the index has them."

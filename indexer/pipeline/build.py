@@ -37,7 +37,7 @@ from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.checked import check_sizes, damaged_files
 from indexer.store.files import make_folder, writer_lock
-from indexer.store.manifest import Manifest, generations, load_manifest
+from indexer.store.manifest import Manifest, list_generations, load_manifest
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def _report(
 
 def _published(index: Path, overwrite: bool) -> Manifest | None:
     """The newest generation, None if there is none; a damaged one only stands in the way of who does not overwrite."""
-    if not generations(index):
+    if not list_generations(index):
         return None
     try:
         return load_manifest(index)

@@ -23,7 +23,7 @@ from indexer.store.documents import DocumentReader
 from indexer.store.embeddings import EmbeddingReader
 from indexer.store.files import writer_lock
 from indexer.store.manifest import Manifest, load_manifest
-from indexer.store.numbering import Mask, Numbering, Numbers
+from indexer.store.numbering import LiveNumbering, Mask, Numbers
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Change:
         return BuildConfig.from_dict(self.published.config)
 
     @cached_property
-    def numbering(self) -> Numbering:
-        return Numbering(self.index, self.published)
+    def numbering(self) -> LiveNumbering:
+        return LiveNumbering(self.index, self.published)
 
     @cached_property
     def documents(self) -> DocumentReader:

@@ -26,7 +26,7 @@ from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.files import remove_file
-from indexer.store.manifest import Manifest, generations
+from indexer.store.manifest import Manifest, list_generations
 
 KEPT_GENERATIONS = 2
 GRACE_SECONDS = 3600.0  # readers may still be at work on a generation published so lately
@@ -79,7 +79,7 @@ def compact_index(
             dropped=published.stored_documents - manifest.stored_documents,
             segments_before=len(published.segments),
             generations_removed=removed,
-            generations_kept=len(generations(opened.index)),
+            generations_kept=len(list_generations(opened.index)),
             bytes_freed=before - _bytes(opened.index),
             notes=tuple(note for note in (*notes, left) if note),
             quality=manifest.quality,
@@ -128,7 +128,7 @@ def _fold(
 
 def _forget(index: Path, keep: int, grace: float) -> int:
     """Remove manifests of old generations; what only they name goes with the next sweep. Returns how many."""
-    numbers, removed = generations(index), 0
+    numbers, removed = list_generations(index), 0
     for number, follower in pairwise(numbers[: max(0, len(numbers) - keep + 1)]):
         path = index / layout.manifest_name(follower)
         try:

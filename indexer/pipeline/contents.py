@@ -14,7 +14,7 @@ from indexer.sampling import Population
 from indexer.store import parts
 from indexer.store.documents import DocumentReader
 from indexer.store.manifest import Manifest, PartEntry
-from indexer.store.numbering import Mask, Numbering
+from indexer.store.numbering import LiveNumbering, Mask
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def contents_of(
 def published_contents(index: Path, published: Manifest) -> Contents:
     """What a published generation holds."""
     hashes = np.array([hash_id(identity) for identity in all_documents(index, published).all_ids()], np.uint64)
-    return contents_of(index, published.parts, Numbering(index, published).live_documents, hashes)
+    return contents_of(index, published.parts, LiveNumbering(index, published).live_documents, hashes)
 
 
 def all_documents(index: Path, published: Manifest) -> DocumentReader:
@@ -77,4 +77,4 @@ def all_documents(index: Path, published: Manifest) -> DocumentReader:
 
 def live_documents(index: Path, published: Manifest) -> DocumentReader:
     """The documents of a generation, by their numbers."""
-    return DocumentReader(index, published, parse(published.schema), Numbering(index, published).stored_documents)
+    return DocumentReader(index, published, parse(published.schema), LiveNumbering(index, published).stored_documents)

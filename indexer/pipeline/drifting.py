@@ -14,9 +14,9 @@ from indexer.moments import Moments, tree_sum
 from indexer.store import layout, parts
 from indexer.store.checked import check_file
 from indexer.store.embeddings import open_embeddings
-from indexer.store.files import FileStamp
+from indexer.store.files import FileDigest
 from indexer.store.manifest import Manifest, PartEntry
-from indexer.store.numbering import Numbering
+from indexer.store.numbering import LiveNumbering
 from indexer.transforms import Transform, Whitening
 
 
@@ -27,7 +27,7 @@ class HeldParts(Protocol):
     def entries(self) -> Sequence[PartEntry]: ...
 
     @property
-    def files(self) -> Mapping[str, FileStamp]: ...
+    def files(self) -> Mapping[str, FileDigest]: ...
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Since:
         """For a manifest, JSON types."""
         return {"added_since": asdict(self)}
 
-    def compacted(self, published: Manifest, numbering: Numbering, rows: Sequence[int]) -> "Since":
+    def compacted(self, published: Manifest, numbering: LiveNumbering, rows: Sequence[int]) -> "Since":
         """The same place once the live rows have been put into parts of `rows` rows each, in their order."""
         first = sum(part.rows for part in published.parts[: self.part]) + self.row
         before = first if numbering.stored_rows is None else int(np.searchsorted(numbering.stored_rows, first))

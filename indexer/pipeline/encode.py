@@ -22,7 +22,7 @@ from indexer.executors import run_parts
 from indexer.hashing import hash_texts
 from indexer.parallel import available_cores, pipelined
 from indexer.pipeline.context import BuildContext
-from indexer.pipeline.part_files import PartSlot
+from indexer.pipeline.part_files import PendingPart
 from indexer.pipeline.reuse import KnownRows, Numbers
 from indexer.pipeline.row_texts import TextCutter
 from indexer.progress import Progress
@@ -53,7 +53,7 @@ class EncodeTask:
     """One part to encode, except the rows whose embeddings are known from another part."""
 
     index: Path
-    slot: PartSlot
+    slot: PendingPart
 
     @property
     def folder(self) -> Path:
@@ -112,7 +112,7 @@ class PrepareParts:
 
 
 def encode_parts(
-    slots: list[PartSlot], build: BuildContext, source: EncoderSource, options: RunOptions, progress: Progress
+    slots: list[PendingPart], build: BuildContext, source: EncoderSource, options: RunOptions, progress: Progress
 ) -> dict[str, EncodedPart]:
     """Encode every part without a record. Returns what was encoded, or given with the corpus, by part name."""
     encoded = {}
@@ -221,7 +221,7 @@ def _all_rows(embedded: _EmbeddedPart) -> tuple[npt.NDArray[np.floating], npt.ND
         embeddings[part.missing], lengths[part.missing] = fresh, part.tokens.lengths
     for folder, here, there in _taken_from(known):
         embeddings[here] = open_embeddings(index / folder)[there]
-        lengths[here] = parts.read_lengths(index / folder)[there]
+        lengths[here] = parts.read_token_counts(index / folder)[there]
     return embeddings, lengths
 
 

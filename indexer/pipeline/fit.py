@@ -21,7 +21,7 @@ from indexer.moments import Moments
 from indexer.pipeline.stored_transform import Fitted as Fitted
 from indexer.progress import Progress, step_callback
 from indexer.sampling import Numbers, Population, Sample
-from indexer.store.documents import read_some
+from indexer.store.documents import read_documents_at
 from indexer.transforms import Flow, Whitening, centres_by_role, fit_transform
 
 QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already steady
@@ -106,4 +106,4 @@ def drawn_documents(folders: Sequence[Path], drawn: Sequence[Numbers]) -> Iterat
     """Documents of some parts, by their numbers within each, in order."""
     for folder, documents in zip(folders, drawn, strict=True):
         if len(documents):
-            yield from read_some(folder, documents.tolist())
+            yield from read_documents_at(folder, documents.tolist())

@@ -30,7 +30,7 @@ from indexer.regular_files import read_regular
 from indexer.sampling import Population
 from indexer.store import layout
 from indexer.store.checked import read_checked
-from indexer.store.files import FileStamp, make_folder, stamp_file, write_bytes
+from indexer.store.files import FileDigest, atomic_write_bytes, digest_file, make_folder
 from indexer.store.manifest import Manifest
 from indexer.typed_json import convert_json, decode_json
 
@@ -51,7 +51,7 @@ def with_kept_state(index: Path, spec: EncoderSpec) -> EncoderSpec:
     """The encoder with the state that an earlier run left in the index, if it needs one and it is whole."""
     stamps = state_files(index, spec) if spec.needs_state else {}
     if not stamps or not all(
-        (index / name).is_file() and stamp_file(index / name) == stamp for name, stamp in stamps.items()
+        (index / name).is_file() and digest_file(index / name) == stamp for name, stamp in stamps.items()
     ):
         return spec
     files = {Path(name).name: stamp.sha256 for name, stamp in stamps.items() if not name.endswith(layout.STATE)}
@@ -76,7 +76,7 @@ def adopt_state(index: Path, spec: EncoderSpec, donor: Donor, published: Manifes
         )
     make_folder(index / folder)
     for name in sorted(there, key=lambda name: name.endswith(layout.STATE)):  # the mark of completeness last
-        write_bytes(index / name, read_checked(donor.index / name, there[name]))
+        atomic_write_bytes(index / name, read_checked(donor.index / name, there[name]))
 
 
 def require_same_state(build: BuildContext) -> None:
@@ -111,11 +111,11 @@ def fit_encoder(build: BuildContext, population: Population, options: RunOptions
         fit_state(spec, texts, Path(beside), options, step_callback(progress, "training"))
         make_folder(folder)
         stamps = {
-            path.name: asdict(write_bytes(folder / path.name, path.read_bytes()))
+            path.name: asdict(atomic_write_bytes(folder / path.name, path.read_bytes()))
             for path in sorted(Path(beside).iterdir())
         }
     stated = {"key": key, "trained": bool(spec.trained), "files": stamps}
-    write_bytes(folder / layout.STATE, json.dumps(stated).encode())
+    atomic_write_bytes(folder / layout.STATE, json.dumps(stated).encode())
     return replace(build, spec=with_kept_state(build.index, spec))
 
 
@@ -174,10 +174,10 @@ def _stated(index: Path, spec: EncoderSpec) -> dict[str, Any]:
     return stated
 
 
-def state_files(index: Path, spec: EncoderSpec) -> dict[str, FileStamp]:
+def state_files(index: Path, spec: EncoderSpec) -> dict[str, FileDigest]:
     """What a manifest says of the encoder's state: file, relative to the index -> stamp; nothing while incomplete."""
     folder, stated = layout.state_folder(spec.unfitted), _stated(index, spec)
     if not stated:
         return {}
-    files = {f"{folder}/{name}": FileStamp(**stamp) for name, stamp in stated["files"].items()}
-    return files | {f"{folder}/{layout.STATE}": stamp_file(index / folder / layout.STATE)}
+    files = {f"{folder}/{name}": FileDigest(**stamp) for name, stamp in stated["files"].items()}
+    return files | {f"{folder}/{layout.STATE}": digest_file(index / folder / layout.STATE)}

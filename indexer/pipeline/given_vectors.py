@@ -11,7 +11,7 @@ import numpy.typing as npt
 from indexer.config import StoreConfig
 from indexer.corpus.document import Document
 from indexer.errors import CorpusError
-from indexer.pipeline.part_files import PartSlot
+from indexer.pipeline.part_files import PendingPart
 from indexer.store.embeddings import EmbeddingReader
 from indexer.store.parts import PartRows, TextHashes, write_part
 
@@ -36,8 +36,8 @@ def given_embeddings(documents: Sequence[Document], store: StoreConfig) -> Embed
 
 
 def complete_given(
-    folder: Path, slot: PartSlot, hashes: TextHashes, embeddings: Embeddings, fingerprint: str
-) -> PartSlot:
+    folder: Path, slot: PendingPart, hashes: TextHashes, embeddings: Embeddings, fingerprint: str
+) -> PendingPart:
     """The slot of a part whose documents are written, once the rest of it is."""
     rows = PartRows(hashes, np.zeros(len(embeddings), np.int32), embeddings)
     return replace(slot, record=write_part(folder, slot.written, rows, fingerprint), given=True)

@@ -15,7 +15,7 @@ from indexer.pipeline.segment import Filled as Filled
 from indexer.pipeline.segment import SegmentSource as SegmentSource
 from indexer.pipeline.segment import VectorBlocks
 from indexer.progress import Progress
-from indexer.store.files import FileStamp, write_file
+from indexer.store.files import FileDigest, atomic_write
 
 
 def fill_segment(
@@ -60,7 +60,7 @@ def _write_exact(order: Order, path: Path, made: Made) -> Filled:
     """An exact index, written block by block where the file is known, so that it is never in memory."""
     dim, blocks = order.wanted.dim, VectorBlocks(order.source, part_threads(order.options.threads), order.progress)
     if flat_file.is_known(dim):
-        with write_file(path) as file:
+        with atomic_write(path) as file:
             file.write(flat_file.header(dim, order.source.rows))
             for _, vectors in blocks:
                 file.write(ann.require_finite(vectors))
@@ -92,8 +92,8 @@ def _write_made(order: Order, path: Path, made: Made) -> Filled:
     )
 
 
-def _write_index(path: Path, index: Any) -> FileStamp:
+def _write_index(path: Path, index: Any) -> FileDigest:
     """Store the index through our own writer: FAISS neither hashes nor syncs, and can miss a full disk."""
-    with write_file(path) as file:
+    with atomic_write(path) as file:
         ann.save_index(index, file)  # type: ignore[arg-type]
     return file.stamp

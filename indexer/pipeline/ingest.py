@@ -22,7 +22,7 @@ from indexer.hashing import hash_id, hash_texts, hash_vectors
 from indexer.pipeline.contents import Contents
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.given_vectors import complete_given, given_embeddings
-from indexer.pipeline.part_files import PartSlot as PartSlot
+from indexer.pipeline.part_files import PendingPart as PendingPart
 from indexer.pipeline.reuse import KnownRows, TextReuse
 from indexer.progress import Progress
 from indexer.store import layout, parts
@@ -36,7 +36,7 @@ from indexer.transforms import Whitening
 class Ingested:
     """The corpus as parts, and one hash an id, in row order, that sampling is done by."""
 
-    slots: list[PartSlot]
+    slots: list[PendingPart]
     id_hashes: npt.NDArray[np.uint64]
 
     @property
@@ -76,7 +76,7 @@ def ingest(
     """
     progress.phase("reading", None)
     place = _Placing(build, known or TextReuse(build), beside)
-    slots: list[PartSlot] = []
+    slots: list[PendingPart] = []
     hashes: list[npt.NDArray[np.uint64]] = []
     for documents in _cut(corpus, build.config.store.part_documents):
         slots.append(place(documents, len(slots)))
@@ -150,7 +150,7 @@ class _Placing:
         if build.config.chunk.tokens:
             self._rules["chunk"] = asdict(build.config.chunk)
 
-    def __call__(self, documents: Sequence[Document], position: int) -> PartSlot:
+    def __call__(self, documents: Sequence[Document], position: int) -> PendingPart:
         build, columns = self._build, self._build.config.corpus.text
         given = given_embeddings(documents, build.config.store) if is_given(build.spec) else None
         if given is not None and self._dim not in (0, given.shape[1]):
@@ -172,12 +172,12 @@ class _Placing:
             record = there.record
             stamp = record.files[layout.DOCUMENTS]
             written = parts.PartDocuments(record.documents, key, embeddings, record.schema, stamp)
-            return PartSlot(there.name, written, record.rows, record)
+            return PendingPart(there.name, written, record.rows, record)
         name = next(self._free)
         make_folder(build.index / name)
         stamp, schema = write_documents(build.index / name, documents)
         written = parts.PartDocuments(len(documents), key, embeddings, describe(schema), stamp)
-        slot = PartSlot(name, written, len(hashes), None, known)
+        slot = PendingPart(name, written, len(hashes), None, known)
         return slot if given is None else complete_given(build.index / name, slot, hashes, given, build.fingerprint)
 
 

@@ -7,7 +7,7 @@ from indexer.store import parts
 
 
 @dataclass(frozen=True)
-class PartSlot:
+class PendingPart:
     """A part of this build. `record` is set when its embeddings are there already."""
 
     name: str  # folder, relative to the index

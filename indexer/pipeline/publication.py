@@ -13,17 +13,17 @@ from indexer.corpus.schema import describe, merge_schemas, parse
 from indexer.pipeline.contents import contents_of
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.fitted_encoder import state_files
-from indexer.pipeline.ingest import PartSlot
+from indexer.pipeline.ingest import PendingPart
 from indexer.pipeline.stored_transform import StoredTransform
 from indexer.store import layout, parts
 from indexer.store.checked import check_file
-from indexer.store.files import FileStamp, stamp_file
+from indexer.store.files import FileDigest, digest_file
 from indexer.store.manifest import DELETED, ENCODER_STATE, WINDOWS, Manifest, PartEntry, SegmentEntry, publish
-from indexer.store.manifest import generations as published_generations
+from indexer.store.manifest import list_generations as published_generations
 from indexer.store.numbering import Mask, write_deleted
 from indexer.versions import library_versions
 
-Files = dict[str, FileStamp]
+Files = dict[str, FileDigest]
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ def next_generation(index: Path) -> int:
     return (published_generations(index) or [0])[-1] + 1
 
 
-def new_parts(index: Path, slots: Sequence[PartSlot], records: Sequence[parts.PartRecord]) -> Parts:
+def new_parts(index: Path, slots: Sequence[PendingPart], records: Sequence[parts.PartRecord]) -> Parts:
     """Parts that this run has written, or found complete."""
     files: Files = {}
     for slot, record in zip(slots, records, strict=True):
         files |= {f"{slot.name}/{name}": stamp for name, stamp in record.files.items()}
-        files[f"{slot.name}/{layout.PART}"] = stamp_file(index / slot.name / layout.PART)
+        files[f"{slot.name}/{layout.PART}"] = digest_file(index / slot.name / layout.PART)
     entries = tuple(
         PartEntry(slot.name, slot.documents, record.rows, slot.written.document_key, slot.written.embedding_key)
         for slot, record in zip(slots, records, strict=True)
@@ -97,7 +97,7 @@ def publish_generation(
     recipe: Recipe,
     held: Parts,
     transform: StoredTransform,
-    segments: Sequence[tuple[SegmentEntry, FileStamp]],
+    segments: Sequence[tuple[SegmentEntry, FileDigest]],
     live: Mask | None,
     quality: dict[str, Any],
 ) -> Manifest:

@@ -19,7 +19,7 @@ from indexer.pipeline.sweep import sweep_after
 from indexer.pipeline.vectors import write_segment_of
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
-from indexer.store.checked import require_parts
+from indexer.store.checked import verify_parts
 from indexer.transforms import Flow, Whitening
 
 CHANGEABLE = ("whitening", "index")  # sections of the recipe that need no encoding
@@ -59,7 +59,7 @@ def refit_index(
         ann.require_factory(ann.factory_of(config.index.type), config.whitening.dim)
         query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
         query_file_sha256(config.index.queries, "index.queries")
-        require_parts(opened.index, opened.published, {part.name for part in opened.published.parts})
+        verify_parts(opened.index, opened.published, {part.name for part in opened.published.parts})
         source = LateEncoder(opened, config, options, model)
         records, generation = opened.records(), next_generation(opened.index)
         contents = published_contents(opened.index, opened.published)

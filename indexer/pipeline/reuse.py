@@ -15,9 +15,9 @@ from indexer.config import BuildConfig
 from indexer.errors import MismatchError, StoreError
 from indexer.pipeline.context import BuildContext
 from indexer.store import parts
-from indexer.store.checked import require_parts
+from indexer.store.checked import verify_parts
 from indexer.store.manifest import Manifest
-from indexer.store.numbering import Numbering
+from indexer.store.numbering import LiveNumbering
 from indexer.store.parts import TextHashes
 from indexer.versions import version_of
 
@@ -120,7 +120,7 @@ class StoredOrder:
     A part is hashed before its first row is taken, lest damage be published anew as what it should be.
     """
 
-    def __init__(self, index: Path, published: Manifest, numbering: Numbering) -> None:
+    def __init__(self, index: Path, published: Manifest, numbering: LiveNumbering) -> None:
         self._index, self._published = index, published
         self._hashes = dict[int, TextHashes]()  # of the part read last
         firsts = np.cumsum([0, *(part.rows for part in published.parts)])
@@ -150,7 +150,7 @@ class StoredOrder:
         hashes = np.empty((len(found), 2), np.uint64)
         for part in np.unique(found.parts).tolist():
             if part not in self._hashes:
-                require_parts(self._index, self._published, {self._names[part]})
+                verify_parts(self._index, self._published, {self._names[part]})
                 self._hashes = {part: parts.read_text_hashes(self._index / self._names[part])}
             inside = found.parts == part
             hashes[inside] = self._hashes[part][found.sources[inside]]

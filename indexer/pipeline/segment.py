@@ -12,7 +12,7 @@ import numpy.typing as npt
 from indexer.parallel import ordered_map, single_blas_thread
 from indexer.progress import Progress
 from indexer.store.embeddings import open_embeddings
-from indexer.store.files import FileStamp
+from indexer.store.files import FileDigest
 from indexer.transforms import Transform
 
 Vectors = npt.NDArray[np.float32]
@@ -73,7 +73,7 @@ class Filled:
     """
 
     path: Path
-    stamp: FileStamp
+    stamp: FileDigest
     factory: str
     dim: int
     rows: int

@@ -10,11 +10,11 @@ from indexer.errors import MismatchError
 from indexer.sampling import Sample
 from indexer.store import layout
 from indexer.store.checked import check_sizes, load_transform
-from indexer.store.files import FileStamp, make_folder, write_bytes
+from indexer.store.files import FileDigest, atomic_write_bytes, make_folder
 from indexer.store.manifest import Manifest, load_manifest
 from indexer.transforms import Transform, transform_to_bytes
 
-Files = dict[str, FileStamp]
+Files = dict[str, FileDigest]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class StoredTransform:
 
     transform: Transform
     entry: dict[str, Any]
-    stamp: FileStamp
+    stamp: FileDigest
     fitted: Fitted | None = None
 
     @property
@@ -88,5 +88,5 @@ def _written(
 ) -> StoredTransform:
     name = layout.transform_name(generation)
     make_folder((index / name).parent)
-    stamp = write_bytes(index / name, transform_to_bytes(transform))
+    stamp = atomic_write_bytes(index / name, transform_to_bytes(transform))
     return StoredTransform(transform, entry | {"file": name}, stamp, fitted)

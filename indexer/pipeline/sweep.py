@@ -5,7 +5,7 @@ from pathlib import Path
 from indexer.errors import StoreError
 from indexer.store import layout, parts
 from indexer.store.files import remove_file, remove_folder
-from indexer.store.manifest import generations, load_generation
+from indexer.store.manifest import list_generations, load_generation
 
 _FOLDERS = (layout.MANIFESTS, layout.TRANSFORMS, layout.SEGMENTS, layout.DELETED)
 
@@ -14,7 +14,7 @@ def sweep_before(index: Path, fingerprint: str) -> None:
     """Remove temporary files and unfinished parts; before the first publication also parts of another encoder."""
     for name in _FOLDERS:
         _remove_temporary(index, name)
-    fresh = not generations(index)
+    fresh = not list_generations(index)
     for number in layout.part_numbers(index):
         folder = index / layout.part_name(number)
         record = parts.read_record(folder)
@@ -31,7 +31,7 @@ def sweep_after(index: Path) -> str:
     The index is published by now, so what cannot be removed is no failure: it is said in the note returned.
     """
     try:
-        named = {name for number in generations(index) for name in load_generation(index, number).files}
+        named = {name for number in list_generations(index) for name in load_generation(index, number).files}
         for number in layout.part_numbers(index):
             name = layout.part_name(number)
             if f"{name}/{layout.PART}" not in named:

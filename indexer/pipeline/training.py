@@ -20,7 +20,7 @@ from indexer.output_files import check_output_folder
 from indexer.pipeline.row_texts import TextCutter
 from indexer.progress import NoProgress, Progress, step_callback
 from indexer.settings import require_text
-from indexer.store.files import make_folder, write_bytes
+from indexer.store.files import atomic_write_bytes, make_folder
 
 _BLOCK = 1024  # texts handed on together
 
@@ -69,8 +69,8 @@ def train_pooling(
         about = train(spec, blocks, Path(beside), options, step_callback(progress, "training"))
         make_folder(folder)
         for path in sorted(Path(beside).iterdir()):
-            write_bytes(folder / path.name, path.read_bytes())
-        write_bytes(folder / RECIPE, _recipe(config, folder))
+            atomic_write_bytes(folder / path.name, path.read_bytes())
+        atomic_write_bytes(folder / RECIPE, _recipe(config, folder))
     return TrainReport(folder, len(chosen), len(texts), about["tokens"], about["steps"], about["losses"])
 
 

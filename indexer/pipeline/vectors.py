@@ -15,7 +15,7 @@ from indexer.pipeline.judging import judge_segment
 from indexer.pipeline.stored_transform import StoredTransform
 from indexer.progress import Progress
 from indexer.store import layout, parts
-from indexer.store.files import FileStamp, make_folder, remove_file
+from indexer.store.files import FileDigest, make_folder, remove_file
 from indexer.store.manifest import SegmentEntry
 from indexer.transforms import Transform
 
@@ -27,7 +27,7 @@ class NewSegment:
     filled: Filled
     quality: dict[str, Any]
 
-    def entry(self, index: Path, first_row: int = 0) -> tuple[SegmentEntry, FileStamp]:
+    def entry(self, index: Path, first_row: int = 0) -> tuple[SegmentEntry, FileDigest]:
         """What the manifest says of it, when its rows follow on `first_row` others."""
         filled = self.filled
         name = filled.path.relative_to(index).as_posix()

@@ -19,12 +19,12 @@ from indexer.parallel import available_cores
 from indexer.regular_files import open_regular, read_regular
 from indexer.store.files import (
     BLOCK,
-    FileStamp,
+    FileDigest,
     digest_block,
+    digest_file,
     hash_file,
     require_own_files,
     require_own_folders,
-    stamp_file,
 )
 from indexer.store.manifest import Manifest
 from indexer.transforms import Transform, transform_from_bytes
@@ -40,7 +40,7 @@ class CheckedFile:
     A file of one block or less is compared with its sha256 at once. Raises CorruptIndexError naming the file.
     """
 
-    def __init__(self, path: Path, stamp: FileStamp) -> None:
+    def __init__(self, path: Path, stamp: FileDigest) -> None:
         self._path, self._stamp = path, stamp
         self._position = 0
         self._checked: set[int] = set()
@@ -139,7 +139,7 @@ class CheckedFile:
 class BackgroundCheck:
     """Hashes a large file while it is in use already. The thread does not outlive the process."""
 
-    def __init__(self, path: Path, stamp: FileStamp) -> None:
+    def __init__(self, path: Path, stamp: FileDigest) -> None:
         self._path, self._stamp = path, stamp
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._compare, name="hash-file", daemon=True)
@@ -160,7 +160,7 @@ class BackgroundCheck:
             self._error = error
 
 
-def read_checked(path: Path, stamp: FileStamp) -> bytes:
+def read_checked(path: Path, stamp: FileDigest) -> bytes:
     """The whole file, its size and sha256 checked."""
     check_size(path, stamp)
     try:
@@ -172,10 +172,10 @@ def read_checked(path: Path, stamp: FileStamp) -> bytes:
     return data
 
 
-def check_file(path: Path, stamp: FileStamp) -> None:
+def check_file(path: Path, stamp: FileDigest) -> None:
     """Compare size, sha256 and the digest of each MiB. Raises CorruptIndexError, and StoreError as `check_size`."""
     check_size(path, stamp)
-    if stamp_file(path) != stamp:
+    if digest_file(path) != stamp:
         raise changed(path)
 
 
@@ -184,7 +184,7 @@ def changed(path: Path) -> CorruptIndexError:
     return CorruptIndexError(f"{path}: its bytes are not those that were published (checksum mismatch). {_WAY_OUT}")
 
 
-def check_size(path: Path, stamp: FileStamp) -> None:
+def check_size(path: Path, stamp: FileDigest) -> None:
     """Compare a file's presence and size with the manifest. Raises CorruptIndexError, and StoreError where it is no
     file of the index alone: a link, a pipe or device, or a file that has other names too."""
     try:
@@ -252,14 +252,14 @@ def check_sizes(index: Path, manifest: Manifest) -> None:
         check_size(index / name, stamp)
 
 
-def are_hashed_at_once(manifest: Manifest, names: list[str]) -> bool:
+def hashed_on_open(manifest: Manifest, names: list[str]) -> bool:
     """Whether the named files are small enough together to be hashed when an index is opened."""
     return sum(manifest.files[name].bytes for name in names) <= OPEN_HASH_BYTES
 
 
 def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:
     """Hash the named files if they are small enough together. Raises CorruptIndexError for the first changed one."""
-    if not are_hashed_at_once(manifest, names):
+    if not hashed_on_open(manifest, names):
         return
     with ThreadPoolExecutor(available_cores(), thread_name_prefix="hash") as hashers:  # hashing lets go of the GIL
         for name, sha256 in zip(names, hashers.map(lambda name: hash_file(index / name), names), strict=True):
@@ -267,7 +267,7 @@ def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:
                 raise changed(index / name)
 
 
-def require_parts(index: Path, manifest: Manifest, parts: Collection[str]) -> None:
+def verify_parts(index: Path, manifest: Manifest, parts: Collection[str]) -> None:
     """Hash every file of the named parts. Raises CorruptIndexError for the first that is not what was published."""
     require_own_folders(index, [name for name in manifest.files if name.rpartition("/")[0] in parts])
     for name, stamp in manifest.files.items():

@@ -23,7 +23,7 @@ from indexer.errors import CorruptIndexError
 from indexer.regular_files import open_regular
 from indexer.store import layout
 from indexer.store.checked import CheckedFile, as_damage
-from indexer.store.files import FileStamp, write_file
+from indexer.store.files import FileDigest, atomic_write
 from indexer.store.manifest import Manifest
 
 # TODO-DOC indexer.store.document_files: The documents of one part in Parquet: written, read whole, and looked up by row.
@@ -59,7 +59,7 @@ def _document_options(table: pa.Table) -> dict[str, Any]:
     return parquet_options() | options
 
 
-def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileStamp, pa.Schema]:
+def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileDigest, pa.Schema]:
     """Write a part's `documents.parquet`; returns its stamp and the schema of its metadata."""
     metadata = part_schema(document.metadata for document in documents)
     columns: list[Any] = [
@@ -71,7 +71,7 @@ def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileSt
     schema = pa.schema([*STORED, *metadata])
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     table = pa.table(arrays, schema=schema)
-    with write_file(folder / layout.DOCUMENTS) as file:
+    with atomic_write(folder / layout.DOCUMENTS) as file:
         pq.write_table(table, pa.PythonFile(file, mode="w"), **_document_options(table))
     return file.stamp, metadata
 
@@ -94,14 +94,14 @@ def read_column(folder: Path, name: str) -> pa.ChunkedArray | None:
         return file.read(columns=[name], use_threads=False).column(name)
 
 
-def read_some(folder: Path, rows: Sequence[int]) -> Iterator[Document]:
+def read_documents_at(folder: Path, rows: Sequence[int]) -> Iterator[Document]:
     """Some rows of a part, ascending; only the row groups they are in are read."""
     with _opened(folder) as file:
-        part = OpenPart.of(file)
+        part = PartFile.of(file)
         places = [part.place(row) for row in rows]
         for group, members in groupby(places, key=lambda place: place[0]):
             table = file.read_row_group(group, use_threads=False)
-            yield from (document_of(row, None) for row in picked(table, [offset for _, offset in members]))
+            yield from (document_of(row, None) for row in take_rows(table, [offset for _, offset in members]))
 
 
 @contextmanager
@@ -117,14 +117,14 @@ def _opened(folder: Path) -> Iterator[pq.ParquetFile]:
 
 
 @dataclass(frozen=True)
-class OpenPart:
+class PartFile:
     """The open file of a part. How long its row groups are, the file says: older ones were longer."""
 
     file: pq.ParquetFile
     ends: list[int]  # of each row group: the number of the row after it
 
     @classmethod
-    def of(cls, file: pq.ParquetFile) -> "OpenPart":
+    def of(cls, file: pq.ParquetFile) -> "PartFile":
         metadata = file.metadata
         return cls(file, list(accumulate(metadata.row_group(group).num_rows for group in range(file.num_row_groups))))
 
@@ -134,7 +134,7 @@ class OpenPart:
         return group, row - (self.ends[group - 1] if group else 0)
 
 
-def picked(table: pa.Table, offsets: Sequence[int]) -> Iterator[dict[str, Any]]:
+def take_rows(table: pa.Table, offsets: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Some rows of a table; a value at a time, which for a few rows is cheaper than to take a table of them."""
     columns = list(zip(table.column_names, table.columns, strict=True))
     return ({name: column[offset].as_py() for name, column in columns} for offset in offsets)
@@ -201,16 +201,16 @@ def _finite_value(value: Any) -> Any:
     return value if value is None or math.isfinite(value) else None
 
 
-def loses_digits(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> bool:
+def loses_precision(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> bool:
     """Whether values would be rounded as type `kind`: whole numbers beyond 2**53 as floats, at any depth."""
     if pa.types.is_integer(column.type) and pa.types.is_floating(kind):
         least, most = (value.as_py() or 0 for value in pc.min_max(column).values())
         return max(-least, most) > EXACT_INTEGER
     if pa.types.is_struct(column.type):
         inside = (inner.name for inner in column.type)
-        return any(loses_digits(pc.struct_field(column, [name]), kind.field(name).type) for name in inside)
+        return any(loses_precision(pc.struct_field(column, [name]), kind.field(name).type) for name in inside)
     if pa.types.is_list(column.type):
-        return loses_digits(pc.list_flatten(column), kind.value_type)
+        return loses_precision(pc.list_flatten(column), kind.value_type)
     return False
 
 
@@ -253,7 +253,7 @@ class DocumentReader:
     def __init__(self, index: Path, manifest: Manifest, schema: pa.Schema, stored: Numbers | None = None) -> None:
         self._index, self._manifest, self._schema, self._stored = index, manifest, schema, stored
         self._ends = list(accumulate(part.documents for part in manifest.parts))
-        self._parts: OrderedDict[int, OpenPart] = OrderedDict()  # the one used last at the end
+        self._parts: OrderedDict[int, PartFile] = OrderedDict()  # the one used last at the end
         self._groups: OrderedDict[tuple[int, int], pa.Table] = OrderedDict()  # the one used last at the end
         self._held = 0  # bytes of those
         self._lock = threading.RLock()  # of the files and of what is held
@@ -365,7 +365,7 @@ class DocumentReader:
         for (part, group), members in groupby(places, key=lambda place: place[:2]):
             table = self._group(part, group) if columns is None else self._read(part, group, columns)
             _, _, offsets, positions = zip(*members, strict=True)
-            for position, row in zip(positions, picked(table, offsets), strict=True):
+            for position, row in zip(positions, take_rows(table, offsets), strict=True):
                 found[position] = row
         return found
 
@@ -391,7 +391,7 @@ class DocumentReader:
         part = bisect.bisect_right(self._ends, row)
         return part, *self._part(part).place(row - (self._ends[part - 1] if part else 0))
 
-    def _part(self, part: int) -> OpenPart:
+    def _part(self, part: int) -> PartFile:
         if part in self._parts:
             self._parts.move_to_end(part)
             return self._parts[part]
@@ -400,13 +400,13 @@ class DocumentReader:
             self._parts.popitem(last=False)[1].file.close()
         return self._parts[part]
 
-    def _opened(self, part: int) -> OpenPart:
+    def _opened(self, part: int) -> PartFile:
         path, documents = self._path(part), self._manifest.parts[part].documents
         stamp = self._manifest.files[path.relative_to(self._index).as_posix()]
         with as_damage(path):
             source = pa.PythonFile(CheckedFile(path, stamp), mode="r")
             file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
-            found, fields = OpenPart.of(file), list(file.schema_arrow)
+            found, fields = PartFile.of(file), list(file.schema_arrow)
         if file.metadata.num_rows != documents:
             rows = f"{file.metadata.num_rows:,} rows, the manifest says {documents:,}"
             raise CorruptIndexError(f"{path}: {rows}. Build the index again.")

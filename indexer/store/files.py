@@ -34,7 +34,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
-class FileStamp:
+class FileDigest:
     """What a file must be: its size, its sha256 and, above one block, a digest for each MiB (hex, concatenated)."""
 
     bytes: int
@@ -55,7 +55,7 @@ def digest_block(data: bytes | memoryview) -> str:
     return hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()
 
 
-class Stamper:
+class DigestBuilder:
     """Makes a `FileStamp` of bytes that stream by."""
 
     def __init__(self) -> None:
@@ -76,10 +76,10 @@ class Stamper:
                 self._blocks.append(self._block.hexdigest())
                 self._block = hashlib.blake2b(digest_size=_DIGEST)
 
-    def stamp(self) -> FileStamp:
+    def stamp(self) -> FileDigest:
         tail = [self._block.hexdigest()] if self._size % BLOCK else []
         blocks = self._blocks + tail
-        return FileStamp(self._size, self._sha.hexdigest(), "".join(blocks) if len(blocks) > 1 else "")
+        return FileDigest(self._size, self._sha.hexdigest(), "".join(blocks) if len(blocks) > 1 else "")
 
 
 def write_all(descriptor: int, data: Any) -> memoryview:
@@ -95,8 +95,8 @@ class DurableFile:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._stamper = Stamper()
-        self.stamp = FileStamp(0, "")  # what was written; set at the end
+        self._stamper = DigestBuilder()
+        self.stamp = FileDigest(0, "")  # what was written; set at the end
         self.closed = False
 
     def write(self, data: Any) -> int:
@@ -126,7 +126,7 @@ class DurableFile:
 
 
 @contextmanager
-def write_file(path: Path) -> Iterator[DurableFile]:
+def atomic_write(path: Path) -> Iterator[DurableFile]:
     """Write `path` durably and all at once, replacing what was there. After the block, `.stamp` holds its hashes.
 
     Raises StoreError naming the path when the disk is full or fails; nothing is then left under the name.
@@ -150,9 +150,9 @@ def write_file(path: Path) -> Iterator[DurableFile]:
         raise
 
 
-def write_bytes(path: Path, data: bytes) -> FileStamp:
+def atomic_write_bytes(path: Path, data: bytes) -> FileDigest:
     """`write_file` for data already in memory."""
-    with write_file(path) as file:
+    with atomic_write(path) as file:
         file.write(data)
     return file.stamp
 
@@ -160,7 +160,7 @@ def write_bytes(path: Path, data: bytes) -> FileStamp:
 def create_exclusive(path: Path, data: bytes) -> None:
     """Create `path` with `data` in one step: it is not there, or it is whole. Raises StoreError if it exists."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
-    write_bytes(temporary, data)
+    atomic_write_bytes(temporary, data)
     try:
         try:
             os.link(temporary, path)
@@ -288,9 +288,9 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def stamp_file(path: Path) -> FileStamp:
+def digest_file(path: Path) -> FileDigest:
     """Read a whole file and hash it. Raises CorruptIndexError if it is not there."""
-    stamper = Stamper()
+    stamper = DigestBuilder()
     with _reading(path) as file:
         while data := file.read(8 * BLOCK):
             stamper.update(data)
@@ -314,7 +314,7 @@ def _reading(path: Path) -> Iterator[BufferedReader]:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}.") from error
 
 
-def _read_back(path: Path, expected: FileStamp) -> None:
+def _read_back(path: Path, expected: FileDigest) -> None:
     if path.stat().st_size != expected.bytes or hash_file(path) != expected.sha256:
         raise OSError(errno.EIO, "what was read back differs from what was written")
 

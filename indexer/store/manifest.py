@@ -11,7 +11,7 @@ from indexer.errors import ConfigError, CorruptIndexError, NotAnIndexError, Stor
 from indexer.hashing import canonical_sha256
 from indexer.regular_files import read_regular
 from indexer.store import layout
-from indexer.store.files import FileStamp, create_exclusive, make_folder, require_own_folders
+from indexer.store.files import FileDigest, create_exclusive, make_folder, require_own_folders
 from indexer.typed_json import convert_json, decode_json
 
 # What a reader must understand to answer rightly. A manifest that needs more is refused, so later versions can
@@ -59,7 +59,7 @@ class Manifest:
     transform: dict[str, Any]
     parts: tuple[PartEntry, ...]
     segments: tuple[SegmentEntry, ...]
-    files: dict[str, FileStamp]
+    files: dict[str, FileDigest]
     schema: dict[str, Any]
     documents: int
     rows: int
@@ -93,12 +93,12 @@ class Manifest:
         values = {name: plain[name] for name in cls.__dataclass_fields__}
         values["parts"] = tuple(PartEntry(**part) for part in plain["parts"])
         values["segments"] = tuple(SegmentEntry(**segment) for segment in plain["segments"])
-        values["files"] = {name: FileStamp(**stamp) for name, stamp in plain["files"].items()}
+        values["files"] = {name: FileDigest(**stamp) for name, stamp in plain["files"].items()}
         values["features"] = tuple(plain["features"])
         return cls(**values)
 
 
-def generations(index: Path) -> list[int]:
+def list_generations(index: Path) -> list[int]:
     """Numbers of the manifests present, ascending; empty when there is no index."""
     try:
         names = [entry.name for entry in (index / layout.MANIFESTS).iterdir()]
@@ -112,7 +112,7 @@ def generations(index: Path) -> list[int]:
 
 def load_manifest(index: Path) -> Manifest:
     """The newest manifest. Raises NotAnIndexError, CorruptIndexError, or StoreError for a newer format."""
-    numbers = generations(index)
+    numbers = list_generations(index)
     while True:
         if not numbers:
             raise NotAnIndexError(_nothing_here(index))
@@ -120,7 +120,7 @@ def load_manifest(index: Path) -> Manifest:
         try:
             return load_generation(index, numbers[-1], f"{way_back}, or build again with --overwrite")
         except StoreError:
-            before, numbers = numbers, generations(index)
+            before, numbers = numbers, list_generations(index)
             if numbers[-1:] == before[-1:]:
                 raise  # else it was followed by another, and forgotten, before it could be read
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from indexer.errors import CorruptIndexError
 from indexer.store import layout
 from indexer.store.checked import CheckedFile, as_damage, read_checked
-from indexer.store.files import FileStamp, make_folder, write_bytes
+from indexer.store.files import FileDigest, atomic_write_bytes, make_folder
 from indexer.store.manifest import WINDOWS, Manifest
 
 Numbers = npt.NDArray[np.int64]
@@ -24,7 +24,7 @@ Mask = npt.NDArray[np.bool_]
 _SPAN = ("document", "start", "end")
 
 
-class Numbering:
+class LiveNumbering:
     """The live documents and rows of one generation. Files are read, and checked, when they are first needed."""
 
     def __init__(self, index: Path, manifest: Manifest) -> None:
@@ -147,9 +147,9 @@ def read_deleted(index: Path, manifest: Manifest) -> Numbers:
     return checked
 
 
-def write_deleted(index: Path, generation: int, numbers: Numbers) -> tuple[str, FileStamp]:
+def write_deleted(index: Path, generation: int, numbers: Numbers) -> tuple[str, FileDigest]:
     """Write the list of a generation's deleted documents; returns its name and stamp."""
     name, file = layout.deleted_name(generation), io.BytesIO()
     np.save(file, np.ascontiguousarray(numbers, np.int64), allow_pickle=False)
     make_folder((index / name).parent)
-    return name, write_bytes(index / name, file.getvalue())
+    return name, atomic_write_bytes(index / name, file.getvalue())

@@ -23,7 +23,7 @@ from indexer.regular_files import open_regular, read_regular
 from indexer.store import layout
 from indexer.store.checked import as_damage, read_checked
 from indexer.store.documents import parquet_options
-from indexer.store.files import FileStamp, stamp_file, write_bytes, write_file
+from indexer.store.files import FileDigest, atomic_write, atomic_write_bytes, digest_file
 from indexer.store.manifest import Manifest
 from indexer.typed_json import convert_json, decode_json
 
@@ -53,7 +53,7 @@ class PartRecord:
     not_finite: int
     zero: int
     schema: dict[str, Any]
-    files: dict[str, FileStamp]
+    files: dict[str, FileDigest]
     without_tokens: int = 0  # rows whose text holds nothing that a static table knows
 
     def to_json(self) -> bytes:
@@ -69,7 +69,7 @@ class PartDocuments:
     document_key: str
     embedding_key: str
     schema: dict[str, Any]
-    stamp: FileStamp
+    stamp: FileDigest
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def document_key(embeddings: str, documents: Sequence[Document], rules: dict[str
 
 def write_windows(
     folder: Path, hashes: TextHashes, lengths: npt.NDArray[np.int32], windows: Windows | None = None
-) -> FileStamp:
+) -> FileDigest:
     """One line a vector: the hash of the text it stands for and that text's tokens before truncation.
 
     With chunking also its document, counted from the first of the part, and where the window starts and ends in the
@@ -107,25 +107,25 @@ def write_windows(
     columns = [lengths, *((windows.document, windows.start, windows.end) if windows is not None else ())]
     schema = _CHUNKED_SCHEMA if windows is not None else _WINDOWS_SCHEMA
     table = pa.table([texts, *(pa.array(column, pa.int32()) for column in columns)], schema=schema)
-    with write_file(folder / layout.WINDOWS) as file:
+    with atomic_write(folder / layout.WINDOWS) as file:
         pq.write_table(table, pa.PythonFile(file, mode="w"), **parquet_options())
     return file.stamp
 
 
-def write_embeddings(folder: Path, embeddings: npt.NDArray[np.floating]) -> FileStamp:
+def write_embeddings(folder: Path, embeddings: npt.NDArray[np.floating]) -> FileDigest:
     """Raw pooled embeddings (n, d) as .npy, float32 or float16."""
-    with write_file(folder / layout.EMBEDDINGS) as file:
+    with atomic_write(folder / layout.EMBEDDINGS) as file:
         np.lib.format.write_array(file, np.ascontiguousarray(embeddings), allow_pickle=False)
     return file.stamp
 
 
-def write_moments(folder: Path, moments: Moments) -> FileStamp:
-    return write_bytes(folder / layout.MOMENTS, moments.to_bytes())
+def write_moments(folder: Path, moments: Moments) -> FileDigest:
+    return atomic_write_bytes(folder / layout.MOMENTS, moments.to_bytes())
 
 
 def write_record(folder: Path, record: PartRecord) -> None:
     """Declare the part complete."""
-    write_bytes(folder / layout.PART, record.to_json())
+    atomic_write_bytes(folder / layout.PART, record.to_json())
 
 
 def write_part(folder: Path, documents: PartDocuments, rows: PartRows, fingerprint: str) -> PartRecord:
@@ -178,14 +178,14 @@ def _parse_record(data: bytes) -> PartRecord:
 
     plain = decode_json(data, dict[str, Any], MAX_DEPTH)
     convert_json(plain, RecordFields)
-    return PartRecord(**plain | {"files": {name: FileStamp(**stamp) for name, stamp in plain["files"].items()}})
+    return PartRecord(**plain | {"files": {name: FileDigest(**stamp) for name, stamp in plain["files"].items()}})
 
 
 def is_intact(folder: Path, record: PartRecord) -> bool:
     """Whether every file of the part is there with the bytes its record names."""
     try:
         return all(
-            (folder / name).lstat().st_size == stamp.bytes and stamp_file(folder / name) == stamp
+            (folder / name).lstat().st_size == stamp.bytes and digest_file(folder / name) == stamp
             for name, stamp in record.files.items()
         )
     except (OSError, StoreError):
@@ -202,7 +202,7 @@ def read_text_hashes(folder: Path) -> TextHashes:
     )
 
 
-def read_lengths(folder: Path) -> npt.NDArray[np.int32]:
+def read_token_counts(folder: Path) -> npt.NDArray[np.int32]:
     """Tokens of each text of a part before truncation, (n,), in row order."""
     lengths: npt.NDArray[np.int32] = _windows_column(folder, "tokens").to_numpy()
     return lengths

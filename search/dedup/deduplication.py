@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from indexer.errors import ConfigError
 from indexer.progress import Progress
-from indexer.store.files import FileStamp
+from indexer.store.files import FileDigest
 from search.dedup.deciding.collection import Collection
 from search.dedup.deciding.greedy import Decision, decide
 from search.dedup.deciding.order import priority
@@ -72,7 +72,7 @@ class Deduplication:
         """id, kept_id, score, reason, cluster of each dropped document."""
         return self.duplicates.table
 
-    def write(self, path: str | Path, force: bool = False) -> FileStamp:
+    def write(self, path: str | Path, force: bool = False) -> FileDigest:
         """Write the file of duplicates, whole or not at all; over another file only with `force`.
 
         Raises ConfigError for a place that cannot be written, such as one inside an index, ExistsError, StoreError.
@@ -145,7 +145,7 @@ def _join(
 
 def save_pairs(
     material: Material, join: PairSource, method: dict[str, Any], floor: float, path: Path, force: bool = False
-) -> FileStamp:
+) -> FileDigest:
     """Write all pairs of `join`, those that score at least `floor`, and which rows hold the same vector."""
     distinct = material.distinct
     writer = PairWriter(material.folder, material.rows)

@@ -26,7 +26,7 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import canonical_json, fingerprint
 from indexer.progress import NoProgress, Progress
 from indexer.regular_files import read_regular
-from indexer.store.files import make_folder, write_bytes
+from indexer.store.files import atomic_write_bytes, make_folder
 from search.evaluation.settings import Setting, state_keys, union_of_layers
 
 Rows = npt.NDArray[np.float32]
@@ -176,7 +176,7 @@ def _write(path: Path, rows: Sequence[Rows], lengths: Sequence[int]) -> None:
     arrays = {str(number): np.ascontiguousarray(array) for number, array in enumerate(rows)}
     data = save_tensors(arrays | {"lengths": np.array(lengths, np.int64)})
     make_folder(path.parent)
-    write_bytes(path, data + hashlib.sha256(data).digest())
+    atomic_write_bytes(path, data + hashlib.sha256(data).digest())
 
 
 def _read(path: Path, count: int) -> tuple[list[Rows], list[int]] | None:

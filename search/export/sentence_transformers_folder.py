@@ -23,7 +23,7 @@ from indexer.encoders.tables import load_table
 from indexer.errors import ConfigError, ModelError
 from indexer.output_files import check_output_folder
 from indexer.pooling.sif import read_counts, sif_weights
-from indexer.store.files import FileStamp
+from indexer.store.files import FileDigest
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.export import modules
 from search.export.exported import Exported
@@ -151,7 +151,7 @@ def _padding_settings(found: ModelFiles) -> dict[str, str]:
 
 
 def _require_copied(
-    spec: EncoderSpec, found: ModelFiles, files: Mapping[str, Content], stamps: Mapping[str, FileStamp]
+    spec: EncoderSpec, found: ModelFiles, files: Mapping[str, Content], stamps: Mapping[str, FileDigest]
 ) -> None:
     """Raises ModelError if a copied file changed since it was hashed."""
     expected = spec.identity["weights"] | spec.identity["tokenizer"] | spec.identity["config"]

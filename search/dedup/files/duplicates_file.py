@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.output_files import open_output
 from indexer.store.documents import parquet_options
-from indexer.store.files import FileStamp
+from indexer.store.files import FileDigest
 from search.dedup.files.parquet_files import Count, open_parquet, with_facts
 from search.dedup.settings import Method, TextDuplicates, check_threshold
 
@@ -60,7 +60,7 @@ class Duplicates:
     table: pa.Table
 
 
-def write_duplicates(path: Path, duplicates: Duplicates, force: bool = False) -> FileStamp:
+def write_duplicates(path: Path, duplicates: Duplicates, force: bool = False) -> FileDigest:
     """Write the file, whole or not at all; over another one only with `force`. Raises as `open_output`."""
     # One chunk a column: where the chunks of a table end would else show in the pages.
     table = duplicates.table.cast(SCHEMA).combine_chunks()

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from indexer.errors import StoreError
 from indexer.output_files import open_output
-from indexer.store.files import FileStamp
+from indexer.store.files import FileDigest
 from search.dedup.files.parquet_files import FORMAT, with_facts
 from search.dedup.pairs import Rows, Scores
 
@@ -63,7 +63,7 @@ class PairWriter:
         if self._held >= _RUN:
             self._spill()
 
-    def save(self, path: Path, facts: Mapping[str, Any], force: bool = False) -> FileStamp:
+    def save(self, path: Path, facts: Mapping[str, Any], force: bool = False) -> FileDigest:
         """Write the file, whole or not at all, with `facts` and the counts beside it; through links.
 
         Raises ConfigError for a place that cannot be written, ExistsError for a file that is there already unless

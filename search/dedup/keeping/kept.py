@@ -21,7 +21,7 @@ from indexer.corpus.schema import parse
 from indexer.corpus.sources import COMPRESSIONS, FORMATS, format_of, paths_of
 from indexer.errors import ConfigError, CorpusError
 from indexer.output_files import is_stream, open_output
-from indexer.store.files import FileStamp
+from indexer.store.files import FileDigest
 from search.dedup.keeping.kept_documents import Columns, check_types, choose_columns, write_documents
 from search.dedup.keeping.kept_rows import MixedColumns, write_batches, write_lines
 from search.dedup.keeping.packed import PackedFile, packed
@@ -63,7 +63,7 @@ def check_kept(path: Path, opened: OpenIndex | None = None, corpus: Corpus | Non
 
 def write_kept(
     path: Path, opened: OpenIndex, kept: Rows, corpus: Corpus | None = None, force: bool = False
-) -> FileStamp:
+) -> FileDigest:
     """Write the documents numbered `kept` (m,), ascending, whole or not at all; `corpus` is what was indexed.
 
     Raises what `check_kept` raises, CorpusError for a corpus that is not the indexed one any more, StoreError.
@@ -95,7 +95,7 @@ def _is_of(corpus: Corpus | None, file_format: str) -> bool:
     return corpus is not None and all(file.format == file_format for file in corpus.files)
 
 
-def _write(path: Path, fill: Callable[[PackedFile], None], force: bool) -> FileStamp:
+def _write(path: Path, fill: Callable[[PackedFile], None], force: bool) -> FileDigest:
     _, compression = format_of(path)
     with open_output(path, _OPTION, force) as file, packed(file, compression) as sink:
         fill(sink)

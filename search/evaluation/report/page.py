@@ -8,7 +8,7 @@ from typing import Any
 from indexer.errors import EvaluationError
 from indexer.hashing import canonical_sha256
 from indexer.progress import NoProgress, Progress
-from indexer.store.files import FileStamp
+from indexer.store.files import FileDigest
 from search.engine import SearchEngine
 from search.evaluation.recall.evaluation import evaluate_recall
 from search.evaluation.report import sections
@@ -59,7 +59,7 @@ def write_report(
     duplicates_file: Path | None = None,
     *,
     force: bool = False,
-) -> FileStamp:
+) -> FileDigest:
     """Write the report of an open index to `path`, with result files, a file of duplicates, and recall measured now
     if asked for; over another file only with `force`.
 

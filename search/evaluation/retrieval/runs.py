@@ -8,7 +8,7 @@ import numpy as np
 
 from indexer.errors import ConfigError, EvaluationError
 from indexer.output_files import is_stream
-from indexer.store.files import FileStamp
+from indexer.store.files import FileDigest
 from search.evaluation.retrieval.metrics import Array
 from search.files import write_output
 from search.ranking import Found, Scores, ordered, unordered
@@ -53,7 +53,7 @@ def write_run(
     *,
     option: str = "--run",
     force: bool = False,
-) -> FileStamp:
+) -> FileDigest:
     """`query Q0 document rank score tag`, one line a hit. `ids` are those of the rows in `answers`."""
     lines = []
     for query, (scores, rows) in zip(queries, answers, strict=True):
