@@ -27,7 +27,7 @@ import click
 from benchmarks.build_runs import Measured, Run
 from benchmarks.interleaved import machine, run_in_turns, save
 from indexer.corpus import read_corpus
-from indexer.encoders.model_folder import locate
+from indexer.encoders.hub import locate
 from search.cli.output import print_table
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"

@@ -27,7 +27,7 @@ from benchmarks.interleaved import Timed, machine, run_in_turns, save
 from benchmarks.model_flops import model_flops
 from indexer.config import BuildConfig
 from indexer.corpus import joined_text, read_corpus
-from indexer.encoders.model_folder import locate
+from indexer.encoders.hub import locate
 from search.cli.output import print_table
 from search.evaluation.sts.data import read_tasks
 

@@ -122,7 +122,7 @@ def isotrope(folder: str, threads: int, sample: Sequence[str], max_length: int, 
     """Our encoder; int8 is calibrated on `sample` first."""
     from indexer.config import EncoderConfig, RunOptions
     from indexer.encoders import resolve_spec
-    from indexer.encoders.backends import open_encoder
+    from indexer.encoders.load import open_encoder
 
     config = EncoderConfig(model=folder, max_length=max_length, precision=precision)  # type: ignore[arg-type]
     options = RunOptions(device="cpu", backend=backend, threads=threads)  # type: ignore[arg-type]
@@ -138,10 +138,10 @@ def _calibrated(spec: Any, sample: Sequence[str]) -> Any:
     from importlib import import_module
     from tempfile import mkdtemp
 
-    from indexer.encoders.identity import with_state
     from indexer.encoders.model_files import file_sha256
+    from indexer.encoders.spec import with_state
 
-    calibration: Any = import_module("indexer.encoders.calibration")
+    calibration: Any = import_module("indexer.encoders.int8")
     folder = Path(mkdtemp(prefix="isotrope-int8-"))
     calibration.calibrate(spec, sample, folder)
     return with_state(spec, folder, {path.name: file_sha256(path) for path in sorted(folder.iterdir())})

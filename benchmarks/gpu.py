@@ -28,7 +28,7 @@ from benchmarks.model_flops import model_flops
 from benchmarks.random_models import LONGEST, SHAPES, TINY, normal_lengths, texts_of, write_model
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import load_encoder
-from indexer.encoders.model_folder import locate
+from indexer.encoders.hub import locate
 from search.cli.output import print_table
 
 _TOKENIZER = "sentence-transformers/all-MiniLM-L6-v2"

@@ -15,8 +15,8 @@ from indexer import ann
 from indexer.config import RunOptions
 from indexer.corpus.document import Document, column_spans, joined_text
 from indexer.encoders import Encoder, EncoderSpec, EncodeStats, Role
-from indexer.encoders.backends import open_encoder
-from indexer.encoders.published import published_spec
+from indexer.encoders.load import open_encoder
+from indexer.encoders.spec import published_spec
 from indexer.errors import ConfigError, StoreError
 from indexer.progress import Progress
 from search.finding import Finder

@@ -10,7 +10,7 @@ import numpy as np
 
 from indexer import ann
 from indexer.config import BuildConfig
-from indexer.encoders.identity import NO_LIMIT
+from indexer.encoders.spec import NO_LIMIT
 from indexer.errors import ConfigError, StoreError
 from indexer.settings import named_path
 from indexer.store import layout

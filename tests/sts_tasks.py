@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 
 from indexer.config import RunOptions
 from indexer.encoders import EncoderSpec
-from indexer.encoders.backends import open_encoder
+from indexer.encoders.load import open_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from search.evaluation import states as states_module
 from search.evaluation.sts.correlation import Array

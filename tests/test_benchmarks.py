@@ -18,7 +18,7 @@ from benchmarks.encode_ways import BASE, WAYS
 from benchmarks.fidelity import Fidelity
 from benchmarks.model_flops import model_flops
 from benchmarks.random_models import LONGEST, SHORTEST, normal_lengths, texts_of
-from indexer.encoders.model_folder import locate
+from indexer.encoders.hub import locate
 from search.evaluation.sts.data import Subset, Task
 
 ROOT = Path(__file__).resolve().parents[1]

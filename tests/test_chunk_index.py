@@ -17,9 +17,8 @@ from indexer import BuildConfig, Document, add_documents, build_index, chunking,
 from indexer.config import ChunkConfig, EncoderConfig, RunOptions, StoreConfig
 from indexer.corpus.document import column_spans, joined_text
 from indexer.encoders import load_encoder, resolve_spec
-from indexer.encoders.chunker import open_chunker
+from indexer.encoders.chunker import TextCutter, open_chunker
 from indexer.errors import ConfigError, ExistsError, MismatchError
-from indexer.pipeline.row_texts import TextCutter
 from indexer.store import layout, parts
 from indexer.store.manifest import WINDOWS, load_manifest
 from search import SearchEngine, verify_index

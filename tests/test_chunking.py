@@ -15,8 +15,7 @@ from indexer.chunking import Chunker, TokenOffsets, split_text
 from indexer.config import BuildConfig, ChunkConfig, EncoderConfig
 from indexer.encoders import resolve_spec
 from indexer.encoders.chunker import open_chunker
-from indexer.encoders.kept_tokenizer import open_tokenizer
-from indexer.encoders.tokens import TextTokenizer
+from indexer.encoders.tokenizer import TextTokenizer, open_tokenizer
 from indexer.errors import ConfigError, CorpusError
 
 regex: Any = pytest.importorskip("regex")  # comes with transformers

@@ -13,7 +13,7 @@ import torch
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import EncodeStats, load_encoder
 from indexer.encoders.device import cpu_has_bfloat16
-from indexer.encoders.loading import quiet_transformers
+from indexer.encoders.hub import quiet_transformers
 from indexer.encoders.transformer import TransformerEncoder
 from tests.tiny_models import architectures
 

@@ -12,7 +12,7 @@ import pytest
 
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import load_encoder, resolve_spec
-from indexer.encoders.loading import quiet_transformers
+from indexer.encoders.hub import quiet_transformers
 from indexer.errors import ModelError
 
 TEXTS = [

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from indexer.config import EncoderConfig, PoolingMode, RunOptions, WhiteningConfig
-from indexer.encoders import EncodeStats, backends, load_encoder, resolve_spec
-from indexer.encoders.batched import BatchedEncoder
+from indexer.encoders import EncodeStats, load_encoder, resolve_spec
+from indexer.encoders import load as load_module
+from indexer.encoders.batching import BatchedEncoder
 from indexer.encoders.numpy_bert import NumpyEncoder
 from indexer.encoders.openvino import OpenVinoEncoder
 from indexer.encoders.protocol import PoolingKey
@@ -206,7 +207,7 @@ def test_auto_takes_torch_where_openvino_is_not_installed_or_a_gpu_is_there(
     tiny_model: Models, unset: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(backends, "_has_gpu", lambda: True)
+        patch.setattr(load_module, "_has_gpu", lambda: True)
         patch.setattr("indexer.encoders.device._best", lambda: "cpu")  # there is none to run on
         assert chosen(tiny_model) is TransformerEncoder
         assert chosen(tiny_model, device="cpu") is OpenVinoEncoder
@@ -221,7 +222,7 @@ def test_auto_takes_torch_for_a_model_that_openvino_cannot_run(
     tiny_model: Models, unset: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The proof of the converted graph fails; that is kept, so that it is not converted again."""
-    from indexer.encoders import graphs
+    from indexer.encoders import openvino
 
     proved: list[int] = []
 
@@ -230,30 +231,28 @@ def test_auto_takes_torch_for_a_model_that_openvino_cannot_run(
         return "it is off by 3.0e-01"
 
     monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path))
-    monkeypatch.setattr(graphs, "_difference", off)
+    monkeypatch.setattr(openvino, "_difference", off)
     assert chosen(tiny_model) is TransformerEncoder
     with pytest.raises(ModelError, match=r"it is off by 3\.0e-01; .* Take --backend torch"):
         chosen(tiny_model, backend="openvino")
-    assert len(proved) == len(graphs._SHAPES)
+    assert len(proved) == len(openvino._SHAPES)
 
 
 def test_a_graph_that_is_not_the_models_does_not_pass_its_proof(tiny_model: Models, tmp_path: Path) -> None:
-    import openvino
     import torch
 
-    from indexer.encoders import graphs
-    from indexer.encoders.loading import load_model
-    from indexer.encoders.pooled_model import PooledModel
+    from indexer.encoders import openvino as backend
+    from indexer.encoders.hf_model import PooledModel, load_model
 
     keys: list[PoolingKey] = [((2,), "mean")]
     loaded = load_model(tiny_model("bert"), [2], torch.float32)
     model = PooledModel(loaded, [2], keys, resolve_spec(EncoderConfig(model=str(tiny_model("bert")), max_length=32)))
-    graph = graphs.Graph(tmp_path, loaded.dim, loaded.vocabulary, loaded.takes_types)
-    assert graphs._write_proved(model, graph) == ""
-    compiled = openvino.Core().compile_model(graph.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    graph = backend.Graph(tmp_path, loaded.dim, loaded.vocabulary, loaded.takes_types)
+    assert backend._write_proved(model, graph) == ""
+    compiled = backend.openvino.Core().compile_model(graph.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     model.keys = [((2,), "max")]
     with torch.no_grad():
-        assert "it is off by" in graphs._difference(model, compiled, graph, (3, 17))
+        assert "it is off by" in backend._difference(model, compiled, graph, (3, 17))
 
 
 def test_the_environment_names_the_backend_and_a_wrong_name_is_refused(

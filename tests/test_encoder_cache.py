@@ -12,7 +12,7 @@ from indexer.cache import cache_folder, cached_folder
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import load_encoder
 from indexer.encoders.model_files import file_sha256
-from indexer.encoders.tables import load_table
+from indexer.encoders.static_tables import load_table
 from indexer.errors import ModelError
 
 

@@ -8,8 +8,8 @@ import torch
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import device as device_module
 from indexer.encoders import load_encoder
+from indexer.encoders.batching import is_out_of_memory
 from indexer.encoders.device import choose_device, cpu_has_bfloat16, number_type
-from indexer.encoders.memory import is_out_of_memory
 from indexer.errors import ConfigError, MachineError
 
 CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda"), torch.device("mps")

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from indexer.config import EncoderConfig, RunOptions
-from indexer.encoders import load_encoder, model_folder, resolve_spec
+from indexer.encoders import hub, load_encoder, resolve_spec
 from indexer.encoders.convert import convert_folder
-from indexer.encoders.model_folder import DEMO_SHA256, locate
+from indexer.encoders.hub import DEMO_SHA256, locate
 from indexer.errors import ExistsError, ModelError
 
 TEXTS = ["the whale", "a song of the deep sea", "data"]
@@ -70,7 +70,7 @@ def test_an_unknown_id_without_a_network_names_the_ways_out(offline: None) -> No
 
 
 def test_minilm_without_the_package_names_the_package(offline: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_folder, "DEMO_PACKAGE", "no_such_package")
+    monkeypatch.setattr(hub, "DEMO_PACKAGE", "no_such_package")
     with pytest.raises(ModelError, match=r'pip install "isotrope\[demo\]"'):
         resolve_spec(EncoderConfig())
 
@@ -129,7 +129,7 @@ def test_the_packaged_minilm_is_found_by_either_name(offline: None, name: str) -
 
 @pytest.mark.parametrize("name", ["config.json", "1_Pooling/config.json"])
 def test_a_packaged_file_with_other_bytes_is_refused(offline: None, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(model_folder, "DEMO_SHA256", {**DEMO_SHA256, name: "0" * 64})
+    monkeypatch.setattr(hub, "DEMO_SHA256", {**DEMO_SHA256, name: "0" * 64})
     with pytest.raises(ModelError, match=rf"{name}: the packaged model is not the one .* expected 0000"):
         resolve_spec(EncoderConfig())
 

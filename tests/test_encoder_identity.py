@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from indexer.config import EncoderConfig
-from indexer.encoders import identity as identity_module
 from indexer.encoders import load_encoder, mismatch, resolve_spec
+from indexer.encoders import spec as identity_module
 from indexer.errors import ConfigError, ModelError
 
 MINILM = EncoderConfig(precision="float32")  # the packaged weights: the tests have no network

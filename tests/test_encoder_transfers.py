@@ -7,11 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from indexer.encoders import transfers as transfers_module
-from indexer.encoders.batched import Rows
-from indexer.encoders.batches import Batch
-from indexer.encoders.memory import halving
-from indexer.encoders.transfers import Transfers
+from indexer.encoders import device as transfers_module
+from indexer.encoders.batching import Batch, Rows, halving
+from indexer.encoders.device import Transfers
 from indexer.errors import MachineError
 
 CUDA = torch.device("cuda")

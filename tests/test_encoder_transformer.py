@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import EncodeStats, load_encoder
-from indexer.encoders.batches import BatchPlan
-from indexer.encoders.tokens import RustTokenizer
+from indexer.encoders.batching import BatchPlan
+from indexer.encoders.tokenizer import RustTokenizer
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
 

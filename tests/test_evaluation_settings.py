@@ -16,7 +16,7 @@ from safetensors.numpy import save as save_tensors
 from indexer import BuildConfig, build_index
 from indexer.config import RunOptions, WhiteningConfig
 from indexer.encoders import EncoderSpec, load_encoder
-from indexer.encoders.backends import open_encoder
+from indexer.encoders.load import open_encoder
 from indexer.errors import ConfigError, CorpusError, EvaluationError, MachineError, NotAnIndexError
 from indexer.hashing import hash_id
 from indexer.moments import Moments

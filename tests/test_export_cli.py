@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from indexer import BuildConfig, build_index
 from indexer.config import EncoderConfig, RunOptions, WhiteningConfig
-from indexer.encoders.loading import quiet_transformers
+from indexer.encoders.hub import quiet_transformers
 from indexer.errors import ExistsError
 from search.cli import cli
 from tests.documents import DOCUMENTS

@@ -17,9 +17,9 @@ from safetensors.numpy import load_file, save_file
 
 from indexer import BuildConfig, build_index
 from indexer.config import EncoderConfig, RunOptions, WhiteningConfig
-from indexer.encoders.backends import load_encoder
-from indexer.encoders.loading import quiet_transformers
-from indexer.encoders.published import published_spec
+from indexer.encoders.hub import quiet_transformers
+from indexer.encoders.load import load_encoder
+from indexer.encoders.spec import published_spec
 from indexer.errors import ExistsError, IsotropeError, MismatchError, ModelError, StoreError
 from search import Exported, SearchEngine, export_sentence_transformers
 from search.export import modules

@@ -15,7 +15,7 @@ import pytest
 from indexer import Document, RunOptions, build_index
 from indexer.config import BuildConfig
 from indexer.encoders import Encoder, EncodeStats, load_encoder
-from indexer.encoders.tokens import Tokens
+from indexer.encoders.protocol import Tokens
 from indexer.errors import NotAnIndexError, StoreError
 from indexer.pipeline import encode
 from indexer.store import files

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, build_index
-from indexer.encoders import calibration, load_encoder
-from indexer.encoders.graphs import GRAPH
+from indexer.encoders import int8, load_encoder
+from indexer.encoders.openvino import GRAPH
 from indexer.errors import ConfigError, EvaluationError, IsotropeError
 from indexer.pipeline import build as build_module
 from indexer.store.manifest import load_manifest
@@ -58,7 +58,7 @@ def calibrations(index: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]
             if path.name != "state.json":
                 shutil.copy(path, folder)
 
-    monkeypatch.setattr(calibration, "calibrate", counting)
+    monkeypatch.setattr(int8, "calibrate", counting)
     return seen
 
 

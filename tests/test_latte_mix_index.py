@@ -14,7 +14,7 @@ from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig, IndexConfig, LatteMixConfig, RunOptions, StoreConfig, WhiteningConfig
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.fitting import trained_state
-from indexer.encoders.token_outputs import TokenOutputs
+from indexer.encoders.token_embeddings import TokenOutputs
 from indexer.errors import ConfigError, ExistsError, MismatchError, ModelError
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.refit import refit_index

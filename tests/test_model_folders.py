@@ -21,7 +21,7 @@ from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.convert import convert_folder
 from indexer.encoders.model_files import find_model_files, own_file
 from indexer.encoders.numpy_bert import suits_numpy
-from indexer.encoders.tables import load_table
+from indexer.encoders.static_tables import load_table
 from indexer.errors import CorpusError, IsotropeError, ModelError
 from indexer.pooling.sif import read_counts
 from indexer.safetensors_file import read_header

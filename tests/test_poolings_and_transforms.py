@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from indexer import BuildConfig, build_index
 from indexer.config import EncoderConfig, FlowConfig, LatteMixConfig, RunOptions, WhiteningConfig
 from indexer.encoders import load_encoder, resolve_spec
-from indexer.encoders.backends import open_encoder
 from indexer.encoders.fitting import fit_state
-from indexer.encoders.identity import with_state
+from indexer.encoders.load import open_encoder
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.token_outputs import TokenOutputs, token_fingerprint
+from indexer.encoders.spec import with_state
+from indexer.encoders.token_embeddings import TokenOutputs, token_fingerprint
 from indexer.errors import ConfigError, ModelError
 from indexer.moments import Moments
 from indexer.pooling.sbert_wk import sbert_wk

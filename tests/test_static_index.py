@@ -15,9 +15,9 @@ from safetensors.numpy import save_file
 from indexer import BuildConfig, Document, build_index
 from indexer.config import ChunkConfig, EncoderConfig, FlowConfig, RunOptions, StoreConfig, WhiteningConfig
 from indexer.encoders import EncodeStats, load_encoder, resolve_spec
-from indexer.encoders.identity import NO_LIMIT
+from indexer.encoders.spec import NO_LIMIT
 from indexer.encoders.static import StaticEncoder
-from indexer.encoders.tables import load_table
+from indexer.encoders.static_tables import load_table
 from indexer.errors import ConfigError, MismatchError, ModelError
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.compact import compact_index

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig
 from indexer.config import RunOptions
-from indexer.encoders.model_folder import DEMO_PACKAGE
+from indexer.encoders.hub import DEMO_PACKAGE
 from indexer.errors import ConfigError, EvaluationError
 from indexer.transforms import Normalisation
 from search import extras

@@ -12,7 +12,7 @@ import pytest
 from indexer import BuildConfig
 from indexer.config import EncoderConfig, FlowConfig, LatteMixConfig
 from indexer.encoders import load_encoder, resolve_spec
-from indexer.encoders.token_outputs import TokenOutputs
+from indexer.encoders.token_embeddings import TokenOutputs
 from indexer.errors import ConfigError, CorpusError
 from indexer.progress import NoProgress
 from search.cli.evaluate.methods_options import _METHODS

@@ -24,9 +24,10 @@ from tokenizers.models import Unigram, WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
-from indexer.encoders.tables import Table, hash_table, is_word_file, load_table, table_files, word_tables
-from indexer.encoders.tables.binary_rows import binary_rows
-from indexer.encoders.tables.text_rows import text_rows
+from indexer.encoders import static_tables
+from indexer.encoders.model_files import hash_table, is_word_file, table_files
+from indexer.encoders.static_tables import Table, load_table
+from indexer.encoders.word_vectors import binary_rows, text_rows
 from indexer.errors import MachineError, ModelError
 
 Vectors = npt.NDArray[np.float32]
@@ -295,7 +296,7 @@ def test_a_file_is_read_once_and_again_when_its_entry_is_damaged(
     data = as_glove(WORDS, VECTORS)
     load(data)
     with monkeypatch.context() as patch:
-        patch.setattr(word_tables, "read_rows", lambda _: pytest.fail("read again"))
+        patch.setattr(static_tables, "read_rows", lambda _: pytest.fail("read again"))
         again = load(data)
     assert not again.vectors.flags.writeable
     rows = next((tmp_path / "cache").rglob("rows.f32"))
@@ -307,7 +308,7 @@ def test_a_full_disk_is_said(load: Callable[[bytes], Table], monkeypatch: pytest
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(word_tables, "_write_rows", full)
+    monkeypatch.setattr(static_tables, "_write_rows", full)
     with pytest.raises(MachineError, match=r"cannot be kept there: No space left on device.*ISOTROPE_CACHE"):
         load(as_glove(WORDS, VECTORS))
 

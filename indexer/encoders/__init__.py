@@ -9,21 +9,21 @@ from indexer.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from indexer.config import Role as Role
-    from indexer.encoders.backends import load_encoder as load_encoder
-    from indexer.encoders.identity import mismatch as mismatch
-    from indexer.encoders.identity import resolve_spec as resolve_spec
+    from indexer.encoders.load import load_encoder as load_encoder
     from indexer.encoders.protocol import Encoder as Encoder
     from indexer.encoders.protocol import EncoderSpec as EncoderSpec
     from indexer.encoders.protocol import EncodeStats as EncodeStats
+    from indexer.encoders.spec import mismatch as mismatch
+    from indexer.encoders.spec import resolve_spec as resolve_spec
 
 _HOME = {
     "EncodeStats": "indexer.encoders.protocol",
     "Encoder": "indexer.encoders.protocol",
     "EncoderSpec": "indexer.encoders.protocol",
     "Role": "indexer.encoders.protocol",
-    "load_encoder": "indexer.encoders.backends",
-    "mismatch": "indexer.encoders.identity",
-    "resolve_spec": "indexer.encoders.identity",
+    "load_encoder": "indexer.encoders.load",
+    "mismatch": "indexer.encoders.spec",
+    "resolve_spec": "indexer.encoders.spec",
 }
 __all__ = sorted(_HOME)
 __getattr__, __dir__ = lazy_exports(__name__, _HOME)

@@ -1,13 +1,18 @@
 """The chunker of an encoder: windows of its own tokens, no larger than it takes with its prefix and special tokens."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from indexer.chunking import Chunker
+from indexer.chunking import Chunker, Windows
 from indexer.config import ChunkConfig
-from indexer.encoders.kept_tokenizer import open_tokenizer
 from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.tokens import TextTokenizer
+from indexer.encoders.tokenizer import TextTokenizer, open_tokenizer
 from indexer.errors import ConfigError
+
+# TODO-DOC indexer.pipeline.row_texts: What the rows of a part stand for: the texts of its documents or, with chunking, the windows of those.
 
 
 def open_chunker(spec: EncoderSpec, config: ChunkConfig) -> Chunker:
@@ -26,7 +31,7 @@ def _tokenizer(spec: EncoderSpec) -> TextTokenizer:
     if spec.identity["kind"] != "static":
         return open_tokenizer(spec)
     from indexer.encoders.static import static_tokenizer
-    from indexer.encoders.tables import load_table
+    from indexer.encoders.static_tables import load_table
 
     return static_tokenizer(spec, load_table(Path(spec.folder)))
 
@@ -42,3 +47,37 @@ def _require_room(tokenizer: TextTokenizer, spec: EncoderSpec, config: ChunkConf
             f"chunk.tokens is {config.tokens}, but of the {longest} tokens that the encoder takes (encoder.max_length) "
             f"{special} are special ones{prefixed}; expected at most {room}."
         )
+
+
+@dataclass(frozen=True)
+class RowTexts:
+    """The text of each row. Without `windows` row i is document i."""
+
+    texts: list[str]
+    windows: Windows | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclass(frozen=True)
+class TextCutter:
+    """Joined texts of documents to rows. Opens the encoder's tokenizer when documents are chunked, once."""
+
+    spec: EncoderSpec
+    config: ChunkConfig
+
+    def __call__(self, joined: Sequence[str]) -> RowTexts:
+        """The rows of some documents, in their order. Raises what `open_chunker` raises, and CorpusError."""
+        if self.chunker is None:
+            return RowTexts(list(joined))
+        windows = self.chunker(joined)
+        return RowTexts(windows.texts(joined), windows)
+
+    @cached_property
+    def chunker(self) -> Chunker | None:
+        """None when documents are not chunked. Raises ConfigError for windows that the encoder cannot take."""
+        return open_chunker(self.spec, self.config) if self.config.tokens else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"spec": self.spec, "config": self.config}  # another process opens its own

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from indexer.encoders.hub import DOWNLOADED
 from indexer.encoders.model_files import own_file, require_plain_files, shards
-from indexer.encoders.model_folder import DOWNLOADED
 from indexer.errors import ExistsError, ModelError
 from indexer.regular_files import open_regular
 

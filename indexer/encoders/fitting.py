@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from indexer.config import LatteMixConfig, RunOptions
-from indexer.encoders.identity import with_state
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.protocol import EncoderSpec
+from indexer.encoders.spec import with_state
 from indexer.errors import MismatchError, ModelError
 
 Texts = Callable[[], Iterator[list[str]]]
@@ -51,7 +51,7 @@ def trained_state(spec: EncoderSpec) -> EncoderSpec:
     Raises ModelError for a folder without one, MismatchError for one that was trained on other token vectors or by
     other settings.
     """
-    from indexer.encoders.token_outputs import token_fingerprint
+    from indexer.encoders.token_embeddings import token_fingerprint
     from indexer.pooling.latte_mix import FILES, load_latte_mix
 
     folder = Path(spec.trained)
@@ -88,7 +88,7 @@ def train(
 
     Raises what `lattemix.training` raises.
     """
-    from indexer.encoders.token_outputs import Group, TokenOutputs, token_fingerprint
+    from indexer.encoders.token_embeddings import Group, TokenOutputs, token_fingerprint
     from indexer.pooling.latte_mix import save_latte_mix, train_latte_mix
 
     outputs = TokenOutputs(spec, options)
@@ -115,7 +115,7 @@ def training_device(device: str) -> str:
 
 
 def _count(spec: EncoderSpec, texts: Texts, folder: Path, options: RunOptions) -> None:
-    from indexer.encoders.token_outputs import TokenOutputs
+    from indexer.encoders.token_embeddings import TokenOutputs
     from indexer.pooling.sif import count_tokens, write_counts
 
     outputs = TokenOutputs(spec, options)
@@ -123,7 +123,7 @@ def _count(spec: EncoderSpec, texts: Texts, folder: Path, options: RunOptions) -
 
 
 def _calibrate(spec: EncoderSpec, texts: Texts, folder: Path) -> None:
-    from indexer.encoders.calibration import CALIBRATION_TEXTS, calibrate
+    from indexer.encoders.int8 import CALIBRATION_TEXTS, calibrate
 
     calibrate(spec, _spread([text for block in texts() for text in block], CALIBRATION_TEXTS), folder)
 

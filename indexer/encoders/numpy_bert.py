@@ -15,13 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.config import RunOptions
-from indexer.encoders.batched import BatchedEncoder, Pooled, Rows
-from indexer.encoders.batches import CPU_TOKENS, Batch, BatchPlan
-from indexer.encoders.kept_tokenizer import open_tokenizer
-from indexer.encoders.limits import layer_count
+from indexer.encoders.batching import CPU_TOKENS, Batch, BatchedEncoder, BatchPlan, Pooled, Rows
 from indexer.encoders.model_files import ModelFiles, find_model_files
 from indexer.encoders.model_json import ModelConfig
 from indexer.encoders.protocol import EncoderSpec, PoolingKey
+from indexer.encoders.spec import layer_count
+from indexer.encoders.tokenizer import open_tokenizer
 from indexer.errors import ConfigError, ModelError
 from indexer.parallel import single_blas_thread
 from indexer.safetensors_file import read_header

@@ -5,14 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+import numpy.typing as npt
+
 from indexer.config import FITTED_POOLINGS, PoolingMode, Role
 from indexer.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-    from indexer.encoders.tokens import Tokens
 
 
 PoolingKey = tuple[tuple[int, ...], PoolingMode]
@@ -124,3 +125,32 @@ class Encoder(Protocol):
         cannot give them raises ConfigError.
         """
         ...
+
+
+Ints = npt.NDArray[np.int32]
+Encoded = tuple[list[list[int]], list[list[int]] | None]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Token ids of some texts, cut at the maximum length, end to end in one array."""
+
+    ids: Ints  # (total,)
+    types: Ints | None  # token_type_ids (total,); None: all 0, or the tokenizer has none
+    starts: npt.NDArray[np.int64]  # (n + 1,): text i is ids[starts[i]:starts[i + 1]]
+    lengths: Ints  # (n,): before the cut, special tokens included
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def cut_lengths(self) -> npt.NDArray[np.int64]:
+        """Tokens of each text after the cut, (n,)."""
+        return np.diff(self.starts)
+
+    def part(self, start: int, stop: int) -> "Tokens":
+        """Texts `start` to `stop`, as views."""
+        first, last = self.starts[start], self.starts[stop]
+        types = self.types[first:last] if self.types is not None else None
+        starts = self.starts[start : stop + 1] - first
+        return Tokens(self.ids[first:last], types, starts, self.lengths[start:stop])

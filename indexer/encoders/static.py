@@ -15,16 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.config import PoolingMode, Role, RunOptions
-from indexer.encoders.identity import NO_LIMIT
-from indexer.encoders.protocol import EncoderSpec, EncodeStats, PoolingKey
-from indexer.encoders.tables import Table, load_table
-from indexer.encoders.tokens import Ints, RustTokenizer, TextTokenizer, TokenizerFacts, Tokens, tokenizer_errors
+from indexer.encoders.protocol import EncoderSpec, EncodeStats, Ints, PoolingKey, Tokens
+from indexer.encoders.spec import NO_LIMIT
+from indexer.encoders.static_tables import Table, load_table
+from indexer.encoders.tokenizer import RustTokenizer, TextTokenizer, TokenizerFacts, tokenizer_errors
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
 from indexer.pooling.sif import Weights, read_counts, sif_weights
 
 if TYPE_CHECKING:
     from indexer.pooling.latte_mix import LatteMix
+
 
 Rows = npt.NDArray[np.float32]
 _BLOCK_TOKENS = 1 << 15  # looked up together, to stay in the cache

@@ -15,18 +15,24 @@ from pathlib import Path
 import torch
 
 from indexer.config import RunOptions
-from indexer.encoders.batched import BatchedEncoder, Pooled, Rows
-from indexer.encoders.batches import AHEAD, CPU_TOKENS, Batch, BatchPlan
-from indexer.encoders.device import choose_device, number_type
-from indexer.encoders.limits import layer_count
-from indexer.encoders.loading import load_model
-from indexer.encoders.memory import halving, is_out_of_memory
+from indexer.encoders.batching import (
+    AHEAD,
+    CPU_TOKENS,
+    Batch,
+    BatchedEncoder,
+    BatchPlan,
+    Pooled,
+    Rows,
+    halving,
+    is_out_of_memory,
+)
+from indexer.encoders.device import Transfers, choose_device, number_type
+from indexer.encoders.hf_model import PooledModel, load_model
+from indexer.encoders.hub import first_line
 from indexer.encoders.model_files import find_model_files
-from indexer.encoders.pooled_model import PooledModel
 from indexer.encoders.protocol import EncoderSpec, PoolingKey
-from indexer.encoders.tokenizer_loading import load_tokenizer
-from indexer.encoders.tokens import first_line
-from indexer.encoders.transfers import Transfers
+from indexer.encoders.spec import layer_count
+from indexer.encoders.tokenizer import load_tokenizer
 from indexer.errors import ConfigError, IsotropeError, MachineError, ModelError
 from indexer.parallel import ordered_map, single_torch_thread
 

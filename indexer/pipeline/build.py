@@ -12,6 +12,7 @@ from indexer.corpus.corpus import checked_documents
 from indexer.corpus.document import Document
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders import resolve_spec
+from indexer.encoders.chunker import TextCutter
 from indexer.errors import ConfigError, CorruptIndexError, StoreError
 from indexer.pipeline.changes import other_inputs, require_same_recipe
 from indexer.pipeline.context import BuildContext
@@ -27,7 +28,6 @@ from indexer.pipeline.fitted_encoder import (
 )
 from indexer.pipeline.ingest import Ingested, corpus_differs, ingest
 from indexer.pipeline.publication import new_parts, next_generation, publish_generation, recipe_of_build
-from indexer.pipeline.row_texts import TextCutter
 from indexer.pipeline.static_notes import table_notes, unknown_note
 from indexer.pipeline.stored_transform import copy_transform, taken_transform, write_transform
 from indexer.pipeline.sweep import sweep_after, sweep_before

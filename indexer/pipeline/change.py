@@ -11,7 +11,7 @@ import numpy as np
 from indexer.config import BuildConfig
 from indexer.corpus.document import Document
 from indexer.encoders import EncoderSpec
-from indexer.encoders.published import published_spec
+from indexer.encoders.spec import published_spec
 from indexer.hashing import fingerprint
 from indexer.pipeline.contents import live_documents
 from indexer.pipeline.context import BuildContext

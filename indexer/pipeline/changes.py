@@ -8,7 +8,7 @@ from indexer.ann import factory_of
 from indexer.config import BuildConfig
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders import EncoderSpec
-from indexer.encoders.identity import mismatch
+from indexer.encoders.spec import mismatch
 from indexer.errors import ExistsError
 from indexer.pipeline.context import BuildContext
 from indexer.store.manifest import Manifest

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from indexer.config import BuildConfig
 from indexer.encoders import EncoderSpec
-from indexer.pipeline.row_texts import TextCutter
+from indexer.encoders.chunker import TextCutter
 from indexer.pipeline.stored_transform import StoredTransform
 from indexer.store.manifest import Manifest
 

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from indexer.chunking import Windows
 from indexer.config import BuildConfig, RunOptions
 from indexer.encoders import Encoder, EncoderSpec, EncodeStats, mismatch, resolve_spec
-from indexer.encoders.backends import open_encoder, prepare_backend
+from indexer.encoders.chunker import TextCutter
+from indexer.encoders.load import open_encoder, prepare_backend
 from indexer.errors import MismatchError
 from indexer.executors import run_parts
 from indexer.hashing import hash_texts
@@ -24,7 +25,6 @@ from indexer.parallel import available_cores, pipelined
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.part_files import PendingPart
 from indexer.pipeline.reuse import KnownRows, Numbers
-from indexer.pipeline.row_texts import TextCutter
 from indexer.progress import Progress
 from indexer.quality import require_usable
 from indexer.store import parts
@@ -33,7 +33,7 @@ from indexer.store.embeddings import open_embeddings
 from indexer.store.parts import PartRows, TextHashes, write_part
 
 if TYPE_CHECKING:
-    from indexer.encoders.tokens import Tokens
+    from indexer.encoders.protocol import Tokens
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from typing import Any
 
 from indexer.config import RunOptions
 from indexer.corpus.document import joined_text
-from indexer.encoders.calibration import CALIBRATION_TEXTS
 from indexer.encoders.fitting import Texts, fit_state, trained_state
-from indexer.encoders.identity import with_state
+from indexer.encoders.int8 import CALIBRATION_TEXTS
 from indexer.encoders.protocol import EncoderSpec
+from indexer.encoders.spec import with_state
 from indexer.errors import ConfigError, MismatchError
 from indexer.hashing import fingerprint
 from indexer.pipeline.context import BuildContext
@@ -42,7 +42,7 @@ def require_fittable(spec: EncoderSpec) -> None:
     if spec.trained:
         trained_state(spec)
     elif spec.needs_state and spec.identity["precision"] == "int8":
-        from indexer.encoders.calibration import require_calibration
+        from indexer.encoders.int8 import require_calibration
 
         require_calibration()
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from indexer.corpus import Corpus
 from indexer.corpus.document import Document, joined_text
 from indexer.corpus.schema import describe
-from indexer.encoders.vectors import is_given
+from indexer.encoders.precomputed import is_given
 from indexer.errors import CorpusError, ExistsError
 from indexer.hashing import hash_id, hash_texts, hash_vectors
 from indexer.pipeline.contents import Contents

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from indexer.config import BuildConfig, RunOptions
 from indexer.encoders import Encoder
-from indexer.encoders.backends import open_encoder
-from indexer.encoders.published import published_spec
+from indexer.encoders.load import open_encoder
+from indexer.encoders.spec import published_spec
 from indexer.pipeline.change import Change
 
 

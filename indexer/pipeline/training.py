@@ -13,11 +13,11 @@ from indexer.config import BuildConfig, RunOptions
 from indexer.corpus import joined_text
 from indexer.corpus.document import Document
 from indexer.encoders import resolve_spec
+from indexer.encoders.chunker import TextCutter
 from indexer.encoders.fitting import RECIPE, train
 from indexer.errors import ConfigError, CorpusError
 from indexer.hashing import hash_id
 from indexer.output_files import check_output_folder
-from indexer.pipeline.row_texts import TextCutter
 from indexer.progress import NoProgress, Progress, step_callback
 from indexer.settings import require_text
 from indexer.store.files import atomic_write_bytes, make_folder

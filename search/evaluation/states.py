@@ -15,13 +15,12 @@ from safetensors.numpy import save as save_tensors
 
 from indexer.config import TOKEN_POOLINGS, EncoderConfig, RunOptions
 from indexer.encoders import Encoder, EncoderSpec, EncodeStats, Role, resolve_spec
-from indexer.encoders.backends import open_encoder
 from indexer.encoders.fitting import trained_state
-from indexer.encoders.identity import with_state
-from indexer.encoders.limits import layer_count, resolve_layers
+from indexer.encoders.load import open_encoder
 from indexer.encoders.model_files import find_model_files
+from indexer.encoders.precomputed import cannot_encode, is_given
 from indexer.encoders.protocol import PoolingKey, is_transformer
-from indexer.encoders.vectors import cannot_encode, is_given
+from indexer.encoders.spec import layer_count, resolve_layers, with_state
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import canonical_json, fingerprint
 from indexer.progress import NoProgress, Progress

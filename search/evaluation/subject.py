@@ -7,8 +7,8 @@ from typing import cast
 
 from indexer.config import BuildConfig, PoolingMode, RunOptions
 from indexer.encoders import EncoderSpec, resolve_spec
+from indexer.encoders.precomputed import cannot_encode, is_given
 from indexer.encoders.protocol import is_transformer
-from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.progress import NoProgress, Progress

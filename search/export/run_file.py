@@ -10,8 +10,8 @@ from indexer.config import RunOptions
 from indexer.corpus.query_file import is_array_file, read_query_file, read_query_vectors
 from indexer.corpus.sources import COMPRESSIONS
 from indexer.encoders import EncodeStats
-from indexer.encoders.backends import open_encoder
-from indexer.encoders.published import published_spec
+from indexer.encoders.load import open_encoder
+from indexer.encoders.spec import published_spec
 from indexer.errors import ConfigError
 from indexer.store.embeddings import Embeddings
 from search.evaluation.retrieval.beir import find_file, read_texts

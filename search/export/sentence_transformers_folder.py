@@ -14,12 +14,11 @@ import numpy as np
 
 from indexer.config import BasicPooling
 from indexer.encoders import EncoderSpec
-from indexer.encoders.limits import layer_count
 from indexer.encoders.model_files import ModelFiles, find_model_files, own_file
 from indexer.encoders.model_json import read_json
 from indexer.encoders.protocol import is_transformer
-from indexer.encoders.published import published_spec
-from indexer.encoders.tables import load_table
+from indexer.encoders.spec import layer_count, published_spec
+from indexer.encoders.static_tables import load_table
 from indexer.errors import ConfigError, ModelError
 from indexer.output_files import check_output_folder
 from indexer.pooling.sif import read_counts, sif_weights
@@ -137,7 +136,7 @@ def _padding_settings(found: ModelFiles) -> dict[str, str]:
     """What must be changed in the tokenizer's settings so that it pads, and on the right."""
     from transformers import AutoTokenizer
 
-    from indexer.encoders.loading import load_errors_as_model_errors, quiet_transformers
+    from indexer.encoders.hub import load_errors_as_model_errors, quiet_transformers
 
     with load_errors_as_model_errors(found.root, "the tokenizer"), quiet_transformers():
         tokenizer: Any = AutoTokenizer.from_pretrained(str(found.root), local_files_only=True, trust_remote_code=False)

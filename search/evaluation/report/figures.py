@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from indexer.encoders.identity import NO_LIMIT
+from indexer.encoders.spec import NO_LIMIT
 from indexer.sampling import Sample
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.evaluation.report.isotropy import Array, Cloud, Vectors, measure_cloud

@@ -17,13 +17,13 @@ from indexer.corpus import Document, joined_text, read_corpus
 from indexer.corpus.corpus import OnError
 from indexer.corpus.document import query_like
 from indexer.corpus.query_file import is_array_file, read_query_file, read_query_vectors
+from indexer.encoders.chunker import TextCutter
+from indexer.encoders.precomputed import is_given
 from indexer.encoders.protocol import PoolingKey
-from indexer.encoders.vectors import is_given
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import bottom_k, hash_id
 from indexer.moments import Moments
 from indexer.pipeline.fit import QUERY_TEXTS
-from indexer.pipeline.row_texts import TextCutter
 from indexer.progress import Progress
 from indexer.transforms import FitData, Flow, Whitening, centres_by_role
 from search.evaluation.retrieval.beir import find_file

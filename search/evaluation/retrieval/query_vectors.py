@@ -7,8 +7,8 @@ import numpy as np
 
 from indexer.config import VECTOR_COLUMN, CorpusConfig
 from indexer.corpus import read_corpus
+from indexer.encoders.precomputed import cannot_encode, is_given
 from indexer.encoders.protocol import PoolingKey
-from indexer.encoders.vectors import cannot_encode, is_given
 from indexer.errors import ConfigError, EvaluationError
 from search.evaluation.retrieval.collection import encode_counting
 from search.evaluation.states import States, StateSource

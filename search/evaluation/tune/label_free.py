@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from indexer.config import Role
 from indexer.corpus.document import Document
+from indexer.encoders.chunker import TextCutter
 from indexer.encoders.protocol import PoolingKey
 from indexer.moments import Moments
-from indexer.pipeline.row_texts import TextCutter
 from indexer.progress import NoProgress, Progress
 from search.evaluation.settings import Setting, state_keys
 from search.evaluation.states import Rows

@@ -13,7 +13,7 @@ from indexer.corpus import Document, read_corpus
 from indexer.corpus.corpus import OnError
 from indexer.corpus.query_file import query_file_sha256
 from indexer.corpus.sources import find_sources
-from indexer.encoders.vectors import cannot_encode, is_given
+from indexer.encoders.precomputed import cannot_encode, is_given
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
 from search.evaluation.resampling import LEVEL, RESAMPLES

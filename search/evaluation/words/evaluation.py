@@ -15,11 +15,11 @@ from indexer.config import TOKEN_POOLINGS
 from indexer.corpus import joined_text, read_corpus
 from indexer.corpus.sources import find_sources
 from indexer.encoders import resolve_spec
-from indexer.encoders.limits import layer_count, resolve_layers
 from indexer.encoders.model_files import find_model_files
-from indexer.encoders.tables import load_table
-from indexer.encoders.token_outputs import TokenOutputs
-from indexer.encoders.vectors import cannot_encode
+from indexer.encoders.precomputed import cannot_encode
+from indexer.encoders.spec import layer_count, resolve_layers
+from indexer.encoders.static_tables import load_table
+from indexer.encoders.token_embeddings import TokenOutputs
 from indexer.errors import ConfigError, EvaluationError
 from indexer.progress import NoProgress, Progress
 from search.evaluation.resampling import LEVEL, RESAMPLES

@@ -11,11 +11,10 @@ from typing import Any
 from indexer.corpus import read_corpus
 from indexer.encoders import resolve_spec
 from indexer.encoders.fitting import fit_state
-from indexer.encoders.identity import with_state
-from indexer.encoders.limits import resolve_layers
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.protocol import is_transformer
-from indexer.encoders.token_outputs import TokenOutputs
+from indexer.encoders.spec import resolve_layers, with_state
+from indexer.encoders.token_embeddings import TokenOutputs
 from indexer.errors import ConfigError
 from indexer.pipeline.training import drawn_texts
 from indexer.progress import NoProgress, Progress

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from indexer.encoders.token_outputs import Group, TokenOutputs, token_fingerprint
+from indexer.encoders.token_embeddings import Group, TokenOutputs, token_fingerprint
 from indexer.progress import Progress
 
 Rows = npt.NDArray[np.float32]

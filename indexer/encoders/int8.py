@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from indexer.encoders.batches import Batch
-from indexer.encoders.graphs import GRAPH, copy_facts, open_graph
-from indexer.encoders.kept_tokenizer import open_tokenizer
+from indexer.encoders.batching import Batch
+from indexer.encoders.openvino import GRAPH, copy_facts, open_graph
 from indexer.encoders.protocol import EncoderSpec
+from indexer.encoders.tokenizer import open_tokenizer
 from indexer.errors import ConfigError
 
 CALIBRATION_TEXTS = 300  # NNCF's own number; more changed nothing that could be measured
@@ -48,7 +48,7 @@ def calibrate(spec: EncoderSpec, texts: Sequence[str], folder: Path) -> None:
     graph = open_graph(spec, [own])
     inputs = list(_inputs(spec, texts[:CALIBRATION_TEXTS], graph.takes_types))
     with _silent():
-        from indexer.encoders.openvino_import import openvino  # first: NNCF imports it too
+        from indexer.encoders.openvino import openvino  # first: NNCF imports it too
 
         # isort: split
         import nncf

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, get_args
 
 from indexer.config import TOKEN_POOLINGS, Backend, EncoderConfig, RunOptions
 from indexer.encoders.fitting import trained_state
-from indexer.encoders.identity import resolve_spec
+from indexer.encoders.precomputed import VectorsEncoder, is_given
 from indexer.encoders.protocol import Encoder, EncoderSpec
-from indexer.encoders.vectors import VectorsEncoder, is_given
+from indexer.encoders.spec import resolve_spec
 from indexer.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
-    from indexer.encoders.batched import BatchedEncoder
+    from indexer.encoders.batching import BatchedEncoder
+
 
 _DEFAULTS = RunOptions()
 _VARIABLE = "ISOTROPE_BACKEND"  # what "auto" means, when it is set
@@ -61,7 +62,7 @@ def prepare_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
     if spec.identity["kind"] != "transformer" or spec.identity["pooling"] in TOKEN_POOLINGS:
         return
     if _chosen(options) in ("auto", "openvino") and _suits_openvino(options) and not spec.state:
-        from indexer.encoders.graphs import open_graph
+        from indexer.encoders.openvino import open_graph
 
         with suppress(ModelError):
             open_graph(spec, [(tuple(spec.identity["layers"]), spec.identity["pooling"])])

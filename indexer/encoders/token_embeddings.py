@@ -12,15 +12,16 @@ import numpy.typing as npt
 
 from indexer.chunking import TokenOffsets
 from indexer.config import RunOptions
-from indexer.encoders.batches import Batch
-from indexer.encoders.protocol import EncoderSpec
+from indexer.encoders.batching import Batch
+from indexer.encoders.protocol import EncoderSpec, Tokens
 from indexer.encoders.static import StaticEncoder
-from indexer.encoders.tokens import TextTokenizer, Tokens
+from indexer.encoders.tokenizer import TextTokenizer
 from indexer.errors import ConfigError
 from indexer.hashing import fingerprint
 
 if TYPE_CHECKING:
     from indexer.encoders.transformer import TransformerEncoder
+
 
 Rows = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from indexer.encoders.tokens import Tokens
+    from indexer.encoders.protocol import Tokens
 
 
 class VectorsEncoder:

@@ -1,54 +1,32 @@
-"""Token ids: flat arrays of many texts, and the tokenizer that makes them with neither torch nor transformers.
+"""One route from a text to token ids, whatever runs the encoder; kept in the cache."""
 
-A tokenizer's own truncation hides how long a text was, and tokenizer.json files carry truncation and padding
-of their own (all-MiniLM-L6-v2: 128 tokens). Both are switched off (see `tokenizer_loading`); ids are cut afterwards,
-keeping the closing special tokens, which gives what `AutoTokenizer(text, truncation=True, max_length=m)` gives.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
 from itertools import accumulate, chain
+from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.cache import cached_folder
 from indexer.chunking import TokenOffsets
-from indexer.errors import ConfigError, CorpusError, IsotropeError, ModelError
+from indexer.encoders.hub import first_line, library_errors, load_errors_as_model_errors, quiet_transformers
+from indexer.encoders.model_files import PYTHON_TOKENIZED, find_model_files
+from indexer.encoders.model_json import read_config, read_tokenizer
+from indexer.encoders.protocol import Encoded, EncoderSpec, Ints, Tokens
+from indexer.errors import ConfigError, CorpusError, ModelError
+from indexer.regular_files import read_regular
 from indexer.typed_json import decode_json
+from indexer.versions import version_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-Ints = npt.NDArray[np.int32]
-Encoded = tuple[list[list[int]], list[list[int]] | None]
+
 """Token ids of each text, and its token types where they are not all 0."""
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """Token ids of some texts, cut at the maximum length, end to end in one array."""
-
-    ids: Ints  # (total,)
-    types: Ints | None  # token_type_ids (total,); None: all 0, or the tokenizer has none
-    starts: npt.NDArray[np.int64]  # (n + 1,): text i is ids[starts[i]:starts[i + 1]]
-    lengths: Ints  # (n,): before the cut, special tokens included
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    @property
-    def cut_lengths(self) -> npt.NDArray[np.int64]:
-        """Tokens of each text after the cut, (n,)."""
-        return np.diff(self.starts)
-
-    def part(self, start: int, stop: int) -> "Tokens":
-        """Texts `start` to `stop`, as views."""
-        first, last = self.starts[start], self.starts[stop]
-        types = self.types[first:last] if self.types is not None else None
-        starts = self.starts[start : stop + 1] - first
-        return Tokens(self.ids[first:last], types, starts, self.lengths[start:stop])
 
 
 @dataclass(frozen=True)
@@ -166,32 +144,6 @@ def tokenizer_errors(name: str) -> AbstractContextManager[None]:
     return library_errors(lambda error: f"{name}: the tokenizer failed: {first_line(error)}.")
 
 
-@contextmanager
-def library_errors(told: Callable[[BaseException], str]) -> Iterator[None]:
-    """Turn whatever a library raises about foreign files into a ModelError, `told` of it.
-
-    Libraries raise nearly anything, from KeyError to a panic in Rust; what memory is short of is another matter.
-    """
-    try:
-        yield
-    except (IsotropeError, MemoryError):
-        raise
-    except BaseException as error:
-        if not is_failure(error):
-            raise
-        raise ModelError(told(error)) from error
-
-
-def is_failure(error: BaseException) -> bool:
-    """Whether a library failed. The `tokenizers` library may panic, which is no Exception."""
-    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of what an error says."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
 def parse_tokenizer(data: bytes, max_length: int, name: str = "the tokenizer") -> TextTokenizer:
     """What `tokenizer_loading.dump_tokenizer` kept; loads neither torch nor transformers. `name` is for errors, of
     which it raises ModelError."""
@@ -221,3 +173,133 @@ def _not_unicode(texts: list[str]) -> str:
     broken = next((text for text in texts if any("\ud800" <= character <= "\udfff" for character in text)), "")
     shown = ascii(broken[:60])
     return f"the text {shown} is not valid Unicode (it holds a lone surrogate); decode it with the right encoding."
+
+
+_PROBE = "a"
+
+
+def load_tokenizer(folder: Path, max_length: int, lowercase: bool) -> TextTokenizer:
+    """The tokenizer in `folder`; `lowercase` adds lower-casing before its own normaliser.
+
+    Fast ones run in Rust, Python ones by their normal call. Raises ModelError, and ConfigError for a `max_length`
+    that leaves no room between the special tokens.
+    """
+    if (folder / "tokenizer.json").exists():
+        read_tokenizer(folder / "tokenizer.json")
+    with load_errors_as_model_errors(folder, "the tokenizer"):
+        tokenizer = _load(folder)
+        if not tokenizer.is_fast:
+            _require_own_files(folder, tokenizer, lowercase)
+            return TextTokenizer(_PythonTokenizer(tokenizer, str(folder)), _facts(tokenizer), max_length)
+        backend = tokenizer.backend_tokenizer
+        backend.no_truncation()
+        backend.no_padding()
+        if lowercase:
+            _lowercase(backend)
+        facts = _facts(tokenizer)
+    return TextTokenizer(RustTokenizer(backend, facts.types == "given", str(folder)), facts, max_length)
+
+
+def dump_tokenizer(tokenizer: TextTokenizer) -> str | None:
+    """A tokenizer as JSON text for `tokens.parse_tokenizer`; None for one in Python."""
+    run = tokenizer.run
+    if not isinstance(run, RustTokenizer):
+        return None
+    return json.dumps({"facts": asdict(tokenizer.facts), "tokenizer": run.tokenizer.to_str()})
+
+
+@dataclass(frozen=True)
+class _PythonTokenizer:
+    """The `run` of a tokenizer written in Python, which nobody wrote for several threads."""
+
+    tokenizer: Any
+    name: str
+    _lock: Any = field(default_factory=Lock)
+
+    def __call__(self, texts: list[str]) -> Encoded:
+        with tokenizer_errors(self.name), self._lock:
+            encoded = self.tokenizer(texts, verbose=False)
+        return encoded["input_ids"], encoded.get("token_type_ids")
+
+
+def _load(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    with quiet_transformers():
+        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+
+
+def _require_own_files(folder: Path, tokenizer: Any, lowercase: bool) -> None:
+    reads_vocabulary = read_config(folder / "config.json").model_type in PYTHON_TOKENIZED
+    if (folder / "tokenizer.json").is_file() and not reads_vocabulary:
+        raise ModelError(
+            f"{folder}: tokenizer.json is there, but {type(tokenizer).__name__} reads other files; "
+            "remove tokenizer.json."
+        )
+    if lowercase:
+        raise ModelError(f"{folder}: asks for do_lower_case, which a Python tokenizer does not take here.")
+
+
+def _lowercase(backend: Any) -> None:
+    """Lower-case before the tokenizer's own normaliser, as sentence-transformers' do_lower_case does."""
+    from tokenizers.normalizers import Lowercase
+    from tokenizers.normalizers import Sequence as Chain
+
+    own = [] if backend.normalizer is None else [backend.normalizer]
+    backend.normalizer = Chain([Lowercase(), *own])
+
+
+def _facts(tokenizer: Any) -> TokenizerFacts:
+    probe = tokenizer(_PROBE, verbose=False)
+    head, tail = _special_tokens(tokenizer, probe["input_ids"])
+    types = probe.get("token_type_ids")
+    return TokenizerFacts(
+        head,
+        tail,
+        from_left=getattr(tokenizer, "truncation_side", "right") == "left",
+        padding=_first_id(tokenizer, ("pad", "eos", "sep", "unk")),
+        stand_in=_first_id(tokenizer, ("eos", "sep", "cls", "unk", "pad")),
+        types="none" if types is None else "given" if any(types) else "zero",
+    )
+
+
+def _special_tokens(tokenizer: Any, encoded: list[int]) -> tuple[int, int]:
+    """How many special tokens open and close every text, given the ids of a probe text."""
+    bare = tokenizer(_PROBE, add_special_tokens=False, verbose=False)["input_ids"]
+    for head in range(len(encoded) - len(bare) + 1):
+        if encoded[head : head + len(bare)] == bare:
+            return head, len(encoded) - len(bare) - head
+    raise ModelError(f"{type(tokenizer).__name__}: its special tokens change the text's own; this is not supported.")
+
+
+def _first_id(tokenizer: Any, names: Sequence[str]) -> int:
+    """Id of the first of the named special tokens that the tokenizer has; else 0."""
+    found = (getattr(tokenizer, f"{name}_token_id", None) for name in names)
+    return next((int(token) for token in found if token is not None), 0)
+
+
+_FILE = "tokenizer.json"
+_RULES = 2  # bump when the same files would give another tokenizer
+
+
+def open_tokenizer(spec: EncoderSpec) -> TextTokenizer:
+    """The tokenizer of an encoder. A Python one is loaded by transformers each time."""
+    identity, root = spec.identity, find_model_files(Path(spec.folder)).root
+    key = {
+        "rules": _RULES,
+        "tokenizer": identity["tokenizer"],
+        "config": identity["config"],
+        "lowercase": identity["lowercase"],
+        "versions": {name: version_of(name) for name in ("tokenizers", "transformers")},
+    }
+
+    def make(folder: Path) -> None:
+
+        dumped = dump_tokenizer(load_tokenizer(root, identity["max_length"], identity["lowercase"]))
+        (folder / _FILE).write_text(dumped or "", encoding="utf-8")
+
+    data = read_regular(cached_folder("tokenizers", key, make) / _FILE)
+    if data:
+        return parse_tokenizer(data, identity["max_length"], str(root))
+
+    return load_tokenizer(root, identity["max_length"], identity["lowercase"])

@@ -7,21 +7,20 @@ the full model applies after its last block (a final norm) is taken out, so that
 """
 
 import inspect
-import logging
 import threading
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from indexer.encoders.hub import load_errors_as_model_errors, quiet_transformers
 from indexer.encoders.model_files import find_model_files
-from indexer.encoders.tokens import first_line, library_errors
+from indexer.encoders.protocol import EncoderSpec, PoolingKey
 from indexer.errors import ModelError
+from indexer.pooling import Pooler, average_layers
 from indexer.safetensors_file import read_header
 
 # Architectures whose cut is tested, with the final norm each applies after its last block ("" for none).
@@ -42,13 +41,11 @@ _CUT = {
     "xlm": "",
     "xlm-roberta": "",
 }
+
 # Encoder-decoder models of which only the encoder is loaded.
 _ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
-
-
 _SLACK = 2  # numbers of the model for one in its weights: some are in two places, and a pooler may be missing
 _MOST_TABLES = 1 << 28  # numbers that a model computes for itself, such as a mask of all its positions
-_LOADING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -181,6 +178,71 @@ def _refuse_missing(folder: Path, report: dict[str, Any]) -> None:
         )
 
 
+class PooledModel(torch.nn.Module):
+    """Token ids (rows, tokens) to pooled rows (states, rows, d), float32.
+
+    `layers` are those it was loaded for, `keys` the states wanted (they may be changed between calls).
+    """
+
+    def __init__(
+        self, loaded: LoadedModel, layers: Sequence[int], keys: Sequence[PoolingKey], spec: EncoderSpec
+    ) -> None:
+        super().__init__()
+        self.model, self.keys = loaded.model, keys
+        self.pooling = Pooler(spec.fitted_folder, spec.identity.get("sif_a", 0.0), loaded.vocabulary)
+        self._loaded, self._layers, self._folder = loaded, layers, spec.folder
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """No types: the model's default. No mask: every token counts."""
+        states = self._states(input_ids, token_type_ids, attention_mask)
+        return torch.stack(
+            [
+                self.pooling([states[layer] for layer in layers], pooling, input_ids, attention_mask)
+                for layers, pooling in self.keys
+            ]
+        )
+
+    def tokens(
+        self,
+        average: Sequence[int],
+        input_ids: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """The average of some layers for every token, (1, rows, tokens, d) float32; padding's mean nothing."""
+        states = self._states(input_ids, token_type_ids, attention_mask)
+        return average_layers([states[layer] for layer in average]).unsqueeze(0)
+
+    def width(self, pooling: str) -> int:
+        """Numbers in a row pooled so."""
+        return self.pooling.width(pooling, self._loaded.dim)
+
+    def _states(
+        self, input_ids: torch.Tensor, token_type_ids: torch.Tensor | None, attention_mask: torch.Tensor | None
+    ) -> dict[int, torch.Tensor]:
+        """Token states (rows, tokens, d) of every layer the model was loaded for, by layer."""
+        given = {"token_type_ids": token_type_ids, "attention_mask": attention_mask}
+        inputs = {name: tensor for name, tensor in given.items() if tensor is not None}
+        output = self.model(input_ids=input_ids, output_hidden_states=bool(self._loaded.picked), **inputs)
+        if not self._loaded.picked:
+            return {self._layers[0]: output.last_hidden_state}
+        states = output.hidden_states
+        if len(states) != self._loaded.states:
+            raise ModelError(
+                f"{self._folder}: the model gives {len(states)} hidden states instead of "
+                f"{self._loaded.states}; use encoder.layers = [-1] with it."
+            )
+        return {layer: states[layer] for layer in self._layers}
+
+
+_LOADING = threading.Lock()
+
+
 @contextmanager
 def _default_type_kept() -> Iterator[None]:
     """transformers changes torch's default type, of the whole process, while it loads: two loads at once would each
@@ -191,29 +253,3 @@ def _default_type_kept() -> Iterator[None]:
             yield
         finally:
             torch.set_default_dtype(before)
-
-
-def load_errors_as_model_errors(folder: Path, what: str) -> AbstractContextManager[None]:
-    """Turn whatever a library raises about foreign files into a ModelError naming the folder."""
-
-    def told(error: BaseException) -> str:
-        return f"{folder}: {what} cannot be loaded: {type(error).__name__}: {first_line(error)}"
-
-    return library_errors(told)
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """No progress bar, log line or warning of transformers inside; its settings are put back afterwards."""
-    output: Any = import_module("transformers.utils.logging")  # Any: its functions are untyped
-    bars, level = output.is_progress_bar_enabled(), output.get_verbosity()
-    output.disable_progress_bar()
-    output.set_verbosity(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        output.set_verbosity(level)
-        if bars:
-            output.enable_progress_bar()

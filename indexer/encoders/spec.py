@@ -19,18 +19,32 @@ settings written out in the recipe are the same encoder. Else names and paths ar
 
 import dataclasses
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from indexer.config import EncoderConfig
-from indexer.encoders.limits import check_max_length, layer_count, own_limit, position_limit, resolve_layers
-from indexer.encoders.model_files import ModelFiles, check_pinned, find_model_files, hash_files
-from indexer.encoders.model_folder import Located, locate, locate_table
+from indexer.config import BuildConfig, EncoderConfig
+from indexer.encoders.hub import Located, cached_snapshot, locate, locate_table
+from indexer.encoders.model_files import (
+    ModelFiles,
+    check_pinned,
+    file_sha256,
+    find_model_files,
+    hash_files,
+    hash_table,
+    table_files,
+)
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.sentence_transformers_folder import FolderSettings, read_folder_settings
-from indexer.encoders.tables import hash_table, table_files
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, IsotropeError, MismatchError, ModelError
 from indexer.hashing import fingerprint
+from indexer.store import layout
+from indexer.store.manifest import Manifest
+
+# TODO-DOC indexer.encoders.limits: How many layers and how many tokens a model takes, read from its config.json and tokenizer_config.json.
+
+# TODO-DOC indexer.encoders.published: The encoder of a published index: found, hashed, and refused if it is another one now.
 
 RULES = 2  # bump when the same files and settings would give other embeddings
 STATIC_RULES = 1  # those of kind "static"
@@ -187,3 +201,148 @@ def _short(sha256: str | None) -> str:
 
 def _plain(value: Any) -> str:
     return "unset" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+# What transformers' attribute maps call the number of blocks.
+_LAYER_COUNTS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
+_POSITIONS = ("max_position_embeddings", "n_positions")
+
+# Positions relative between tokens: config.json may state a number, but no text is too long for the model.
+_RELATIVE = ("t5", "mt5", "umt5", "longt5", "xlnet")
+
+# Positions counted from pad_token_id + 1, as fairseq did, so that that many table rows are never used.
+_OFFSET = (
+    "camembert",
+    "data2vec-text",
+    "ibert",
+    "longformer",
+    "mpnet",
+    "roberta",
+    "roberta-prelayernorm",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xmod",
+)
+_WITHOUT_LIMIT = 512  # taken when neither the model nor its tokenizer has a limit
+_UNSET = 10**9  # tokenizers without a limit state 1e30
+
+
+def layer_count(files: ModelFiles) -> int:
+    """Blocks of the model. ModelError when config.json does not say."""
+    for name in _LAYER_COUNTS:
+        value: int | None = getattr(files.config, name)
+        if value:
+            return value
+    raise ModelError(
+        f"{files.root / 'config.json'}: states no number of layers ({', '.join(_LAYER_COUNTS)}); "
+        "expected the config of a text encoder."
+    )
+
+
+def resolve_layers(layers: Iterable[int], count: int) -> list[int]:
+    """Non-negative, sorted, without repetition: [1, -1] of 12 blocks is [1, 12]; 0 is the embeddings."""
+    resolved = set()
+    for layer in layers:
+        if not -(count + 1) <= layer <= count:
+            raise ConfigError(
+                f"encoder.layers has {layer}, but the model has {count} blocks; expected 0 (the embedding "
+                f"output) to {count}, or -1 (the last) to {-(count + 1)}."
+            )
+        resolved.add(layer if layer >= 0 else layer + count + 1)
+    return sorted(resolved)
+
+
+def position_limit(files: ModelFiles) -> int:
+    """Most tokens the model's position embeddings take, special tokens included; 0: no such limit."""
+    config = files.config
+    kind = config.model_type
+    if kind in _RELATIVE or (kind in ("deberta", "deberta-v2") and config.position_biased_input is False):
+        return 0
+    stated = (getattr(config, name) for name in _POSITIONS)
+    rows: int = next((value for value in stated if value is not None), 0)
+    if rows <= 0:
+        return 0
+    padding = config.pad_token_id
+    offset = (1 if padding is None else padding) + 1 if kind in _OFFSET else 0
+    if not 0 <= offset < rows:
+        raise ModelError(
+            f"{files.root / 'config.json'}: pad_token_id is {padding}, and positions are counted from the next number; "
+            f"expected one below {rows - 1}, as there are {rows} positions."
+        )
+    return rows - offset
+
+
+def own_limit(files: ModelFiles) -> int:
+    """The model's own maximum length: its tokenizer's, capped by its position embeddings; else 512."""
+    stated = files.tokenizer_config.model_max_length
+    tokenizer = int(stated) if stated is not None and 0 < stated < _UNSET else 0
+    limits = [limit for limit in (tokenizer, position_limit(files)) if limit > 0]
+    return min(limits) if limits else _WITHOUT_LIMIT
+
+
+def check_max_length(max_length: int, files: ModelFiles) -> int:
+    """`max_length`, if the model can take it; else ConfigError with the limit."""
+    limit = position_limit(files)
+    if limit and max_length > limit:
+        raise ConfigError(
+            f"encoder.max_length is {max_length}, but the model in {files.root} has position embeddings for "
+            f"{limit} tokens; expected at most {limit}, or 0 for the model's own limit."
+        )
+    return max_length
+
+
+def published_spec(index: Path, manifest: Manifest, model: str | Path | None = None) -> EncoderSpec:
+    """The encoder an index was built with; `model` is its folder if it has moved.
+
+    Raises ModelError when it is not to be found, and MismatchError if it is another one now.
+    """
+    folder = model or _known_folder(index, manifest.encoder["folder"])
+    if not folder and (spec := _spec_at_hand(index, manifest)) is not None:
+        return spec
+    spec = _resolved(index, manifest, folder)
+    if spec.fingerprint != manifest.fingerprint:
+        raise MismatchError(
+            f"{index}: the encoder at hand is not the one this index was built with: "
+            f"{_difference(manifest, spec)}. "
+            "Point --model to the original model folder, or build the index again with this one."
+        )
+    return spec
+
+
+def _difference(manifest: Manifest, found: EncoderSpec) -> str:
+    """In what the encoder differs; of one that differs before it is fitted, the state says nothing."""
+    expected = manifest.encoder["identity"]
+    if "state" not in found.identity:
+        expected = {key: value for key, value in expected.items() if key != "state"}
+    return mismatch(expected, found)
+
+
+def _known_folder(index: Path, folder: str) -> str | None:
+    """Where the model lay when the index was built; None for a model that is looked up by its hub id."""
+    if folder and not Path(folder).exists():
+        raise ModelError(f"{index}: its model lay at {folder}, which is gone. Point --model to where it is now.")
+    return folder or None
+
+
+def _spec_at_hand(index: Path, manifest: Manifest) -> EncoderSpec | None:
+    """The encoder in the Hugging Face cache, if its hashes say that it is the index's; without the hub's library."""
+    snapshot = cached_snapshot(BuildConfig.from_dict(manifest.config).encoder.model)
+    if snapshot is None:
+        return None
+    try:
+        spec = _resolved(index, manifest, snapshot)
+    except IsotropeError:  # not whole: the ordinary way says what is wrong
+        return None
+    return replace(spec, local=False) if spec.fingerprint == manifest.fingerprint else None
+
+
+def _resolved(index: Path, manifest: Manifest, folder: str | Path | None) -> EncoderSpec:
+    """The encoder in `folder` by the rules of the index, with the fitted state that lies in the index, hashed anew."""
+    identity = manifest.encoder["identity"]
+    config = replace(BuildConfig.from_dict(manifest.config).encoder, fitted="")  # the index has it by now
+    spec = resolve_spec(config, folder, identity["rules"])
+    unfitted = {key: value for key, value in identity.items() if key != "state"}
+    if "state" not in identity or spec.fingerprint != fingerprint(unfitted):
+        return spec
+    state = index / layout.state_folder(spec.fingerprint)
+    return with_state(spec, state, {name: file_sha256(state / name) for name in identity["state"]})
