@@ -27,7 +27,7 @@ import click
 from benchmarks.build_runs import Measured, Run
 from benchmarks.interleaved import machine, run_in_turns, save
 from indexer.corpus import read_corpus
-from indexer.encoders.hub import locate
+from indexer.encoders.hub import locate_model
 from search.cli.output import print_table
 
 MINILM = "sentence-transformers/all-MiniLM-L6-v2"
@@ -109,7 +109,7 @@ def write_one_layer(folder: Path) -> Path:
     import torch
     from transformers import BertConfig, BertModel
 
-    source = Path(locate(MINILM).folder)
+    source = Path(locate_model(MINILM).folder)
     config = BertConfig(
         vocab_size=30522, hidden_size=384, num_hidden_layers=1, num_attention_heads=12, intermediate_size=1536
     )

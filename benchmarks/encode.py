@@ -27,7 +27,7 @@ from benchmarks.interleaved import Timed, machine, run_in_turns, save
 from benchmarks.model_flops import model_flops
 from indexer.config import BuildConfig
 from indexer.corpus import joined_text, read_corpus
-from indexer.encoders.hub import locate
+from indexer.encoders.hub import locate_model
 from search.cli.output import print_table
 from search.evaluation.sts.data import read_tasks
 
@@ -87,7 +87,7 @@ class Row:
 @click.option("-o", "--output", type=click.Path(path_type=Path))
 def main(corpus: tuple[str, ...], sts: Path | None, model: str, output: Path | None, **options: Any) -> None:
     """Compare ways to encode."""
-    plan = Plan(folder=locate(model).folder, **options)
+    plan = Plan(folder=locate_model(model).folder, **options)
     mixes = {_DOCUMENTS: documents(corpus, max(plan.texts, plan.fidelity_texts))}
     tasks = read_tasks(sts) if sts else []
     if tasks:

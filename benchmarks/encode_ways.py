@@ -139,12 +139,12 @@ def _calibrated(spec: Any, sample: Sequence[str]) -> Any:
     from tempfile import mkdtemp
 
     from indexer.encoders.model_files import file_sha256
-    from indexer.encoders.spec import with_state
+    from indexer.encoders.spec import with_fitted_state
 
     calibration: Any = import_module("indexer.encoders.int8")
     folder = Path(mkdtemp(prefix="isotrope-int8-"))
     calibration.calibrate(spec, sample, folder)
-    return with_state(spec, folder, {path.name: file_sha256(path) for path in sorted(folder.iterdir())})
+    return with_fitted_state(spec, folder, {path.name: file_sha256(path) for path in sorted(folder.iterdir())})
 
 
 def _is_old_transformers() -> bool:

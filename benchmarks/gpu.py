@@ -28,7 +28,7 @@ from benchmarks.model_flops import model_flops
 from benchmarks.random_models import LONGEST, SHAPES, TINY, normal_lengths, texts_of, write_model
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import load_encoder
-from indexer.encoders.hub import locate
+from indexer.encoders.hub import locate_model
 from search.cli.output import print_table
 
 _TOKENIZER = "sentence-transformers/all-MiniLM-L6-v2"
@@ -58,7 +58,7 @@ def main(
     encoding = []
     for name, shape in (TINY if tiny else SHAPES).items():
         with TemporaryDirectory() as folder:
-            tokenizer = locate(_TOKENIZER).folder
+            tokenizer = locate_model(_TOKENIZER).folder
             model = write_model(Path(folder) / name, shape, tokenizer)
             ways = encoders(model, device, compiled)
             for mix, lengths in {"normal": normal_lengths(texts), "128 tokens": [128] * texts}.items():

@@ -16,7 +16,7 @@ from indexer.config import RunOptions
 from indexer.corpus.document import Document, column_spans, joined_text
 from indexer.encoders import Encoder, EncoderSpec, EncodeStats, Role
 from indexer.encoders.load import open_encoder
-from indexer.encoders.spec import published_spec
+from indexer.encoders.spec import spec_of_index
 from indexer.errors import ConfigError, StoreError
 from indexer.progress import Progress
 from search.finding import Finder
@@ -322,4 +322,4 @@ class SearchEngine:
 
 def index_spec(opened: OpenIndex, model: str | Path | None = None) -> EncoderSpec:
     """The encoder of an index, found and hashed. Raises ModelError, and MismatchError if it is another one now."""
-    return published_spec(opened.path, opened.manifest, model)
+    return spec_of_index(opened.path, opened.manifest, model)

@@ -10,7 +10,7 @@ import numpy as np
 
 from indexer import ann
 from indexer.config import BuildConfig
-from indexer.encoders.spec import NO_LIMIT
+from indexer.encoders.spec import UNLIMITED
 from indexer.errors import ConfigError, StoreError
 from indexer.settings import named_path
 from indexer.store import layout
@@ -201,7 +201,7 @@ def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
     encoder, transform, whitening = facts["encoder"], facts["transform"], facts["config"]["whitening"]
     chunk = facts["config"]["chunk"]
     windows = {"windows": f"at most {chunk['tokens']} tokens, {chunk['overlap']} of them those of the one before"}
-    shaping = [f"{key} {encoder[key]}" for key in _SHAPING if encoder.get(key) and encoder[key] != NO_LIMIT]
+    shaping = [f"{key} {encoder[key]}" for key in _SHAPING if encoder.get(key) and encoder[key] != UNLIMITED]
     return {
         "model": facts["model"] or "not named",
         "encoder": ", ".join(shaping) if "pooling" in encoder else "none: the embeddings came with the corpus",

@@ -18,7 +18,7 @@ from benchmarks.encode_ways import BASE, WAYS
 from benchmarks.fidelity import Fidelity
 from benchmarks.model_flops import model_flops
 from benchmarks.random_models import LONGEST, SHORTEST, normal_lengths, texts_of
-from indexer.encoders.hub import locate
+from indexer.encoders.hub import locate_model
 from search.evaluation.sts.data import Subset, Task
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -78,7 +78,7 @@ def test_every_way_stands_for_a_float32_way_of_the_table() -> None:
 def test_random_texts_have_the_tokens_asked_for() -> None:
     from tokenizers import Tokenizer
 
-    folder = locate("sentence-transformers/all-MiniLM-L6-v2").folder
+    folder = locate_model("sentence-transformers/all-MiniLM-L6-v2").folder
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()

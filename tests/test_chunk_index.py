@@ -17,7 +17,7 @@ from indexer import BuildConfig, Document, add_documents, build_index, chunking,
 from indexer.config import ChunkConfig, EncoderConfig, RunOptions, StoreConfig
 from indexer.corpus.document import column_spans, joined_text
 from indexer.encoders import load_encoder, resolve_spec
-from indexer.encoders.chunker import TextCutter, open_chunker
+from indexer.encoders.chunker import DocumentChunker, open_chunker
 from indexer.errors import ConfigError, ExistsError, MismatchError
 from indexer.store import layout, parts
 from indexer.store.manifest import WINDOWS, load_manifest
@@ -154,7 +154,7 @@ def test_a_cut_the_encoder_cannot_take_is_refused_before_anything_is_written(
 
 
 def test_a_cutter_cuts_the_same_in_another_process(config: BuildConfig) -> None:
-    cutter = TextCutter(resolve_spec(config.encoder), config.chunk)
+    cutter = DocumentChunker(resolve_spec(config.encoder), config.chunk)
     texts = [joined_text(document, COLUMNS) for document in corpus()]
     cut = cutter(texts)
     again = pickle.loads(pickle.dumps(cutter))(texts)  # noqa: S301 - our own

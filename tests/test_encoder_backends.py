@@ -111,7 +111,7 @@ def test_the_class_bfloat16_keeps_its_bound_on_real_sentences(shared: Path) -> N
 
 
 def test_openvino_computes_bfloat16_only_where_the_processor_does(tiny_model: Models) -> None:
-    from indexer.encoders.openvino import number_type
+    from indexer.encoders.openvino import inference_precision
 
     class Plain:
         def get_property(self, *_: str) -> list[str]:
@@ -121,8 +121,8 @@ def test_openvino_computes_bfloat16_only_where_the_processor_does(tiny_model: Mo
         def get_property(self, *_: str) -> list[str]:
             return ["FP32", "BF16"]
 
-    assert number_type(Plain(), "bfloat16") == number_type(Capable(), "float32") == "f32"
-    assert number_type(Capable(), "bfloat16") == number_type(Capable(), "int8") == "bf16"
+    assert inference_precision(Plain(), "bfloat16") == inference_precision(Capable(), "float32") == "f32"
+    assert inference_precision(Capable(), "bfloat16") == inference_precision(Capable(), "int8") == "bf16"
 
 
 def test_a_graph_is_used_once_by_the_thread_that_loads_it_before_lanes_share_it(
@@ -247,7 +247,7 @@ def test_a_graph_that_is_not_the_models_does_not_pass_its_proof(tiny_model: Mode
     keys: list[PoolingKey] = [((2,), "mean")]
     loaded = load_model(tiny_model("bert"), [2], torch.float32)
     model = PooledModel(loaded, [2], keys, resolve_spec(EncoderConfig(model=str(tiny_model("bert")), max_length=32)))
-    graph = backend.Graph(tmp_path, loaded.dim, loaded.vocabulary, loaded.takes_types)
+    graph = backend.OpenVinoGraph(tmp_path, loaded.dim, loaded.vocabulary, loaded.takes_types)
     assert backend._write_proved(model, graph) == ""
     compiled = backend.openvino.Core().compile_model(graph.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     model.keys = [((2,), "max")]

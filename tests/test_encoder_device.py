@@ -8,8 +8,8 @@ import torch
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import device as device_module
 from indexer.encoders import load_encoder
-from indexer.encoders.batching import is_out_of_memory
-from indexer.encoders.device import choose_device, cpu_has_bfloat16, number_type
+from indexer.encoders.batching import is_oom
+from indexer.encoders.device import choose_device, compute_dtype, cpu_has_bfloat16
 from indexer.errors import ConfigError, MachineError
 
 CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda"), torch.device("mps")
@@ -56,13 +56,13 @@ def test_another_name_is_refused_with_the_choices(name: str) -> None:
 
 @pytest.mark.parametrize("device", [CPU, CUDA, MPS])
 def test_the_class_float32_is_float32_everywhere(device: torch.device) -> None:
-    assert number_type("float32", "auto", device) == torch.float32
+    assert compute_dtype("float32", "auto", device) == torch.float32
 
 
 @pytest.mark.parametrize("half", ["bfloat16", "float16"])
 def test_a_half_type_for_the_class_float32_is_refused(half: str) -> None:
     with pytest.raises(ConfigError, match=f'half is "{half}", but encoder.precision is "float32"'):
-        number_type("float32", half, CUDA)
+        compute_dtype("float32", half, CUDA)
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,14 @@ def test_a_half_type_for_the_class_float32_is_refused(half: str) -> None:
 )
 def test_the_class_bfloat16_on_cuda(monkeypatch: pytest.MonkeyPatch, half: str, bf16: bool, want: torch.dtype) -> None:
     machine(monkeypatch, gpus=1, bf16=bf16)
-    assert number_type("bfloat16", half, CUDA) == want
+    assert compute_dtype("bfloat16", half, CUDA) == want
 
 
 @pytest.mark.parametrize(("has", "want"), [(True, torch.bfloat16), (False, torch.float32)])
 def test_the_class_bfloat16_on_the_cpu(has: bool, want: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_module, "cpu_has_bfloat16", lambda: has)
-    assert number_type("bfloat16", "auto", CPU) == want
-    assert number_type("bfloat16", "bfloat16", CPU) == torch.bfloat16  # asked for by name
+    assert compute_dtype("bfloat16", "auto", CPU) == want
+    assert compute_dtype("bfloat16", "bfloat16", CPU) == torch.bfloat16  # asked for by name
 
 
 @pytest.mark.parametrize(
@@ -99,21 +99,21 @@ def test_bfloat16_is_read_off_the_processors_flags(
 
 
 def test_the_class_bfloat16_on_mps() -> None:
-    assert number_type("bfloat16", "auto", MPS) == number_type("bfloat16", "float16", MPS) == torch.float16
+    assert compute_dtype("bfloat16", "auto", MPS) == compute_dtype("bfloat16", "float16", MPS) == torch.float16
 
 
 def test_half_types_that_a_device_does_not_compute_in_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, gpus=1, bf16=False)
     with pytest.raises(ConfigError, match="which a CPU does not compute in"):
-        number_type("bfloat16", "float16", CPU)
+        compute_dtype("bfloat16", "float16", CPU)
     with pytest.raises(ConfigError, match="not used on MPS"):
-        number_type("bfloat16", "bfloat16", MPS)
+        compute_dtype("bfloat16", "bfloat16", MPS)
     with pytest.raises(MachineError, match="this GPU does not compute in"):
-        number_type("bfloat16", "bfloat16", CUDA)
+        compute_dtype("bfloat16", "bfloat16", CUDA)
 
 
 def test_out_of_memory_is_told_from_other_errors() -> None:
-    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
-    assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"))
-    assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
-    assert not is_out_of_memory(ValueError("not enough memory"))
+    assert is_oom(torch.OutOfMemoryError("CUDA out of memory"))
+    assert is_oom(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 byte"))
+    assert not is_oom(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert not is_oom(ValueError("not enough memory"))

@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import hub, load_encoder, resolve_spec
-from indexer.encoders.convert import convert_folder
-from indexer.encoders.hub import DEMO_SHA256, locate
+from indexer.encoders.convert import convert_to_safetensors
+from indexer.encoders.hub import DEMO_SHA256, locate_model
 from indexer.errors import ExistsError, ModelError
 
 TEXTS = ["the whale", "a song of the deep sea", "data"]
@@ -53,7 +53,7 @@ def pickled(folder: Path) -> dict[str, torch.Tensor]:
 
 def test_a_relative_folder_without_a_dot_is_a_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
-    assert locate("copy").folder == locate("./copy").folder == folder
+    assert locate_model("copy").folder == locate_model("./copy").folder == folder
 
 
 @pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "~/nowhere/at/all"])
@@ -113,16 +113,16 @@ def test_a_cached_snapshot_is_used_and_a_half_filled_one_is_fetched(
         return str(folder)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    assert locate("some/model").folder == folder
+    assert locate_model("some/model").folder == folder
     assert asked == [True]
     (folder / "model.safetensors").unlink()
-    locate("some/model")
+    locate_model("some/model")
     assert asked == [True, True, False]
 
 
 @pytest.mark.parametrize("name", [DEMO_ID, "all-MiniLM-L6-v2"])
 def test_the_packaged_minilm_is_found_by_either_name(offline: None, name: str) -> None:
-    found = locate(name)
+    found = locate_model(name)
     assert found.pinned == DEMO_SHA256
     assert resolve_spec(EncoderConfig(model=name)).fingerprint == resolve_spec(EncoderConfig()).fingerprint
 
@@ -230,7 +230,7 @@ def test_remote_code_is_never_run_but_its_mention_does_no_harm(folder: Path) -> 
 def test_a_converted_folder_encodes_the_same(folder: Path, tmp_path: Path) -> None:
     want = encode(folder)
     pickled(folder)
-    convert_folder(folder, tmp_path / "new")
+    convert_to_safetensors(folder, tmp_path / "new")
     assert np.array_equal(encode(tmp_path / "new"), want)
     assert not list((tmp_path / "new").glob("*.bin"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "new"]
@@ -245,11 +245,11 @@ def test_sharded_pickles_with_shared_tensors_are_converted(folder: Path, tmp_pat
     for file in set(names.values()):
         torch.save({name: tensors[name] for name in tensors if names[name] == file}, folder / file)
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": names}), encoding="utf-8")
-    convert_folder(folder, tmp_path / "new")
+    convert_to_safetensors(folder, tmp_path / "new")
     assert np.array_equal(encode(tmp_path / "new"), want)
     (folder / "pytorch_model-00001-of-00002.bin").unlink()
     with pytest.raises(ModelError, match="1 of 2 weight shards are missing"):
-        convert_folder(folder, tmp_path / "newer")
+        convert_to_safetensors(folder, tmp_path / "newer")
 
 
 class Evil:
@@ -259,15 +259,15 @@ class Evil:
 
 def test_converting_refuses_code_existing_targets_and_folders_without_pickles(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="nothing to convert"):
-        convert_folder(folder, tmp_path / "new")
+        convert_to_safetensors(folder, tmp_path / "new")
     pickled(folder)
     with pytest.raises(ExistsError, match="already there"):
-        convert_folder(folder, folder)
+        convert_to_safetensors(folder, folder)
     with pytest.raises(ModelError, match="lies inside"):
-        convert_folder(folder, folder / "new")
+        convert_to_safetensors(folder, folder / "new")
     torch.save({"weight": Evil()}, folder / "pytorch_model.bin")
     with pytest.raises(ModelError, match="cannot be read as plain weights"):
-        convert_folder(folder, tmp_path / "new")
+        convert_to_safetensors(folder, tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy"]
 
 
@@ -281,5 +281,5 @@ def test_a_conversion_that_fails_leaves_nothing_behind(
 
     monkeypatch.setattr("indexer.encoders.convert.save_file", full)
     with pytest.raises(ModelError, match="No space left"):
-        convert_folder(folder, tmp_path / "new")
+        convert_to_safetensors(folder, tmp_path / "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from indexer.config import EncoderConfig
-from indexer.encoders import load_encoder, mismatch, resolve_spec
+from indexer.encoders import load_encoder, resolve_spec, spec_difference
 from indexer.encoders import spec as identity_module
 from indexer.errors import ConfigError, ModelError
 
@@ -98,8 +98,8 @@ def test_every_file_read_is_part_of_the_identity(folder: Path, name: str) -> Non
     SPOILERS[name](folder)
     after = resolve_spec(config(folder))
     assert after.fingerprint != before.fingerprint
-    assert mismatch(before.identity, after).startswith(f"{name} has sha256 ")
-    assert "; " not in mismatch(before.identity, after)
+    assert spec_difference(before.identity, after).startswith(f"{name} has sha256 ")
+    assert "; " not in spec_difference(before.identity, after)
 
 
 CHANGES: dict[str, Any] = {
@@ -117,7 +117,7 @@ CHANGES: dict[str, Any] = {
 def test_every_setting_is_part_of_the_identity(bert: Path, name: str) -> None:
     before, after = resolve_spec(config(bert)), resolve_spec(config(bert, **{name: CHANGES[name]}))
     assert after.fingerprint != before.fingerprint
-    message = mismatch(before.identity, after)
+    message = spec_difference(before.identity, after)
     assert message.startswith(f"{name} is ")
     assert "expected" in message
 
@@ -125,7 +125,7 @@ def test_every_setting_is_part_of_the_identity(bert: Path, name: str) -> None:
 def test_the_rules_are_part_of_the_identity(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = resolve_spec(config(bert))
     monkeypatch.setattr(identity_module, "RULES", identity_module.RULES + 1)
-    assert mismatch(before.identity, resolve_spec(config(bert))) == "rules is 3, expected 2"
+    assert spec_difference(before.identity, resolve_spec(config(bert))) == "rules is 3, expected 2"
 
 
 def test_files_that_are_not_read_are_not_part_of_the_identity(folder: Path) -> None:
@@ -139,10 +139,10 @@ def test_a_mismatch_names_both_hashes_and_equal_identities_have_none(folder: Pat
     before = resolve_spec(config(folder))
     flip_last_byte(folder / "model.safetensors")
     after = resolve_spec(config(folder))
-    message = mismatch(before.identity, after)
+    message = spec_difference(before.identity, after)
     for spec in (before, after):
         assert spec.identity["weights"]["model.safetensors"][:16] in message
-    assert mismatch(before.identity, before) == ""
+    assert spec_difference(before.identity, before) == ""
 
 
 def test_layers_are_resolved_sorted_and_without_repetition(bert: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from indexer.encoders import device as transfers_module
-from indexer.encoders.batching import Batch, Rows, halving
-from indexer.encoders.device import Transfers
+from indexer.encoders.batching import Batch, Rows, retry_halved
+from indexer.encoders.device import AsyncCopies
 from indexer.errors import MachineError
 
 CUDA = torch.device("cuda")
@@ -51,15 +51,15 @@ class Event:
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> Transfers:
+def cuda(monkeypatch: pytest.MonkeyPatch) -> AsyncCopies:
     monkeypatch.setattr(LateTensor, "pending", [])
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch, "empty", HostTensor)
     monkeypatch.setattr(transfers_module, "release_memory", lambda _: None)
-    return Transfers(CUDA)
+    return AsyncCopies(CUDA)
 
 
-def test_results_come_in_order_and_only_once_they_have_arrived(cuda: Transfers) -> None:
+def test_results_come_in_order_and_only_once_they_have_arrived(cuda: AsyncCopies) -> None:
     started: list[int] = []
 
     def results() -> Iterator[Any]:
@@ -74,7 +74,7 @@ def test_results_come_in_order_and_only_once_they_have_arrived(cuda: Transfers) 
     assert seen == [0, 1, 2, 3, 4]
 
 
-def test_arrays_are_pinned_and_copied_without_waiting(cuda: Transfers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrays_are_pinned_and_copied_without_waiting(cuda: AsyncCopies, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
     class Pinned:
@@ -87,28 +87,28 @@ def test_arrays_are_pinned_and_copied_without_waiting(cuda: Transfers, monkeypat
     assert calls == [("cuda", True)]
 
 
-def test_the_halves_of_a_batch_have_arrived_before_they_are_joined(cuda: Transfers) -> None:
+def test_the_halves_of_a_batch_have_arrived_before_they_are_joined(cuda: AsyncCopies) -> None:
     def forward(part: Batch) -> Rows:
         if len(part) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return cuda.to_host(LateTensor(torch.from_numpy(part.ids[None, :, :1].astype(np.float32))))  # type: ignore[arg-type]
 
     batch = Batch(np.arange(1, 6, dtype=np.int64)[:, None], None, np.ones(5, np.int64))
-    pooled = halving(forward, batch, "cuda", cuda.release)
+    pooled = retry_halved(forward, batch, "cuda", cuda.release)
     assert pooled.rows[0, :, 0].tolist() == [1, 2, 3, 4, 5]
     assert pooled.retries == 2
 
 
-def test_a_text_that_does_not_fit_names_the_device(cuda: Transfers) -> None:
+def test_a_text_that_does_not_fit_names_the_device(cuda: AsyncCopies) -> None:
     def forward(part: Batch) -> Rows:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     with pytest.raises(MachineError, match="a text of 1 tokens does not fit into memory on cuda"):
-        halving(forward, Batch(np.ones((1, 1), np.int64), None, np.ones(1, np.int64)), "cuda", cuda.release)
+        retry_halved(forward, Batch(np.ones((1, 1), np.int64), None, np.ones(1, np.int64)), "cuda", cuda.release)
 
 
 def test_on_other_devices_everything_is_there_at_once() -> None:
-    transfers = Transfers(torch.device("cpu"))
+    transfers = AsyncCopies(torch.device("cpu"))
     rows = torch.rand(2, 3, dtype=torch.float32)
     assert np.array_equal(transfers.to_host(rows), rows.numpy())
     assert list(transfers.settled(iter("abc"))) == ["a", "b", "c"]

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import EncodeStats, load_encoder
 from indexer.encoders.batching import BatchPlan
-from indexer.encoders.tokenizer import RustTokenizer
+from indexer.encoders.tokenizer import FastTokenizer
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
 
@@ -227,7 +227,7 @@ def test_non_finite_results_are_returned_as_they_are(bert: Path) -> None:
 def test_a_tokenizer_larger_than_the_model_is_refused(bert: Path) -> None:
     encoder = load(bert)
     run = encoder.tokenizer.run
-    assert isinstance(run, RustTokenizer)
+    assert isinstance(run, FastTokenizer)
     run.tokenizer.add_tokens(["zebra"])
     with pytest.raises(ModelError, match=r"gives token 207, but the model has embeddings for 207"):
         encoder.encode(["zebra"], "document")
@@ -257,7 +257,7 @@ def test_the_package_and_resolving_a_model_load_no_numerical_library() -> None:
     code = (
         "import sys, indexer.encoders as e\n"
         "from indexer.config import EncoderConfig\n"
-        "e.EncodeStats, e.mismatch, e.resolve_spec(EncoderConfig())\n"
+        "e.EncodeStats, e.spec_difference, e.resolve_spec(EncoderConfig())\n"
         "print([m for m in ('numpy', 'torch', 'transformers', 'tokenizers') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

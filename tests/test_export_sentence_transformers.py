@@ -19,7 +19,7 @@ from indexer import BuildConfig, build_index
 from indexer.config import EncoderConfig, RunOptions, WhiteningConfig
 from indexer.encoders.hub import quiet_transformers
 from indexer.encoders.load import load_encoder
-from indexer.encoders.spec import published_spec
+from indexer.encoders.spec import spec_of_index
 from indexer.errors import ExistsError, IsotropeError, MismatchError, ModelError, StoreError
 from search import Exported, SearchEngine, export_sentence_transformers
 from search.export import modules
@@ -154,7 +154,7 @@ def test_an_int8_index_gives_the_weights_it_was_quantised_from(
     exported: tuple[Path, Exported], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = OpenIndex.open(exported[0])
-    spec = published_spec(opened.path, opened.manifest)
+    spec = spec_of_index(opened.path, opened.manifest)
     quantised = replace(spec, identity=spec.identity | {"precision": "int8"})
     monkeypatch.setattr("search.export.sentence_transformers_folder.published_spec", lambda *_: quantised)
     found = export_sentence_transformers(exported[0], tmp_path / "folder")

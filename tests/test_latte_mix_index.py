@@ -13,8 +13,8 @@ import pytest
 from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig, IndexConfig, LatteMixConfig, RunOptions, StoreConfig, WhiteningConfig
 from indexer.encoders import load_encoder, resolve_spec
-from indexer.encoders.fitting import trained_state
-from indexer.encoders.token_embeddings import TokenOutputs
+from indexer.encoders.fitting import load_fitted_state
+from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, ExistsError, MismatchError, ModelError
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.refit import refit_index
@@ -75,7 +75,7 @@ def test_an_embedding_is_the_mean_of_its_tokens_posteriors(transformer: BuildCon
     texts = [f"{document.title} {document.text}" for document in DOCUMENTS]
     found = stored(tmp_path / "index")
     for row, (states, starts) in zip(
-        found, (next(TokenOutputs(resolve_spec(plain))([text])) for text in texts), strict=True
+        found, (next(TokenEmbeddings(resolve_spec(plain))([text])) for text in texts), strict=True
     ):
         assert starts.tolist() == [0, len(states)]
         np.testing.assert_allclose(row, latte.posterior(states).mean(axis=0), atol=1e-5)
@@ -191,7 +191,7 @@ def test_what_was_trained_beforehand_is_taken_over_and_not_needed_again(
     build_index(DOCUMENTS, tmp_path / "index", config)
     weights = next((tmp_path / "index/encoder").glob("*/latte-mix.safetensors")).read_bytes()
     assert weights == (trained / "latte-mix.safetensors").read_bytes()
-    spec = trained_state(resolve_spec(config.encoder))
+    spec = load_fitted_state(resolve_spec(config.encoder))
     assert load_manifest(tmp_path / "index").fingerprint == spec.fingerprint
     trained.rename(tmp_path / "elsewhere")
     engine = SearchEngine(tmp_path / "index")

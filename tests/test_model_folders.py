@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import load_encoder, resolve_spec
-from indexer.encoders.convert import convert_folder
+from indexer.encoders.convert import convert_to_safetensors
 from indexer.encoders.model_files import find_model_files, own_file
 from indexer.encoders.numpy_bert import suits_numpy
 from indexer.encoders.static_tables import load_table
@@ -204,7 +204,7 @@ def test_a_pipe_or_device_in_a_folder_is_refused_and_nothing_hangs(folder: Path,
     with pytest.raises(ModelError, match=rf"{name}: .*(is a pipe, socket or device)"):
         encode(folder)
     with pytest.raises(ModelError):
-        convert_folder(folder, folder.parent / "new")
+        convert_to_safetensors(folder, folder.parent / "new")
 
 
 def test_a_pipe_or_device_is_no_table(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_converting_copies_what_a_model_consists_of_and_nothing_else(folder: Pat
     for name, target in (("id_rsa", secret), ("notes.txt", secret), ("etc", Path("/etc")), ("gone", tmp_path / "none")):
         (folder / name).symlink_to(target)
     write(folder / ".env", "TOKEN=x")
-    convert_folder(folder, tmp_path / "new")
+    convert_to_safetensors(folder, tmp_path / "new")
     assert np.array_equal(encode(tmp_path / "new"), want)
     found = {str(path.relative_to(tmp_path / "new")) for path in (tmp_path / "new").rglob("*") if path.is_file()}
     own = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"}
@@ -275,7 +275,7 @@ def test_converting_refuses_a_link_that_leads_out_of_the_folder(folder: Path, tm
         outside.write_text("a password", encoding="utf-8")
     (folder / name).symlink_to(outside)
     with pytest.raises(ModelError, match=rf"{name}.*: is a link to .*outside.*, outside the model's folder"):
-        convert_folder(folder, tmp_path / "new")
+        convert_to_safetensors(folder, tmp_path / "new")
     assert not (tmp_path / "new").exists()
 
 
@@ -290,7 +290,7 @@ def test_a_snapshot_of_the_hub_is_made_of_links_that_are_its_own(folder: Path, t
             parent.mkdir(parents=True, exist_ok=True)
         blob.write_bytes(path.read_bytes())
         link.symlink_to(os.path.relpath(blob, link.parent))
-    convert_folder(snapshot, tmp_path / "new")
+    convert_to_safetensors(snapshot, tmp_path / "new")
     assert np.isfinite(encode(tmp_path / "new")).all()
     other = tmp_path / "hub" / "models--other" / "blobs"
     other.mkdir(parents=True)

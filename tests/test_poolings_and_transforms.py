@@ -20,8 +20,8 @@ from indexer.encoders.fitting import fit_state
 from indexer.encoders.load import open_encoder
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.spec import with_state
-from indexer.encoders.token_embeddings import TokenOutputs, token_fingerprint
+from indexer.encoders.spec import with_fitted_state
+from indexer.encoders.token_embeddings import TokenEmbeddings, token_fingerprint
 from indexer.errors import ConfigError, ModelError
 from indexer.moments import Moments
 from indexer.pooling.sbert_wk import sbert_wk
@@ -147,7 +147,7 @@ def fitted(tiny_config: BuildConfig, tmp_path: Path) -> Callable[..., EncoderSpe
         spec, folder = resolve_spec(config), tmp_path / pooling
         folder.mkdir()
         fit_state(spec, lambda: iter([TEXTS]), folder)
-        return with_state(spec, folder, {path.name: file_sha256(path) for path in sorted(folder.iterdir())})
+        return with_fitted_state(spec, folder, {path.name: file_sha256(path) for path in sorted(folder.iterdir())})
 
     return make
 
@@ -156,7 +156,7 @@ def test_sif_of_a_transformer_weighs_its_token_states(fitted: Callable[..., Enco
     spec = fitted("sif", layers=(1,))
     encoder = open_encoder(spec, RunOptions())
     weights = sif_weights(read_counts(Path(spec.state or "")), 1e-3)
-    outputs = TokenOutputs(spec)
+    outputs = TokenEmbeddings(spec)
     tokens = outputs.tokens(TEXTS)
     assert weights[0] == pytest.approx(1e-3 / (1e-3 + (tokens.ids == 0).mean()))
     (rows, starts) = next(outputs(TEXTS))
@@ -167,7 +167,7 @@ def test_sif_of_a_transformer_weighs_its_token_states(fitted: Callable[..., Enco
 
 
 def test_counts_are_kept_as_they_were(tmp_path: Path, fitted: Callable[..., EncoderSpec]) -> None:
-    outputs = TokenOutputs(fitted("sif"))
+    outputs = TokenEmbeddings(fitted("sif"))
     counts = count_tokens([outputs.tokens(TEXTS).ids, outputs.tokens(TEXTS[:2]).ids], outputs.vocabulary)
     write_counts(tmp_path, counts)
     np.testing.assert_array_equal(read_counts(tmp_path), counts)
@@ -179,7 +179,7 @@ def test_counts_are_kept_as_they_were(tmp_path: Path, fitted: Callable[..., Enco
 def test_sbert_wk_pools_the_states_of_the_layers_named(tiny_config: BuildConfig) -> None:
     config = dataclasses.replace(tiny_config.encoder, pooling="sbert-wk", layers=(0, 1, 2))
     spec = resolve_spec(config)
-    outputs = TokenOutputs(spec)
+    outputs = TokenEmbeddings(spec)
     by_layer = [next(outputs(TEXTS, [layer])) for layer in (0, 1, 2)]
     starts = by_layer[0][1]
     expected = [

@@ -12,7 +12,7 @@ import pytest
 from indexer import BuildConfig
 from indexer.config import EncoderConfig, FlowConfig, LatteMixConfig
 from indexer.encoders import load_encoder, resolve_spec
-from indexer.encoders.token_embeddings import TokenOutputs
+from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, CorpusError
 from indexer.progress import NoProgress
 from search.cli.evaluate.methods_options import _METHODS
@@ -151,7 +151,7 @@ def test_a_transformer_has_layers_too(folder: Path, tiny_config: BuildConfig) ->
 
 
 def test_token_vectors_come_back_from_the_file_as_they_were_encoded(folder: Path, tiny_config: BuildConfig) -> None:
-    outputs = TokenOutputs(resolve_spec(tiny_config.encoder))
+    outputs = TokenEmbeddings(resolve_spec(tiny_config.encoder))
     texts = sentences(read_tasks(folder / "sts"))[:30]
     training = TrainingTokens.write(outputs, texts, [2], folder, NoProgress())
     (expected, starts), (rows, there) = next(outputs(texts, [2])), next(training())
@@ -162,7 +162,7 @@ def test_token_vectors_come_back_from_the_file_as_they_were_encoded(folder: Path
 @pytest.mark.parametrize("special", [True, False])
 def test_sentences_pool_to_what_the_encoder_gives(folder: Path, tiny_config: BuildConfig, special: bool) -> None:
     encoder, texts = load_encoder(tiny_config.encoder), sentences(read_tasks(folder / "sts"))[:20]
-    tokens = SentenceTokens.of(TokenOutputs(encoder.spec, special=special), texts, [2])
+    tokens = SentenceTokens.of(TokenEmbeddings(encoder.spec, special=special), texts, [2])
     means = np.stack([tokens.tokens(number).mean(axis=0) for number in range(len(texts))])
     np.testing.assert_allclose(tokens.pooled(lambda rows: rows), means, atol=1e-5)
     if special:

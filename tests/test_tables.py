@@ -25,9 +25,9 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
 from indexer.encoders import static_tables
-from indexer.encoders.model_files import hash_table, is_word_file, table_files
-from indexer.encoders.static_tables import Table, load_table
-from indexer.encoders.word_vectors import binary_rows, text_rows
+from indexer.encoders.model_files import find_table_files, hash_table_files, is_word_file
+from indexer.encoders.static_tables import EmbeddingTable, load_table
+from indexer.encoders.word_vectors import parse_binary, parse_text
 from indexer.errors import MachineError, ModelError
 
 Vectors = npt.NDArray[np.float32]
@@ -80,11 +80,11 @@ def plain_read(data: bytes, dim: int) -> dict[str, list[float]]:
 
 
 @pytest.fixture
-def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], Table]:
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], EmbeddingTable]:
     """The table of a file with these bytes, in a cache of its own."""
     monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path / "cache"))
 
-    def load_bytes(data: bytes) -> Table:
+    def load_bytes(data: bytes) -> EmbeddingTable:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.words"
         path.write_bytes(data)
         return load_table(path)
@@ -92,18 +92,18 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], T
     return load_bytes
 
 
-def words_of(table: Table) -> list[str]:
+def words_of(table: EmbeddingTable) -> list[str]:
     vocabulary = parsed(table.tokenizer).get_vocab()
     assert vocabulary.pop(next(word for word, row in vocabulary.items() if row == table.unknown)) == len(table.vectors)
     return sorted(vocabulary, key=lambda word: vocabulary[word])
 
 
-def pieces(table: Table, text: str) -> list[str]:
+def pieces(table: EmbeddingTable, text: str) -> list[str]:
     """What a text is cut into, as it stands there."""
     return [text[start:end] for start, end in parsed(table.tokenizer).encode(text).offsets]
 
 
-def ids(table: Table, text: str) -> list[int]:
+def ids(table: EmbeddingTable, text: str) -> list[int]:
     found: list[int] = parsed(table.tokenizer).encode(text).ids
     return found
 
@@ -145,7 +145,7 @@ def test_a_table_is_the_same_in_every_form_and_packing(
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=2, max_size=8), st.booleans())
 def test_numbers_are_read_to_the_last_bit(numbers: list[float], signed: bool) -> None:
     text = " ".join(f"{number:+}" if signed else repr(number) for number in numbers)  # Arrow does not take a "+"
-    ((_, vectors),) = text_rows(Path("words"), [f"word {text}".encode()], len(numbers), None)
+    ((_, vectors),) = parse_text(Path("words"), [f"word {text}".encode()], len(numbers), None)
     np.testing.assert_array_equal(vectors[0], np.array(numbers, np.float32))
 
 
@@ -161,11 +161,11 @@ def test_where_blocks_end_changes_nothing(cuts: list[int]) -> None:
         return [word.decode() for some, _ in found for word in some], [row for _, v in found for row in v.tolist()]
 
     text, binary = as_glove(WORDS, VECTORS), as_word2vec_binary(["a", "bc"], VECTORS[:2]).partition(b"\n")[2]
-    assert joined(text_rows(Path("words"), blocks(text), 3, None)) == (WORDS, VECTORS.tolist())
-    assert joined(binary_rows(Path("words"), blocks(binary), 3, 2)) == (["a", "bc"], VECTORS[:2].tolist())
+    assert joined(parse_text(Path("words"), blocks(text), 3, None)) == (WORDS, VECTORS.tolist())
+    assert joined(parse_binary(Path("words"), blocks(binary), 3, 2)) == (["a", "bc"], VECTORS[:2].tolist())
 
 
-def test_odd_lines_are_read_as_the_obvious_reader_does(load: Callable[[bytes], Table]) -> None:
+def test_odd_lines_are_read_as_the_obvious_reader_does(load: Callable[[bytes], EmbeddingTable]) -> None:
     data = (
         b"the 0.5 -1e-3\r\n. . . 1 2\n2008 3 4\ncaf\xe9 5 6\nthe 7 8\ncafe\xcc\x81 9 10 \ncaf\xc3\xa9 11 12\n"
         b"at name@domain.com +13 .5\n\xe2\x80\x99s 1 1\n's 2 2\n\xc2\xa0 3 3\n 4 4\n\n\n"
@@ -183,21 +183,21 @@ def test_odd_lines_are_read_as_the_obvious_reader_does(load: Callable[[bytes], T
     )
 
 
-def test_the_unknown_token_is_no_word_of_the_table(load: Callable[[bytes], Table]) -> None:
+def test_the_unknown_token_is_no_word_of_the_table(load: Callable[[bytes], EmbeddingTable]) -> None:
     table = load(b"[UNK] 1 2\n[[UNK]] 3 4\n")
     assert table.unknown == len(table.vectors) == 2
     assert table.row_of("[UNK]") == 0
     assert table.row_of("xyz") is None
 
 
-def test_texts_are_lower_cased_if_the_table_is(load: Callable[[bytes], Table]) -> None:
+def test_texts_are_lower_cased_if_the_table_is(load: Callable[[bytes], EmbeddingTable]) -> None:
     lower, cased = load(as_glove(["paris", "2008"], VECTORS[:2])), load(as_glove(["Paris", "paris"], VECTORS[:2]))
     assert (lower.lowercase, cased.lowercase) == (True, False)
     assert (lower.row_of("PARIS"), ids(lower, "Paris")) == (0, [0])
     assert (cased.row_of("PARIS"), ids(cased, "paris Paris PARIS")) == (None, [1, 0, 2])
 
 
-def test_a_stray_upper_case_word_does_not_make_a_table_cased(load: Callable[[bytes], Table]) -> None:
+def test_a_stray_upper_case_word_does_not_make_a_table_cased(load: Callable[[bytes], EmbeddingTable]) -> None:
     many = [
         f"{first}{second}" for first in "abcdefghijklmnopqrstuvwxyzßéü" for second in "abcdefghijklmnopqrstuvwxyz" * 2
     ]
@@ -217,14 +217,18 @@ def test_a_stray_upper_case_word_does_not_make_a_table_cased(load: Callable[[byt
         ([], "I don ' t know , he ' s at O ' Brien ' s `` rock ' n ' roll '' mightn ' t ' ve CAN ' T"),
     ],
 )
-def test_apostrophes_follow_the_habit_of_the_table(load: Callable[[bytes], Table], extra: list[str], cut: str) -> None:
+def test_apostrophes_follow_the_habit_of_the_table(
+    load: Callable[[bytes], EmbeddingTable], extra: list[str], cut: str
+) -> None:
     table = load(as_glove(["Word", *extra], VECTORS[: 1 + len(extra)]))
     text = f"I don{CURLY}t know, he's at O'Brien's ``rock'n'roll'' mightn{CURLY}t've CAN'T"
     found = [piece.replace(CURLY, "'") for piece in pieces(table, text)]
     assert found == cut.replace("``", "` `").replace("''", "' '").split()
 
 
-def test_other_characters_stand_alone_and_offsets_are_those_of_the_text(load: Callable[[bytes], Table]) -> None:
+def test_other_characters_stand_alone_and_offsets_are_those_of_the_text(
+    load: Callable[[bytes], EmbeddingTable],
+) -> None:
     table = load(as_glove(WORDS, VECTORS))
     text = "The\u00a0été--1984!! so_called हिन्दी, 3.5€"
     cut = ["The", "été", "-", "-", "1984", "!", "!", "so_called", "हिन्दी", ",", "3", ".", "5", "€"]
@@ -285,13 +289,13 @@ def test_every_row_that_is_one_word_is_found_in_a_text(
         (gzip.compress(as_glove(WORDS, VECTORS))[:-12], "the gzip stream is cut short. Way out: fetch the file again"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(load: Callable[[bytes], Table], data: bytes, message: str) -> None:
+def test_what_is_wrong_with_a_file_is_said(load: Callable[[bytes], EmbeddingTable], data: bytes, message: str) -> None:
     with pytest.raises(ModelError, match=re.escape(message)):
         load(data)
 
 
 def test_a_file_is_read_once_and_again_when_its_entry_is_damaged(
-    tmp_path: Path, load: Callable[[bytes], Table], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, load: Callable[[bytes], EmbeddingTable], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = as_glove(WORDS, VECTORS)
     load(data)
@@ -304,7 +308,7 @@ def test_a_file_is_read_once_and_again_when_its_entry_is_damaged(
     np.testing.assert_array_equal(load(data).vectors, VECTORS)
 
 
-def test_a_full_disk_is_said(load: Callable[[bytes], Table], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_said(load: Callable[[bytes], EmbeddingTable], monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -316,9 +320,9 @@ def test_a_full_disk_is_said(load: Callable[[bytes], Table], monkeypatch: pytest
 def test_a_word_file_has_the_same_hashes_under_any_name(tmp_path: Path) -> None:
     for name in ("one.txt", "other"):
         (tmp_path / name).write_bytes(as_glove(WORDS, VECTORS))
-    one, other = (table_files(tmp_path / name) for name in ("one.txt", "other"))
+    one, other = (find_table_files(tmp_path / name) for name in ("one.txt", "other"))
     assert (one.kind, one.root, one.weights) == ("words", tmp_path, ("one.txt",))
-    assert hash_table(one) == hash_table(other)
+    assert hash_table_files(one) == hash_table_files(other)
     assert is_word_file(tmp_path / "other")
     assert not is_word_file(tmp_path)
 
@@ -456,7 +460,7 @@ def own_means(module: Any, texts: list[str]) -> npt.NDArray[np.floating]:
     return means
 
 
-def means(table: Table, texts: list[str]) -> npt.NDArray[np.floating]:
+def means(table: EmbeddingTable, texts: list[str]) -> npt.NDArray[np.floating]:
     known = [[token for token in ids(table, text) if token != table.unknown] for text in texts]
     return np.stack([table.vectors[tokens].mean(axis=0) for tokens in known])
 
@@ -474,7 +478,7 @@ def test_a_folder_of_sentence_transformers_gives_its_means(tmp_path: Path, path:
     texts, table = ["the whale sings the song", "whale"], load_table(folder)
     assert table.unknown == -1  # there its row counts like any other
     np.testing.assert_allclose(means(table, texts), own_means(module, texts), rtol=1e-6)
-    assert table_files(folder).weights == (f"{path}/model.safetensors".removeprefix("/"),)
+    assert find_table_files(folder).weights == (f"{path}/model.safetensors".removeprefix("/"),)
 
 
 def test_potion_gives_the_means_of_sentence_transformers(shared: Path) -> None:

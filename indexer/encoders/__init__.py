@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from indexer.encoders.protocol import Encoder as Encoder
     from indexer.encoders.protocol import EncoderSpec as EncoderSpec
     from indexer.encoders.protocol import EncodeStats as EncodeStats
-    from indexer.encoders.spec import mismatch as mismatch
     from indexer.encoders.spec import resolve_spec as resolve_spec
+    from indexer.encoders.spec import spec_difference as spec_difference
 
 _HOME = {
     "EncodeStats": "indexer.encoders.protocol",
@@ -22,7 +22,7 @@ _HOME = {
     "EncoderSpec": "indexer.encoders.protocol",
     "Role": "indexer.encoders.protocol",
     "load_encoder": "indexer.encoders.load",
-    "mismatch": "indexer.encoders.spec",
+    "spec_difference": "indexer.encoders.spec",
     "resolve_spec": "indexer.encoders.spec",
 }
 __all__ = sorted(_HOME)

@@ -28,7 +28,7 @@ Rows = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Pooled:
+class PooledBatch:
     """Pooled rows (states, batch, d) of one batch, float32, and how often it had to be halved."""
 
     rows: Rows
@@ -131,7 +131,7 @@ _WORDS = (
 )  # of the allocators of torch and OpenVINO
 
 
-def is_out_of_memory(error: BaseException) -> bool:
+def is_oom(error: BaseException) -> bool:
     """Whether an error of torch or OpenVINO means that memory, of the GPU or of the machine, ran out."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
@@ -139,16 +139,18 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(words in message for words in _WORDS)
 
 
-def halving(forward: Callable[[Batch], Rows], batch: Batch, where: str, release: Callable[[], None]) -> Pooled:
+def retry_halved(
+    forward: Callable[[Batch], Rows], batch: Batch, where: str, release: Callable[[], None]
+) -> PooledBatch:
     """`forward` on a batch; in halves when it does not fit into memory.
 
     `release` waits for copies under way and gives cached memory back; `where` names the device. Raises MachineError
     when a single text does not fit.
     """
     try:
-        return Pooled(forward(batch), 0)
+        return PooledBatch(forward(batch), 0)
     except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
+        if not is_oom(error):
             raise
     # Outside the handler, so that the failed attempt's tensors are gone.
     release()
@@ -157,15 +159,15 @@ def halving(forward: Callable[[Batch], Rows], batch: Batch, where: str, release:
             f"a text of {batch.lengths[0]} tokens does not fit into memory on {where}: "
             "lower encoder.max_length, set encoder.precision to bfloat16, or take another --device."
         )
-    first, second = (halving(forward, half, where, release) for half in batch.halves())
+    first, second = (retry_halved(forward, half, where, release) for half in batch.halves())
     release()  # only now are the rows of both halves there
-    return Pooled(np.concatenate([first.rows, second.rows], axis=1), 1 + first.retries + second.retries)
+    return PooledBatch(np.concatenate([first.rows, second.rows], axis=1), 1 + first.retries + second.retries)
 
 
 GROUP_TEXTS = 8192  # texts tokenised and cut into batches together
 
 
-class Runner(Protocol):
+class ModelRunner(Protocol):
     """A loaded model. `backend` says what runs it, and in what numbers, such as "openvino, bf16"."""
 
     @property
@@ -189,7 +191,7 @@ class Runner(Protocol):
         """The batch plan that suits it; `budget` tokens, 0 for its own default."""
         ...
 
-    def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[Pooled]:
+    def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[PooledBatch]:
         """Pooled rows of each batch, in order. `keys` are resolved: non-negative layers, sorted.
 
         Raises MachineError when a single text does not fit into memory.
@@ -200,7 +202,7 @@ class Runner(Protocol):
 class BatchedEncoder:
     """An `Encoder`; see `protocol`. `blocks` is the model's number of blocks. Safe to share between threads."""
 
-    def __init__(self, spec: EncoderSpec, tokenizer: TextTokenizer, runner: Runner, blocks: int) -> None:
+    def __init__(self, spec: EncoderSpec, tokenizer: TextTokenizer, runner: ModelRunner, blocks: int) -> None:
         self.spec, self.tokenizer, self.runner, self._blocks = spec, tokenizer, runner, blocks
         self.plan = runner.plan(spec.identity["batch_tokens"])
         self._group = spec.identity.get("group_texts", GROUP_TEXTS)

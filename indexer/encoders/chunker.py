@@ -50,7 +50,7 @@ def _require_room(tokenizer: TextTokenizer, spec: EncoderSpec, config: ChunkConf
 
 
 @dataclass(frozen=True)
-class RowTexts:
+class ChunkTexts:
     """The text of each row. Without `windows` row i is document i."""
 
     texts: list[str]
@@ -61,18 +61,18 @@ class RowTexts:
 
 
 @dataclass(frozen=True)
-class TextCutter:
+class DocumentChunker:
     """Joined texts of documents to rows. Opens the encoder's tokenizer when documents are chunked, once."""
 
     spec: EncoderSpec
     config: ChunkConfig
 
-    def __call__(self, joined: Sequence[str]) -> RowTexts:
+    def __call__(self, joined: Sequence[str]) -> ChunkTexts:
         """The rows of some documents, in their order. Raises what `open_chunker` raises, and CorpusError."""
         if self.chunker is None:
-            return RowTexts(list(joined))
+            return ChunkTexts(list(joined))
         windows = self.chunker(joined)
-        return RowTexts(windows.texts(joined), windows)
+        return ChunkTexts(windows.texts(joined), windows)
 
     @cached_property
     def chunker(self) -> Chunker | None:

@@ -21,7 +21,7 @@ _COPIED = (*DOWNLOADED, "bpe.codes", "README.md", "LICENSE*", "NOTICE*")
 _WEIGHTS = ("*.safetensors", "*.safetensors.index.json")
 
 
-def convert_folder(source: Path, target: Path) -> None:
+def convert_to_safetensors(source: Path, target: Path) -> None:
     """Copy the model in `source` to the new folder `target`, its weights as model.safetensors.
 
     Of the other files those are copied that a model consists of, and no link is followed out of `source` (but to the

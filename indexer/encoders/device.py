@@ -33,7 +33,7 @@ def choose_device(asked: str) -> torch.device:
     return device
 
 
-def number_type(precision: Precision, half: str, device: torch.device) -> torch.dtype:
+def compute_dtype(precision: Precision, half: str, device: torch.device) -> torch.dtype:
     """The type of weights and activations for a precision class on a device; pooling is float32 in any case.
 
     The class bfloat16 is computed in bfloat16 on a CPU that has it, else in float32; on CUDA in bfloat16 where the
@@ -95,7 +95,7 @@ Result = TypeVar("Result")
 _BEHIND = 2  # results on their way while the next batches are started
 
 
-class Transfers:
+class AsyncCopies:
     """The copies of one run over some batches. On a device other than CUDA everything is copied at once.
 
     What `to_host` gives holds its numbers only once `settled` has handed on what was made from it.

@@ -12,7 +12,7 @@ from typing import Any
 from indexer.config import LatteMixConfig, RunOptions
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.spec import with_state
+from indexer.encoders.spec import with_fitted_state
 from indexer.errors import MismatchError, ModelError
 
 Texts = Callable[[], Iterator[list[str]]]
@@ -35,17 +35,17 @@ def fit_state(
     state raises.
     """
     if spec.trained:
-        trained_state(spec)
+        load_fitted_state(spec)
         _copy(Path(spec.trained), folder)
     elif spec.identity["precision"] == "int8":
         _calibrate(spec, texts, folder)
     elif spec.identity["pooling"] == "sif":
         _count(spec, texts, folder, options)
     else:
-        train(spec, texts, folder, options, on_step)
+        train_latte_mix(spec, texts, folder, options, on_step)
 
 
-def trained_state(spec: EncoderSpec) -> EncoderSpec:
+def load_fitted_state(spec: EncoderSpec) -> EncoderSpec:
     """The encoder with the state that `isotrope train` wrote for it.
 
     Raises ModelError for a folder without one, MismatchError for one that was trained on other token vectors or by
@@ -74,10 +74,10 @@ def trained_state(spec: EncoderSpec) -> EncoderSpec:
             f"encoder.fitted: {folder} was trained by other settings than encoder.latte_mix: {', '.join(other)}. Take "
             f"its own recipe: --config {folder / RECIPE}"
         )
-    return with_state(spec, folder, {name: file_sha256(folder / name) for name in FILES})
+    return with_fitted_state(spec, folder, {name: file_sha256(folder / name) for name in FILES})
 
 
-def train(
+def train_latte_mix(
     spec: EncoderSpec,
     texts: Texts,
     folder: Path,
@@ -88,13 +88,13 @@ def train(
 
     Raises what `lattemix.training` raises.
     """
-    from indexer.encoders.token_embeddings import Group, TokenOutputs, token_fingerprint
+    from indexer.encoders.token_embeddings import TokenEmbeddings, TokenGroup, token_fingerprint
     from indexer.pooling.latte_mix import save_latte_mix, train_latte_mix
 
-    outputs = TokenOutputs(spec, options)
+    outputs = TokenEmbeddings(spec, options)
     count = sum(map(len, texts()))
 
-    def stream() -> Iterator[Group]:
+    def stream() -> Iterator[TokenGroup]:
         for block in texts():
             yield from outputs(block)
 
@@ -115,17 +115,17 @@ def training_device(device: str) -> str:
 
 
 def _count(spec: EncoderSpec, texts: Texts, folder: Path, options: RunOptions) -> None:
-    from indexer.encoders.token_embeddings import TokenOutputs
+    from indexer.encoders.token_embeddings import TokenEmbeddings
     from indexer.pooling.sif import count_tokens, write_counts
 
-    outputs = TokenOutputs(spec, options)
+    outputs = TokenEmbeddings(spec, options)
     write_counts(folder, count_tokens((outputs.tokens(block).ids for block in texts()), outputs.vocabulary))
 
 
 def _calibrate(spec: EncoderSpec, texts: Texts, folder: Path) -> None:
-    from indexer.encoders.int8 import CALIBRATION_TEXTS, calibrate
+    from indexer.encoders.int8 import CALIBRATION_TEXTS, quantise
 
-    calibrate(spec, _spread([text for block in texts() for text in block], CALIBRATION_TEXTS), folder)
+    quantise(spec, _spread([text for block in texts() for text in block], CALIBRATION_TEXTS), folder)
 
 
 def _spread(texts: Sequence[str], most: int) -> list[str]:

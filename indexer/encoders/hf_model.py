@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from indexer.encoders.hub import load_errors_as_model_errors, quiet_transformers
+from indexer.encoders.hub import as_model_errors, quiet_transformers
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import EncoderSpec, PoolingKey
 from indexer.errors import ModelError
@@ -69,7 +69,7 @@ def load_model(folder: Path, layers: list[int], dtype: torch.dtype) -> LoadedMod
     """
     from transformers import AutoConfig
 
-    with load_errors_as_model_errors(folder, "the model"), quiet_transformers():
+    with as_model_errors(folder, "the model"), quiet_transformers():
         config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         total, top = config.num_hidden_layers, layers[-1]
         cut = top < total and config.model_type in _CUT

@@ -65,7 +65,7 @@ DOWNLOADED = [
 
 
 @dataclass(frozen=True)
-class Located:
+class ModelLocation:
     """A folder with a model, and the sha256 each file in it must have (empty: any)."""
 
     folder: Path
@@ -73,7 +73,7 @@ class Located:
     pinned: Mapping[str, str] = field(default_factory=dict)
 
 
-def locate(model: str, folder: str | Path | None = None) -> Located:
+def locate_model(model: str, folder: str | Path | None = None) -> ModelLocation:
     """Find the folder that holds `model`; `folder`, when given, is where its files lie now.
 
     Raises ModelError when it is nowhere, naming the ways out.
@@ -82,24 +82,24 @@ def locate(model: str, folder: str | Path | None = None) -> Located:
         path = Path(folder if folder is not None else model).expanduser()
         if not path.is_dir():
             raise ModelError(f"{path}: no such folder; expected one with a model's config.json and safetensors.")
-        return Located(path.resolve(), local=True)
+        return ModelLocation(path.resolve(), local=True)
     cached = _cached(model)
     if cached is not None:
-        return Located(cached, local=False)
+        return ModelLocation(cached, local=False)
     demo = _demo_folder() if model in DEMO_IDS else None
     if demo is not None:
-        return Located(demo, local=False, pinned=DEMO_SHA256)
-    return Located(_download(model), local=False)
+        return ModelLocation(demo, local=False, pinned=DEMO_SHA256)
+    return ModelLocation(_download(model), local=False)
 
 
-def locate_table(model: str, path: str | Path | None = None) -> Located:
+def locate_table(model: str, path: str | Path | None = None) -> ModelLocation:
     """Find a table of token vectors: a file, or a folder as `locate` finds one. Raises ModelError."""
     file = Path(path if path is not None else model).expanduser()
     if file.is_file():
-        return Located(file.resolve(), local=True)
+        return ModelLocation(file.resolve(), local=True)
     if path is None and file.suffix and file.parent.is_dir() and not file.exists() and _is_table_name(file):
         raise ModelError(f"{file}: no such file; expected a table of word vectors, or a model2vec folder or hub id.")
-    return locate(model, path)
+    return locate_model(model, path)
 
 
 def _is_table_name(path: Path) -> bool:
@@ -207,7 +207,7 @@ def _quiet_hub() -> Iterator[None]:
             bars.enable_progress_bars()
 
 
-def load_errors_as_model_errors(folder: Path, what: str) -> AbstractContextManager[None]:
+def as_model_errors(folder: Path, what: str) -> AbstractContextManager[None]:
     """Turn whatever a library raises about foreign files into a ModelError naming the folder."""
 
     def told(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from indexer.encoders.batching import Batch
-from indexer.encoders.openvino import GRAPH, copy_facts, open_graph
+from indexer.encoders.openvino import GRAPH, open_graph, write_graph_info
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.tokenizer import open_tokenizer
 from indexer.errors import ConfigError
@@ -35,7 +35,7 @@ def require_calibration() -> None:
             )
 
 
-def calibrate(spec: EncoderSpec, texts: Sequence[str], folder: Path) -> None:
+def quantise(spec: EncoderSpec, texts: Sequence[str], folder: Path) -> None:
     """Write the int8 graph of an encoder, calibrated on `texts`, into `folder`.
 
     `with_state(spec, folder, ...)` is then the encoder. Raises ConfigError when NNCF is not installed or there is no
@@ -62,7 +62,7 @@ def calibrate(spec: EncoderSpec, texts: Sequence[str], folder: Path) -> None:
         for number, operation in enumerate(quantised.get_ordered_ops()):
             operation.set_friendly_name(f"{operation.get_type_name()}-{number}")  # its own count goes on and on
         openvino.save_model(quantised, folder / GRAPH, compress_to_fp16=False)
-    copy_facts(graph, folder)
+    write_graph_info(graph, folder)
 
 
 def _inputs(spec: EncoderSpec, texts: Sequence[str], takes_types: bool) -> Iterator[dict[str, Any]]:

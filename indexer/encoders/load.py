@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from indexer.config import TOKEN_POOLINGS, Backend, EncoderConfig, RunOptions
-from indexer.encoders.fitting import trained_state
-from indexer.encoders.precomputed import VectorsEncoder, is_given
+from indexer.encoders.fitting import load_fitted_state
+from indexer.encoders.precomputed import PrecomputedEncoder, is_precomputed
 from indexer.encoders.protocol import Encoder, EncoderSpec
 from indexer.encoders.spec import resolve_spec
 from indexer.errors import ConfigError, ModelError
@@ -29,13 +29,13 @@ def load_encoder(config: EncoderConfig, options: RunOptions = _DEFAULTS, folder:
     Raises ModelError, ConfigError, and MachineError when the device is missing or too small.
     """
     spec = resolve_spec(config, folder)
-    return open_encoder(trained_state(spec) if spec.trained else spec, options)
+    return open_encoder(load_fitted_state(spec) if spec.trained else spec, options)
 
 
 def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
     """Load an encoder that has been resolved. Raises as `load_encoder` does."""
-    if is_given(spec):
-        return VectorsEncoder(spec)
+    if is_precomputed(spec):
+        return PrecomputedEncoder(spec)
     if spec.identity["kind"] == "static":
         from indexer.encoders.static import StaticEncoder
 
@@ -57,7 +57,7 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
     return _open_torch(spec, options)
 
 
-def prepare_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
+def warm_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
     """Make what is kept between processes, before several of them would make it at the same time."""
     if spec.identity["kind"] != "transformer" or spec.identity["pooling"] in TOKEN_POOLINGS:
         return

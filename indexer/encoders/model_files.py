@@ -110,7 +110,7 @@ def check_pinned(folder: Path, pinned: Mapping[str, str]) -> None:
             )
 
 
-def inside(folder: Path, name: str) -> Path:
+def safe_join(folder: Path, name: str) -> Path:
     """`folder / name`, refusing a name that leads out of the folder. Links are another matter: see `own_file`."""
     relative = PurePosixPath(name)
     if relative.is_absolute() or ".." in relative.parts or "\\" in name:
@@ -124,7 +124,7 @@ def own_file(folder: Path, name: str) -> Path:
     A snapshot in the Hugging Face cache is made of links to the blobs of the same model, which are its own. Raises
     ModelError; the path that is returned has no link in it.
     """
-    path = inside(folder, name)
+    path = safe_join(folder, name)
     try:
         real, home = path.resolve(strict=True), folder.resolve(strict=True)
     except (OSError, RuntimeError) as error:
@@ -167,7 +167,7 @@ def _root(folder: Path) -> Path:
     if (folder / "config.json").is_file() or not modules.is_file():
         return folder
     entries = read_modules(folder)
-    return inside(folder, entries[0].path) if entries else folder
+    return safe_join(folder, entries[0].path) if entries else folder
 
 
 def _weights(root: Path) -> tuple[str, ...]:
@@ -185,7 +185,7 @@ def shards(root: Path, index: str) -> list[str]:
     if not weight_map:
         raise ModelError(f"{root / index}: has no weight_map; expected the name of a shard for each tensor.")
     names = sorted(set(weight_map.values()))
-    missing = [name for name in names if not inside(root, name).is_file()]
+    missing = [name for name in names if not safe_join(root, name).is_file()]
     if missing:
         raise ModelError(f"{root}: {len(missing)} of {len(names)} weight shards are missing: {', '.join(missing)}.")
     return names
@@ -240,7 +240,7 @@ def is_word_file(path: Path) -> bool:
     return path.is_file()
 
 
-def table_files(path: Path) -> TableFiles:
+def find_table_files(path: Path) -> TableFiles:
     """List the files that decide a table's results.
 
     Raises ModelError saying what was found and what was expected when there is no table, when a file of it is missing,
@@ -258,7 +258,7 @@ def table_files(path: Path) -> TableFiles:
     return _complete(TableFiles("sentence-transformers", path, (weights,), (tokenizer,), ("modules.json",)))
 
 
-def hash_table(files: TableFiles) -> dict[str, dict[str, str]]:
+def hash_table_files(files: TableFiles) -> dict[str, dict[str, str]]:
     """sha256 of each file by name, as "weights", "tokenizer" and "config". A word file is the same under any name."""
     weights = hash_files(files.root, files.weights)
     if files.kind == "words":
@@ -285,7 +285,7 @@ def _static_module(folder: Path) -> PurePosixPath:
         raise ModelError(
             f"{folder}: its modules are {', '.join(kinds)}; expected StaticEmbedding and at most Normalize after it."
         )
-    inside(folder, entries[0].path)
+    safe_join(folder, entries[0].path)
     return PurePosixPath(entries[0].path)
 
 

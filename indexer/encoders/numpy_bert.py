@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.config import RunOptions
-from indexer.encoders.batching import CPU_TOKENS, Batch, BatchedEncoder, BatchPlan, Pooled, Rows
+from indexer.encoders.batching import CPU_TOKENS, Batch, BatchedEncoder, BatchPlan, PooledBatch, Rows
 from indexer.encoders.model_files import ModelFiles, find_model_files
 from indexer.encoders.model_json import ModelConfig
 from indexer.encoders.protocol import EncoderSpec, PoolingKey
-from indexer.encoders.spec import layer_count
+from indexer.encoders.spec import num_layers
 from indexer.encoders.tokenizer import open_tokenizer
 from indexer.errors import ConfigError, ModelError
 from indexer.parallel import single_blas_thread
@@ -46,7 +46,7 @@ class NumpyEncoder(BatchedEncoder):
         if spec.identity["precision"] == "int8":
             raise ConfigError('encoder.precision is "int8", which the backend openvino computes; numpy does not.')
         files = find_model_files(Path(spec.folder))
-        super().__init__(spec, open_tokenizer(spec), NumpyRunner(files), layer_count(files))
+        super().__init__(spec, open_tokenizer(spec), NumpyRunner(files), num_layers(files))
 
 
 class NumpyRunner:
@@ -75,14 +75,14 @@ class NumpyRunner:
         """Exact lengths as far as they go."""
         return BatchPlan(budget or CPU_TOKENS, exact=True)
 
-    def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[Pooled]:
+    def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[PooledBatch]:
         """Pooled rows of each batch, in order."""
         for batch in batches:
             with single_blas_thread():  # small products wait longer for a second thread than it saves
                 states = self._states(batch, {layer for average, _ in keys for layer in average})
             averages = [np.mean([states[layer] for layer in average], axis=0) for average, _ in keys]
             rows = [_pool(average, batch, mode) for average, (_, mode) in zip(averages, keys, strict=True)]
-            yield Pooled(np.stack(rows).astype(np.float32), 0)
+            yield PooledBatch(np.stack(rows).astype(np.float32), 0)
 
     def _states(self, batch: Batch, wanted: set[int]) -> dict[int, Rows]:
         """Token states (rows, tokens, d) of the wanted layers; blocks above them are not computed."""

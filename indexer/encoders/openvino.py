@@ -23,10 +23,19 @@ import numpy.typing as npt
 
 from indexer.cache import cached_folder, read_cached
 from indexer.config import Precision, RunOptions
-from indexer.encoders.batching import AHEAD, CPU_TOKENS, Batch, BatchedEncoder, BatchPlan, Pooled, Rows, halving
+from indexer.encoders.batching import (
+    AHEAD,
+    CPU_TOKENS,
+    Batch,
+    BatchedEncoder,
+    BatchPlan,
+    PooledBatch,
+    Rows,
+    retry_halved,
+)
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import EncoderSpec, PoolingKey
-from indexer.encoders.spec import layer_count
+from indexer.encoders.spec import num_layers
 from indexer.encoders.tokenizer import open_tokenizer
 from indexer.errors import ConfigError, MachineError, ModelError
 from indexer.parallel import available_cores, ordered_map
@@ -67,7 +76,7 @@ _AGREEMENT = 1e-4  # largest difference from torch, of the largest value
 
 
 @dataclass(frozen=True)
-class Graph:
+class OpenVinoGraph:
     """A graph on disk and what is known of its model."""
 
     folder: Path
@@ -91,7 +100,7 @@ class _Facts:
     refused: str | None = None
 
 
-def open_graph(spec: EncoderSpec, keys: Sequence[PoolingKey]) -> Graph:
+def open_graph(spec: EncoderSpec, keys: Sequence[PoolingKey]) -> OpenVinoGraph:
     """The graph that gives `keys` (resolved: non-negative, sorted layers), from the cache or converted now.
 
     Raises ModelError, saying what to do, when the model cannot be converted; that too is kept.
@@ -108,22 +117,22 @@ def open_graph(spec: EncoderSpec, keys: Sequence[PoolingKey]) -> Graph:
     return _read(cached_folder("openvino", key, lambda folder: _convert(spec, keys, folder)), spec)
 
 
-def open_stored_graph(folder: Path, spec: EncoderSpec) -> Graph:
+def open_stored_graph(folder: Path, spec: EncoderSpec) -> OpenVinoGraph:
     """A graph that lies in a folder of its own, such as a calibrated one in an index."""
     return _read(folder, spec)
 
 
-def copy_facts(graph: Graph, folder: Path) -> None:
+def write_graph_info(graph: OpenVinoGraph, folder: Path) -> None:
     """Write into `folder` what `open_stored_graph` needs to know beside the graph itself."""
     facts = {name: value for name, value in asdict(graph).items() if name != "folder"}
     (folder / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
 
 
-def _read(folder: Path, spec: EncoderSpec) -> Graph:
+def _read(folder: Path, spec: EncoderSpec) -> OpenVinoGraph:
     facts = read_cached(folder / _FACTS, _Facts)
     if facts.refused is not None:
         raise ModelError(f"{spec.folder}: OpenVINO cannot run this model ({facts.refused}). Take --backend torch.")
-    return Graph(folder, facts.dim, facts.vocabulary, facts.takes_types)
+    return OpenVinoGraph(folder, facts.dim, facts.vocabulary, facts.takes_types)
 
 
 def _convert(spec: EncoderSpec, keys: Sequence[PoolingKey], folder: Path) -> None:
@@ -135,17 +144,17 @@ def _convert(spec: EncoderSpec, keys: Sequence[PoolingKey], folder: Path) -> Non
     loaded = load_model(find_model_files(Path(spec.folder)).root, layers, torch.float32)
     model = PooledModel(loaded, layers, keys, spec).eval()
     types = open_tokenizer(spec).facts.types != "none"  # where it knows none, the model is given none: not even 0
-    graph = Graph(folder, loaded.dim, loaded.vocabulary, loaded.takes_types and types)
+    graph = OpenVinoGraph(folder, loaded.dim, loaded.vocabulary, loaded.takes_types and types)
     reason = _write_proved(model, graph)
     if reason:
         (folder / _FACTS).write_text(json.dumps({"refused": reason}), encoding="utf-8")
         for left in folder.glob("graph.*"):
             left.unlink()
         return
-    copy_facts(graph, folder)
+    write_graph_info(graph, folder)
 
 
-def _write_proved(model: "PooledModel", graph: Graph) -> str:
+def _write_proved(model: "PooledModel", graph: OpenVinoGraph) -> str:
     """Convert, write and compare with torch; returns why it cannot be used, or nothing."""
     import torch
 
@@ -175,7 +184,7 @@ def _traced(model: "PooledModel", example: dict[str, Any]) -> Any:
     return converted
 
 
-def _difference(model: "PooledModel", compiled: Any, graph: Graph, shape: tuple[int, int]) -> str:
+def _difference(model: "PooledModel", compiled: Any, graph: OpenVinoGraph, shape: tuple[int, int]) -> str:
     inputs = _inputs(graph, shape)
     want = model(**inputs).numpy()
     found = compiled({name: tensor.numpy() for name, tensor in inputs.items()})[0]
@@ -183,7 +192,7 @@ def _difference(model: "PooledModel", compiled: Any, graph: Graph, shape: tuple[
     return "" if off <= _AGREEMENT else f"for {shape[0]} texts of {shape[1]} tokens it is off by {off:.1e}"
 
 
-def _inputs(graph: Graph, shape: tuple[int, int]) -> dict[str, Any]:
+def _inputs(graph: OpenVinoGraph, shape: tuple[int, int]) -> dict[str, Any]:
     import torch
 
     ids = torch.from_numpy(np.random.default_rng(0).integers(0, graph.vocabulary, shape))
@@ -224,7 +233,7 @@ class OpenVinoEncoder(BatchedEncoder):
             raise ConfigError(f'device is "{options.device}", but the backend openvino runs on the CPU.')
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as in the torch backend on a CPU
         tokenizer = open_tokenizer(spec)
-        blocks = layer_count(find_model_files(Path(spec.folder)))
+        blocks = num_layers(find_model_files(Path(spec.folder)))
         super().__init__(spec, tokenizer, OpenVinoRunner(spec, options), blocks)
 
 
@@ -237,7 +246,7 @@ class OpenVinoRunner:
         self._spec = spec
         self.lanes = options.threads or available_cores()
         self._core = openvino.Core()
-        self.number_type = number_type(self._core, spec.identity["precision"])
+        self.number_type = inference_precision(self._core, spec.identity["precision"])
         own: PoolingKey = (tuple(spec.identity["layers"]), spec.identity["pooling"])
         self._compiled: dict[tuple[PoolingKey, ...], _Compiled] = {}
         self._graph = self._of((own,)).graph
@@ -261,11 +270,11 @@ class OpenVinoRunner:
         """Exact lengths as far as they go."""
         return BatchPlan(budget or CPU_TOKENS, exact=True)
 
-    def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[Pooled]:
+    def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[PooledBatch]:
         """Pooled rows of each batch, in order."""
         compiled = self._of(tuple(keys))
         yield from ordered_map(
-            lambda batch: halving(compiled.rows, batch, "the CPU", _nothing_to_release),
+            lambda batch: retry_halved(compiled.rows, batch, "the CPU", _nothing_to_release),
             batches,
             self.lanes,
             AHEAD * self.lanes,
@@ -276,7 +285,7 @@ class OpenVinoRunner:
             self._compiled[keys] = self._compile(self._open(keys))
         return self._compiled[keys]
 
-    def _open(self, keys: tuple[PoolingKey, ...]) -> Graph:
+    def _open(self, keys: tuple[PoolingKey, ...]) -> OpenVinoGraph:
         if self._spec.identity["precision"] != "int8":
             return open_graph(self._spec, keys)
         if self._compiled:
@@ -291,7 +300,7 @@ class OpenVinoRunner:
             )
         return open_stored_graph(Path(self._spec.state), self._spec)
 
-    def _compile(self, graph: Graph) -> "_Compiled":
+    def _compile(self, graph: OpenVinoGraph) -> "_Compiled":
         settings = {
             "INFERENCE_PRECISION_HINT": self.number_type,
             "NUM_STREAMS": self.lanes,
@@ -315,7 +324,7 @@ class OpenVinoRunner:
 class _Compiled:
     """A compiled graph with one request a lane."""
 
-    def __init__(self, graph: Graph, model: Any, lanes: int) -> None:
+    def __init__(self, graph: OpenVinoGraph, model: Any, lanes: int) -> None:
         self.graph = graph
         self._requests: SimpleQueue[Any] = SimpleQueue()
         for _ in range(lanes):
@@ -343,7 +352,7 @@ class _Compiled:
             self._requests.put(request)
 
 
-def number_type(core: Any, precision: Precision) -> str:
+def inference_precision(core: Any, precision: Precision) -> str:
     """What OpenVINO calls the type that a class of results is computed in on this processor."""
     if precision == "float32":
         return "f32"

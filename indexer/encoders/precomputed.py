@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from indexer.encoders.protocol import Tokens
 
 
-class VectorsEncoder:
+class PrecomputedEncoder:
     """An `Encoder` that encodes nothing: every method raises ConfigError."""
 
     backend = "none"
@@ -56,7 +56,7 @@ class VectorsEncoder:
         )
 
 
-def is_given(spec: EncoderSpec) -> bool:
+def is_precomputed(spec: EncoderSpec) -> bool:
     """Whether embeddings come with the corpus."""
     return bool(spec.identity["kind"] == "vectors")
 

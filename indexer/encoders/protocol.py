@@ -5,9 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from indexer.config import FITTED_POOLINGS, PoolingMode, Role
 from indexer.errors import ConfigError
 
@@ -64,6 +61,33 @@ def is_transformer(spec: EncoderSpec) -> bool:
     return bool(spec.identity["kind"] == "transformer")
 
 
+@dataclass(frozen=True)
+class Tokens:
+    """Token ids of some texts, cut at the maximum length, end to end in one array."""
+
+    ids: "npt.NDArray[np.int32]"  # (total,)
+    types: "npt.NDArray[np.int32] | None"  # token_type_ids (total,); None: all 0, or the tokenizer has none
+    starts: "npt.NDArray[np.int64]"  # (n + 1,): text i is ids[starts[i]:starts[i + 1]]
+    lengths: "npt.NDArray[np.int32]"  # (n,): before the cut, special tokens included
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def cut_lengths(self) -> "npt.NDArray[np.int64]":
+        """Tokens of each text after the cut, (n,)."""
+        import numpy as np
+
+        return np.diff(self.starts)
+
+    def part(self, start: int, stop: int) -> "Tokens":
+        """Texts `start` to `stop`, as views."""
+        first, last = self.starts[start], self.starts[stop]
+        types = self.types[first:last] if self.types is not None else None
+        starts = self.starts[start : stop + 1] - first
+        return Tokens(self.ids[first:last], types, starts, self.lengths[start:stop])
+
+
 @dataclass
 class EncodeStats:
     """What one or several `encode` calls saw. Filled by the encoder, read by whoever reports."""
@@ -103,11 +127,11 @@ class Encoder(Protocol):
         """
         ...
 
-    def tokenize(self, texts: Sequence[str], role: Role) -> "Tokens":
+    def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         """The first half of `encode`, which may run in another thread while the encoder works on other tokens."""
         ...
 
-    def embed(self, tokens: "Tokens", log: EncodeStats | None = None) -> "npt.NDArray[np.float32]":
+    def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> "npt.NDArray[np.float32]":
         """The second half: the same bits as `encode` gives for the texts."""
         ...
 
@@ -125,32 +149,3 @@ class Encoder(Protocol):
         cannot give them raises ConfigError.
         """
         ...
-
-
-Ints = npt.NDArray[np.int32]
-Encoded = tuple[list[list[int]], list[list[int]] | None]
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """Token ids of some texts, cut at the maximum length, end to end in one array."""
-
-    ids: Ints  # (total,)
-    types: Ints | None  # token_type_ids (total,); None: all 0, or the tokenizer has none
-    starts: npt.NDArray[np.int64]  # (n + 1,): text i is ids[starts[i]:starts[i + 1]]
-    lengths: Ints  # (n,): before the cut, special tokens included
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    @property
-    def cut_lengths(self) -> npt.NDArray[np.int64]:
-        """Tokens of each text after the cut, (n,)."""
-        return np.diff(self.starts)
-
-    def part(self, start: int, stop: int) -> "Tokens":
-        """Texts `start` to `stop`, as views."""
-        first, last = self.starts[start], self.starts[stop]
-        types = self.types[first:last] if self.types is not None else None
-        starts = self.starts[start : stop + 1] - first
-        return Tokens(self.ids[first:last], types, starts, self.lengths[start:stop])

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from indexer.config import PoolingMode
-from indexer.encoders.model_files import inside, require_plain_files
+from indexer.encoders.model_files import require_plain_files, safe_join
 from indexer.encoders.model_json import read_json, read_modules
 from indexer.errors import ModelError
 
@@ -99,8 +99,8 @@ def read_folder_settings(folder: Path) -> FolderSettings:
         )
     require_plain_files(folder)
     transformer, pooling = _modules(folder)
-    mode, include_prompt = _pooling(inside(folder, pooling) / "config.json")
-    settings = _transformer_settings(inside(folder, transformer))
+    mode, include_prompt = _pooling(safe_join(folder, pooling) / "config.json")
+    settings = _transformer_settings(safe_join(folder, transformer))
     query, document = _prompts(folder / "config_sentence_transformers.json")
     if not include_prompt and (query or document):
         raise ModelError(f"{folder}: leaves its prompt out of the pooling, which is not supported here. {_WAY_OUT}")

@@ -25,15 +25,15 @@ from pathlib import Path
 from typing import Any
 
 from indexer.config import BuildConfig, EncoderConfig
-from indexer.encoders.hub import Located, cached_snapshot, locate, locate_table
+from indexer.encoders.hub import ModelLocation, cached_snapshot, locate_model, locate_table
 from indexer.encoders.model_files import (
     ModelFiles,
     check_pinned,
     file_sha256,
     find_model_files,
+    find_table_files,
     hash_files,
-    hash_table,
-    table_files,
+    hash_table_files,
 )
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.sentence_transformers_folder import FolderSettings, read_folder_settings
@@ -49,7 +49,7 @@ from indexer.store.manifest import Manifest
 RULES = 2  # bump when the same files and settings would give other embeddings
 STATIC_RULES = 1  # those of kind "static"
 VECTOR_RULES = 1  # those of kind "vectors"
-NO_LIMIT = 1_000_000_000  # tokens of a text that a table takes
+UNLIMITED = 1_000_000_000  # tokens of a text that a table takes
 _FIRST_PLAN = {"batch_tokens": 1024, "group_texts": 2048}  # what rules 1 wrote for the default
 _FILE_GROUPS = ("weights", "tokenizer", "config", "state")
 
@@ -70,7 +70,7 @@ def resolve_spec(config: EncoderConfig, folder: str | Path | None = None, rules:
         return _spec_of_vectors(config, folder, rules)
     if config.kind == "static":
         return _spec_of_table(config, folder, rules)
-    located = locate(config.model, folder)
+    located = locate_model(config.model, folder)
     files = find_model_files(located.folder)
     check_pinned(located.folder, located.pinned)
     settings = _auto_settings(config, files) if config.pooling == "auto" else _plain_settings(config, files)
@@ -80,7 +80,7 @@ def resolve_spec(config: EncoderConfig, folder: str | Path | None = None, rules:
         "weights": hash_files(files.root, files.weights),
         "tokenizer": hash_files(files.root, files.tokenizer),
         "config": hash_files(files.root, ("config.json",)),
-        "layers": resolve_layers(config.layers, layer_count(files)),
+        "layers": resolve_layers(config.layers, num_layers(files)),
         **settings,
         "precision": config.precision,
         **_batch_plan(config, rules or RULES),
@@ -89,7 +89,7 @@ def resolve_spec(config: EncoderConfig, folder: str | Path | None = None, rules:
     return _spec(config, located, identity)
 
 
-def _spec(config: EncoderConfig, located: Located, identity: dict[str, Any]) -> EncoderSpec:
+def _spec(config: EncoderConfig, located: ModelLocation, identity: dict[str, Any]) -> EncoderSpec:
     return EncoderSpec(
         config.model, str(located.folder), identity, fingerprint(identity), located.local, trained=config.fitted
     )
@@ -101,10 +101,10 @@ def _spec_of_table(config: EncoderConfig, folder: str | Path | None, rules: int)
     identity: dict[str, Any] = {
         "kind": config.kind,
         "rules": rules or STATIC_RULES,
-        **hash_table(table_files(located.folder)),
+        **hash_table_files(find_table_files(located.folder)),
         "layers": [],
         "pooling": "mean" if config.pooling == "auto" else config.pooling,
-        "max_length": NO_LIMIT if unlimited else config.max_length,
+        "max_length": UNLIMITED if unlimited else config.max_length,
         "query_prefix": config.query_prefix,
         "document_prefix": config.document_prefix,
         "precision": "float32",
@@ -132,7 +132,7 @@ def _spec_of_vectors(config: EncoderConfig, folder: str | Path | None, rules: in
     return EncoderSpec(config.model, "", identity, fingerprint(identity))
 
 
-def with_state(spec: EncoderSpec, folder: str | Path, files: dict[str, str]) -> EncoderSpec:
+def with_fitted_state(spec: EncoderSpec, folder: str | Path, files: dict[str, str]) -> EncoderSpec:
     """The encoder with a fitted state: `files` (name -> sha256) in `folder`."""
     identity = spec.identity | {"state": files}
     return dataclasses.replace(
@@ -146,7 +146,7 @@ def _batch_plan(config: EncoderConfig, rules: int) -> dict[str, int]:
     return _FIRST_PLAN | ({"batch_tokens": config.batch_tokens} if config.batch_tokens else {})
 
 
-def mismatch(expected: dict[str, Any], found: EncoderSpec) -> str:
+def spec_difference(expected: dict[str, Any], found: EncoderSpec) -> str:
     """One line naming every file and setting in which `found` differs from `expected`; empty if in none."""
     differences = []
     for key in sorted({*expected, *found.identity}):
@@ -161,7 +161,7 @@ def mismatch(expected: dict[str, Any], found: EncoderSpec) -> str:
 def _plain_settings(config: EncoderConfig, files: ModelFiles) -> dict[str, Any]:
     return {
         "pooling": config.pooling,
-        "max_length": check_max_length(config.max_length or own_limit(files), files),
+        "max_length": check_max_length(config.max_length or model_max_length(files), files),
         "query_prefix": config.query_prefix,
         "document_prefix": config.document_prefix,
         "lowercase": False,
@@ -183,7 +183,7 @@ def _auto_length(config: EncoderConfig, files: ModelFiles, stated: FolderSetting
     if config.max_length not in (0, EncoderConfig.max_length):
         return check_max_length(config.max_length, files)
     # sentence-transformers does not count RoBERTa's unused positions: some folders state 514 where 512 fit.
-    limits = [stated.max_length or own_limit(files), position_limit(files)]
+    limits = [stated.max_length or model_max_length(files), max_positions(files)]
     return min(limit for limit in limits if limit > 0)
 
 
@@ -227,7 +227,7 @@ _WITHOUT_LIMIT = 512  # taken when neither the model nor its tokenizer has a lim
 _UNSET = 10**9  # tokenizers without a limit state 1e30
 
 
-def layer_count(files: ModelFiles) -> int:
+def num_layers(files: ModelFiles) -> int:
     """Blocks of the model. ModelError when config.json does not say."""
     for name in _LAYER_COUNTS:
         value: int | None = getattr(files.config, name)
@@ -252,7 +252,7 @@ def resolve_layers(layers: Iterable[int], count: int) -> list[int]:
     return sorted(resolved)
 
 
-def position_limit(files: ModelFiles) -> int:
+def max_positions(files: ModelFiles) -> int:
     """Most tokens the model's position embeddings take, special tokens included; 0: no such limit."""
     config = files.config
     kind = config.model_type
@@ -272,17 +272,17 @@ def position_limit(files: ModelFiles) -> int:
     return rows - offset
 
 
-def own_limit(files: ModelFiles) -> int:
+def model_max_length(files: ModelFiles) -> int:
     """The model's own maximum length: its tokenizer's, capped by its position embeddings; else 512."""
     stated = files.tokenizer_config.model_max_length
     tokenizer = int(stated) if stated is not None and 0 < stated < _UNSET else 0
-    limits = [limit for limit in (tokenizer, position_limit(files)) if limit > 0]
+    limits = [limit for limit in (tokenizer, max_positions(files)) if limit > 0]
     return min(limits) if limits else _WITHOUT_LIMIT
 
 
 def check_max_length(max_length: int, files: ModelFiles) -> int:
     """`max_length`, if the model can take it; else ConfigError with the limit."""
-    limit = position_limit(files)
+    limit = max_positions(files)
     if limit and max_length > limit:
         raise ConfigError(
             f"encoder.max_length is {max_length}, but the model in {files.root} has position embeddings for "
@@ -291,7 +291,7 @@ def check_max_length(max_length: int, files: ModelFiles) -> int:
     return max_length
 
 
-def published_spec(index: Path, manifest: Manifest, model: str | Path | None = None) -> EncoderSpec:
+def spec_of_index(index: Path, manifest: Manifest, model: str | Path | None = None) -> EncoderSpec:
     """The encoder an index was built with; `model` is its folder if it has moved.
 
     Raises ModelError when it is not to be found, and MismatchError if it is another one now.
@@ -314,7 +314,7 @@ def _difference(manifest: Manifest, found: EncoderSpec) -> str:
     expected = manifest.encoder["identity"]
     if "state" not in found.identity:
         expected = {key: value for key, value in expected.items() if key != "state"}
-    return mismatch(expected, found)
+    return spec_difference(expected, found)
 
 
 def _known_folder(index: Path, folder: str) -> str | None:
@@ -345,4 +345,4 @@ def _resolved(index: Path, manifest: Manifest, folder: str | Path | None) -> Enc
     if "state" not in identity or spec.fingerprint != fingerprint(unfitted):
         return spec
     state = index / layout.state_folder(spec.fingerprint)
-    return with_state(spec, state, {name: file_sha256(state / name) for name in identity["state"]})
+    return with_fitted_state(spec, state, {name: file_sha256(state / name) for name in identity["state"]})

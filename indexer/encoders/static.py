@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.config import PoolingMode, Role, RunOptions
-from indexer.encoders.protocol import EncoderSpec, EncodeStats, Ints, PoolingKey, Tokens
-from indexer.encoders.spec import NO_LIMIT
-from indexer.encoders.static_tables import Table, load_table
-from indexer.encoders.tokenizer import RustTokenizer, TextTokenizer, TokenizerFacts, tokenizer_errors
+from indexer.encoders.protocol import EncoderSpec, EncodeStats, PoolingKey, Tokens
+from indexer.encoders.spec import UNLIMITED
+from indexer.encoders.static_tables import EmbeddingTable, load_table
+from indexer.encoders.tokenizer import FastTokenizer, Ints, TextTokenizer, TokenizerInfo, tokenizer_errors
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
 from indexer.pooling.sif import Weights, read_counts, sif_weights
@@ -55,7 +55,9 @@ class StaticEncoder:
         """Ids of known tokens. Raises CorpusError for a text that is not Unicode."""
         prefix = self.spec.identity[f"{role}_prefix"]
         tokens = self.tokenizer([prefix + text for text in texts] if prefix else texts)
-        return known_tokens(tokens, self._known(tokens.ids), len(self.table.vectors), self.spec.identity["max_length"])
+        return drop_unknown_tokens(
+            tokens, self._known(tokens.ids), len(self.table.vectors), self.spec.identity["max_length"]
+        )
 
     def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Rows:
         """Pooled embeddings of tokenised texts: the same bits as `encode` gives."""
@@ -161,17 +163,17 @@ def _check_options(options: RunOptions) -> None:
         choose_device(options.device)
 
 
-def static_tokenizer(spec: EncoderSpec, table: Table) -> TextTokenizer:
+def static_tokenizer(spec: EncoderSpec, table: EmbeddingTable) -> TextTokenizer:
     """The tokenizer of a table; it adds no special tokens and does not cut."""
     from tokenizers import Tokenizer
 
-    facts = TokenizerFacts(0, 0, from_left=False, padding=0, stand_in=table.unknown, types="none")
+    facts = TokenizerInfo(0, 0, from_left=False, padding=0, stand_in=table.unknown, types="none")
     with tokenizer_errors(spec.folder):
         tokenizer = Tokenizer.from_str(table.tokenizer)
-    return TextTokenizer(RustTokenizer(tokenizer, types=False, name=spec.folder), facts, NO_LIMIT)
+    return TextTokenizer(FastTokenizer(tokenizer, types=False, name=spec.folder), facts, UNLIMITED)
 
 
-def known_tokens(tokens: Tokens, known: npt.NDArray[np.bool_], stand_in: int, most: int) -> Tokens:
+def drop_unknown_tokens(tokens: Tokens, known: npt.NDArray[np.bool_], stand_in: int, most: int) -> Tokens:
     """The first `most` tokens of each text that are `known` (tokens,); `stand_in` for a text that has none, whose
     length is then 0."""
     text_of = np.repeat(np.arange(len(tokens)), tokens.cut_lengths)

@@ -13,11 +13,11 @@ from tokenizers import Tokenizer
 
 from indexer.cache import cached_folder, read_cached
 from indexer.encoders.hub import is_failure
-from indexer.encoders.model_files import TableFiles, file_sha256, table_files
+from indexer.encoders.model_files import TableFiles, file_sha256, find_table_files
 from indexer.encoders.model_json import TokenizerModel, read_json, read_tokenizer
 from indexer.encoders.tokenizer import tokenizer_errors
-from indexer.encoders.word_tokenizer import is_lower_case, word_tokenizer, written
-from indexer.encoders.word_vectors import read_rows
+from indexer.encoders.word_tokenizer import is_uncased, normalise_word, word_tokenizer
+from indexer.encoders.word_vectors import read_word_vectors
 from indexer.errors import MachineError, ModelError
 from indexer.safetensors_file import SafetensorsFile
 
@@ -33,7 +33,7 @@ Vectors = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Table:
+class EmbeddingTable:
     """Row i of `vectors` is that of token i. The rows may be mapped from a file, and are then not writable."""
 
     vectors: Vectors  # (vocabulary, d)
@@ -72,7 +72,7 @@ _EMBEDDINGS = ("embeddings", "embedding.weight")  # of model2vec, of sentence-tr
 _BLOCK_ROWS = 1 << 16
 
 
-def load_token_table(files: TableFiles) -> Table:
+def load_token_table(files: TableFiles) -> EmbeddingTable:
     """The table of a folder. Raises ModelError for files that are damaged or do not belong together."""
     weights, tokenizer = files.root / files.weights[0], files.root / files.tokenizer[0]
     vectors, stated, settings = _rows(weights), read_tokenizer(tokenizer), _plain(tokenizer)
@@ -85,7 +85,7 @@ def load_token_table(files: TableFiles) -> Table:
         )
     _require_finite(weights, vectors)
     unknown = _unknown(tokenizer, stated.model, tokens) if files.kind == "model2vec" else -1
-    return Table(vectors, json.dumps(settings), unknown, words=False)
+    return EmbeddingTable(vectors, json.dumps(settings), unknown, words=False)
 
 
 def _plain(path: Path) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class _Facts:
     notes: list[str]
 
 
-def load_word_table(path: Path) -> Table:
+def load_word_table(path: Path) -> EmbeddingTable:
     """The table of a file of word vectors; its unknown token is the one after the last row.
 
     Of words written alike the first counts. Raises ModelError for a file that is no such table or a damaged one,
@@ -180,13 +180,13 @@ def load_word_table(path: Path) -> Table:
         raise ModelError(f"{folder}: {_ROWS} has {size:,} bytes, {_FACTS} says {facts}. Delete that folder.")
     vectors = np.asarray(np.memmap(folder / _ROWS, "<f4", "r", shape=facts.shape))
     tokenizer = (folder / _TOKENIZER).read_text(encoding="utf-8")
-    return Table(vectors, tokenizer, facts.unknown, True, facts.lowercase, tuple(facts.notes))
+    return EmbeddingTable(vectors, tokenizer, facts.unknown, True, facts.lowercase, tuple(facts.notes))
 
 
 def _make(path: Path, folder: Path) -> None:
     try:
         vocabulary, dim = _write_rows(path, folder / _ROWS)
-        lowercase, upper = is_lower_case(vocabulary.rows)
+        lowercase, upper = is_uncased(vocabulary.rows)
         tokenizer, unknown = word_tokenizer(vocabulary.rows, lowercase)
         (folder / _TOKENIZER).write_text(tokenizer, encoding="utf-8")
         notes = vocabulary.notes() + _stray_note(upper if lowercase else 0)
@@ -202,7 +202,7 @@ def _make(path: Path, folder: Path) -> None:
 def _write_rows(path: Path, target: Path) -> tuple["_Vocabulary", int]:
     vocabulary, dim = _Vocabulary(), 0
     with target.open("wb") as file:
-        for words, vectors in read_rows(path):
+        for words, vectors in read_word_vectors(path):
             dim = vectors.shape[1]
             file.write(vectors[vocabulary.add(words)].astype("<f4", copy=False).data)
     return vocabulary, dim
@@ -219,7 +219,7 @@ class _Vocabulary:
         """Positions of those that are new."""
         new = []
         for position, raw in enumerate(words):
-            word = written(self._decoded(raw))
+            word = normalise_word(self._decoded(raw))
             if word in self.rows:
                 self._repeated += 1
             else:
@@ -250,10 +250,10 @@ def _stray_note(upper: int) -> list[str]:
     return [f"texts are lower-cased as nearly all words are; {upper:,} with an upper-case letter are never found"]
 
 
-def load_table(path: Path) -> Table:
+def load_table(path: Path) -> EmbeddingTable:
     """The table of a file or folder. A word file is read once and kept in the cache (`indexer.cache`).
 
     Raises ModelError for what is no table or a damaged one, MachineError where the cache is full.
     """
-    files = table_files(path)
+    files = find_table_files(path)
     return load_word_table(path) if files.kind == "words" else load_token_table(files)

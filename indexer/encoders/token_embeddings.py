@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Rows = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
-Group = tuple[Rows, Ints]
+TokenGroup = tuple[Rows, Ints]
 """Token vectors (tokens, d) of some texts end to end, and where each text's begin, (texts + 1,)."""
 _DEFAULTS = RunOptions()
 GROUP_TEXTS = 1024
@@ -33,7 +33,7 @@ GROUP_TOKENS = 1 << 17  # of a group, if need be of fewer texts
 _OF_TOKENS = ("kind", "weights", "tokenizer", "config", "layers", "max_length", "document_prefix", "lowercase")
 
 
-class TokenOutputs:
+class TokenEmbeddings:
     """Token vectors of an encoder, its special tokens among them unless `special` is False."""
 
     def __init__(self, spec: EncoderSpec, options: RunOptions = _DEFAULTS, special: bool = True) -> None:
@@ -64,7 +64,7 @@ class TokenOutputs:
         """Where the tokens of each text begin, special ones aside and before any cut."""
         return self.tokenizer.marks(texts)
 
-    def __call__(self, texts: Sequence[str], layers: Sequence[int] = ()) -> Iterator[Group]:
+    def __call__(self, texts: Sequence[str], layers: Sequence[int] = ()) -> Iterator[TokenGroup]:
         """Token vectors of each group of texts; `layers` (non-negative) are averaged, by default the encoder's own."""
         average = tuple(layers) or tuple(self.spec.identity["layers"])
         for start in range(0, len(texts), GROUP_TEXTS):
@@ -89,7 +89,7 @@ class TokenOutputs:
                 rows[tokens.starts[position] : tokens.starts[position + 1]] = states[: lengths[position]]
         return rows
 
-    def _bare(self, rows: Rows, tokens: Tokens) -> Group:
+    def _bare(self, rows: Rows, tokens: Tokens) -> TokenGroup:
         """The same without special tokens."""
         facts = self.tokenizer.facts
         inside = np.arange(len(rows)) - np.repeat(tokens.starts[:-1], tokens.cut_lengths)

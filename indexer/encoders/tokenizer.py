@@ -10,13 +10,14 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from indexer.cache import cached_folder
 from indexer.chunking import TokenOffsets
-from indexer.encoders.hub import first_line, library_errors, load_errors_as_model_errors, quiet_transformers
+from indexer.encoders.hub import as_model_errors, first_line, library_errors, quiet_transformers
 from indexer.encoders.model_files import PYTHON_TOKENIZED, find_model_files
 from indexer.encoders.model_json import read_config, read_tokenizer
-from indexer.encoders.protocol import Encoded, EncoderSpec, Ints, Tokens
+from indexer.encoders.protocol import EncoderSpec, Tokens
 from indexer.errors import ConfigError, CorpusError, ModelError
 from indexer.regular_files import read_regular
 from indexer.typed_json import decode_json
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
+Ints = npt.NDArray[np.int32]
+Encoded = tuple[list[list[int]], list[list[int]] | None]
 """Token ids of each text, and its token types where they are not all 0."""
 
 
 @dataclass(frozen=True)
-class TokenizerFacts:
+class TokenizerInfo:
     """What must be known of a tokenizer beside its own file. JSON types."""
 
     head: int  # special tokens that open a text
@@ -44,7 +47,7 @@ class TokenizerFacts:
 class TextTokenizer:
     """Texts to `Tokens`. `run` gives the ids of a list of texts, uncut."""
 
-    def __init__(self, run: Callable[[list[str]], Encoded], facts: TokenizerFacts, max_length: int) -> None:
+    def __init__(self, run: Callable[[list[str]], Encoded], facts: TokenizerInfo, max_length: int) -> None:
         self.facts, self.run, self._max_length = facts, run, max_length
         if max_length <= facts.head + facts.tail:
             raise ConfigError(
@@ -69,7 +72,7 @@ class TextTokenizer:
 
         Raises ConfigError for a tokenizer that does not say, CorpusError for a text that is not valid Unicode.
         """
-        if not isinstance(self.run, RustTokenizer):
+        if not isinstance(self.run, FastTokenizer):
             raise ConfigError(
                 "chunk.tokens needs to know which characters a token stands for, which this model's tokenizer, "
                 "written in Python, does not say. Set chunk.tokens=0, or choose a model with a tokenizer.json."
@@ -90,12 +93,12 @@ class TextTokenizer:
 class KeptTokenizer:
     """What is kept of a tokenizer of the `tokenizers` library, as JSON."""
 
-    facts: TokenizerFacts
+    facts: TokenizerInfo
     tokenizer: str
 
 
 @dataclass(frozen=True)
-class RustTokenizer:
+class FastTokenizer:
     """The `run` of a tokenizer of the `tokenizers` library.
 
     A model brings its own patterns, and one may need more steps for a text than the library allows: ModelError.
@@ -155,7 +158,7 @@ def parse_tokenizer(data: bytes, max_length: int, name: str = "the tokenizer") -
         raise ModelError(f"{name}: not a tokenizer that was kept: {error}.") from error
     with tokenizer_errors(name):
         tokenizer = Tokenizer.from_str(kept.tokenizer)
-    return TextTokenizer(RustTokenizer(tokenizer, kept.facts.types == "given", name), kept.facts, max_length)
+    return TextTokenizer(FastTokenizer(tokenizer, kept.facts.types == "given", name), kept.facts, max_length)
 
 
 def _flat(rows: list[list[int]], total: int) -> Ints:
@@ -186,7 +189,7 @@ def load_tokenizer(folder: Path, max_length: int, lowercase: bool) -> TextTokeni
     """
     if (folder / "tokenizer.json").exists():
         read_tokenizer(folder / "tokenizer.json")
-    with load_errors_as_model_errors(folder, "the tokenizer"):
+    with as_model_errors(folder, "the tokenizer"):
         tokenizer = _load(folder)
         if not tokenizer.is_fast:
             _require_own_files(folder, tokenizer, lowercase)
@@ -197,13 +200,13 @@ def load_tokenizer(folder: Path, max_length: int, lowercase: bool) -> TextTokeni
         if lowercase:
             _lowercase(backend)
         facts = _facts(tokenizer)
-    return TextTokenizer(RustTokenizer(backend, facts.types == "given", str(folder)), facts, max_length)
+    return TextTokenizer(FastTokenizer(backend, facts.types == "given", str(folder)), facts, max_length)
 
 
 def dump_tokenizer(tokenizer: TextTokenizer) -> str | None:
     """A tokenizer as JSON text for `tokens.parse_tokenizer`; None for one in Python."""
     run = tokenizer.run
-    if not isinstance(run, RustTokenizer):
+    if not isinstance(run, FastTokenizer):
         return None
     return json.dumps({"facts": asdict(tokenizer.facts), "tokenizer": run.tokenizer.to_str()})
 
@@ -249,11 +252,11 @@ def _lowercase(backend: Any) -> None:
     backend.normalizer = Chain([Lowercase(), *own])
 
 
-def _facts(tokenizer: Any) -> TokenizerFacts:
+def _facts(tokenizer: Any) -> TokenizerInfo:
     probe = tokenizer(_PROBE, verbose=False)
     head, tail = _special_tokens(tokenizer, probe["input_ids"])
     types = probe.get("token_type_ids")
-    return TokenizerFacts(
+    return TokenizerInfo(
         head,
         tail,
         from_left=getattr(tokenizer, "truncation_side", "right") == "left",

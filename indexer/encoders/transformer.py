@@ -21,17 +21,17 @@ from indexer.encoders.batching import (
     Batch,
     BatchedEncoder,
     BatchPlan,
-    Pooled,
+    PooledBatch,
     Rows,
-    halving,
-    is_out_of_memory,
+    is_oom,
+    retry_halved,
 )
-from indexer.encoders.device import Transfers, choose_device, number_type
+from indexer.encoders.device import AsyncCopies, choose_device, compute_dtype
 from indexer.encoders.hf_model import PooledModel, load_model
 from indexer.encoders.hub import first_line
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import EncoderSpec, PoolingKey
-from indexer.encoders.spec import layer_count
+from indexer.encoders.spec import num_layers
 from indexer.encoders.tokenizer import load_tokenizer
 from indexer.errors import ConfigError, IsotropeError, MachineError, ModelError
 from indexer.parallel import ordered_map, single_torch_thread
@@ -55,7 +55,7 @@ class TransformerEncoder(BatchedEncoder):
             # warn after a fork.
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         tokenizer = load_tokenizer(files.root, settings["max_length"], settings["lowercase"])
-        super().__init__(spec, tokenizer, TorchRunner(spec, options, files.root), layer_count(files))
+        super().__init__(spec, tokenizer, TorchRunner(spec, options, files.root), num_layers(files))
 
 
 class TorchRunner:
@@ -67,7 +67,7 @@ class TorchRunner:
         settings, self._root = spec.identity, root
         self.device = choose_device(options.device)
         self.lanes = (options.threads or torch.get_num_threads()) if self.device.type == "cpu" else 1
-        self._load(spec, root, number_type(settings["precision"], options.half, self.device))
+        self._load(spec, root, compute_dtype(settings["precision"], options.half, self.device))
         if self.dtype != torch.float32 and not self._computes():
             self._load(spec, root, torch.float32)
         self._forward = torch.compile(self.model, dynamic=True) if options.compile else self.model
@@ -92,7 +92,7 @@ class TorchRunner:
             return BatchPlan(budget or CPU_TOKENS, exact=True)
         return BatchPlan(budget or GPU_TOKENS, exact=False, multiple=_GPU_MULTIPLE)
 
-    def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[Pooled]:
+    def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[PooledBatch]:
         """Pooled rows of each batch, in order."""
         self.model.keys = keys
         return self._run(self._forward, batches)
@@ -102,12 +102,12 @@ class TorchRunner:
         for found in self._run(partial(self.model.tokens, average), batches):
             yield found.rows[0]
 
-    def _run(self, forward: Callable[..., torch.Tensor], batches: Iterable[Batch]) -> Iterator[Pooled]:
-        transfers = Transfers(self.device)
+    def _run(self, forward: Callable[..., torch.Tensor], batches: Iterable[Batch]) -> Iterator[PooledBatch]:
+        transfers = AsyncCopies(self.device)
 
-        def encode(batch: Batch) -> Pooled:
+        def encode(batch: Batch) -> PooledBatch:
             part_rows = partial(self._computed, forward, transfers)
-            return halving(part_rows, batch, str(self.device), transfers.release)
+            return retry_halved(part_rows, batch, str(self.device), transfers.release)
 
         if self.device.type != "cpu":
             yield from transfers.settled(map(encode, batches))
@@ -115,7 +115,7 @@ class TorchRunner:
         with single_torch_thread():
             yield from ordered_map(encode, batches, self.lanes, AHEAD * self.lanes)
 
-    def _computed(self, forward: Callable[..., torch.Tensor], transfers: Transfers, batch: Batch) -> Rows:
+    def _computed(self, forward: Callable[..., torch.Tensor], transfers: AsyncCopies, batch: Batch) -> Rows:
         """What `forward` makes of a batch, float32; on CUDA it is still on its way."""
         inputs = {"input_ids": batch.ids}
         if batch.types is not None and self._loaded.takes_types:
@@ -128,7 +128,7 @@ class TorchRunner:
                 moved = {name: transfers.to_device(array) for name, array in inputs.items()}
                 return transfers.to_host(forward(**moved))
         except Exception as error:  # some settings of a config.json only show here, as an error of any kind
-            if isinstance(error, IsotropeError) or is_out_of_memory(error):
+            if isinstance(error, IsotropeError) or is_oom(error):
                 raise
             said = f"{type(error).__name__}: {first_line(error)}"
             raise ModelError(f"{self._root}: the model cannot be run on {self.device}: {said}.") from error
@@ -160,6 +160,6 @@ class TorchRunner:
         try:
             self.model.to(self.device)
         except RuntimeError as error:
-            if not is_out_of_memory(error):
+            if not is_oom(error):
                 raise
             raise MachineError(f"the model does not fit into the memory of {self.device}: {error}") from error

@@ -37,14 +37,14 @@ _INSIDE = re.compile(r"\w'\w")
 _STRAY = 1000  # words in lower case to one in upper case that make it a stray
 
 
-def written(word: str) -> str:
+def normalise_word(word: str) -> str:
     """A word in the form that texts are brought to, its case aside."""
     if word.isascii():
         return word
     return unicodedata.normalize("NFC", word).replace("\u2019", "'")
 
 
-def is_lower_case(words: Iterable[str]) -> tuple[bool, int]:
+def is_uncased(words: Iterable[str]) -> tuple[bool, int]:
     """Whether a table's words are in lower case, and how many have an upper-case letter all the same.
 
     Strays are allowed for, one to a thousand words in lower case: files of lower-cased words do have some, and each
@@ -57,7 +57,7 @@ def is_lower_case(words: Iterable[str]) -> tuple[bool, int]:
     return upper * _STRAY <= lower, upper
 
 
-def apostrophes(vocabulary: Mapping[str, int]) -> Apostrophes:
+def contraction_style(vocabulary: Mapping[str, int]) -> Apostrophes:
     """The table's habit; see the module."""
     if "n't" in vocabulary and not all(word in vocabulary for word in _CONTRACTIONS):
         return "pieces"
@@ -71,6 +71,6 @@ def word_tokenizer(vocabulary: Mapping[str, int], lowercase: bool) -> tuple[str,
         name = f"[{name}]"
     tokenizer = Tokenizer(WordLevel({**vocabulary, name: len(vocabulary)}, unk_token=name))
     tokenizer.normalizer = Chain([NFC(), Replace("\u2019", "'"), *([Lowercase()] if lowercase else [])])
-    pattern = Regex(rf"{_WORD[apostrophes(vocabulary)]}|[^\w\s]")
+    pattern = Regex(rf"{_WORD[contraction_style(vocabulary)]}|[^\w\s]")
     tokenizer.pre_tokenizer = Split(pattern, "removed", invert=True)
     return tokenizer.to_str(), len(vocabulary)

@@ -27,7 +27,7 @@ _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infi
 _SHOWN = 40  # characters of a field
 
 
-def text_rows(
+def parse_text(
     path: Path, blocks: Iterable[bytes], dim: int, stated: int | None
 ) -> Iterator[tuple[list[bytes], Vectors]]:
     """Words and vectors (n, dim), float32, block by block. Raises ModelError as `word_files.read_rows` does.
@@ -140,7 +140,7 @@ def _miscounted(path: Path, stated: int, found: int) -> str:
 _LONGEST_WORD = 1 << 16  # bytes; beyond it what is read is no word
 
 
-def binary_rows(
+def parse_binary(
     path: Path, blocks: Iterable[bytes], dim: int, stated: int
 ) -> Iterator[tuple[list[bytes], npt.NDArray[np.float32]]]:
     """Words and vectors (n, dim), float32, block by block. Raises ModelError as `word_files.read_rows` does."""
@@ -202,7 +202,7 @@ _OTHERS = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class WordVectorFormat:
     """How a file is laid out: `start` bytes come before its rows, of which the first line `stated` so many."""
 
     form: Form
@@ -211,7 +211,7 @@ class Layout:
     stated: int | None = None
 
 
-def read_rows(path: Path) -> Iterator[tuple[list[bytes], Vectors]]:
+def read_word_vectors(path: Path) -> Iterator[tuple[list[bytes], Vectors]]:
     """Words as they are in the file and their vectors (n, d), float32, block by block.
 
     Raises ModelError naming the line, what was found and what was expected, for a file that is no such table, is cut
@@ -221,20 +221,20 @@ def read_rows(path: Path) -> Iterator[tuple[list[bytes], Vectors]]:
         with ByteStream(SourceFile(path, str(path), path.name, "text", _compression(path))) as stream:
             blocks = _blocks(stream)
             head = next(blocks, b"")
-            layout = find_layout(path, head)
+            layout = detect_format(path, head)
             _require_size(path, layout)
             rest = chain([head[layout.start :]], blocks)
             if layout.form == "binary":
-                yield from binary_rows(path, rest, layout.dim, layout.stated or 0)
+                yield from parse_binary(path, rest, layout.dim, layout.stated or 0)
             else:
-                yield from text_rows(path, rest, layout.dim, layout.stated)
+                yield from parse_text(path, rest, layout.dim, layout.stated)
     except BrokenFile as broken:
         raise ModelError(f"{path}: {broken.what.rpartition(';')[0]}. Way out: {broken.way_out}.") from broken
     except CorpusError as error:
         raise ModelError(str(error)) from error
 
 
-def find_layout(path: Path, head: bytes) -> Layout:
+def detect_format(path: Path, head: bytes) -> WordVectorFormat:
     """The layout of a file that begins with `head`. Raises ModelError for one that is no table of words."""
     for pattern, what in _OTHERS.items():
         if re.match(pattern, head):
@@ -248,10 +248,10 @@ def find_layout(path: Path, head: bytes) -> Layout:
     if not stated or not dim:
         raise ModelError(f"{path}:1: states {stated} words of {dim} dimensions; expected at least one of each.")
     form: Form = "binary" if _BINARY.search(rows, 0, _SAMPLE_BYTES) else "text"
-    return Layout(form, dim, mark + len(first) + 1, stated)
+    return WordVectorFormat(form, dim, mark + len(first) + 1, stated)
 
 
-def _require_size(path: Path, layout: Layout) -> None:
+def _require_size(path: Path, layout: WordVectorFormat) -> None:
     """Raise ModelError if a binary file that nothing packed is far too small for what its first line states."""
     if layout.form != "binary" or layout.stated is None or _compression(path):
         return
@@ -263,7 +263,7 @@ def _require_size(path: Path, layout: Layout) -> None:
         )
 
 
-def _without_header(path: Path, head: bytes, start: int) -> Layout:
+def _without_header(path: Path, head: bytes, start: int) -> WordVectorFormat:
     if not head[start:].strip():
         raise ModelError(f"{path}: is empty; expected a table of word vectors.")
     if _BINARY.search(head, 0, _SAMPLE_BYTES):
@@ -274,7 +274,7 @@ def _without_header(path: Path, head: bytes, start: int) -> Layout:
     dim = _agreed_dim(head[start:])
     if not dim:
         raise ModelError(f"{path}: its lines do not end in numbers; expected a word and its vector on each.")
-    return Layout("text", dim, start)
+    return WordVectorFormat("text", dim, start)
 
 
 def _agreed_dim(head: bytes) -> int:

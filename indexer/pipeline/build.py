@@ -12,7 +12,7 @@ from indexer.corpus.corpus import checked_documents
 from indexer.corpus.document import Document
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders import resolve_spec
-from indexer.encoders.chunker import TextCutter
+from indexer.encoders.chunker import DocumentChunker
 from indexer.errors import ConfigError, CorruptIndexError, StoreError
 from indexer.pipeline.changes import other_inputs, require_same_recipe
 from indexer.pipeline.context import BuildContext
@@ -96,7 +96,7 @@ def build_index(
         query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
         require_fittable(spec)
     query_file_sha256(config.index.queries, "index.queries")
-    _ = TextCutter(spec, config.chunk).chunker
+    _ = DocumentChunker(spec, config.chunk).chunker
     _require_index_folder(index)
     make_folder(index)
     with writer_lock(index):

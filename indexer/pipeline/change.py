@@ -11,7 +11,7 @@ import numpy as np
 from indexer.config import BuildConfig
 from indexer.corpus.document import Document
 from indexer.encoders import EncoderSpec
-from indexer.encoders.spec import published_spec
+from indexer.encoders.spec import spec_of_index
 from indexer.hashing import fingerprint
 from indexer.pipeline.contents import live_documents
 from indexer.pipeline.context import BuildContext
@@ -82,7 +82,7 @@ class Change:
 
     def context(self, model: str | Path | None) -> BuildContext:
         """The index as the steps of a build see it, its encoder found. Raises ModelError and MismatchError."""
-        spec = published_spec(self.index, self.published, model)
+        spec = spec_of_index(self.index, self.published, model)
         return BuildContext(self.index, self.config, spec, self.published, overwrite=True)
 
     def context_without_encoder(self) -> BuildContext:

@@ -8,7 +8,7 @@ from indexer.ann import factory_of
 from indexer.config import BuildConfig
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders import EncoderSpec
-from indexer.encoders.spec import mismatch
+from indexer.encoders.spec import spec_difference
 from indexer.errors import ExistsError
 from indexer.pipeline.context import BuildContext
 from indexer.store.manifest import Manifest
@@ -61,7 +61,7 @@ def _meaning(section: str, key: str, value: Any) -> Any:
 
 
 def _encoder_difference(published: Manifest, spec: EncoderSpec) -> str:
-    return mismatch(published.encoder["identity"], spec)
+    return spec_difference(published.encoder["identity"], spec)
 
 
 def _shown(value: Any) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from indexer.config import BuildConfig
 from indexer.encoders import EncoderSpec
-from indexer.encoders.chunker import TextCutter
+from indexer.encoders.chunker import DocumentChunker
 from indexer.pipeline.stored_transform import StoredTransform
 from indexer.store.manifest import Manifest
 
@@ -27,9 +27,9 @@ class BuildContext:
         return self.spec.fingerprint
 
     @cached_property
-    def cutter(self) -> TextCutter:
+    def cutter(self) -> DocumentChunker:
         """What makes rows of documents."""
-        return TextCutter(self.spec, self.config.chunk)
+        return DocumentChunker(self.spec, self.config.chunk)
 
     @property
     def unfitted(self) -> str:

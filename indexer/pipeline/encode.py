@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from indexer.chunking import Windows
 from indexer.config import BuildConfig, RunOptions
-from indexer.encoders import Encoder, EncoderSpec, EncodeStats, mismatch, resolve_spec
-from indexer.encoders.chunker import TextCutter
-from indexer.encoders.load import open_encoder, prepare_backend
+from indexer.encoders import Encoder, EncoderSpec, EncodeStats, resolve_spec, spec_difference
+from indexer.encoders.chunker import DocumentChunker
+from indexer.encoders.load import open_encoder, warm_backend
 from indexer.errors import MismatchError
 from indexer.executors import run_parts
 from indexer.hashing import hash_texts
@@ -65,7 +65,7 @@ class EncoderSource:
 
     def __init__(self, config: BuildConfig, options: RunOptions, spec: EncoderSpec) -> None:
         self.config, self.spec, self._options = config, spec, options
-        self.cutter = TextCutter(spec, config.chunk)
+        self.cutter = DocumentChunker(spec, config.chunk)
         self._encoder: Encoder | None = None
 
     def get(self) -> Encoder:
@@ -75,14 +75,14 @@ class EncoderSource:
             if now.fingerprint != self.spec.unfitted:
                 raise MismatchError(
                     f"{self.spec.folder}: the model changed while the build was running: "
-                    f"{mismatch(self.spec.identity, now)}. Put it back, or start again with the new one."
+                    f"{spec_difference(self.spec.identity, now)}. Put it back, or start again with the new one."
                 )
             self._encoder = open_encoder(self.spec, self._options)
         return self._encoder
 
     def prepare(self) -> None:
         """Make what workers would otherwise all make at the same time."""
-        prepare_backend(self.spec, self._options)
+        warm_backend(self.spec, self._options)
 
     def for_worker(self, worker: int) -> "EncoderSource":
         """The source for one of several processes: its share of the threads, and its own GPU."""

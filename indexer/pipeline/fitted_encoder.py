@@ -16,10 +16,10 @@ from typing import Any
 
 from indexer.config import RunOptions
 from indexer.corpus.document import joined_text
-from indexer.encoders.fitting import Texts, fit_state, trained_state
+from indexer.encoders.fitting import Texts, fit_state, load_fitted_state
 from indexer.encoders.int8 import CALIBRATION_TEXTS
 from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.spec import with_state
+from indexer.encoders.spec import with_fitted_state
 from indexer.errors import ConfigError, MismatchError
 from indexer.hashing import fingerprint
 from indexer.pipeline.context import BuildContext
@@ -40,7 +40,7 @@ _BLOCK = 1024  # documents whose texts are in memory together
 def require_fittable(spec: EncoderSpec) -> None:
     """Raise what would stop the encoder from being fitted, as far as it can be known before a corpus is read."""
     if spec.trained:
-        trained_state(spec)
+        load_fitted_state(spec)
     elif spec.needs_state and spec.identity["precision"] == "int8":
         from indexer.encoders.int8 import require_calibration
 
@@ -55,7 +55,7 @@ def with_kept_state(index: Path, spec: EncoderSpec) -> EncoderSpec:
     ):
         return spec
     files = {Path(name).name: stamp.sha256 for name, stamp in stamps.items() if not name.endswith(layout.STATE)}
-    return with_state(spec, index / layout.state_folder(spec.fingerprint), files)
+    return with_fitted_state(spec, index / layout.state_folder(spec.fingerprint), files)
 
 
 def adopt_state(index: Path, spec: EncoderSpec, donor: Donor, published: Manifest | None) -> None:
@@ -85,7 +85,7 @@ def require_same_state(build: BuildContext) -> None:
     if spec.state is None or build.taken or not _is_published(build.published, spec):
         return
     trained = _stated(build.index, spec).get("trained", False)
-    wanted = trained_state(_without_state(spec)).identity["state"] if spec.trained else None
+    wanted = load_fitted_state(_without_state(spec)).identity["state"] if spec.trained else None
     if (spec.trained and spec.identity["state"] != wanted) or (trained and not spec.trained):
         asked = f"that of encoder.fitted ({spec.trained})" if spec.trained else "one that is fitted on its own corpus"
         raise ConfigError(
@@ -142,7 +142,7 @@ def _key(spec: EncoderSpec, texts: Texts) -> str:
     """What a state is fitted on: the texts, or what was trained beforehand."""
     if spec.trained:
         plain = _without_state(spec) if spec.state else spec
-        return fingerprint({"trained": trained_state(plain).identity["state"]})
+        return fingerprint({"trained": load_fitted_state(plain).identity["state"]})
     digest = hashlib.sha256()
     for block in texts():
         for text in block:

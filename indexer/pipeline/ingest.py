@@ -16,7 +16,7 @@ import numpy.typing as npt
 from indexer.corpus import Corpus
 from indexer.corpus.document import Document, joined_text
 from indexer.corpus.schema import describe
-from indexer.encoders.precomputed import is_given
+from indexer.encoders.precomputed import is_precomputed
 from indexer.errors import CorpusError, ExistsError
 from indexer.hashing import hash_id, hash_texts, hash_vectors
 from indexer.pipeline.contents import Contents
@@ -152,7 +152,7 @@ class _Placing:
 
     def __call__(self, documents: Sequence[Document], position: int) -> PendingPart:
         build, columns = self._build, self._build.config.corpus.text
-        given = given_embeddings(documents, build.config.store) if is_given(build.spec) else None
+        given = given_embeddings(documents, build.config.store) if is_precomputed(build.spec) else None
         if given is not None and self._dim not in (0, given.shape[1]):
             owner = "the index whose transform is taken over" if build.taken else str(build.index)
             raise CorpusError(

@@ -6,7 +6,7 @@ from pathlib import Path
 from indexer.config import BuildConfig, RunOptions
 from indexer.encoders import Encoder
 from indexer.encoders.load import open_encoder
-from indexer.encoders.spec import published_spec
+from indexer.encoders.spec import spec_of_index
 from indexer.pipeline.change import Change
 
 
@@ -22,4 +22,4 @@ class LateEncoder:
 
     @cached_property
     def _loaded(self) -> Encoder:
-        return open_encoder(published_spec(self._opened.index, self._opened.published, self._model), self._options)
+        return open_encoder(spec_of_index(self._opened.index, self._opened.published, self._model), self._options)

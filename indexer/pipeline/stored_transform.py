@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer.config import BuildConfig
-from indexer.encoders import EncoderSpec, mismatch
+from indexer.encoders import EncoderSpec, spec_difference
 from indexer.errors import MismatchError
 from indexer.sampling import Sample
 from indexer.store import layout
@@ -60,7 +60,7 @@ def taken_transform(index: Path, spec: EncoderSpec) -> Donor:
     identity = {key: value for key, value in manifest.encoder["identity"].items() if key != "state"}
     if identity != spec.identity:
         raise MismatchError(
-            f"{index}: its transform was fitted to another encoder's embeddings: {mismatch(identity, spec)}. "
+            f"{index}: its transform was fitted to another encoder's embeddings: {spec_difference(identity, spec)}. "
             "Take the transform of an index that was built with this recipe's encoder."
         )
     return Donor(index, manifest, published_transform(index, manifest))

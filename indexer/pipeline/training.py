@@ -13,8 +13,8 @@ from indexer.config import BuildConfig, RunOptions
 from indexer.corpus import joined_text
 from indexer.corpus.document import Document
 from indexer.encoders import resolve_spec
-from indexer.encoders.chunker import TextCutter
-from indexer.encoders.fitting import RECIPE, train
+from indexer.encoders.chunker import DocumentChunker
+from indexer.encoders.fitting import RECIPE, train_latte_mix
 from indexer.errors import ConfigError, CorpusError
 from indexer.hashing import hash_id
 from indexer.output_files import check_output_folder
@@ -60,13 +60,13 @@ def train_pooling(
     spec = resolve_spec(config.encoder)
     progress.phase("reading", None)
     chosen = drawn_texts(corpus, config, documents)
-    texts = TextCutter(spec, config.chunk)(chosen).texts
+    texts = DocumentChunker(spec, config.chunk)(chosen).texts
 
     def blocks() -> Iterator[list[str]]:
         return (texts[start : start + _BLOCK] for start in range(0, len(texts), _BLOCK))
 
     with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
-        about = train(spec, blocks, Path(beside), options, step_callback(progress, "training"))
+        about = train_latte_mix(spec, blocks, Path(beside), options, step_callback(progress, "training"))
         make_folder(folder)
         for path in sorted(Path(beside).iterdir()):
             atomic_write_bytes(folder / path.name, path.read_bytes())

@@ -19,9 +19,9 @@ def command(source: Path, target: Path) -> None:
     Example:
       isotrope convert old-model new-model
     """
-    from indexer.encoders.convert import convert_folder
+    from indexer.encoders.convert import convert_to_safetensors
     from indexer.output_files import check_output_folder
 
     check_output_folder(target, "TARGET")
-    convert_folder(source, target)
+    convert_to_safetensors(source, target)
     click.echo(f"{target} holds the model with safetensors weights.")

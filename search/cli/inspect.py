@@ -34,7 +34,7 @@ def command(index: Path, measure: bool, as_json: bool) -> None:
 
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    from indexer.encoders.spec import NO_LIMIT
+    from indexer.encoders.spec import UNLIMITED
     from search.cli.add import drift_in_words
     from search.cli.output import number, size
     from search.opened import settings_in_words
@@ -52,7 +52,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
         *_added(facts["segments"], quality.get("segments", {})),
         ("metadata", ", ".join(f"{name} {kind}" for name, kind in facts["metadata"].items()) or "none"),
         *([("truncated", f"{quality['truncated']:,} of {_stored_rows(facts):,} at {encoder['max_length']} tokens")]
-          if encoder.get("max_length", NO_LIMIT) < NO_LIMIT else []),
+          if encoder.get("max_length", UNLIMITED) < UNLIMITED else []),
         *([("unknown", f"{quality['without_tokens']:,} texts without a token that the table knows")]
           if quality.get("without_tokens") else []),
         ("gates", ", ".join(f"{name} {number(gate['value'])}" for name, gate in quality.items() if _is_gate(gate))),

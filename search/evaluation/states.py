@@ -15,12 +15,12 @@ from safetensors.numpy import save as save_tensors
 
 from indexer.config import TOKEN_POOLINGS, EncoderConfig, RunOptions
 from indexer.encoders import Encoder, EncoderSpec, EncodeStats, Role, resolve_spec
-from indexer.encoders.fitting import trained_state
+from indexer.encoders.fitting import load_fitted_state
 from indexer.encoders.load import open_encoder
 from indexer.encoders.model_files import find_model_files
-from indexer.encoders.precomputed import cannot_encode, is_given
+from indexer.encoders.precomputed import cannot_encode, is_precomputed
 from indexer.encoders.protocol import PoolingKey, is_transformer
-from indexer.encoders.spec import layer_count, resolve_layers, with_state
+from indexer.encoders.spec import num_layers, resolve_layers, with_fitted_state
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import canonical_json, fingerprint
 from indexer.progress import NoProgress, Progress
@@ -70,13 +70,13 @@ class StateSource:
 
         Raises ConfigError where texts cannot be encoded.
         """
-        if is_given(self.spec):
+        if is_precomputed(self.spec):
             raise ConfigError(f"{cannot_encode(self.spec)} There is nothing to measure but retrieval and recall.")
-        return layer_count(find_model_files(Path(self.spec.folder))) if is_transformer(self.spec) else 0
+        return num_layers(find_model_files(Path(self.spec.folder))) if is_transformer(self.spec) else 0
 
     def fingerprint(self, key: PoolingKey) -> str:
         """The fingerprint an index built with these layers and this pooling would have."""
-        if is_given(self.spec):
+        if is_precomputed(self.spec):
             return self.spec.fingerprint
         return fingerprint(self._identity(key))
 
@@ -139,7 +139,7 @@ class StateSource:
 
 def _resolved(config: EncoderConfig, settings: Sequence[Setting], own: EncoderSpec | None) -> EncoderSpec:
     """The encoder of `config` with the layers of all settings: it differs from the recipe's `own` in those at most."""
-    if own is not None and is_given(own):
+    if own is not None and is_precomputed(own):
         return own
     if config.kind == "transformer":
         config = dataclasses.replace(config, layers=union_of_layers(settings))
@@ -154,12 +154,12 @@ def _resolved(config: EncoderConfig, settings: Sequence[Setting], own: EncoderSp
             f"the index's encoder {fitted} for its own layers and pooling; compare others with an index, or a recipe, "
             'of encoder.precision = "bfloat16" and a pooling that is not fitted.'
         )
-    return with_state(spec, own.state, own.identity["state"])
+    return with_fitted_state(spec, own.state, own.identity["state"])
 
 
 def _with_trained(spec: EncoderSpec) -> EncoderSpec:
     """The encoder with what `isotrope train` wrote for it, where the recipe names that."""
-    return trained_state(spec) if spec.trained else spec
+    return load_fitted_state(spec) if spec.trained else spec
 
 
 def _require_usable(rows: Rows) -> None:

@@ -7,7 +7,7 @@ from typing import cast
 
 from indexer.config import BuildConfig, PoolingMode, RunOptions
 from indexer.encoders import EncoderSpec, resolve_spec
-from indexer.encoders.precomputed import cannot_encode, is_given
+from indexer.encoders.precomputed import cannot_encode, is_precomputed
 from indexer.encoders.protocol import is_transformer
 from indexer.errors import ConfigError
 from indexer.moments import Moments
@@ -52,7 +52,7 @@ class Subject:
 
     def settings(self, sweep: Sweep) -> list[Setting]:
         """The settings of a sweep around the recipe's own. Raises ConfigError for layers of given embeddings."""
-        if is_given(self.spec) and (sweep.layers or sweep.poolings):
+        if is_precomputed(self.spec) and (sweep.layers or sweep.poolings):
             raise ConfigError(f"{cannot_encode(self.spec)} Leave out --layers and --pooling.")
         if sweep.layers and not is_transformer(self.spec):
             raise ConfigError('encoder.kind is "static": a table has no layers. Leave out --layers.')

@@ -11,7 +11,7 @@ from indexer.corpus.query_file import is_array_file, read_query_file, read_query
 from indexer.corpus.sources import COMPRESSIONS
 from indexer.encoders import EncodeStats
 from indexer.encoders.load import open_encoder
-from indexer.encoders.spec import published_spec
+from indexer.encoders.spec import spec_of_index
 from indexer.errors import ConfigError
 from indexer.store.embeddings import Embeddings
 from search.evaluation.retrieval.beir import find_file, read_texts
@@ -107,7 +107,7 @@ def _encoded(
     opened: OpenIndex, texts: Sequence[str], model: str | Path | None, options: RunOptions
 ) -> tuple[Embeddings, list[str]]:
     """Raw embeddings (n, d) of queries by the index's own encoder, and how many were cut."""
-    encoder, log = open_encoder(published_spec(opened.path, opened.manifest, model), options), EncodeStats()
+    encoder, log = open_encoder(spec_of_index(opened.path, opened.manifest, model), options), EncodeStats()
     embeddings = encoder.encode(texts, "query", log)
     if not log.truncated:
         return embeddings, []

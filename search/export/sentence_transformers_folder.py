@@ -17,7 +17,7 @@ from indexer.encoders import EncoderSpec
 from indexer.encoders.model_files import ModelFiles, find_model_files, own_file
 from indexer.encoders.model_json import read_json
 from indexer.encoders.protocol import is_transformer
-from indexer.encoders.spec import layer_count, published_spec
+from indexer.encoders.spec import num_layers, spec_of_index
 from indexer.encoders.static_tables import load_table
 from indexer.errors import ConfigError, ModelError
 from indexer.output_files import check_output_folder
@@ -44,7 +44,7 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
     opened, folder = OpenIndex.open(index), Path(path)
     _require_exportable(opened)
     check_output_folder(folder)
-    spec = published_spec(opened.path, opened.manifest, model)
+    spec = spec_of_index(opened.path, opened.manifest, model)
     found = find_model_files(Path(spec.folder)) if is_transformer(spec) else None
     chain = _chain(opened, spec, _of_table(spec) if found is None else _of_transformer(opened, spec, found))
     files = modules.folder_files(chain) | {"README.md": _readme(opened, spec, chain).encode()}
@@ -84,7 +84,7 @@ def _require_exportable(opened: OpenIndex) -> None:
 def _of_transformer(opened: OpenIndex, spec: EncoderSpec, found: ModelFiles) -> list[Module]:
     """The modules up to the embedding."""
     settings, size = spec.identity, int(opened.manifest.encoder["dim"])
-    layers, blocks = settings["layers"], layer_count(found)
+    layers, blocks = settings["layers"], num_layers(found)
     averaged = layers != [blocks]
     chain = [modules.transformer(_model_files(found), settings["max_length"], settings["lowercase"], averaged)]
     if averaged:
@@ -136,9 +136,9 @@ def _padding_settings(found: ModelFiles) -> dict[str, str]:
     """What must be changed in the tokenizer's settings so that it pads, and on the right."""
     from transformers import AutoTokenizer
 
-    from indexer.encoders.hub import load_errors_as_model_errors, quiet_transformers
+    from indexer.encoders.hub import as_model_errors, quiet_transformers
 
-    with load_errors_as_model_errors(found.root, "the tokenizer"), quiet_transformers():
+    with as_model_errors(found.root, "the tokenizer"), quiet_transformers():
         tokenizer: Any = AutoTokenizer.from_pretrained(str(found.root), local_files_only=True, trust_remote_code=False)
     changed = {}
     if tokenizer.pad_token is None:

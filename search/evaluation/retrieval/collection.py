@@ -17,8 +17,8 @@ from indexer.corpus import Document, joined_text, read_corpus
 from indexer.corpus.corpus import OnError
 from indexer.corpus.document import query_like
 from indexer.corpus.query_file import is_array_file, read_query_file, read_query_vectors
-from indexer.encoders.chunker import TextCutter
-from indexer.encoders.precomputed import is_given
+from indexer.encoders.chunker import DocumentChunker
+from indexer.encoders.precomputed import is_precomputed
 from indexer.encoders.protocol import PoolingKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import bottom_k, hash_id
@@ -101,7 +101,7 @@ class BeirCorpus:
         self.ids = [document.id for document in self._documents]
         self.truncated = 0
         self.document_of: Rows | None = None
-        self._cutter = TextCutter(subject.spec, self._config.chunk)
+        self._cutter = DocumentChunker(subject.spec, self._config.chunk)
         self._moments: dict[PoolingKey, Moments] = {}
 
     def texts(self) -> list[str]:
@@ -195,7 +195,7 @@ class IndexedCorpus:
         transform, whitening = self._opened.transform, self._opened.config.whitening
         if isinstance(transform, Whitening | Flow) and centres_by_role(transform, whitening):
             return Moments.of(transform.query_mean[None])
-        if is_given(self._subject.spec) or is_array_file(whitening.query_sample):
+        if is_precomputed(self._subject.spec) or is_array_file(whitening.query_sample):
             return self._mean_of_given()
         sampled = sum(map(len, self._subject.sample.documents))
         texts = _query_texts(whitening, self._stored.id_hashes, sampled, self._opened.documents.fetch)

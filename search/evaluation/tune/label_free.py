@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from indexer.config import Role
 from indexer.corpus.document import Document
-from indexer.encoders.chunker import TextCutter
+from indexer.encoders.chunker import DocumentChunker
 from indexer.encoders.protocol import PoolingKey
 from indexer.moments import Moments
 from indexer.progress import NoProgress, Progress
@@ -96,7 +96,7 @@ class LabelFree:
 
     def _rows(self, texts: list[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
         """The texts, or their windows, as a build encodes them, and where those of each text start."""
-        cut = TextCutter(self.subject.spec, self.subject.config.chunk)(texts)
+        cut = DocumentChunker(self.subject.spec, self.subject.config.chunk)(texts)
         if cut.windows is None:
             return cut.texts, np.arange(len(texts))
         return cut.texts, np.searchsorted(cut.windows.document, np.arange(len(texts)))

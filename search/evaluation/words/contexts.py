@@ -24,7 +24,7 @@ Place = tuple[str, int, int]
 
 
 class Outputs(Protocol):
-    """Token vectors of a transformer, special tokens aside (`indexer.encoders.token_embeddings.TokenOutputs`)."""
+    """Token vectors of a transformer, special tokens aside (`indexer.encoders.token_embeddings.TokenEmbeddings`)."""
 
     def marks(self, texts: Sequence[str]) -> list[TokenOffsets]:
         """Where the tokens of each text begin, before any cut."""

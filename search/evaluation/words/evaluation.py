@@ -17,9 +17,9 @@ from indexer.corpus.sources import find_sources
 from indexer.encoders import resolve_spec
 from indexer.encoders.model_files import find_model_files
 from indexer.encoders.precomputed import cannot_encode
-from indexer.encoders.spec import layer_count, resolve_layers
+from indexer.encoders.spec import num_layers, resolve_layers
 from indexer.encoders.static_tables import load_table
-from indexer.encoders.token_embeddings import TokenOutputs
+from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, EvaluationError
 from indexer.progress import NoProgress, Progress
 from search.evaluation.resampling import LEVEL, RESAMPLES
@@ -191,12 +191,12 @@ def _context_sources(subject: Subject, plan: WordsPlan, corpus: Path, progress: 
     union = tuple(dict.fromkeys(layer for average in averages for layer in average))
     config = dataclasses.replace(own, layers=union, pooling=pooling, fitted="")
     spec = resolve_spec(config, subject.spec.folder, subject.spec.identity["rules"])
-    blocks = layer_count(find_model_files(Path(spec.folder)))
+    blocks = num_layers(find_model_files(Path(spec.folder)))
     most = plan.occurrences or OCCURRENCES
 
     @cache
-    def outputs() -> TokenOutputs:
-        return TokenOutputs(spec, subject.options, special=False)
+    def outputs() -> TokenEmbeddings:
+        return TokenEmbeddings(spec, subject.options, special=False)
 
     def source(average: tuple[int, ...]) -> Source:
         layers, log = tuple(resolve_layers(average, blocks)), ReadingLog()

@@ -13,8 +13,8 @@ from indexer.encoders import resolve_spec
 from indexer.encoders.fitting import fit_state
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.protocol import is_transformer
-from indexer.encoders.spec import resolve_layers, with_state
-from indexer.encoders.token_embeddings import TokenOutputs
+from indexer.encoders.spec import resolve_layers, with_fitted_state
+from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError
 from indexer.pipeline.training import drawn_texts
 from indexer.progress import NoProgress, Progress
@@ -143,7 +143,7 @@ def _mixtures(
     blocks = subject.states([subject.own]).blocks
     for choice in [(-1,), (1,)] if layered else [()]:
         layers = resolve_layers(choice, blocks) if layered else []
-        outputs = TokenOutputs(_for_layers(subject, choice), subject.options)
+        outputs = TokenEmbeddings(_for_layers(subject, choice), subject.options)
         with _folder(cache) as folder:
             training = TrainingTokens.write(outputs, corpus, layers, folder, progress)
             progress.phase("encoding sentences", None)
@@ -183,7 +183,7 @@ def _counted(subject: Subject, tasks: Sequence[Task], plan: MethodsPlan) -> Iter
         fit_state(spec, blocks, Path(folder), subject.options)
         state = {path.name: file_sha256(path) for path in sorted(Path(folder).iterdir())}
         config = dataclasses.replace(subject.config, encoder=encoder)
-        yield Subject(config, with_state(spec, folder, state), None, subject.options)
+        yield Subject(config, with_fitted_state(spec, folder, state), None, subject.options)
 
 
 @contextmanager

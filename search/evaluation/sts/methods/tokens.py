@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from indexer.encoders.token_embeddings import Group, TokenOutputs, token_fingerprint
+from indexer.encoders.token_embeddings import TokenEmbeddings, TokenGroup, token_fingerprint
 from indexer.progress import Progress
 
 Rows = npt.NDArray[np.float32]
@@ -27,7 +27,7 @@ class SentenceTokens:
     starts: Ints
 
     @classmethod
-    def of(cls, outputs: TokenOutputs, texts: Sequence[str], layers: Sequence[int]) -> "SentenceTokens":
+    def of(cls, outputs: TokenEmbeddings, texts: Sequence[str], layers: Sequence[int]) -> "SentenceTokens":
         """Those of texts, each distinct one once."""
         distinct = list(dict.fromkeys(texts))
         groups = list(outputs(distinct, layers))
@@ -66,7 +66,7 @@ class TrainingTokens:
 
     @classmethod
     def write(
-        cls, outputs: TokenOutputs, texts: Sequence[str], layers: Sequence[int], folder: Path, progress: Progress
+        cls, outputs: TokenEmbeddings, texts: Sequence[str], layers: Sequence[int], folder: Path, progress: Progress
     ) -> "TrainingTokens":
         """Encode the texts once, unless `folder` holds what this encoder makes of them."""
         path = folder / f"{_digest(outputs, texts, layers)}.tokens"
@@ -84,14 +84,14 @@ class TrainingTokens:
         size = path.stat().st_size // (np.dtype(_STORED).itemsize * max(int(starts[-1]), 1))
         return cls(path, size, starts)
 
-    def __call__(self) -> Iterator[Group]:
+    def __call__(self) -> Iterator[TokenGroup]:
         rows = np.memmap(self.path, _STORED, "r").reshape(-1, self.size)
         for first in range(0, self.texts, _TEXTS):
             starts = self.starts[first : first + _TEXTS + 1]
             yield rows[starts[0] : starts[-1]].astype(np.float32), starts - starts[0]
 
 
-def _digest(outputs: TokenOutputs, texts: Sequence[str], layers: Sequence[int]) -> str:
+def _digest(outputs: TokenEmbeddings, texts: Sequence[str], layers: Sequence[int]) -> str:
     digest = hashlib.sha256(f"{token_fingerprint(outputs.spec)} {list(layers)} {outputs.backend}".encode())
     for text in texts:
         digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
