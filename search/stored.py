@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.hashing import hash_id
-from indexer.sampling import Population, Sample
+from indexer.pipeline.rows import Population, Sample
 from indexer.store import layout, parts
 from indexer.store.checked import check_files
 from indexer.store.embeddings import Embeddings

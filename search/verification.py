@@ -9,7 +9,7 @@ import numpy as np
 
 from indexer import ann
 from indexer.errors import CorruptIndexError
-from indexer.quality import ROUNDING, self_hits
+from indexer.pipeline.gates import ROUNDING, self_hits
 from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.checked import damaged_files

@@ -15,8 +15,7 @@ import psutil
 import pytest
 
 from indexer.errors import CorpusError, MachineError, ModelError
-from indexer.executors import run_parts
-from indexer.executors.processes import IN_FLIGHT
+from indexer.pipeline.workers import IN_FLIGHT, run_parts
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 120  # seconds; only a hang takes as long
@@ -219,7 +218,7 @@ INTERRUPTED = """
 import sys
 from functools import partial
 from pathlib import Path
-from indexer.executors import run_parts
+from indexer.pipeline.workers import run_parts
 from tests.test_executors import hanging
 try:
     list(run_parts(partial(hanging, Path(sys.argv[1])), [1, 2], 2))
@@ -243,7 +242,7 @@ PARENT = """
 import sys
 from functools import partial
 from pathlib import Path
-from indexer.executors import run_parts
+from indexer.pipeline.workers import run_parts
 from tests.test_executors import hanging
 list(run_parts(partial(hanging, Path(sys.argv[1])), [1, 2], 2))
 """

@@ -242,7 +242,7 @@ def test_a_mapped_segment_is_hashed_to_its_end_before_the_file_is_there(
 ) -> None:
     index = tmp_path / "index"
     build_index(DOCUMENTS, index, config, TORCH)
-    monkeypatch.setattr("search.opened.are_hashed_at_once", lambda *_: False)
+    monkeypatch.setattr("search.opened.hashed_on_open", lambda *_: False)
     monkeypatch.setattr("search.segments.MAPPED_BYTES", 0)
     path, _ = exported(tmp_path, index)
     assert_same_hits(path, index, 9)

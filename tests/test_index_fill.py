@@ -19,10 +19,10 @@ from indexer.config import BuildConfig, IndexConfig, RunOptions
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError, QualityError
 from indexer.hashing import hash_id
-from indexer.pipeline import finalists
-from indexer.pipeline.index import Filled, SegmentSource, fill_segment
-from indexer.pipeline.judging import judge_segment
+from indexer.pipeline import auto_index
 from indexer.pipeline.recall_queries import QUERIES, moved, split_rows
+from indexer.pipeline.rows import SegmentSource
+from indexer.pipeline.segment import Filled, fill_segment, judge_segment
 from indexer.progress import NoProgress
 from indexer.store import parts
 from indexer.transforms import Normalisation
@@ -182,18 +182,18 @@ def test_a_missed_recall_that_is_allowed_is_noted_and_kept(fill: Fill, source: S
 def test_only_the_best_index_is_kept_while_others_are_filled(
     fill: Fill, measured: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finalists, "_NEAR", 1000)
+    monkeypatch.setattr(auto_index, "_NEAR", 1000)
     seen: list[weakref.ref[Any]] = []
     alive: list[int] = []
-    take = finalists.Finalists.take
+    take = auto_index.Finalists.take
 
-    def watched(self: finalists.Finalists, filled: finalists.FilledIndex) -> None:
+    def watched(self: auto_index.Finalists, filled: auto_index.FilledIndex) -> None:
         take(self, filled)
         alive.append(sum(one() is not None for one in seen))  # beside the one that comes now
         seen.append(weakref.ref(filled.index))
         assert all(one.trained is None or not one.trained.ntotal for one in [*self._near, *self._others])
 
-    monkeypatch.setattr(finalists.Finalists, "take", watched)
+    monkeypatch.setattr(auto_index.Finalists, "take", watched)
     filled = fill(recall=0.5)
     assert len(filled.figures["index"]["filled"]) == len(alive) > 1
     assert max(alive) <= 1

@@ -58,7 +58,7 @@ def calibrations(index: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]
             if path.name != "state.json":
                 shutil.copy(path, folder)
 
-    monkeypatch.setattr(int8, "calibrate", counting)
+    monkeypatch.setattr(int8, "quantise", counting)
     return seen
 
 

@@ -14,7 +14,7 @@ from indexer import Document, RunOptions, add_documents, build_index, compact_in
 from indexer.config import BuildConfig
 from indexer.encoders import load_encoder
 from indexer.errors import ConfigError, CorpusError, ExistsError, MismatchError
-from indexer.pipeline import encode
+from indexer.pipeline import encoder_state
 from indexer.store import files
 from indexer.store.manifest import DELETED, list_generations, load_manifest
 from search import SearchEngine, verify_index
@@ -46,8 +46,8 @@ class Counting:
 def counting(tiny_config: BuildConfig, monkeypatch: pytest.MonkeyPatch) -> Counting:
     """The tiny encoder, loaded once for all changes of a test; nothing is really synced."""
     encoder = Counting(tiny_config)
-    monkeypatch.setattr(encode, "open_encoder", lambda *_, **__: encoder)
-    monkeypatch.setattr("indexer.pipeline.late_encoder.open_encoder", lambda *_, **__: encoder)
+    monkeypatch.setattr(encoder_state, "open_encoder", lambda *_, **__: encoder)
+    monkeypatch.setattr("indexer.pipeline.encoder_state.open_encoder", lambda *_, **__: encoder)
     monkeypatch.setattr("search.engine.open_encoder", lambda *_, **__: encoder)
     monkeypatch.setattr(files, "os", FaultyOs())
     return encoder

@@ -10,7 +10,7 @@ import pytest
 from indexer.config import WhiteningConfig
 from indexer.errors import QualityError
 from indexer.moments import Moments
-from indexer.quality import (
+from indexer.pipeline.gates import (
     COVARIANCE_LIMIT,
     Gate,
     covariance_deviation,

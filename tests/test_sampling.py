@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from indexer.hashing import bottom_k, hash_id
-from indexer.sampling import Population
+from indexer.pipeline.rows import Population
 
 IDS = [f"d{number}" for number in range(12)]
 ORDER = [10, 3, 6, 11, 8, 0, 5, 9, 2, 4, 7, 1]  # in which they are drawn

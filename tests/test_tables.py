@@ -300,7 +300,7 @@ def test_a_file_is_read_once_and_again_when_its_entry_is_damaged(
     data = as_glove(WORDS, VECTORS)
     load(data)
     with monkeypatch.context() as patch:
-        patch.setattr(static_tables, "read_rows", lambda _: pytest.fail("read again"))
+        patch.setattr(static_tables, "read_word_vectors", lambda _: pytest.fail("read again"))
         again = load(data)
     assert not again.vectors.flags.writeable
     rows = next((tmp_path / "cache").rglob("rows.f32"))

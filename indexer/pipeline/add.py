@@ -19,15 +19,13 @@ from indexer.corpus.corpus import checked_documents
 from indexer.corpus.document import Document
 from indexer.corpus.ids import has_content_id
 from indexer.corpus.schema import parse
-from indexer.drift import Drift
 from indexer.errors import ConfigError, CorpusError
 from indexer.pipeline.added_types import require_same_types
 from indexer.pipeline.change import Change, change
-from indexer.pipeline.drifting import Since, drift_since
-from indexer.pipeline.encode import EncodedPart, EncoderSource, encode_parts
-from indexer.pipeline.given_vectors import same_document
-from indexer.pipeline.ingest import ingest
-from indexer.pipeline.judging import COUNTS
+from indexer.pipeline.drift import Drift, Since, drift_since
+from indexer.pipeline.encode import EncodedPart, encode_parts
+from indexer.pipeline.encoder_state import EncoderSource, unknown_note
+from indexer.pipeline.ingest import ingest, same_document
 from indexer.pipeline.publication import (
     new_parts,
     next_generation,
@@ -35,10 +33,9 @@ from indexer.pipeline.publication import (
     published_parts,
     published_recipe,
 )
-from indexer.pipeline.static_notes import unknown_note
+from indexer.pipeline.segment import COUNTS, write_segment_of
 from indexer.pipeline.stored_transform import published_transform
 from indexer.pipeline.sweep import sweep_after
-from indexer.pipeline.vectors import write_segment_of
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store import parts

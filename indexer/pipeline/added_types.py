@@ -10,7 +10,7 @@ from indexer.corpus.row import BadRow
 from indexer.corpus.schema import merge_schemas, parse
 from indexer.errors import CorpusError
 from indexer.pipeline.change import Change
-from indexer.pipeline.part_files import PendingPart
+from indexer.pipeline.ingest import PendingPart
 from indexer.store.documents import loses_precision, read_column
 
 _CLASH = "the new documents' metadata does not fit the index's: "

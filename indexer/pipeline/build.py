@@ -16,22 +16,24 @@ from indexer.encoders.chunker import DocumentChunker
 from indexer.errors import ConfigError, CorruptIndexError, StoreError
 from indexer.pipeline.changes import other_inputs, require_same_recipe
 from indexer.pipeline.context import BuildContext
-from indexer.pipeline.encode import EncodedPart, EncoderSource, encode_parts
-from indexer.pipeline.fit import fit
-from indexer.pipeline.fitted_encoder import (
+from indexer.pipeline.encode import EncodedPart, encode_parts
+from indexer.pipeline.encoder_state import (
+    EncoderSource,
     adopt_state,
     fit_encoder,
     kept_state_note,
     require_fittable,
     require_same_state,
+    table_notes,
+    unknown_note,
     with_kept_state,
 )
+from indexer.pipeline.fit import fit
 from indexer.pipeline.ingest import Ingested, corpus_differs, ingest
 from indexer.pipeline.publication import new_parts, next_generation, publish_generation, recipe_of_build
-from indexer.pipeline.static_notes import table_notes, unknown_note
+from indexer.pipeline.segment import write_segment_of
 from indexer.pipeline.stored_transform import copy_transform, taken_transform, write_transform
 from indexer.pipeline.sweep import sweep_after, sweep_before
-from indexer.pipeline.vectors import write_segment_of
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store import layout

@@ -13,9 +13,9 @@ from indexer.corpus.document import Document
 from indexer.encoders import EncoderSpec
 from indexer.encoders.spec import spec_of_index
 from indexer.hashing import fingerprint
-from indexer.pipeline.contents import live_documents
 from indexer.pipeline.context import BuildContext
-from indexer.pipeline.given_vectors import with_vectors
+from indexer.pipeline.ingest import with_vectors
+from indexer.pipeline.rows import live_documents
 from indexer.pipeline.sweep import sweep_before
 from indexer.store import layout, parts
 from indexer.store.checked import check_sizes

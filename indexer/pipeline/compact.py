@@ -13,15 +13,15 @@ from typing import Any
 from indexer.config import RunOptions
 from indexer.errors import StoreError
 from indexer.pipeline.change import Change, change
-from indexer.pipeline.drifting import Since
-from indexer.pipeline.encode import EncoderSource, encode_parts
+from indexer.pipeline.drift import Since
+from indexer.pipeline.encode import encode_parts
+from indexer.pipeline.encoder_state import EncoderSource, LateEncoder
 from indexer.pipeline.ingest import ingest
-from indexer.pipeline.late_encoder import LateEncoder
 from indexer.pipeline.publication import new_parts, next_generation, publish_generation, published_recipe
 from indexer.pipeline.reuse import StoredOrder
+from indexer.pipeline.segment import write_segment_of
 from indexer.pipeline.stored_transform import published_transform
 from indexer.pipeline.sweep import sweep_after
-from indexer.pipeline.vectors import write_segment_of
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store import layout

@@ -4,29 +4,26 @@ A worker reads and tokenises one part ahead of the one its encoder is busy with,
 in memory, however large the corpus.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from indexer.chunking import Windows
-from indexer.config import BuildConfig, RunOptions
-from indexer.encoders import Encoder, EncoderSpec, EncodeStats, resolve_spec, spec_difference
-from indexer.encoders.chunker import DocumentChunker
-from indexer.encoders.load import open_encoder, warm_backend
-from indexer.errors import MismatchError
-from indexer.executors import run_parts
+from indexer.config import RunOptions
+from indexer.encoders import EncodeStats
 from indexer.hashing import hash_texts
-from indexer.parallel import available_cores, pipelined
+from indexer.parallel import pipelined
 from indexer.pipeline.context import BuildContext
-from indexer.pipeline.part_files import PendingPart
+from indexer.pipeline.encoder_state import EncoderSource
+from indexer.pipeline.gates import require_usable
+from indexer.pipeline.ingest import PendingPart
 from indexer.pipeline.reuse import KnownRows, Numbers
+from indexer.pipeline.workers import run_parts
 from indexer.progress import Progress
-from indexer.quality import require_usable
 from indexer.store import parts
 from indexer.store.documents import read_texts
 from indexer.store.embeddings import open_embeddings
@@ -58,44 +55,6 @@ class EncodeTask:
     @property
     def folder(self) -> Path:
         return self.index / self.slot.name
-
-
-class EncoderSource:
-    """Loads the encoder when it is first needed, and only once; a copy sent to a worker loads its own."""
-
-    def __init__(self, config: BuildConfig, options: RunOptions, spec: EncoderSpec) -> None:
-        self.config, self.spec, self._options = config, spec, options
-        self.cutter = DocumentChunker(spec, config.chunk)
-        self._encoder: Encoder | None = None
-
-    def get(self) -> Encoder:
-        """The encoder. Raises MismatchError if its files have changed since the build began."""
-        if self._encoder is None:
-            now = resolve_spec(self.config.encoder, self.spec.folder, self.spec.identity["rules"])
-            if now.fingerprint != self.spec.unfitted:
-                raise MismatchError(
-                    f"{self.spec.folder}: the model changed while the build was running: "
-                    f"{spec_difference(self.spec.identity, now)}. Put it back, or start again with the new one."
-                )
-            self._encoder = open_encoder(self.spec, self._options)
-        return self._encoder
-
-    def prepare(self) -> None:
-        """Make what workers would otherwise all make at the same time."""
-        warm_backend(self.spec, self._options)
-
-    def for_worker(self, worker: int) -> "EncoderSource":
-        """The source for one of several processes: its share of the threads, and its own GPU."""
-        cores = self._options.threads or available_cores()
-        options = dataclasses.replace(
-            self._options,
-            device=_device_of(worker, self._options.device),
-            threads=max(1, cores // self._options.workers),
-        )
-        return EncoderSource(self.config, options, self.spec)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_encoder": None}
 
 
 @dataclass(frozen=True)
@@ -227,12 +186,3 @@ def _all_rows(embedded: _EmbeddedPart) -> tuple[npt.NDArray[np.floating], npt.ND
 
 def _taken_from(known: KnownRows | None) -> Iterator[tuple[str, Numbers, Numbers]]:
     return known.by_part() if known else iter(())
-
-
-def _device_of(worker: int, device: str) -> str:
-    if device not in ("auto", "cuda"):
-        return device
-    import torch  # only to count the GPUs
-
-    count = torch.cuda.device_count()
-    return f"cuda:{worker % count}" if count else device

@@ -1,27 +1,25 @@
 """The third step: fit the transform on a sample, and estimate where queries lie.
 
-The sample is the same for any order of the corpus and any number of workers; see `indexer.sampling`.
+The sample is the same for any order of the corpus and any number of workers; see `indexer.pipeline.rows`.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from indexer.config import BuildConfig
-from indexer.corpus.document import Document, query_like
+from indexer.corpus.document import query_like
 from indexer.corpus.query_file import is_array_file, query_file_sha256, read_query_file, read_query_vectors
-from indexer.encoders import Encoder
 from indexer.errors import ConfigError
 from indexer.moments import Moments
+from indexer.pipeline.encoder_state import QueryEncoder
+from indexer.pipeline.rows import Population, chosen_documents
 from indexer.pipeline.stored_transform import Fitted as Fitted
 from indexer.progress import Progress, step_callback
-from indexer.sampling import Numbers, Population, Sample
-from indexer.store.documents import read_documents_at
 from indexer.transforms import Flow, Whitening, centres_by_role, fit_transform
 
 QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already steady
@@ -35,16 +33,6 @@ class KnownQueries:
 
     sha256: str
     mean: npt.NDArray[np.float64]
-
-
-class QueryEncoder(Protocol):
-    """A recipe with its encoder, loaded when it is first asked for."""
-
-    config: BuildConfig
-
-    def get(self) -> Encoder:
-        """The encoder."""
-        ...
 
 
 def fit(population: Population, source: QueryEncoder, progress: Progress, known: KnownQueries | None = None) -> Fitted:
@@ -95,15 +83,3 @@ def _query_texts(population: Population, sampled: int, config: BuildConfig) -> t
 
 def _texts_hash(texts: list[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def chosen_documents(chosen: Sample) -> Iterator[Document]:
-    """The chosen documents, in order."""
-    return drawn_documents(chosen.folders, chosen.documents)
-
-
-def drawn_documents(folders: Sequence[Path], drawn: Sequence[Numbers]) -> Iterator[Document]:
-    """Documents of some parts, by their numbers within each, in order."""
-    for folder, documents in zip(folders, drawn, strict=True):
-        if len(documents):
-            yield from read_documents_at(folder, documents.tolist())

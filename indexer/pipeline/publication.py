@@ -10,10 +10,10 @@ import numpy as np
 
 from indexer.config import BuildConfig
 from indexer.corpus.schema import describe, merge_schemas, parse
-from indexer.pipeline.contents import contents_of
 from indexer.pipeline.context import BuildContext
-from indexer.pipeline.fitted_encoder import state_files
+from indexer.pipeline.encoder_state import state_files
 from indexer.pipeline.ingest import PendingPart
+from indexer.pipeline.rows import contents_of
 from indexer.pipeline.stored_transform import StoredTransform
 from indexer.store import layout, parts
 from indexer.store.checked import check_file

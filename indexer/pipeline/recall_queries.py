@@ -20,7 +20,7 @@ from indexer.config import IndexConfig
 from indexer.corpus.query_file import is_array_file, query_file_sha256, read_query_file, read_query_vectors
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
-from indexer.pipeline.segment import Rows, SegmentSource, Vectors
+from indexer.pipeline.rows import Rows, SegmentSource, Vectors
 from indexer.store.embeddings import open_embeddings
 
 QUERIES = 400

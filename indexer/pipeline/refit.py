@@ -10,13 +10,13 @@ from indexer.config import BuildConfig, RunOptions
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError
 from indexer.pipeline.change import Change, change
-from indexer.pipeline.contents import published_contents
+from indexer.pipeline.encoder_state import LateEncoder
 from indexer.pipeline.fit import KnownQueries, fit
-from indexer.pipeline.late_encoder import LateEncoder
 from indexer.pipeline.publication import next_generation, publish_generation, published_parts, published_recipe
+from indexer.pipeline.rows import published_contents
+from indexer.pipeline.segment import write_segment_of
 from indexer.pipeline.stored_transform import published_transform, write_transform
 from indexer.pipeline.sweep import sweep_after
-from indexer.pipeline.vectors import write_segment_of
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store.checked import verify_parts

@@ -1,67 +1,43 @@
 """A segment before and after: the rows it is made of, and what was written."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from indexer.parallel import ordered_map, single_blas_thread
+from indexer import ann
+from indexer.ann import flat_file
+from indexer.config import BuildConfig, IndexConfig, RunOptions, WhiteningConfig
+from indexer.corpus.query_file import query_file_sha256
+from indexer.errors import ConfigError, QualityError
+from indexer.moments import Moments
+from indexer.parallel import ordered_map, part_threads, single_blas_thread
+from indexer.pipeline.auto_index import Made, Order, make_best, make_named, too_large
+from indexer.pipeline.encoder_state import QueryEncoder
+from indexer.pipeline.gates import (
+    COVARIANCE_LIMIT,
+    Gate,
+    covariance_deviation,
+    equal_scores,
+    held_out_deviation,
+    recall_gates,
+    require,
+    self_hits,
+)
+from indexer.pipeline.recall_queries import Encode
+from indexer.pipeline.rows import Contents, Rows, SegmentSource, VectorBlocks, segment_source
+from indexer.pipeline.stored_transform import Fitted, StoredTransform
 from indexer.progress import Progress
+from indexer.store import layout, parts
 from indexer.store.embeddings import open_embeddings
-from indexer.store.files import FileDigest
-from indexer.transforms import Transform
-
-Vectors = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class SegmentSource:
-    """Rows of some parts, in order. Deleted ones are in the segment, but nothing is measured with them.
-
-    `firsts` are the first row of each folder, and the number of rows at the end; `id_hashes` (rows,) those of each
-    row's document; `live` (rows,) is None when no row is deleted.
-    """
-
-    transform: Transform
-    folders: list[Path]
-    firsts: list[int]
-    id_hashes: npt.NDArray[np.uint64]
-    live: Mask | None = None
-
-    @property
-    def rows(self) -> int:
-        """Rows of the segment, deleted ones included."""
-        return self.firsts[-1]
-
-    @cached_property
-    def drawing_order(self) -> Rows:
-        """Live rows by the hash of their document's id: any stretch is a sample, whatever the order of the corpus."""
-        order = np.argsort(self.id_hashes, kind="stable")
-        return order if self.live is None else order[self.live[order]]
-
-    def rows_beside(self, rows: Rows) -> tuple[Rows, ...]:
-        """For each of some rows, all live rows of its document: more than itself where documents have windows."""
-        hashes = self.id_hashes[self.drawing_order]
-        starts, ends = (np.searchsorted(hashes, self.id_hashes[rows], side=side) for side in ("left", "right"))
-        return tuple(np.sort(self.drawing_order[start:end]) for start, end in zip(starts, ends, strict=True))
-
-    def vectors(self, rows: Rows) -> Vectors:
-        """Unit vectors (n, k) of some rows, in the order given."""
-        found = np.zeros((len(rows), self.transform.dim), np.float32)
-        part_of = np.searchsorted(self.firsts, rows, side="right") - 1
-        with single_blas_thread():
-            for part in np.unique(part_of).tolist():
-                places = np.flatnonzero(part_of == part)
-                order = places[np.argsort(rows[places], kind="stable")]  # a file is read from front to back
-                embeddings = open_embeddings(self.folders[part])[rows[order] - self.firsts[part]]
-                found[order] = self.transform.transform(embeddings, "document")
-        return found
+from indexer.store.files import FileDigest, atomic_write, make_folder, remove_file
+from indexer.store.manifest import SegmentEntry
+from indexer.store.numbering import Mask
+from indexer.transforms import Whitening
 
 
 @dataclass(frozen=True)
@@ -85,23 +61,249 @@ class Filled:
     notes: tuple[str, ...] = ()
 
 
-class VectorBlocks:
-    """(first row, vectors (m, k)) of every part, in order; counts rows and vectors that are zero as they go by."""
+def fill_segment(
+    source: SegmentSource,
+    config: IndexConfig,
+    path: Path,
+    options: RunOptions,
+    progress: Progress,
+    encode_queries: Encode | None = None,
+    small: bool = False,
+) -> Filled:
+    """Write an index of every row to `path`; `small`: an exact one, whatever the recipe says.
 
-    def __init__(self, source: SegmentSource, threads: int, progress: Progress) -> None:
-        self._source, self._threads, self._progress = source, threads, progress
-        self.count = self.zero = 0
+    Raises ConfigError for an index.type or index.memory that does not fit, and QualityError, with nothing written,
+    where index.recall is not reached, unless `options.allow_low_recall`.
+    """
+    order = Order(source, config, options, progress, encode_queries)
+    made = _exact("few rows beside a larger index") if small else _make(order)
+    queries = query_file_sha256(config.queries, "index.queries")
+    filled = _write_exact(order, path, made) if made.index is None else _write_made(order, path, made)
+    filled.figures["index"] |= {"factory": made.factory} | ({"queries_sha256": queries} if queries else {})
+    return filled
 
-    def __iter__(self) -> Iterator[tuple[int, Vectors]]:
-        transform, self.count, self.zero = self._source.transform, 0, 0
-        self._progress.phase("indexing", self._source.rows)
-        with single_blas_thread():  # around all threads, so that none of them lets the others have more
-            for vectors in ordered_map(
-                lambda folder: transform.transform(open_embeddings(folder), "document"),
-                self._source.folders,
-                self._threads,
-            ):
-                yield self.count, vectors
-                self.count += len(vectors)
-                self.zero += int(np.count_nonzero(~vectors.any(axis=1)))
-                self._progress.advance(len(vectors))
+
+def _make(order: Order) -> Made:
+    wanted, factory = order.wanted, ann.factory_of(order.config.type)
+    if order.config.type == "auto":
+        small = "a query reads all of it in less time than it takes to encode"
+        return _exact(small) if wanted.is_small else make_best(order)
+    if not ann.is_exact(factory):
+        return make_named(order, factory)
+    if not wanted.fits(4 * wanted.dim):
+        raise ConfigError(too_large(order, "an exact index", 4 * wanted.dim))
+    return _exact("asked for by index.type")
+
+
+def _exact(why: str) -> Made:
+    return Made("Flat", figures={"index": {"why": why}})
+
+
+def _write_exact(order: Order, path: Path, made: Made) -> Filled:
+    """An exact index, written block by block where the file is known, so that it is never in memory."""
+    dim, blocks = order.wanted.dim, VectorBlocks(order.source, part_threads(order.options.threads), order.progress)
+    if flat_file.is_known(dim):
+        with atomic_write(path) as file:
+            file.write(flat_file.header(dim, order.source.rows))
+            for _, vectors in blocks:
+                file.write(ann.require_finite(vectors))
+        stamp, rows = file.stamp, blocks.count
+    else:
+        index = ann.make_index("Flat", dim)
+        for _, vectors in blocks:
+            ann.add_vectors(index, vectors)
+        stamp, rows = _write_index(path, index), index.ntotal
+    exact = {"recall_at_10": 1.0, "queries": 0, "bytes_per_vector": 4.0 * dim}
+    return Filled(path, stamp, "Flat", dim, rows, blocks.zero, figures={"index": exact | made.figures["index"]})
+
+
+def _write_made(order: Order, path: Path, made: Made) -> Filled:
+    parameters = ann.search_parameters(made.index)
+    stamp = _write_index(path, made.index)
+    return Filled(
+        path,
+        stamp,
+        made.factory,
+        order.wanted.dim,
+        made.index.ntotal,
+        made.zero,
+        made.index,
+        made.recall,
+        parameters,
+        made.figures,
+        made.notes,
+    )
+
+
+def _write_index(path: Path, index: Any) -> FileDigest:
+    """Store the index through our own writer: FAISS neither hashes nor syncs, and can miss a full disk."""
+    with atomic_write(path) as file:
+        ann.save_index(index, file)  # type: ignore[arg-type]
+    return file.stamp
+
+
+@dataclass(frozen=True)
+class NewSegment:
+    """A segment that was written and found good."""
+
+    filled: Filled
+    quality: dict[str, Any]
+
+    def entry(self, index: Path, first_row: int = 0) -> tuple[SegmentEntry, FileDigest]:
+        """What the manifest says of it, when its rows follow on `first_row` others."""
+        filled = self.filled
+        name = filled.path.relative_to(index).as_posix()
+        return SegmentEntry(name, first_row, filled.rows, filled.factory, filled.search_parameters), filled.stamp
+
+
+def write_segment_of(
+    index: Path,
+    generation: int,
+    contents: Contents,
+    records: Sequence[parts.PartRecord],
+    stored: StoredTransform,
+    config: BuildConfig,
+    source: QueryEncoder,
+    options: RunOptions,
+    progress: Progress,
+    small: bool = False,
+) -> NewSegment:
+    """Write the vectors of all rows of `contents` as one segment and judge it; a bad one does not stay.
+
+    With `small` it is exact whatever the recipe says. An index.queries file that is not where it was when the index was
+    built is done without, and a note says so. Raises QualityError, ConfigError and StoreError.
+    """
+    path = index / layout.segment_name(generation, 0)
+    make_folder(path.parent)
+    rows = segment_source(contents, stored.transform)
+
+    def encode_queries(texts: list[str]) -> Any:
+        return source.get().encode(texts, "query")
+
+    settings, notes = config.index, tuple[str, ...]()
+    if settings.queries and not Path(settings.queries).exists():
+        notes = (f"index.queries: {settings.queries} is not there; held-out documents stand in for its queries",)
+        settings = replace(settings, queries="")
+    filled = fill_segment(rows, settings, path, options, progress, encode_queries, small)
+    filled = replace(filled, notes=(*notes, *filled.notes))
+    try:
+        quality = judge_segment(filled, rows, list(records), config, options, progress, stored.fitted)
+    except QualityError:
+        remove_file(index, layout.segment_name(generation, 0))
+        raise
+    return NewSegment(filled, quality)
+
+
+COUNTS = ("tokens", "truncated", "without_tokens")  # of all parts
+_SELF_HITS = 1000
+Record = parts.PartRecord
+
+
+def judge_segment(
+    filled: Filled,
+    source: SegmentSource,
+    records: Sequence[Record],
+    config: BuildConfig,
+    options: RunOptions,
+    progress: Progress,
+    fitted: Fitted | None,
+) -> dict[str, Any]:
+    """All gates and figures of a new segment, for the manifest, and of its transform if that was `fitted` for it.
+
+    Raises QualityError if a gate fails.
+    """
+    progress.phase("checking", None)
+    figures: dict[str, Any] = {}
+    not_finite, zero = (sum(getattr(record, name) for record in records) for name in ("not_finite", "zero"))
+    gates = [
+        Gate("not_finite", not_finite, 0, meaning="NaN or infinity"),
+        Gate("zero_embeddings", zero, 0, meaning="embeddings of zeros"),
+        *_segment_gates(filled, source, _without_row(records, config), config.index, options),
+    ]
+    if fitted is not None:
+        figures, more = _fit_figures(fitted, config.whitening, part_threads(options.threads), source.live)
+        gates += more
+    counts = {name: sum(getattr(record, name) for record in records) for name in COUNTS}
+    return figures | counts | filled.figures | require(gates)
+
+
+def _without_row(records: Sequence[Record], config: BuildConfig) -> int:
+    """Documents that no vector stands for."""
+    rows, documents = sum(record.rows for record in records), sum(record.documents for record in records)
+    return max(0, documents - rows) if config.chunk.tokens else abs(rows - documents)
+
+
+def _segment_gates(
+    filled: Filled, source: SegmentSource, without_row: int, config: IndexConfig, options: RunOptions
+) -> list[Gate]:
+    """Gates of a segment's file. One that misses its recall stands when `options.allow_low_recall` says so."""
+    missing = abs(source.rows - filled.rows) + without_row
+    hits = 0.0 if missing else _self_hits(filled, source)
+    gates = [
+        Gate("zero_vectors", filled.zero, 0, meaning="documents that equal the mean exactly"),
+        Gate("missing_rows", missing, 0, meaning="rows that are lost"),
+    ]
+    if filled.recall is None:
+        meaning = "share of documents found by their own vector"
+        return [*gates, Gate("self_hit", hits, 1.0, True, meaning)]
+    return [*gates, *recall_gates(filled.recall, hits, config.recall, options.allow_low_recall)]
+
+
+def _fit_figures(
+    fitted: Fitted, config: WhiteningConfig, threads: int, live: Mask | None = None
+) -> tuple[dict[str, Any], list[Gate]]:
+    """Figures of a fit and its gate; `live` (stored rows,) says which rows are not deleted, None all."""
+    figures: dict[str, Any] = {"sample": len(fitted.sample.rows)}
+    if not isinstance(fitted.transform, Whitening) or config.strength == "none":
+        return figures, []
+    with single_blas_thread():
+        deviation = covariance_deviation(
+            fitted.transform, config, _sample_embeddings(fitted), partial(ordered_map, threads=threads)
+        )
+        figures["held_out"] = _held_out(fitted, fitted.transform, threads, live)
+    meaning = "in-sample whitened covariance"
+    return figures, [Gate("covariance", deviation, COVARIANCE_LIMIT, meaning=meaning)]
+
+
+def _self_hits(filled: Filled, source: SegmentSource) -> float:
+    """The share of some live rows that find themselves, or an equal row."""
+    own = np.sort(source.drawing_order[:_SELF_HITS])
+    if not len(own):
+        return 1.0
+    sample = source.vectors(own)
+    if filled.index is not None:
+        return self_hits(ann.search_index(filled.index, sample, 1), sample, own) / len(own)
+    # An exact search finds a row that the file holds where it belongs: only for others must the file be searched.
+    stored = flat_file.read_rows(filled.path, filled.dim, own)
+    there = equal_scores(np.einsum("nk,nk->n", sample, stored, dtype=np.float64), sample)
+    lost = np.flatnonzero(~there)
+    found = flat_file.search_file(filled.path, filled.dim, filled.rows, sample[lost]) if len(lost) else []
+    return (len(own) - len(lost) + self_hits(found, sample[lost], own[lost])) / len(own)
+
+
+def _sample_embeddings(fitted: Fitted) -> Iterator[npt.NDArray[np.floating]]:
+    return (fitted.sample.embeddings(part) for part in range(len(fitted.sample.folders)))
+
+
+def _held_out(fitted: Fitted, whitening: Whitening, threads: int, live: Mask | None) -> dict[str, Any] | None:
+    """Held-out figures: rows outside the sample if there are any, else one half of the sample against the other."""
+    sample, firsts = fitted.sample, fitted.sample.firsts
+    everything = len(sample) == (sum(sample.stored) if live is None else np.count_nonzero(live))
+
+    def halves(part: int) -> tuple[Moments, Moments]:
+        if everything:
+            embeddings = sample.embeddings(part)
+            return Moments.of(embeddings[0::2]), Moments.of(embeddings[1::2])
+        embeddings, inside = open_embeddings(sample.folders[part]), sample.part_rows[part]
+        there: Rows = np.arange(len(embeddings))
+        if live is not None:
+            there = np.flatnonzero(live[firsts[part] : firsts[part + 1]])
+        outside = np.setdiff1d(there, inside)[: len(inside)]
+        return Moments.of(embeddings[inside]), Moments.of(embeddings[outside])
+
+    seen = unseen = Moments.zero(len(whitening.mean))
+    for one, other in ordered_map(halves, range(len(sample.folders)), threads):
+        seen, unseen = seen + one, unseen + other
+    if seen.count < 2 or unseen.count < 2 or not seen.scatter.any():
+        return None
+    return held_out_deviation(seen, unseen, whitening.dim)

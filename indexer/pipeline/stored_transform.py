@@ -7,7 +7,7 @@ from typing import Any
 from indexer.config import BuildConfig
 from indexer.encoders import EncoderSpec, spec_difference
 from indexer.errors import MismatchError
-from indexer.sampling import Sample
+from indexer.pipeline.rows import Sample
 from indexer.store import layout
 from indexer.store.checked import check_sizes, load_transform
 from indexer.store.files import FileDigest, atomic_write_bytes, make_folder

@@ -11,8 +11,8 @@ from indexer.encoders.precomputed import cannot_encode, is_precomputed
 from indexer.encoders.protocol import is_transformer
 from indexer.errors import ConfigError
 from indexer.moments import Moments
+from indexer.pipeline.rows import Sample
 from indexer.progress import NoProgress, Progress
-from indexer.sampling import Sample
 from indexer.transforms import FitData
 from search.engine import index_spec
 from search.evaluation.settings import Setting, Sweep

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.encoders.spec import UNLIMITED
-from indexer.sampling import Sample
+from indexer.pipeline.rows import Sample
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.evaluation.report.isotropy import Array, Cloud, Vectors, measure_cloud
 from search.opened import OpenIndex

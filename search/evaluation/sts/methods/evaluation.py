@@ -16,7 +16,7 @@ from indexer.encoders.protocol import is_transformer
 from indexer.encoders.spec import resolve_layers, with_fitted_state
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError
-from indexer.pipeline.training import drawn_texts
+from indexer.pipeline.train_latte_mix import drawn_texts
 from indexer.progress import NoProgress, Progress
 from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task

@@ -5,34 +5,44 @@ again, and later generations of the index keep it: another one would mean to enc
 corpus, build at another path.
 """
 
+import dataclasses
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from indexer.config import RunOptions
+from indexer.config import BuildConfig, RunOptions
 from indexer.corpus.document import joined_text
+from indexer.encoders import Encoder, EncoderSpec, resolve_spec, spec_difference
+from indexer.encoders.chunker import DocumentChunker
 from indexer.encoders.fitting import Texts, fit_state, load_fitted_state
 from indexer.encoders.int8 import CALIBRATION_TEXTS
-from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.spec import with_fitted_state
+from indexer.encoders.load import open_encoder, warm_backend
+from indexer.encoders.spec import spec_of_index, with_fitted_state
+from indexer.encoders.static import StaticEncoder
 from indexer.errors import ConfigError, MismatchError
 from indexer.hashing import fingerprint
+from indexer.parallel import available_cores
+from indexer.pipeline.change import Change
 from indexer.pipeline.context import BuildContext
-from indexer.pipeline.fit import drawn_documents
+from indexer.pipeline.rows import Population, drawn_documents
 from indexer.pipeline.stored_transform import Donor
 from indexer.progress import Progress, step_callback
 from indexer.regular_files import read_regular
-from indexer.sampling import Population
 from indexer.store import layout
 from indexer.store.checked import read_checked
 from indexer.store.files import FileDigest, atomic_write_bytes, digest_file, make_folder
 from indexer.store.manifest import Manifest
 from indexer.typed_json import convert_json, decode_json
+
+# TODO-DOC indexer.pipeline.late_encoder: The encoder of a published index for changes that mostly need none.
+
+# TODO-DOC indexer.pipeline.static_notes: What is said of texts and words that a static table does not know.
 
 _BLOCK = 1024  # documents whose texts are in memory together
 
@@ -181,3 +191,87 @@ def state_files(index: Path, spec: EncoderSpec) -> dict[str, FileDigest]:
         return {}
     files = {f"{folder}/{name}": FileDigest(**stamp) for name, stamp in stated["files"].items()}
     return files | {f"{folder}/{layout.STATE}": digest_file(index / folder / layout.STATE)}
+
+
+class LateEncoder:
+    """The encoder of an index, found and loaded when the first text needs it; `model` is its folder if it has moved."""
+
+    def __init__(self, opened: Change, config: BuildConfig, options: RunOptions, model: str | Path | None) -> None:
+        self.config, self._opened, self._options, self._model = config, opened, options, model
+
+    def get(self) -> Encoder:
+        """The encoder. Raises ModelError and MismatchError."""
+        return self._loaded
+
+    @cached_property
+    def _loaded(self) -> Encoder:
+        return open_encoder(spec_of_index(self._opened.index, self._opened.published, self._model), self._options)
+
+
+def table_notes(encoder: Encoder) -> tuple[str, ...]:
+    """What was passed over or repaired when the table was read."""
+    return encoder.table.notes if isinstance(encoder, StaticEncoder) else ()
+
+
+def unknown_note(quality: Mapping[str, Any]) -> tuple[str, ...]:
+    """That some texts hold nothing the table knows, if so."""
+    count = quality.get("without_tokens", 0)
+    said = f"{count:,} texts hold nothing that the table knows; each stands as the mean of the table's vectors"
+    return (said,) if count else ()
+
+
+class EncoderSource:
+    """Loads the encoder when it is first needed, and only once; a copy sent to a worker loads its own."""
+
+    def __init__(self, config: BuildConfig, options: RunOptions, spec: EncoderSpec) -> None:
+        self.config, self.spec, self._options = config, spec, options
+        self.cutter = DocumentChunker(spec, config.chunk)
+        self._encoder: Encoder | None = None
+
+    def get(self) -> Encoder:
+        """The encoder. Raises MismatchError if its files have changed since the build began."""
+        if self._encoder is None:
+            now = resolve_spec(self.config.encoder, self.spec.folder, self.spec.identity["rules"])
+            if now.fingerprint != self.spec.unfitted:
+                raise MismatchError(
+                    f"{self.spec.folder}: the model changed while the build was running: "
+                    f"{spec_difference(self.spec.identity, now)}. Put it back, or start again with the new one."
+                )
+            self._encoder = open_encoder(self.spec, self._options)
+        return self._encoder
+
+    def prepare(self) -> None:
+        """Make what workers would otherwise all make at the same time."""
+        warm_backend(self.spec, self._options)
+
+    def for_worker(self, worker: int) -> "EncoderSource":
+        """The source for one of several processes: its share of the threads, and its own GPU."""
+        cores = self._options.threads or available_cores()
+        options = dataclasses.replace(
+            self._options,
+            device=_device_of(worker, self._options.device),
+            threads=max(1, cores // self._options.workers),
+        )
+        return EncoderSource(self.config, options, self.spec)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_encoder": None}
+
+
+def _device_of(worker: int, device: str) -> str:
+    if device not in ("auto", "cuda"):
+        return device
+    import torch  # only to count the GPUs
+
+    count = torch.cuda.device_count()
+    return f"cuda:{worker % count}" if count else device
+
+
+class QueryEncoder(Protocol):
+    """A recipe with its encoder, loaded when it is first asked for."""
+
+    config: BuildConfig
+
+    def get(self) -> Encoder:
+        """The encoder."""
+        ...

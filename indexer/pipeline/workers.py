@@ -24,7 +24,6 @@ from indexer.errors import MachineError
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Prepare = Callable[[int], Callable[[Iterator[Task]], Iterator[Result]]]
-
 IN_FLIGHT = 3  # tasks a worker holds: one it reads, one it computes, one it writes
 _PATIENCE = 10  # seconds a worker has to end once it is told to
 
