@@ -25,7 +25,7 @@ from benchmarks.children import Child
 from benchmarks.interleaved import machine, run_in_turns, save
 from benchmarks.query_peers import write_pieces
 from indexer.config import RunOptions
-from indexer.corpus.document import query_like
+from indexer.corpus.document import pseudo_query
 from indexer.corpus.query_file import read_query_file
 from indexer.errors import ConfigError
 from indexer.transforms import Whitening
@@ -93,7 +93,9 @@ def main(
 def _drawn(index: Path) -> list[str]:
     """What people might ask for the documents of an index."""
     opened = OpenIndex.open(index)
-    found = [query_like(document) for document in opened.documents.fetch(range(min(_DRAWN, opened.manifest.documents)))]
+    found = [
+        pseudo_query(document) for document in opened.documents.fetch(range(min(_DRAWN, opened.manifest.documents)))
+    ]
     return [text for text in found if text.strip()]
 
 

@@ -92,11 +92,11 @@ class OpenIndex:
     @cached_property
     def documents(self) -> "DocumentReader":
         """Documents by row number."""
-        from indexer.corpus.schema import parse  # here, as it takes time: the encoder is loaded meanwhile
+        from indexer.corpus.schema import schema_from_json  # here, as it takes time: the encoder is loaded meanwhile
         from indexer.store.documents import DocumentReader
 
         stored = self.numbering.stored_documents
-        return DocumentReader(self.path, self.manifest, parse(self.manifest.schema), stored)
+        return DocumentReader(self.path, self.manifest, schema_from_json(self.manifest.schema), stored)
 
     @cached_property
     def numbering(self) -> LiveNumbering:
@@ -149,7 +149,7 @@ class OpenIndex:
         from indexer.encoders.device import choose_device  # here, as it imports torch
 
         choose_device(device)
-        self.segments[:] = [replace(one, index=ann.accelerated(one.index, device)) for one in self.segments]
+        self.segments[:] = [replace(one, index=ann.on_device(one.index, device)) for one in self.segments]
 
     def reach_recall(self, recall: float) -> None:
         """Search as far as a recall@10 of at least `recall` took when the build measured it.

@@ -151,9 +151,9 @@ def _is_cheaper_to_score(segment: Segment, queries: int, k: int, rows: int) -> b
     A vector is made of its embedding once for all queries: a read somewhere, and a product a dimension.
     """
     width = 4 * segment.index.d
-    making = ann.Work(bytes=rows * width, products=rows * segment.index.d, fetches=rows)
-    scoring = ann.Work(bytes=rows * width, products=0)
-    return making.cost + queries * scoring.cost <= queries * ann.reads(segment.index, k, allowed=rows).cost
+    making = ann.QueryCost(bytes=rows * width, products=rows * segment.index.d, fetches=rows)
+    scoring = ann.QueryCost(bytes=rows * width, products=0)
+    return making.cost + queries * scoring.cost <= queries * ann.query_cost(segment.index, k, allowed=rows).cost
 
 
 def _numbers(mask: Mask | None, segment: Segment) -> Numbers:

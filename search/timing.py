@@ -10,7 +10,7 @@ import numpy as np
 from indexer import ann
 from indexer.errors import EvaluationError
 from indexer.parallel import available_cores
-from indexer.pipeline.recall_queries import moved
+from indexer.pipeline.recall_queries import perturbed
 from search.opened import OpenIndex
 from search.segments import Vectors
 
@@ -68,7 +68,7 @@ def _queries(opened: OpenIndex) -> Vectors:
     if opened.numbering.rows < 1:
         raise EvaluationError(f"{opened.path}: holds no documents; there is nothing to search.")
     vectors = opened.vectors(rows)
-    return moved(vectors[::2], vectors[1::2] if len(vectors) > 1 else vectors).vectors
+    return perturbed(vectors[::2], vectors[1::2] if len(vectors) > 1 else vectors).vectors
 
 
 def _rate(opened: OpenIndex, queries: Vectors, k: int, threads: int) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from indexer import ann
 from indexer.errors import CorruptIndexError
-from indexer.pipeline.gates import ROUNDING, self_hits
+from indexer.pipeline.gates import SCORE_TOLERANCE, self_hits
 from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.checked import damaged_files
@@ -109,6 +109,6 @@ def _compare_stored(opened: OpenIndex, rows: Any, vectors: Any, found: Verificat
         inside = (rows >= entry.first_row) & (rows < entry.first_row + entry.rows)
         if not segment.exact or not inside.any():
             continue
-        gap = np.abs(ann.vectors_at(segment.index, rows[inside] - entry.first_row) - vectors[inside]).max()
-        if not gap <= ROUNDING:
+        gap = np.abs(ann.reconstruct(segment.index, rows[inside] - entry.first_row) - vectors[inside]).max()
+        if not gap <= SCORE_TOLERANCE:
             found.problems.append(f"{entry.file}: vectors differ from the transformed embeddings by {gap:.2g}")

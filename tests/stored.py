@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from indexer.corpus.document import Document
-from indexer.corpus.schema import describe, merge_schemas, parse
+from indexer.corpus.schema import merge_schemas, schema_from_json, schema_to_json
 from indexer.store import layout
 from indexer.store.documents import DocumentReader, write_documents
 from indexer.store.files import make_folder
@@ -31,7 +31,7 @@ def write_index(index: Path, parts: Sequence[Sequence[Document]]) -> Manifest:
         parts=tuple(entries),
         segments=(),
         files=stamps,
-        schema=describe(merge_schemas(schemas)),
+        schema=schema_to_json(merge_schemas(schemas)),
         documents=sum(map(len, parts)),
         rows=sum(map(len, parts)),
         quality={},
@@ -42,4 +42,6 @@ def write_index(index: Path, parts: Sequence[Sequence[Document]]) -> Manifest:
 
 def open_index(index: Path, manifest: Manifest, live: Sequence[int] | None = None) -> DocumentReader:
     """`live`: stored numbers of the documents that are not deleted; None: all."""
-    return DocumentReader(index, manifest, parse(manifest.schema), None if live is None else np.array(live, np.int64))
+    return DocumentReader(
+        index, manifest, schema_from_json(manifest.schema), None if live is None else np.array(live, np.int64)
+    )

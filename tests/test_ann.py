@@ -126,7 +126,7 @@ def test_near_ties_within_the_rounding_of_faiss_are_not_lost() -> None:
 def test_stored_vectors_come_back_as_they_were() -> None:
     vectors = unit_vectors(50)
     rows = np.array([49, 0, 7, 7])
-    np.testing.assert_array_equal(ann.vectors_at(made("Flat", vectors), rows), vectors[rows])
+    np.testing.assert_array_equal(ann.reconstruct(made("Flat", vectors), rows), vectors[rows])
 
 
 # --- any index
@@ -356,13 +356,13 @@ def test_without_faiss_the_way_to_install_it_is_given(monkeypatch: pytest.Monkey
     install(monkeypatch)
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(MachineError, match=r"FAISS is not installed .*pip install 'isotrope\[cpu\]'"):
-        ann.require_faiss()
+        ann.import_faiss()
 
 
 def test_two_wheels_of_faiss_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "faiss-cpu", "faiss-gpu")
     with pytest.raises(MachineError, match=r"faiss-cpu and faiss-gpu are both.*pip uninstall -y faiss-cpu faiss-gpu,"):
-        ann.require_faiss()
+        ann.import_faiss()
     with pytest.raises(MachineError, match="both installed"):
         ann.make_index("Flat", DIM)
 
@@ -370,12 +370,12 @@ def test_two_wheels_of_faiss_are_refused_by_name(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("wheels", [(), ("faiss-cpu",), ("faiss-gpu",)])
 def test_one_faiss_from_anywhere_will_do(wheels: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, *wheels)
-    assert ann.require_faiss().__name__ == "faiss"
+    assert ann.import_faiss().__name__ == "faiss"
 
 
 def test_the_number_of_threads_is_set() -> None:
     ann.set_threads(1)
-    assert ann.require_faiss().omp_get_max_threads() == 1
+    assert ann.import_faiss().omp_get_max_threads() == 1
 
 
 @pytest.mark.parametrize("factory", ["HNSW0", "HNSW1", "IVF0,Flat", "PCA0,Flat", "SQ0"])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from indexer import ann
 from indexer.ann import exact, faiss_index
-from indexer.ann.exact import TorchVectors
+from indexer.ann.exact import TorchFlatIndex
 from indexer.ann.faiss_index import innermost, is_on_gpu
 from indexer.errors import ConfigError, MachineError
 from tests.test_ann import COMPONENTS, Vectors, assert_answers_equal, made, served, unit_vectors
@@ -36,9 +36,9 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def through_torch(vectors: Vectors) -> Any:
     """A flat index whose candidates come from torch, on its CPU."""
-    on_device = TorchVectors(vectors.shape[1], "cpu")
+    on_device = TorchFlatIndex(vectors.shape[1], "cpu")
     on_device.add(vectors)
-    return exact.Accelerated(served(vectors), on_device)
+    return exact.DeviceIndex(served(vectors), on_device)
 
 
 # --- torch
@@ -126,7 +126,7 @@ def test_vectors_that_do_not_fit_on_the_device_are_an_error_with_a_way_out(monke
 
     monkeypatch.setattr(torch, "from_numpy", too_much)
     with pytest.raises(MachineError, match=r'do not fit on the device "cpu" \(CUDA out of memory.*--device cpu'):
-        TorchVectors(DIM, "cpu").add(unit_vectors(3, DIM))
+        TorchFlatIndex(DIM, "cpu").add(unit_vectors(3, DIM))
 
 
 def test_no_queries_and_no_rows_find_nothing() -> None:
@@ -141,15 +141,15 @@ def test_without_faiss_for_the_gpu_vectors_go_to_torch(monkeypatch: pytest.Monke
     """ "meta" is a device of torch that holds nothing, so it serves as one that this machine lacks."""
     made_for = []
 
-    class Recorded(TorchVectors):
+    class Recorded(TorchFlatIndex):
         def __init__(self, dim: int, device: str) -> None:
             made_for.append(device)
             super().__init__(dim, "cpu")
 
-    monkeypatch.setattr(exact, "TorchVectors", Recorded)
+    monkeypatch.setattr(exact, "TorchFlatIndex", Recorded)
     index = served(unit_vectors(250, DIM))
     for device in ("cuda", "cuda:1", "mps"):
-        other = ann.accelerated(index, device)
+        other = ann.on_device(index, device)
         assert (other.ntotal, other.d, other.on_device.ntotal) == (250, DIM, 250)
         queries = unit_vectors(4, DIM, seed=1)
         assert_answers_equal(ann.search_index(other, queries, 5), ann.search_index(index, queries, 5))
@@ -158,15 +158,15 @@ def test_without_faiss_for_the_gpu_vectors_go_to_torch(monkeypatch: pytest.Monke
 
 def test_what_stays_on_the_cpu() -> None:
     flat, graph = served(unit_vectors(20, DIM)), made("HNSW16", unit_vectors(20, DIM))
-    assert ann.accelerated(flat, "cpu") is flat
-    assert ann.accelerated(graph, "cuda") is graph
-    assert ann.to_device(graph, "cuda") is graph
+    assert ann.on_device(flat, "cpu") is flat
+    assert ann.on_device(graph, "cuda") is graph
+    assert ann.to_gpu(graph, "cuda") is graph
     assert ann.to_cpu(graph) is graph
 
 
 def test_torch_is_not_loaded_for_searches_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    index = ann.accelerated(served(unit_vectors(20, DIM)), "cpu")
+    index = ann.on_device(served(unit_vectors(20, DIM)), "cpu")
     assert len(ann.search_index(index, unit_vectors(1, DIM), 3)) == 1
 
 
@@ -230,13 +230,13 @@ class FaissForGpu:
 
 @cache
 def real_faiss() -> Any:
-    return ann.require_faiss()
+    return ann.import_faiss()
 
 
 @pytest.fixture
 def faiss_gpu(monkeypatch: pytest.MonkeyPatch) -> FaissForGpu:
     fake = FaissForGpu(real_faiss())
-    monkeypatch.setattr(faiss_index, "loaded_faiss", lambda: fake)
+    monkeypatch.setattr(faiss_index, "faiss_module", lambda: fake)
     return fake
 
 
@@ -246,7 +246,7 @@ def test_a_gpu_gives_the_answers_of_the_cpu(k: int, faiss_gpu: FaissForGpu) -> N
     vectors = unit_vectors(2500, DIM)
     vectors[1000:2100] = vectors[3]  # more ties than a GPU selects
     index, queries = served(vectors), vectors[:6]
-    moved = ann.accelerated(index, "cuda")
+    moved = ann.on_device(index, "cuda")
     for allowed in (None, np.arange(2500) % 2 == 0, np.arange(2500) % 100 == 0):
         assert_answers_equal(ann.search_index(moved, queries, k, allowed), ann.search_index(index, queries, k, allowed))
     assert faiss_gpu.cloned_to == [0]
@@ -260,12 +260,12 @@ def test_a_gpu_that_is_not_there_is_not_used(faiss_gpu: FaissForGpu) -> None:
     assert not faiss_index.has_gpu("mps")
     assert not faiss_index.has_gpu("cpu")
     index = served(unit_vectors(5, DIM))
-    assert ann.to_device(index, "cuda:1") is index
+    assert ann.to_gpu(index, "cuda:1") is index
 
 
 def test_one_search_at_a_time(faiss_gpu: FaissForGpu) -> None:
     vectors = unit_vectors(600, DIM)
-    moved = ann.accelerated(served(vectors), "cuda")
+    moved = ann.on_device(served(vectors), "cuda")
     failures = []
 
     def search() -> None:
@@ -285,7 +285,7 @@ def test_one_search_at_a_time(faiss_gpu: FaissForGpu) -> None:
 
 def test_an_index_is_filled_on_a_gpu_and_comes_back_to_be_saved(faiss_gpu: FaissForGpu) -> None:
     vectors = unit_vectors(300, DIM)
-    moved = ann.to_device(ann.make_index("Flat", DIM), "cuda")
+    moved = ann.to_gpu(ann.make_index("Flat", DIM), "cuda")
     assert is_on_gpu(moved)
     ann.add_vectors(moved, vectors)
     index = ann.to_cpu(moved)
@@ -298,17 +298,17 @@ def test_an_index_is_filled_on_a_gpu_and_comes_back_to_be_saved(faiss_gpu: Faiss
 @pytest.mark.parametrize("factory", ["HNSW16", "PQ8x4fs,RFlat", "PCA16,Flat", "SQfp16", "RaBitQ"])
 def test_kinds_that_have_no_gpu_form_or_come_back_as_others_stay(factory: str, faiss_gpu: FaissForGpu) -> None:
     index = ann.make_index(factory, DIM)
-    assert ann.to_device(index, "cuda") is index
+    assert ann.to_gpu(index, "cuda") is index
     assert faiss_gpu.cloned_to == []
 
 
 def test_a_kind_that_faiss_refuses_stays_and_one_that_does_not_fit_is_an_error(faiss_gpu: FaissForGpu) -> None:
     index = ann.make_index("IVF4,PQ8x4fs", DIM)
     faiss_gpu.refusal = "This index type is not implemented on GPU."
-    assert ann.to_device(index, "cuda") is index
+    assert ann.to_gpu(index, "cuda") is index
     faiss_gpu.refusal = "StandardGpuResources: alloc fail (cudaMalloc error out of memory [2])"
     with pytest.raises(MachineError, match=r"does not fit on cuda: .*out of memory.*Use --device cpu"):
-        ann.to_device(index, "cuda")
+        ann.to_gpu(index, "cuda")
 
 
 def test_centroids_are_trained_on_a_gpu_and_the_index_is_left_alone(
@@ -321,7 +321,7 @@ def test_centroids_are_trained_on_a_gpu_and_the_index_is_left_alone(
         asked.append((device, index.metric_type))
         return index
 
-    monkeypatch.setattr(faiss_index, "to_device", to_device)
+    monkeypatch.setattr(faiss_index, "to_gpu", to_device)
     index = ann.make_index("IVF4,PQ8x4fs,RFlat", DIM)
     ann.train_index(index, vectors, "cuda")
     assert asked == [("cuda", real_faiss().METRIC_INNER_PRODUCT)]

@@ -69,7 +69,7 @@ def best_allowed(query: Vectors, mask: Mask, k: int = K) -> list[int]:
     return best
 
 
-def recall(found: list[ann.Found], mask: Mask) -> float:
+def recall(found: list[ann.SearchResult], mask: Mask) -> float:
     """Mean share of the best allowed rows that were found."""
     shares = []
     for (_, rows), query in zip(found, corpus()[1], strict=True):
@@ -78,7 +78,7 @@ def recall(found: list[ann.Found], mask: Mask) -> float:
     return float(np.mean(shares))
 
 
-def assert_sound(found: list[ann.Found], mask: Mask) -> None:
+def assert_sound(found: list[ann.SearchResult], mask: Mask) -> None:
     for scores, rows in found:
         assert mask[rows].all()
         assert len(set(rows.tolist())) == len(rows) == len(scores)
@@ -148,7 +148,7 @@ def test_a_single_allowed_row_is_found(factory: str) -> None:
 @pytest.mark.parametrize("factory", ["PQ16x4fs", "PQ8x6", "IVF4,RQ4x4fs"])
 def test_a_kind_that_takes_no_selector_and_holds_no_vectors_may_give_fewer_but_never_others(factory: str) -> None:
     index, queries = index_of(factory), corpus()[1]
-    assert not ann.takes_selector(index)
+    assert not ann.supports_filter(index)
     for count in (1, 10, 400, 2000, ROWS - 5):
         mask = some_of(count)
         found = ann.search_index(index, queries, K, mask)
@@ -232,18 +232,18 @@ def test_whether_a_kind_takes_a_selector_is_found_by_trying(
     factory: str, takes: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parameters, "_takes", {})
-    assert ann.takes_selector(index_of(factory)) is takes
+    assert ann.supports_filter(index_of(factory)) is takes
     monkeypatch.setattr(parameters, "_tried", None)  # once is enough
-    assert ann.takes_selector(index_of(factory)) is takes
+    assert ann.supports_filter(index_of(factory)) is takes
 
 
 def test_a_kind_that_would_ignore_the_selector_counts_as_taking_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parameters, "_takes", {})
     monkeypatch.setattr(parameters, "_made", lambda *_: None)
-    assert not ann.takes_selector(index_of("HNSW16"))
+    assert not ann.supports_filter(index_of("HNSW16"))
 
 
 def test_nothing_is_concluded_from_an_empty_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parameters, "_takes", {})
-    assert not ann.takes_selector(ann.make_index("HNSW16", DIM))
-    assert ann.takes_selector(index_of("HNSW16"))
+    assert not ann.supports_filter(ann.make_index("HNSW16", DIM))
+    assert ann.supports_filter(index_of("HNSW16"))

@@ -16,7 +16,7 @@ ROWS, DIM = 1200, 32
 
 @pytest.fixture
 def faiss() -> Any:
-    module = ann.require_faiss()
+    module = ann.import_faiss()
     before = module.omp_get_max_threads()
     yield module
     module.omp_set_num_threads(before)

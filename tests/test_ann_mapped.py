@@ -77,7 +77,7 @@ def test_opening_reads_next_to_nothing(tmp_path: Path) -> None:
         file.truncate(len(data) + 4 * rows * DIM)
     index = ann.map_index(path)
     assert (index.ntotal, index.d) == (rows, DIM)
-    np.testing.assert_array_equal(ann.vectors_at(index, np.array([rows - 1])), np.zeros((1, DIM)))
+    np.testing.assert_array_equal(ann.reconstruct(index, np.array([rows - 1])), np.zeros((1, DIM)))
 
 
 @pytest.mark.parametrize("factory", ["Flat", "IVF16,Flat", "HNSW16", "PQ16x4fs"])
@@ -98,7 +98,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_a_kind_that_cannot_be_mapped_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(made("Flat", vectors()), tmp_path / "a")
-    faiss = ann.require_faiss()
+    faiss = ann.import_faiss()
     read = faiss.read_index
 
     def without_maps(path: Any, flags: int = 0) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from indexer import ann
 from indexer.ann import faiss_index
-from indexer.ann.cost import Work
+from indexer.ann.cost import QueryCost
 from indexer.errors import ConfigError
 from tests.test_ann import Vectors, made, unit_vectors
 
@@ -156,7 +156,7 @@ def test_the_grid_goes_from_least_to_most_work_in_steps_of_two(factory: str) -> 
     index = loaded(factory)
     before = ann.search_parameters(index)
     grid = ann.parameter_grid(index)
-    costs = [ann.reads(index, K, parameters=setting).cost for setting in grid]
+    costs = [ann.query_cost(index, K, parameters=setting).cost for setting in grid]
     assert costs == sorted(costs)
     assert ann.search_parameters(index) == before
     tuned = KINDS[factory] - {"qb"}
@@ -203,28 +203,28 @@ def test_widening_doubles_what_costs_least_until_all_is_largest() -> None:
 
 
 def test_work_of_scans_is_what_they_hold() -> None:
-    assert ann.reads(loaded("Flat"), K) == Work(ROWS * DIM * 4, ROWS)
-    assert ann.reads(loaded("SQ8"), K) == Work(ROWS * DIM, ROWS)
-    assert ann.reads(loaded("PQ16x4fs"), K) == Work(ROWS * 8, 0)
-    assert ann.reads(ann.make_index("Flat", DIM), K) == Work(0, 0)
-    assert ann.reads(ann.make_index("HNSW16", DIM), K) == Work(0, 0)
+    assert ann.query_cost(loaded("Flat"), K) == QueryCost(ROWS * DIM * 4, ROWS)
+    assert ann.query_cost(loaded("SQ8"), K) == QueryCost(ROWS * DIM, ROWS)
+    assert ann.query_cost(loaded("PQ16x4fs"), K) == QueryCost(ROWS * 8, 0)
+    assert ann.query_cost(ann.make_index("Flat", DIM), K) == QueryCost(0, 0)
+    assert ann.query_cost(ann.make_index("HNSW16", DIM), K) == QueryCost(0, 0)
 
 
 def test_scoring_again_adds_the_candidates() -> None:
     index = loaded("PQ16x4fs,RFlat")
     ann.set_search_parameters(index, {"k_factor": 16})
-    assert ann.reads(index, K) == Work(ROWS * 8 + 160 * DIM * 4, 160, 160)
-    assert ann.reads(index, K, parameters={"k_factor": 10_000}) == Work(ROWS * 8 + ROWS * DIM * 4, ROWS, ROWS)
+    assert ann.query_cost(index, K) == QueryCost(ROWS * 8 + 160 * DIM * 4, 160, 160)
+    assert ann.query_cost(index, K, parameters={"k_factor": 10_000}) == QueryCost(ROWS * 8 + ROWS * DIM * 4, ROWS, ROWS)
 
 
 def test_inverted_lists_are_read_in_part() -> None:
     index = loaded("IVF16,Flat")
-    coarse = Work(16 * DIM * 4, 16)
-    everything = ann.reads(index, K, parameters={"nprobe": 16})
-    assert everything == coarse + Work(ROWS * (DIM * 4 + 8), ROWS, 16)
-    some = ann.reads(index, K, parameters={"nprobe": 4})
+    coarse = QueryCost(16 * DIM * 4, 16)
+    everything = ann.query_cost(index, K, parameters={"nprobe": 16})
+    assert everything == coarse + QueryCost(ROWS * (DIM * 4 + 8), ROWS, 16)
+    some = ann.query_cost(index, K, parameters={"nprobe": 4})
     assert ROWS / 4 <= some.products - 16 <= ROWS / 3  # full lists are hit more often
-    assert ann.reads(index, K, rows=10 * ROWS, parameters={"nprobe": 16}) == coarse + Work(
+    assert ann.query_cost(index, K, rows=10 * ROWS, parameters={"nprobe": 16}) == coarse + QueryCost(
         10 * ROWS * (DIM * 4 + 8), 10 * ROWS, 16
     )
 
@@ -234,36 +234,36 @@ def test_the_share_of_rows_in_inverted_lists_is_that_of_a_stored_vector() -> Non
     lists = faiss_index.innermost(index).invlists
     sizes = np.array([lists.list_size(number) for number in range(16)], float)
     expected = (sizes**2).sum() / sizes.sum()
-    assert ann.reads(index, K, parameters={"nprobe": 1}).products - 16 == np.ceil(expected)
+    assert ann.query_cost(index, K, parameters={"nprobe": 1}).products - 16 == np.ceil(expected)
 
 
 @pytest.mark.parametrize(("factory", "width"), [("HNSW16", 16), ("HNSW16", 64), ("HNSW16", 256), ("HNSW32", 64)])
 def test_the_products_of_a_graph_are_about_those_that_faiss_counts(factory: str, width: int) -> None:
-    index, faiss = loaded(factory), ann.require_faiss()
+    index, faiss = loaded(factory), ann.import_faiss()
     ann.set_search_parameters(index, {"efSearch": width})
     faiss.cvar.hnsw_stats.reset()
     index.search(queries(), K)
     counted = faiss.cvar.hnsw_stats.ndis / len(queries())
-    assert counted / 2 <= ann.reads(index, K).products <= 2 * counted
+    assert counted / 2 <= ann.query_cost(index, K).products <= 2 * counted
 
 
 @pytest.mark.parametrize("factory", KINDS)
 def test_work_grows_with_rows_with_k_and_with_every_parameter(factory: str) -> None:
     index = loaded(factory)
-    work = ann.reads(index, K)
-    assert ann.reads(index, K, rows=4 * ROWS).cost > work.cost
-    assert ann.reads(index, 100).cost >= work.cost
+    work = ann.query_cost(index, K)
+    assert ann.query_cost(index, K, rows=4 * ROWS).cost > work.cost
+    assert ann.query_cost(index, 100).cost >= work.cost
     for name, value in ann.search_parameters(index).items():
-        assert ann.reads(index, K, parameters={name: 2 * value}).cost >= work.cost
+        assert ann.query_cost(index, K, parameters={name: 2 * value}).cost >= work.cost
 
 
 @pytest.mark.parametrize("factory", KINDS)
 def test_rows_that_are_not_allowed_make_no_more_work_than_scoring_the_others(factory: str) -> None:
     """Where an index holds the vectors: what it says a filtered search costs is then never more than that."""
     index = loaded(factory)
-    assert ann.reads(index, K, allowed=0) == Work(0, 0)
-    assert ann.reads(index, K, allowed=ROWS) == ann.reads(index, K)
-    if faiss_index.row_store(index) is not None and ann.takes_selector(faiss_index.row_store(index)):
-        assert ann.reads(index, K, allowed=10).cost <= 10 * Work(DIM * 4, 1, 1).cost
-    assert ann.reads(loaded("Flat"), K, allowed=10) == Work(10 * DIM * 4, 10, 10)
-    assert ann.reads(loaded("Flat"), K, allowed=1000) == Work(1000 * DIM * 4, 1000)
+    assert ann.query_cost(index, K, allowed=0) == QueryCost(0, 0)
+    assert ann.query_cost(index, K, allowed=ROWS) == ann.query_cost(index, K)
+    if faiss_index.storage_of(index) is not None and ann.supports_filter(faiss_index.storage_of(index)):
+        assert ann.query_cost(index, K, allowed=10).cost <= 10 * QueryCost(DIM * 4, 1, 1).cost
+    assert ann.query_cost(loaded("Flat"), K, allowed=10) == QueryCost(10 * DIM * 4, 10, 10)
+    assert ann.query_cost(loaded("Flat"), K, allowed=1000) == QueryCost(1000 * DIM * 4, 1000)

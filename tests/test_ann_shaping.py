@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import ann
-from indexer.ann.factory import dealt_out
+from indexer.ann.factory import allocate_dimensions
 from indexer.ann.parameters import largest_parameters
 from tests.test_ann import made, saved, unit_vectors
 
@@ -19,15 +19,15 @@ DIM = 21
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=64), st.integers(1, 5), st.integers(0, 3))
 def test_every_dimension_goes_to_one_place(variances: list[float], size: int, spare: int) -> None:
     codes = -(-len(variances) // size) + spare
-    dealt = dealt_out(np.array(variances), codes, size).tolist()
+    dealt = allocate_dimensions(np.array(variances), codes, size).tolist()
     assert len(dealt) == codes * size
     assert sorted(place for place in dealt if place >= 0) == list(range(len(variances)))
-    assert dealt == dealt_out(np.array(variances), codes, size).tolist()
+    assert dealt == allocate_dimensions(np.array(variances), codes, size).tolist()
 
 
 def test_variances_multiply_to_about_the_same_in_each_code() -> None:
     variances = np.geomspace(1000, 1, 64)
-    dealt = dealt_out(variances, 16, 4).reshape(16, 4)
+    dealt = allocate_dimensions(variances, 16, 4).reshape(16, 4)
     products = np.log(variances[dealt]).sum(axis=1)
     as_they_come = np.log(variances).reshape(16, 4).sum(axis=1)
     assert np.ptp(products) < np.ptp(as_they_come) / 20

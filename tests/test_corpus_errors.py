@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from indexer.config import CorpusConfig
 from indexer.corpus import Document, read_corpus
-from indexer.corpus.corpus import checked_documents
+from indexer.corpus.corpus import validated_documents
 from indexer.corpus.streams import MAX_LINE_BYTES
 from indexer.corpus.text_formats import _csv_records, _CsvLines
 from indexer.errors import ConfigError, CorpusError
@@ -477,7 +477,7 @@ def test_metadata_that_is_no_number_is_a_bad_row_in_every_format(tmp_path: Path,
     check(cells, "type", "which cannot be read as float", line=3, document_id=None, config=config)
     handed = [Document("a", "x", metadata={"n": 1.5}), Document("b", "x", metadata={"n": number})]
     with pytest.raises(CorpusError, match=rf'document 2 \(id "b"\): {what}.*Way out: write null'):
-        list(checked_documents(handed, CorpusConfig()))
+        list(validated_documents(handed, CorpusConfig()))
 
 
 def test_a_cell_of_json_with_a_key_twice(tmp_path: Path) -> None:

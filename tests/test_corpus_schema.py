@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.corpus.row import BadRow
-from indexer.corpus.schema import MetadataTypes, canonical, describe, merge_schemas, parse, part_schema
+from indexer.corpus.schema import (
+    SchemaBuilder,
+    drop_nulls,
+    infer_schema,
+    merge_schemas,
+    schema_from_json,
+    schema_to_json,
+)
 from indexer.errors import CorpusError, StoreError
 
 EVERY_TYPE: dict[str, Any] = {
@@ -35,7 +42,7 @@ EVERY_TYPE: dict[str, Any] = {
 
 def conflict(*values: Any) -> str:
     """The message when the last value meets the others, each from a place called f:1, f:2 and so on."""
-    types = MetadataTypes()
+    types = SchemaBuilder()
     *fitting, last = values
     for number, value in enumerate(fitting, 1):
         types.observe({"v": value}, f"f:{number}")
@@ -46,8 +53,8 @@ def conflict(*values: Any) -> str:
 
 
 def test_every_type_is_found_described_and_stored(tmp_path: Path) -> None:
-    schema = part_schema([EVERY_TYPE])
-    described = describe(schema)
+    schema = infer_schema([EVERY_TYPE])
+    described = schema_to_json(schema)
     assert described == {
         "truth": "bool",
         "whole": "int64",
@@ -63,11 +70,11 @@ def test_every_type_is_found_described_and_stored(tmp_path: Path) -> None:
         "nulls": {"list": "null"},
         "struct": {"struct": {"a": {"struct": {"b": {"list": {"struct": {"c": "string"}}}}}}},
     }
-    assert parse(json.loads(json.dumps(described))) == schema
+    assert schema_from_json(json.loads(json.dumps(described))) == schema
     pq.write_table(pa.Table.from_pylist([EVERY_TYPE], schema), tmp_path / "a.parquet")
     stored = pq.read_table(tmp_path / "a.parquet")
-    assert canonical(stored.to_pylist()[0]) == EVERY_TYPE
-    assert describe(stored.schema) == described
+    assert drop_nulls(stored.to_pylist()[0]) == EVERY_TYPE
+    assert schema_to_json(stored.schema) == described
 
 
 TYPES = st.recursive(
@@ -90,7 +97,7 @@ SCHEMAS = st.dictionaries(st.text(), TYPES, max_size=4).map(lambda fields: pa.sc
 @settings(max_examples=50, deadline=None)
 @given(SCHEMAS)
 def test_a_described_schema_is_parsed_back(schema: pa.Schema) -> None:
-    assert parse(json.loads(json.dumps(describe(schema)))) == schema
+    assert schema_from_json(json.loads(json.dumps(schema_to_json(schema)))) == schema
 
 
 @settings(max_examples=50, deadline=None)
@@ -104,12 +111,12 @@ def test_merging_a_schema_with_itself_changes_nothing(schema: pa.Schema) -> None
 )
 def test_unknown_descriptions_are_refused(form: Any) -> None:
     with pytest.raises(StoreError, match="unknown type of a metadata column"):
-        parse({"v": form})
+        schema_from_json({"v": form})
 
 
 def test_types_that_are_never_stored_are_not_described() -> None:
     with pytest.raises(StoreError, match="cannot be stored as Arrow type duration"):
-        describe(pa.schema([("v", pa.duration("s"))]))
+        schema_to_json(pa.schema([("v", pa.duration("s"))]))
 
 
 @pytest.mark.parametrize(
@@ -130,10 +137,10 @@ def test_types_that_are_never_stored_are_not_described() -> None:
     ],
 )
 def test_types_that_merge_without_loss(values: list[Any], expected: pa.DataType) -> None:
-    schema = part_schema({"v": value} for value in values)
+    schema = infer_schema({"v": value} for value in values)
     assert schema == pa.schema([("v", expected)])
     stored = pa.array(values, expected).to_pylist()
-    assert [canonical({"v": value}) for value in stored] == [{"v": value} for value in values]
+    assert [drop_nulls({"v": value}) for value in stored] == [{"v": value} for value in values]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +181,7 @@ def test_values_without_a_type_are_refused(value: Any) -> None:
 
 
 def test_a_refused_document_leaves_no_trace() -> None:
-    types = MetadataTypes()
+    types = SchemaBuilder()
     types.observe({"a": 1}, "f:1")
     with pytest.raises(BadRow):
         types.observe({"new": "x", "a": "y"}, "f:2")
@@ -182,7 +189,7 @@ def test_a_refused_document_leaves_no_trace() -> None:
 
 
 def test_conflicts_are_corpus_errors_also_between_parts() -> None:
-    parts = [part_schema([{"v": 1}]), part_schema([{"w": 1}]), part_schema([{"v": "x"}])]
+    parts = [infer_schema([{"v": 1}]), infer_schema([{"w": 1}]), infer_schema([{"v": "x"}])]
     with pytest.raises(CorpusError, match=r'"v" holds text at part 2, but whole numbers at part 0'):
         merge_schemas(parts)
     assert merge_schemas(parts[:2]) == pa.schema([("v", pa.int64()), ("w", pa.int64())])
@@ -197,12 +204,12 @@ ROWS = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(ROWS, st.integers(0, 6))
 def test_parts_merge_to_the_schema_of_the_whole(rows: list[dict[str, Any]], cut: int) -> None:
-    rows = [canonical(row) for row in rows]
+    rows = [drop_nulls(row) for row in rows]
     try:
-        whole = part_schema(rows)
+        whole = infer_schema(rows)
     except BadRow:
         return  # what conflicts is the other tests' matter
-    assert merge_schemas([part_schema(rows[:cut]), part_schema(rows[cut:])]) == whole
+    assert merge_schemas([infer_schema(rows[:cut]), infer_schema(rows[cut:])]) == whole
 
 
 def test_canonical_metadata_has_no_nulls_but_in_lists() -> None:
@@ -213,7 +220,7 @@ def test_canonical_metadata_has_no_nulls_but_in_lists() -> None:
         "h": [None, {"i": None, "j": 2}, {}],
         "k": [],
     }
-    assert canonical(messy) == {"d": {"g": 1}, "h": [None, {"j": 2}, None], "k": []}
+    assert drop_nulls(messy) == {"d": {"g": 1}, "h": [None, {"j": 2}, None], "k": []}
 
 
 VALUES = st.recursive(
@@ -224,4 +231,4 @@ VALUES = st.recursive(
 @settings(max_examples=50, deadline=None)
 @given(st.dictionaries(st.text(), VALUES))
 def test_canonical_is_idempotent(metadata: dict[str, Any]) -> None:
-    assert canonical(canonical(metadata)) == canonical(metadata)
+    assert drop_nulls(drop_nulls(metadata)) == drop_nulls(metadata)

@@ -177,7 +177,7 @@ def test_vectors_are_those_that_the_index_stores(built: Built) -> None:
     opened = OpenIndex.open(built())
     [segment] = opened.segments
     with open_material(built()) as material:
-        stored = ann.vectors_at(segment.index, np.arange(segment.entry.rows))
+        stored = ann.reconstruct(segment.index, np.arange(segment.entry.rows))
         assert np.array_equal(np.array(material.vectors), stored)
 
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from indexer import BuildConfig, Document, build_index, read_corpus
 from indexer.config import CorpusConfig
 from indexer.corpus import Corpus
-from indexer.corpus.schema import canonical, part_schema
+from indexer.corpus.schema import drop_nulls, infer_schema
 from indexer.errors import ConfigError, CorpusError, StoreError
 from indexer.store.files import atomic_write
 from search.dedup.keeping import kept_documents, packed, table_file
@@ -217,7 +217,7 @@ def test_tables_of_several_files_become_one_whatever_their_dictionaries(
 def test_groups_of_a_table_are_bounded_and_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_file, "_GROUP_ROWS", 3)
     monkeypatch.setattr(packed, "_HELD_BYTES", 10)
-    columns = choose_columns(part_schema(document.metadata for document in DOCUMENTS), CorpusConfig(), None)
+    columns = choose_columns(infer_schema(document.metadata for document in DOCUMENTS), CorpusConfig(), None)
     monkeypatch.setattr(kept_documents, "_BATCH", 2)
     path = tmp_path / "kept.parquet"
     fill(path, DOCUMENTS, columns)
@@ -310,7 +310,7 @@ def fill(path: Path, documents: Iterable[Document], columns: kept_documents.Colu
 def round_trip(
     suffix: str, documents: Sequence[Document], config: CorpusConfig, reading: CorpusConfig | None = None
 ) -> list[Document]:
-    schema = part_schema(document.metadata for document in documents)
+    schema = infer_schema(document.metadata for document in documents)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"kept{suffix}"
         check_types(path, suffix.removeprefix("."), schema)
@@ -342,7 +342,9 @@ TYPES = DATES | {"int": "int", "truth": "bool", "number": "float", "list": "json
 
 def corpora(metadata: st.SearchStrategy[Any], excluded: str = "") -> st.SearchStrategy[list[Document]]:
     text = characters(excluded)
-    document = st.builds(Document, text.filter(bool), text.filter(str.strip), st.none() | text, metadata.map(canonical))
+    document = st.builds(
+        Document, text.filter(bool), text.filter(str.strip), st.none() | text, metadata.map(drop_nulls)
+    )
     return st.lists(document, min_size=1, max_size=4, unique_by=lambda document: document.id)
 
 

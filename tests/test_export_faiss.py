@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, ann, build_index
-from indexer.ann.factory import QueryLayers, with_query_layers
+from indexer.ann.factory import AffineTransform, with_query_transform
 from indexer.config import ChunkConfig, EncoderConfig, IndexConfig, RunOptions, WhiteningConfig
 from indexer.corpus import joined_text
 from indexer.errors import ConfigError, CorruptIndexError, StoreError
@@ -272,7 +272,7 @@ def test_the_layers_are_the_query_side_of_the_transform(seed: int, size: int, sc
     documents = transform.transform(rows, "document")
     index = ann.make_index("Flat", transform.dim)
     ann.add_vectors(index, documents)
-    portable = with_query_layers(index, QueryLayers(transform.query_mean, transform.projection))
+    portable = with_query_transform(index, AffineTransform(transform.query_mean, transform.projection))
     scores, found = portable.search(rows[:5], len(rows))
     wanted = transform.transform(rows[:5], "query") @ documents.T
     np.testing.assert_allclose(scores, np.take_along_axis(wanted, found, axis=1), atol=1e-5)

@@ -11,16 +11,16 @@ from indexer.pipeline.auto_index import FilledIndex, Finalists
 RECALL = 0.9
 
 
-def predicted(factory: str, cost: int) -> ann.Considered:
-    return ann.Considered(factory, 0.95, cost, 64.0, True, {}, ann.make_index(factory, 16))
+def predicted(factory: str, cost: int) -> ann.Candidate:
+    return ann.Candidate(factory, 0.95, cost, 64.0, True, {}, ann.make_index(factory, 16))
 
 
-def settled(kinds: list[ann.Considered], measured: Mapping[str, tuple[float, int]]) -> Finalists:
+def settled(kinds: list[ann.Candidate], measured: Mapping[str, tuple[float, int]]) -> Finalists:
     """The finalists after each of them turned out to have the recall and the cost that `measured` says."""
     finalists = Finalists(kinds, RECALL)
     for one in finalists:
         recall, cost = measured[one.factory]
-        point = ann.CurvePoint({}, recall, ann.Work(cost, 0))
+        point = ann.OperatingPoint({}, recall, ann.QueryCost(cost, 0))
         finalists.take(FilledIndex(one.factory, one.trained, [point], point, 64.0))
     return finalists
 
@@ -62,7 +62,7 @@ def test_an_exact_index_is_taken_where_what_was_measured_is_more_work(cost: int,
     for one in finalists:
         offered.append(one.factory)
         if not ann.is_exact(one.factory):
-            point = ann.CurvePoint({}, 0.95, ann.Work(cost, 0))
+            point = ann.OperatingPoint({}, 0.95, ann.QueryCost(cost, 0))
             finalists.take(FilledIndex(one.factory, one.trained, [point], point, 64.0))
     assert offered == best
 

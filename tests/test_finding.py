@@ -197,9 +197,9 @@ def test_exact_segments_are_searched_on_a_device_with_the_same_answers(
     from indexer import ann
 
     monkeypatch.setattr("indexer.encoders.device.choose_device", lambda name: name)
-    real = ann.accelerated
+    real = ann.on_device
     # torch's own product on the CPU stands in for the one on a GPU
-    monkeypatch.setattr(ann, "accelerated", lambda index, device: real(index, "cpu:0"))
+    monkeypatch.setattr(ann, "on_device", lambda index, device: real(index, "cpu:0"))
     engine = SearchEngine(index)
     engine.opened.accelerate("cuda")
     assert type(engine.opened.segments[0].index).__name__ == "Accelerated"

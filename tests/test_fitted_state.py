@@ -12,7 +12,7 @@ from indexer.config import EncoderConfig, LatteMixConfig, StoreConfig, Whitening
 from indexer.errors import ConfigError, CorpusError, MismatchError
 from indexer.pipeline import build as build_module
 from indexer.pipeline.add import add_documents
-from indexer.pipeline.train_latte_mix import train_pooling
+from indexer.pipeline.train_pooling import train_pooling
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from tests.directories import snapshot

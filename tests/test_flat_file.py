@@ -36,7 +36,7 @@ def test_the_bytes_are_those_faiss_writes(count: int, dim: int) -> None:
     vectors, file = unit_vectors(count, dim), io.BytesIO()
     ann.save_index(faiss_index(vectors), file)
     assert flat_file.header(dim, count) + vectors.tobytes() == file.getvalue()
-    assert flat_file.is_known(dim)
+    assert flat_file.matches_faiss(dim)
 
 
 def test_faiss_reads_the_file(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_faiss_reads_the_file(tmp_path: Path) -> None:
     with saved(tmp_path / "file", vectors).open("rb") as file:
         index = ann.load_index(file, "file")
     assert index.ntotal == 50
-    np.testing.assert_array_equal(ann.vectors_at(index, np.arange(50)), vectors)
+    np.testing.assert_array_equal(ann.reconstruct(index, np.arange(50)), vectors)
 
 
 @pytest.mark.parametrize("block", [1, 64, 32 << 20])
@@ -55,7 +55,7 @@ def test_a_search_of_the_file_finds_what_faiss_finds(
     vectors[[7, 30, 59]] = vectors[3]  # equal rows, far apart
     monkeypatch.setattr(flat_file, "_BLOCK_BYTES", block)
     path, queries = saved(tmp_path / "file", vectors), np.concatenate([vectors[:10], unit_vectors(20, 8, seed=1)])
-    found = flat_file.search_file(path, 8, 60, queries)
+    found = flat_file.search_flat_file(path, 8, 60, queries)
     expected = ann.search_index(faiss_index(vectors), queries, 1)
     for (scores, rows), (true_scores, true_rows) in zip(found, expected, strict=True):
         np.testing.assert_array_equal(rows, true_rows)

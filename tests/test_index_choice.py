@@ -35,7 +35,9 @@ def best_by_sorting(vectors: Vectors, query: Vectors, excluded: set[int], depth:
     order = sorted(scores.values(), reverse=True)
     if len(order) < depth:
         return sorted(scores), None
-    return sorted(row for row, score in scores.items() if score >= order[depth - 1] - ann.ROUNDING), order[depth - 1]
+    return sorted(row for row, score in scores.items() if score >= order[depth - 1] - ann.SCORE_TOLERANCE), order[
+        depth - 1
+    ]
 
 
 # --- exact answers
@@ -52,7 +54,7 @@ def test_exact_best_is_what_sorting_every_score_gives(data: st.DataObject) -> No
     queries = unit(3, dim, 99)
     numbers = st.integers(0, len(vectors) - 1)
     excluded = [np.array(sorted(data.draw(st.sets(numbers, max_size=5))), np.int64) for _ in queries]
-    exact, step = ann.ExactBest(queries, depth, excluded), data.draw(st.integers(1, len(vectors)))
+    exact, step = ann.GroundTruthBuilder(queries, depth, excluded), data.draw(st.integers(1, len(vectors)))
     for first in range(0, len(vectors), step):
         exact.update(first, vectors[first : first + step], live[first : first + step])
     for number, (_, found) in enumerate(exact.best):
@@ -71,22 +73,24 @@ def test_copies_of_a_query_s_origin_are_found_and_left_out(data: st.DataObject) 
     own = np.array([0, rows - 1])
     queries = unit(2, dim, 77) * data.draw(st.sampled_from([0.0, 0.5, 1.0])) + vectors[own]
     queries = (queries / np.linalg.norm(queries, axis=1, keepdims=True)).astype(np.float32)
-    exact, step = ann.ExactBest(queries, 3, origins=vectors[own]), data.draw(st.integers(1, len(vectors)))
+    exact, step = ann.GroundTruthBuilder(queries, 3, origins=vectors[own]), data.draw(st.integers(1, len(vectors)))
     for first in range(0, len(vectors), step):
         exact.update(first, vectors[first : first + step])
     for number, row in enumerate(own.tolist()):
-        copies = {n for n, v in enumerate(vectors) if float(v.astype(np.float64) @ vectors[row]) >= 1 - ann.ROUNDING}
+        copies = {
+            n for n, v in enumerate(vectors) if float(v.astype(np.float64) @ vectors[row]) >= 1 - ann.SCORE_TOLERANCE
+        }
         assert set(exact.excluded[number].tolist()) == copies
         assert sorted(exact.best[number][1].tolist()) == best_by_sorting(vectors, queries[number], copies, 3)[0]
 
 
-def found(*rows: int) -> ann.Found:
+def found(*rows: int) -> ann.SearchResult:
     return np.linspace(1, 0, len(rows), dtype=np.float32), np.array(rows, np.int64)
 
 
-def truth(right: list[list[int]], excluded: list[list[int]], depth: int = 2) -> ann.Truth:
+def truth(right: list[list[int]], excluded: list[list[int]], depth: int = 2) -> ann.GroundTruth:
     wanted, left_out = ([np.array(rows, np.int64) for rows in lists] for lists in (right, excluded))
-    return ann.Truth(np.zeros((len(right), 1), np.float32), wanted, left_out, depth)
+    return ann.GroundTruth(np.zeros((len(right), 1), np.float32), wanted, left_out, depth)
 
 
 @pytest.mark.parametrize(
@@ -118,9 +122,9 @@ def test_recall_is_the_mean_over_queries_and_asks_for_as_many_more_as_are_left_o
 def test_queries_unlike_others_do_not_count() -> None:
     vectors = unit(40, 8)
     many = np.concatenate([vectors, np.repeat(vectors[:1], 30, axis=0)])  # row 0 is there 31 times
-    exact = ann.ExactBest(vectors[:2], 3, origins=vectors[:2])
+    exact = ann.GroundTruthBuilder(vectors[:2], 3, origins=vectors[:2])
     exact.update(0, many)
-    counted = ann.Truth.of(exact)
+    counted = ann.GroundTruth.of(exact)
     assert len(counted) == 1
     np.testing.assert_array_equal(counted.queries[0], vectors[1])
 
@@ -128,10 +132,10 @@ def test_queries_unlike_others_do_not_count() -> None:
 def test_rows_are_taken_in_blocks_however_many_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors, queries = unit(300, 8), unit(5, 8, 1)
     live = np.arange(300) % 3 > 0
-    whole = ann.ExactBest(queries, 4, origins=vectors[:5])
+    whole = ann.GroundTruthBuilder(queries, 4, origins=vectors[:5])
     whole.update(10, vectors, live)
     monkeypatch.setattr(truth_module, "_VECTOR_ROWS", 7)
-    blocks = ann.ExactBest(queries, 4, origins=vectors[:5])
+    blocks = ann.GroundTruthBuilder(queries, 4, origins=vectors[:5])
     blocks.update(10, vectors, live)
     for ours, theirs in zip(blocks.best, whole.best, strict=True):
         np.testing.assert_array_equal(ours[1], theirs[1])
@@ -148,10 +152,10 @@ def filled(factory: str, vectors: Vectors) -> object:
     return index
 
 
-def truth_over(vectors: Vectors, queries: Vectors, live: npt.NDArray[np.bool_] | None = None) -> ann.Truth:
-    exact = ann.ExactBest(queries)
+def truth_over(vectors: Vectors, queries: Vectors, live: npt.NDArray[np.bool_] | None = None) -> ann.GroundTruth:
+    exact = ann.GroundTruthBuilder(queries)
     exact.update(0, vectors, live)
-    return ann.Truth.of(exact)
+    return ann.GroundTruth.of(exact)
 
 
 @pytest.mark.parametrize("factory", ["IVF16,Flat", "HNSW8", "IVF1,PQ4x4fs,RFlat", "IVF16,PQ4x4fs,Refine(SQ8)"])
@@ -191,7 +195,7 @@ def test_deleted_rows_count_for_neither_side_of_a_curve() -> None:
 
 def stored_curve() -> list[dict[str, object]]:
     points = [({"nprobe": 1}, 0.5), ({"nprobe": 4}, 0.9), ({"nprobe": 8}, 0.97)]
-    return [ann.CurvePoint(parameters, recall, ann.Work(1, 1)).to_dict() for parameters, recall in points]
+    return [ann.OperatingPoint(parameters, recall, ann.QueryCost(1, 1)).to_dict() for parameters, recall in points]
 
 
 def test_a_walk_is_not_widened_without_end() -> None:
@@ -237,9 +241,9 @@ def test_kinds_with_lists_are_for_many_rows_and_coarse_ones_for_little_memory() 
 def test_bytes_are_those_of_the_file_carried_over_to_all_rows(factory: str) -> None:
     vectors = unit(3000, 16)
     judged = truth_over(vectors[:1500], unit(20, 16, 1))
-    wanted = ann.Wanted(3000, 16, 0.5)
+    wanted = ann.IndexRequirements(3000, 16, 0.5)
     expected = ann.stored_bytes(filled(factory, vectors)) / 3000
-    measured = ann.consider(factory, wanted, ann.Trainer(vectors), judged, 1500).bytes_per_vector
+    measured = ann.measure_candidate(factory, wanted, ann.IndexTrainer(vectors), judged, 1500).bytes_per_vector
     assert measured == pytest.approx(expected, rel=0.02)
 
 
@@ -248,26 +252,26 @@ def test_a_graph_of_more_rows_is_walked_wider() -> None:
     vectors = unit(1500, 16)
     judged, index = truth_over(vectors, unit(20, 16, 1)), filled("HNSW8", vectors)
     for rows, wider in ((1500, 1), (24_000, 2)):
-        found = ann.consider("HNSW8", ann.Wanted(rows, 16, 0.9), ann.Trainer(vectors), judged)
+        found = ann.measure_candidate("HNSW8", ann.IndexRequirements(rows, 16, 0.9), ann.IndexTrainer(vectors), judged)
         width = found.search_parameters["efSearch"]
-        assert found.cost == ann.reads(index, 10, rows, {"efSearch": wider * width}).cost
+        assert found.cost == ann.query_cost(index, 10, rows, {"efSearch": wider * width}).cost
 
 
 @pytest.mark.parametrize("factory", ["HNSW8", "IVF16,Flat", "IVF1,PQ4x4fs,Refine(SQ8)", "SQ8"])
 @pytest.mark.parametrize("rows", [1500, 40_000])
 def test_no_search_costs_less_than_the_least(factory: str, rows: int) -> None:
     vectors = unit(1500, 16)
-    judged, wanted = truth_over(vectors, unit(20, 16, 1)), ann.Wanted(rows, 16, 0.01)
-    found = ann.consider(factory, wanted, ann.Trainer(vectors), judged)
-    assert 0 < ann.least_cost(factory, wanted) <= found.cost
+    judged, wanted = truth_over(vectors, unit(20, 16, 1)), ann.IndexRequirements(rows, 16, 0.01)
+    found = ann.measure_candidate(factory, wanted, ann.IndexTrainer(vectors), judged)
+    assert 0 < ann.cost_lower_bound(factory, wanted) <= found.cost
 
 
-def considered(factory: str, recall: float, cost: int, width: float, fits: bool = True) -> ann.Considered:
-    return ann.Considered(factory, recall, cost, width, fits)
+def considered(factory: str, recall: float, cost: int, width: float, fits: bool = True) -> ann.Candidate:
+    return ann.Candidate(factory, recall, cost, width, fits)
 
 
 def test_ranking_puts_cheap_ones_first_that_fit_and_reach_the_recall() -> None:
-    wanted = ann.Wanted(1000, 16, 0.9)
+    wanted = ann.IndexRequirements(1000, 16, 0.9)
     expected = [
         considered("cheap", 0.91, 5, 90),
         considered("as cheap but larger", 0.99, 5, 100),
@@ -276,24 +280,24 @@ def test_ranking_puts_cheap_ones_first_that_fit_and_reach_the_recall() -> None:
         considered("lower", 0.7, 1, 10),
         considered("too large", 1.0, 1, 999, fits=False),
     ]
-    assert ann.ranked(expected[::-1], wanted) == expected
+    assert ann.rank_candidates(expected[::-1], wanted) == expected
 
 
 def test_small_is_what_a_query_reads_in_a_moment_and_memory_holds() -> None:
-    assert ann.Wanted(40_000, 384, 0.95).is_small
-    assert not ann.Wanted(50_000, 384, 0.95).is_small
-    assert not ann.Wanted(1000, 384, 0.95, memory=1 << 20).is_small
-    assert ann.Wanted(1000, 384, 0.95, memory=2 << 20).is_small
+    assert ann.IndexRequirements(40_000, 384, 0.95).is_small
+    assert not ann.IndexRequirements(50_000, 384, 0.95).is_small
+    assert not ann.IndexRequirements(1000, 384, 0.95, memory=1 << 20).is_small
+    assert ann.IndexRequirements(1000, 384, 0.95, memory=2 << 20).is_small
 
 
 def test_what_is_considered_does_not_depend_on_threads() -> None:
     vectors = unit(1500, 16)
-    judged, wanted = truth_over(vectors[:1000], unit(30, 16, 1)), ann.Wanted(200_000, 16, 0.9)
+    judged, wanted = truth_over(vectors[:1000], unit(30, 16, 1)), ann.IndexRequirements(200_000, 16, 0.9)
 
     def all_of_them() -> list[dict[str, object]]:
         kinds = ann.candidate_factories(20_000, 16, limited=True)
-        trainer = ann.Trainer(vectors)
-        return [ann.consider(kind, wanted, trainer, judged, 1000).to_dict() for kind in kinds]
+        trainer = ann.IndexTrainer(vectors)
+        return [ann.measure_candidate(kind, wanted, trainer, judged, 1000).to_dict() for kind in kinds]
 
     ann.set_threads(1)
     alone = all_of_them()

@@ -20,7 +20,7 @@ from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError, QualityError
 from indexer.hashing import hash_id
 from indexer.pipeline import auto_index
-from indexer.pipeline.recall_queries import QUERIES, moved, split_rows
+from indexer.pipeline.recall_queries import QUERIES, perturbed, split_train_queries
 from indexer.pipeline.rows import SegmentSource
 from indexer.pipeline.segment import Filled, fill_segment, judge_segment
 from indexer.progress import NoProgress
@@ -96,7 +96,7 @@ def test_exact_indexes_say_why_they_are(
     assert (filled.factory, filled.recall, filled.search_parameters, filled.rows) == ("Flat", None, {}, ROWS)
     assert (about["factory"], about["recall_at_10"], about["bytes_per_vector"]) == ("Flat", 1.0, 4.0 * DIM)
     assert why in about["why"]
-    np.testing.assert_allclose(ann.vectors_at(index_in(filled), np.arange(ROWS)), vectors, atol=1e-7)
+    np.testing.assert_allclose(ann.reconstruct(index_in(filled), np.arange(ROWS)), vectors, atol=1e-7)
 
 
 def test_an_exact_index_larger_than_the_budget_is_refused(fill: Fill) -> None:
@@ -120,9 +120,11 @@ def test_a_factory_string_is_tuned_on_all_rows(factory: str, fill: Fill, vectors
     assert filled.search_parameters == ann.parameters_for(curve, 0.8)
     queries, index = unit(100, DIM, 5), index_in(filled)
     ann.set_search_parameters(index, filled.search_parameters)
-    best = ann.ExactBest(queries)
+    best = ann.GroundTruthBuilder(queries)
     best.update(0, vectors)
-    assert ann.Truth.of(best).recall(ann.search_index(index, queries, 10)) > 0.7  # of queries it was not tuned with
+    assert (
+        ann.GroundTruth.of(best).recall(ann.search_index(index, queries, 10)) > 0.7
+    )  # of queries it was not tuned with
 
 
 def test_what_is_chosen_takes_least_work_of_those_that_reach_the_recall(fill: Fill, measured: None) -> None:
@@ -133,7 +135,7 @@ def test_what_is_chosen_takes_least_work_of_those_that_reach_the_recall(fill: Fi
     left_out = {"Flat", *ann.candidate_factories(ROWS, DIM, False)} - measured_kinds
     assert {"Flat", "Pad16,IVF1,PQ4x4fs,Refine(SQ8)"} <= measured_kinds
     for factory in left_out:  # dearer than the best, whatever it finds
-        assert ann.least_cost(factory, ann.Wanted(ROWS, DIM, 0.9)) >= min(one["cost"] for one in good)
+        assert ann.cost_lower_bound(factory, ann.IndexRequirements(ROWS, DIM, 0.9)) >= min(one["cost"] for one in good)
     good_filled = [one for one in about["filled"] if one["recall"] >= 0.9]
     assert about["factory"] == filled.factory == min(good_filled, key=lambda one: one["cost"])["factory"]
     assert about["recall_at_10"] >= 0.9
@@ -202,12 +204,12 @@ def test_only_the_best_index_is_kept_while_others_are_filled(
 def test_a_kind_that_only_did_well_on_the_sample_makes_way_for_the_next(
     fill: Fill, measured: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def flattered(factory: str, wanted: ann.Wanted, *given: Any) -> ann.Considered:
+    def flattered(factory: str, wanted: ann.IndexRequirements, *given: Any) -> ann.Candidate:
         bad = dataclasses.replace(consider("PCA2,Flat", wanted, *given), recall=1.0, cost=1)
         return bad if "RaBitQ" in factory else dataclasses.replace(consider(factory, wanted, *given), recall=0.0)
 
-    consider = ann.consider
-    monkeypatch.setattr(ann, "consider", flattered)
+    consider = ann.measure_candidate
+    monkeypatch.setattr(ann, "measure_candidate", flattered)
     filled = fill(recall=0.99)
     assert filled.factory == "Flat"
     assert "PCA2,Flat reached 0." in filled.figures["index"]["why"]
@@ -224,12 +226,12 @@ def test_deleted_rows_are_in_the_segment_and_measured_with_by_nobody(
 ) -> None:
     live = np.arange(ROWS) % 4 > 0
     some = source_of(tmp_path_factory.mktemp("some"), vectors, live)
-    for rows in split_rows(some):
+    for rows in split_train_queries(some):
         assert live[rows].all()
-    seen: list[ann.Truth] = []
+    seen: list[ann.GroundTruth] = []
     curve = ann.recall_curve
 
-    def watched(index: Any, truth: ann.Truth, allowed: Any, *given: Any, **named: Any) -> Any:
+    def watched(index: Any, truth: ann.GroundTruth, allowed: Any, *given: Any, **named: Any) -> Any:
         seen.append(truth)
         return curve(index, truth, allowed, *given, **named)
 
@@ -247,7 +249,7 @@ def test_rows_to_train_on_and_to_ask_for_are_drawn_by_hash_and_apart(rows: int, 
     hashes = np.array([hash_id(str(row)) for row in range(rows)], np.uint64)
     live = None if data.draw(st.booleans()) else np.random.default_rng(rows).random(rows) < 0.7
     drawn = SegmentSource(Normalisation(4, ""), [], [0, rows], hashes, live)
-    training, held_out = split_rows(drawn)
+    training, held_out = split_train_queries(drawn)
     count = rows if live is None else int(live.sum())
     assert len(held_out) == min(count, max(1, min(QUERIES, count // 4)))
     assert len(np.unique(np.concatenate([training, held_out]))) == count
@@ -258,16 +260,16 @@ def test_rows_to_train_on_and_to_ask_for_are_drawn_by_hash_and_apart(rows: int, 
 
 def test_documents_are_moved_half_the_way_that_lies_to_the_closest_other(vectors: npt.NDArray[Any]) -> None:
     documents, others = vectors[:200], np.concatenate([vectors[200:], vectors[:50]])  # some copies among the others
-    queries = moved(documents, others)
+    queries = perturbed(documents, others)
     scores = documents @ others.T
-    scores[scores >= 1 - ann.ROUNDING] = -1
+    scores[scores >= 1 - ann.SCORE_TOLERANCE] = -1
     between = np.arccos(np.median(scores.max(axis=1)))
     assert queries.similarity == pytest.approx(np.cos(between / 2), abs=1e-6)
     own = np.einsum("nk,nk->n", queries.vectors, documents)
     assert queries.similarity is not None
     np.testing.assert_allclose(own, queries.similarity, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(queries.vectors, axis=1), 1, atol=1e-6)
-    np.testing.assert_array_equal(queries.vectors, moved(documents, others).vectors)
+    np.testing.assert_array_equal(queries.vectors, perturbed(documents, others).vectors)
     noise = queries.vectors - queries.similarity * documents
     spread, noise_spread = np.var(others, axis=0), np.var(noise, axis=0)
     assert np.corrcoef(spread, noise_spread)[0, 1] > 0.9  # noise lies where the corpus does
@@ -275,7 +277,7 @@ def test_documents_are_moved_half_the_way_that_lies_to_the_closest_other(vectors
 
 def test_a_single_other_document_moves_none() -> None:
     one = unit(1, 4)
-    np.testing.assert_allclose(moved(one, one).vectors, one, atol=1e-6)
+    np.testing.assert_allclose(perturbed(one, one).vectors, one, atol=1e-6)
 
 
 def test_all_rows_of_a_query_s_document_count_for_neither_side(source: SegmentSource) -> None:

@@ -18,7 +18,7 @@ from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, ExistsError, MismatchError, ModelError
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.refit import refit_index
-from indexer.pipeline.train_latte_mix import train_pooling
+from indexer.pipeline.train_pooling import train_pooling
 from indexer.pooling.latte_mix import load_latte_mix
 from indexer.store.manifest import load_manifest
 from indexer.transforms import Hellinger

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, RunOptions, build_index, read_corpus
-from indexer.corpus.document import query_like
+from indexer.corpus.document import pseudo_query
 from indexer.encoders import load_encoder
 from indexer.errors import (
     ConfigError,
@@ -269,7 +269,7 @@ def test_queries_of_ones_own_are_used_and_a_changed_file_is_noticed(tiny_config:
     ],
 )
 def test_query_like_is_the_title_else_a_sentence_else_some_words(document: Document, expected: str) -> None:
-    assert query_like(document) == expected
+    assert pseudo_query(document) == expected
 
 
 def test_a_folder_of_other_files_is_left_alone(tiny_config: BuildConfig, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from indexer.pipeline.gates import (
     Gate,
     covariance_deviation,
     held_out_deviation,
-    require,
-    require_usable,
+    require_all,
+    require_nonzero_finite,
     self_hits,
 )
 from indexer.transforms import Whitening, fit_whitening
@@ -64,12 +64,12 @@ def test_a_figure_of_numpy_gives_a_plain_answer() -> None:
 
 
 def test_gates_that_pass_are_given_as_json() -> None:
-    figures = require([Gate("low", 0.0, 1.0), Gate("high", 1.0, 0.95, at_least=True)])
+    figures = require_all([Gate("low", 0.0, 1.0), Gate("high", 1.0, 0.95, at_least=True)])
     assert json.loads(json.dumps(figures)) == {
         "low": {"value": 0.0, "limit": 1.0, "passed": True},
         "high": {"value": 1.0, "limit": 0.95, "passed": True},
     }
-    assert require([]) == {}
+    assert require_all([]) == {}
 
 
 def test_every_gate_that_failed_is_named_and_none_that_passed() -> None:
@@ -80,7 +80,7 @@ def test_every_gate_that_failed_is_named_and_none_that_passed() -> None:
         Gate("broken", NAN, 1.0, meaning="no figure"),
     ]
     with pytest.raises(QualityError) as caught:
-        require(gates)
+        require_all(gates)
     message = str(caught.value)
     assert "not published" in message
     assert "lost is 3, allowed is at most 0 (rows that are lost)" in message
@@ -91,9 +91,9 @@ def test_every_gate_that_failed_is_named_and_none_that_passed() -> None:
 
 @pytest.mark.parametrize(("not_finite", "zero"), [(1, 0), (0, 1), (1200, 3)])
 def test_embeddings_that_cannot_be_used_are_counted(not_finite: int, zero: int) -> None:
-    require_usable(0, 0)
+    require_nonzero_finite(0, 0)
     with pytest.raises(QualityError, match=f"{not_finite:,} embeddings hold NaN or infinity and {zero} are all zero"):
-        require_usable(not_finite, zero)
+        require_nonzero_finite(not_finite, zero)
 
 
 # --- the covariance of the sample

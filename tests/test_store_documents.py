@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from indexer.corpus.document import Document
-from indexer.corpus.schema import canonical, parse
+from indexer.corpus.schema import drop_nulls, schema_from_json
 from indexer.errors import CorruptIndexError
 from indexer.store import checked, documents, files, layout
 from indexer.store import documents as stored
@@ -79,7 +79,7 @@ NAMES = TEXT.filter(lambda name: name not in ("id", "title", "text"))
 def corpora(draw: st.DrawFn) -> list[list[Document]]:
     """One to three parts of documents that share their metadata columns."""
     columns = draw(st.dictionaries(NAMES, COLUMNS, max_size=4))
-    metadata = st.fixed_dictionaries({}, optional=columns).map(canonical)
+    metadata = st.fixed_dictionaries({}, optional=columns).map(drop_nulls)
     document = st.builds(Document, id=TEXT, text=TEXT, title=st.none() | TEXT, metadata=metadata)
     return draw(st.lists(st.lists(document, min_size=1, max_size=4), min_size=1, max_size=3))
 
@@ -199,7 +199,9 @@ def test_equal_documents_are_equal_bytes(tmp_path: Path) -> None:
 def test_a_part_of_another_length_than_the_manifest_says_is_refused(tmp_path: Path) -> None:
     manifest = write_index(tmp_path, [numbered(5)])
     entry = PartEntry(layout.part_name(0), 6, 6, "", "")
-    reader = DocumentReader(tmp_path, Manifest(**vars(manifest) | {"parts": (entry,)}), parse(manifest.schema))
+    reader = DocumentReader(
+        tmp_path, Manifest(**vars(manifest) | {"parts": (entry,)}), schema_from_json(manifest.schema)
+    )
     with pytest.raises(CorruptIndexError, match=r"documents\.parquet: 5 rows, the manifest says 6"):
         reader.fetch([0])
 
@@ -288,7 +290,7 @@ def test_any_column_is_that_of_the_documents(parts: list[list[Document]]) -> Non
         documents = [document for part in parts for document in part]
         for name in reader.schema.names[3:]:
             read = [reader.columns(part, [(name,)])[0].to_pylist() for part in range(len(parts))]
-            values = [canonical({name: value}).get(name) for part in read for value in part]
+            values = [drop_nulls({name: value}).get(name) for part in read for value in part]
             assert values == [document.metadata.get(name) for document in documents]
 
 

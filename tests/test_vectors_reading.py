@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from indexer.config import CorpusConfig
 from indexer.corpus import Document, read_corpus
-from indexer.corpus.corpus import checked_documents
+from indexer.corpus.corpus import validated_documents
 from indexer.corpus.query_file import read_query_vectors
 from indexer.errors import ConfigError, CorpusError
 from search.dedup.keeping.kept import check_kept
@@ -388,7 +388,7 @@ def test_lengths_must_agree_across_files(tmp_path: Path) -> None:
 
 
 def given_documents(*documents: Document, config: CorpusConfig = WITH_VECTORS) -> list[Document]:
-    return list(checked_documents(documents, config))
+    return list(validated_documents(documents, config))
 
 
 def test_documents_may_hand_over_lists_and_arrays_of_any_type() -> None:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from indexer.ann.faiss_index import layers_of, loaded_faiss, row_store
-from indexer.ann.parameters import SPARSE, reach_to_drop, search_parameters, takes_selector, wider_for
+from indexer.ann.faiss_index import faiss_module, storage_of, unwrap
+from indexer.ann.parameters import SPARSE, oversampling, search_parameters, supports_filter, widened_for_filter
 
 _FETCH_BYTES = 2048  # a read at an address known a moment before takes as long as this many bytes in sequence
 _PRODUCT_BYTES = 256  # and so does multiplying a vector that is in the cache, or decoding a code one row at a time
@@ -17,7 +17,7 @@ _VISITS = 1.6  # nodes newly scored for each link slot that HNSW follows, on nea
 
 
 @dataclass(frozen=True)
-class Work:
+class QueryCost:
     """The work of one query.
 
     `bytes` are all that is read: vectors, codes, links. `products` counts vectors scored one at a time, whole or
@@ -34,17 +34,17 @@ class Work:
         """One figure to compare kinds of index by: time, in bytes read in sequence."""
         return self.bytes + _FETCH_BYTES * self.fetches + _PRODUCT_BYTES * self.products
 
-    def __add__(self, other: "Work") -> "Work":
-        return Work(self.bytes + other.bytes, self.products + other.products, self.fetches + other.fetches)
+    def __add__(self, other: "QueryCost") -> "QueryCost":
+        return QueryCost(self.bytes + other.bytes, self.products + other.products, self.fetches + other.fetches)
 
 
-def reads(
+def query_cost(
     index: Any,
     k: int,
     rows: int | None = None,
     parameters: Mapping[str, int] | None = None,
     allowed: int | None = None,
-) -> Work:
+) -> QueryCost:
     """The work of a query for the best `k`, with the search parameters as they are, or some others.
 
     `rows`: as if the index held that many. Inverted lists then grow with it, and their number stays. `allowed`: how
@@ -59,33 +59,33 @@ def reads(
     return searched if scored is None or searched.cost < scored.cost else scored
 
 
-def score_rows(index: Any, rows: int, allowed: int) -> Work | None:
+def score_rows(index: Any, rows: int, allowed: int) -> QueryCost | None:
     """The work of scoring all allowed rows of an index that `row_store` is part of; None without one that can."""
-    store = row_store(index)
-    return _scan(store, rows, _code_size(store), 0, allowed) if store is not None and takes_selector(store) else None
+    store = storage_of(index)
+    return _scan(store, rows, _code_size(store), 0, allowed) if store is not None and supports_filter(store) else None
 
 
-def _filtered(index: Any, wanted: int, rows: int, parameters: Mapping[str, int], allowed: int) -> Work:
+def _filtered(index: Any, wanted: int, rows: int, parameters: Mapping[str, int], allowed: int) -> QueryCost:
     if not allowed:
-        return Work(0, 0)
-    if takes_selector(index):
-        return _layers(index, wanted, rows, wider_for(index, parameters, allowed / rows), allowed)
-    return _layers(index, reach_to_drop(wanted, allowed, rows), rows, parameters, rows)
+        return QueryCost(0, 0)
+    if supports_filter(index):
+        return _layers(index, wanted, rows, widened_for_filter(index, parameters, allowed / rows), allowed)
+    return _layers(index, oversampling(wanted, allowed, rows), rows, parameters, rows)
 
 
-def _layers(index: Any, wanted: int, rows: int, parameters: Mapping[str, int], allowed: int) -> Work:
+def _layers(index: Any, wanted: int, rows: int, parameters: Mapping[str, int], allowed: int) -> QueryCost:
     """From the outermost layer to the one that is searched, which is asked for `wanted` rows or more."""
-    faiss, layers, work = loaded_faiss(), layers_of(index), Work(0, 0)
+    faiss, layers, work = faiss_module(), unwrap(index), QueryCost(0, 0)
     for layer in layers[:-1]:
         if isinstance(layer, faiss.IndexRefine):
             wanted = min(wanted * parameters["k_factor"], allowed)
-            work += Work(wanted * _code_size(layer.refine_index), wanted, wanted)
+            work += QueryCost(wanted * _code_size(layer.refine_index), wanted, wanted)
     return work + _search(faiss, layers[-1], wanted, rows, parameters, allowed)
 
 
-def _search(faiss: Any, index: Any, wanted: int, rows: int, parameters: Mapping[str, int], allowed: int) -> Work:
+def _search(faiss: Any, index: Any, wanted: int, rows: int, parameters: Mapping[str, int], allowed: int) -> QueryCost:
     if not rows:
-        return Work(0, 0)
+        return QueryCost(0, 0)
     if hasattr(index, "nprobe"):
         return _lists(faiss, index, rows, parameters["nprobe"], allowed)
     if hasattr(index, "hnsw"):
@@ -96,24 +96,24 @@ def _search(faiss: Any, index: Any, wanted: int, rows: int, parameters: Mapping[
     return _scan(index, rows, _code_size(index), 0, allowed)
 
 
-def _lists(faiss: Any, index: Any, rows: int, nprobe: int, allowed: int) -> Work:
+def _lists(faiss: Any, index: Any, rows: int, nprobe: int, allowed: int) -> QueryCost:
     probes = min(nprobe, index.nlist)
     coarse = faiss.downcast_index(index.quantizer)  # of `nlist` vectors
     found = _search(faiss, coarse, probes, index.nlist, search_parameters(coarse), index.nlist)
     imbalance = float(index.invlists.imbalance_factor()) if index.ntotal else 1.0  # longer lists are hit more often
     scanned = math.ceil(rows * min(1.0, probes / index.nlist * imbalance))
     hits = math.ceil(scanned * allowed / rows)
-    return found + _scan(index, scanned, index.code_size, 8, hits) + Work(0, 0, probes)
+    return found + _scan(index, scanned, index.code_size, 8, hits) + QueryCost(0, 0, probes)
 
 
-def _scan(index: Any, rows: int, code_size: int, number_size: int, allowed: int) -> Work:
+def _scan(index: Any, rows: int, code_size: int, number_size: int, allowed: int) -> QueryCost:
     """Codes in sequence, with the numbers of their rows; only FastScan reads those of rows that are not allowed."""
     if "FastScan" in type(index).__name__:
-        return Work(rows * (code_size + number_size), 0)
-    return Work(rows * number_size + allowed * code_size, allowed, allowed if allowed * SPARSE < rows else 0)
+        return QueryCost(rows * (code_size + number_size), 0)
+    return QueryCost(rows * number_size + allowed * code_size, allowed, allowed if allowed * SPARSE < rows else 0)
 
 
-def _graph(code_size: int, links: int, width: int, rows: int) -> Work:
+def _graph(code_size: int, links: int, width: int, rows: int) -> QueryCost:
     """A walk that keeps the `width` best nodes it has seen, `links` from each; in a small graph most were seen before.
 
     Fitted to the counts of FAISS (`hnsw_stats.ndis`) on 5,000 and 40,000 isotropic vectors with 16 and 32 links a
@@ -123,8 +123,8 @@ def _graph(code_size: int, links: int, width: int, rows: int) -> Work:
     visited = min(rows, math.ceil(rows * -math.expm1(-width * _VISITS * links / 2 / rows) + descent))
     hops = min(rows, width)
     ordering = 4 * hops * width  # FAISS looks through all it keeps at every step
-    return Work(visited * code_size + hops * links * 4 + ordering, visited, visited + hops)
+    return QueryCost(visited * code_size + hops * links * 4 + ordering, visited, visited + hops)
 
 
 def _code_size(index: Any) -> int:
-    return int(loaded_faiss().downcast_index(index).sa_code_size())
+    return int(faiss_module().downcast_index(index).sa_code_size())

@@ -9,20 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from indexer.ann.factory import add_vectors, make_index, vectors_at
+from indexer.ann.factory import add_vectors, make_index, reconstruct
 from indexer.ann.faiss_index import (
     MOST_ROWS,
-    Found,
     Mask,
-    Rows,
+    RowIds,
     Scores,
+    SearchResult,
     Vectors,
     has_gpu,
     is_flat,
     is_on_gpu,
-    to_device,
+    to_gpu,
 )
-from indexer.ann.parameters import SPARE, SPARSE, ask
+from indexer.ann.parameters import SPARE, SPARSE, faiss_search
 from indexer.errors import MachineError
 
 # TODO-DOC indexer.ann.arrays: The arrays that go in and out of an index, and answers put together from several.
@@ -34,12 +34,12 @@ from indexer.errors import MachineError
 # TODO-DOC indexer.ann.flat: Exact search of an index that holds the vectors as they are. Float32 scores choose candidates, float64 dot products decide: the last bits of a float32 score depend on how many queries come at once, and on the device. A float32 sum of d products of unit vectors, added up in any order, is wrong by at most d * 2**-24, for the row that was found and for the one that was not, so candidates are asked for until the last of them is further than twice that below the k-th.
 
 
-def nothing() -> Found:
+def nothing() -> SearchResult:
     """An answer without rows."""
     return np.zeros(0, np.float32), np.zeros(0, np.int64)
 
 
-def best_first(scores: Scores, rows: Rows, k: int) -> Found:
+def top_k(scores: Scores, rows: RowIds, k: int) -> SearchResult:
     """The best `k` of these and all that tie with the k-th; equal scores by row. `k` is at least 1."""
     order = np.lexsort((rows, -scores))
     scores, rows = scores[order], rows[order]
@@ -47,12 +47,12 @@ def best_first(scores: Scores, rows: Rows, k: int) -> Found:
     return scores[keep], rows[keep]
 
 
-def best_of(answers: Sequence[Found], k: int) -> Found:
+def merge_top_k(answers: Sequence[SearchResult], k: int) -> SearchResult:
     """The best `k` of several answers to one query, whose rows differ, and all that tie with the k-th."""
     if not answers:
         return nothing()
     scores, rows = zip(*answers, strict=True)
-    return best_first(np.concatenate(scores), np.concatenate(rows), k)
+    return top_k(np.concatenate(scores), np.concatenate(rows), k)
 
 
 _BLOCK_ROWS = 1 << 16
@@ -60,7 +60,7 @@ _QUERIES = 512  # at once: 128 MiB of scores
 _TURN = threading.Lock()  # in what numbers torch multiplies is the process's setting
 
 
-class TorchVectors:
+class TorchFlatIndex:
     """Vectors (n, dim) on a device, numbered from 0 in the order in which they are added."""
 
     def __init__(self, dim: int, device: str) -> None:
@@ -80,7 +80,7 @@ class TorchVectors:
                 self._blocks.append(torch.from_numpy(block).to(self._device))
             self.ntotal += len(block)
 
-    def ask(self, queries: Vectors, reach: int, allowed: Mask | None = None) -> tuple[Scores, Rows]:
+    def ask(self, queries: Vectors, reach: int, allowed: Mask | None = None) -> tuple[Scores, RowIds]:
         """The best `reach` rows of each query (n, dim) by float32 scores, best first: (n, reach) each.
 
         `allowed` (ntotal,) says which rows may be found; `reach` is at most their number.
@@ -97,7 +97,7 @@ class TorchVectors:
         scores, rows = zip(*answers, strict=True)
         return np.concatenate(scores), np.concatenate(rows)
 
-    def _best(self, torch: Any, queries: Any, reach: int, allowed: Mask | None) -> tuple[Scores, Rows]:
+    def _best(self, torch: Any, queries: Any, reach: int, allowed: Mask | None) -> tuple[Scores, RowIds]:
         """Of each block its best, and of those and the best so far the best."""
         scores = torch.zeros((len(queries), 0), dtype=torch.float32, device=self._device)
         rows = torch.zeros((len(queries), 0), dtype=torch.int64, device=self._device)
@@ -153,7 +153,7 @@ _HOST_ROWS = 1 << 16  # read at a time from an index that may be larger than the
 
 
 @dataclass(frozen=True)
-class Accelerated:
+class DeviceIndex:
     """A flat index and its vectors on a device. `search_index` takes it as it takes the index."""
 
     index: Any
@@ -170,28 +170,28 @@ class Accelerated:
         """Rows."""
         return int(self.index.ntotal)
 
-    def search(self, queries: Vectors, k: int, allowed: Mask | None) -> list[Found]:
+    def search(self, queries: Vectors, k: int, allowed: Mask | None) -> list[SearchResult]:
         """As `search_flat` of the index, with the same answers."""
         most = self.ntotal if allowed is None else int(np.count_nonzero(allowed))
         if allowed is not None and most * SPARSE < self.ntotal:
             return search_copies(self.index, queries, k, np.flatnonzero(allowed))
         if allowed is not None and is_on_gpu(self.on_device):
-            return search_flat(self.index, queries, k, allowed)  # FAISS's GPU indexes take no selector
-        return until_certain(self.index, lambda some, reach: self._ask(some, reach, allowed), queries, k, most)
+            return exact_search(self.index, queries, k, allowed)  # FAISS's GPU indexes take no selector
+        return search_until_certain(self.index, lambda some, reach: self._ask(some, reach, allowed), queries, k, most)
 
-    def _ask(self, queries: Vectors, reach: int, allowed: Mask | None) -> tuple[Scores, Rows]:
-        found: tuple[Scores, Rows]
+    def _ask(self, queries: Vectors, reach: int, allowed: Mask | None) -> tuple[Scores, RowIds]:
+        found: tuple[Scores, RowIds]
         if not is_on_gpu(self.on_device):
             found = self.on_device.ask(queries, reach, allowed)
             return found
         if reach > MOST_ROWS:
-            return ask(self.index, queries, reach, {})
+            return faiss_search(self.index, queries, reach, {})
         with self._lock:
             found = self.on_device.search(np.ascontiguousarray(queries, dtype=np.float32), reach)
         return found
 
 
-def accelerated(index: Any, device: str) -> Any:
+def on_device(index: Any, device: str) -> Any:
     """An index that is searched on a device ("cuda", "cuda:N", "mps") with the same answers; "cpu" leaves it as it is.
 
     For flat indexes; other kinds are searched on the CPU whatever the device, so they come back as they are. The
@@ -200,59 +200,61 @@ def accelerated(index: Any, device: str) -> Any:
     if device == "cpu" or not is_flat(index):
         return index
     if has_gpu(device):
-        return Accelerated(index, to_device(index, device))
+        return DeviceIndex(index, to_gpu(index, device))
 
-    vectors = TorchVectors(index.d, device)
+    vectors = TorchFlatIndex(index.d, device)
     for start in range(0, index.ntotal, _HOST_ROWS):
-        vectors.add(vectors_at(index, np.arange(start, min(start + _HOST_ROWS, index.ntotal))))
-    return Accelerated(index, vectors)
+        vectors.add(reconstruct(index, np.arange(start, min(start + _HOST_ROWS, index.ntotal))))
+    return DeviceIndex(index, vectors)
 
 
 Ask = Callable[
-    [Vectors, int], tuple[Scores, Rows]
+    [Vectors, int], tuple[Scores, RowIds]
 ]  # the best `reach` rows of each query, by float32 scores, best first
 _BLOCK_BYTES = 32 << 20  # of allowed vectors, copied at once
 _FEW_QUERIES = 4  # for more, copies are worth it: FAISS compares allowed rows with one query after the other
 
 
-def search_flat(index: Any, queries: Vectors, k: int, allowed: Mask | None = None) -> list[Found]:
+def exact_search(index: Any, queries: Vectors, k: int, allowed: Mask | None = None) -> list[SearchResult]:
     """For each query (n, d) the best `k` rows and all that tie with the k-th. `k` is at most the rows allowed."""
     most = index.ntotal if allowed is None else int(np.count_nonzero(allowed))
     if allowed is not None and (len(queries) > _FEW_QUERIES or most * SPARSE < index.ntotal):
         return search_copies(index, queries, k, np.flatnonzero(allowed))
-    return until_certain(index, lambda some, reach: ask(index, some, reach, {}, allowed=allowed), queries, k, most)
+    return search_until_certain(
+        index, lambda some, reach: faiss_search(index, some, reach, {}, allowed=allowed), queries, k, most
+    )
 
 
-def until_certain(index: Any, ask_for: Ask, queries: Vectors, k: int, most: int) -> list[Found]:
+def search_until_certain(index: Any, ask_for: Ask, queries: Vectors, k: int, most: int) -> list[SearchResult]:
     """Ask for candidates, `most` there are, until none of the others can be among the best `k` or tie with the k-th.
 
     `index` is the flat index that has their vectors.
     """
-    results: dict[int, Found] = {}
+    results: dict[int, SearchResult] = {}
     pending, reach = list(range(len(queries))), min(k + SPARE, most)
     while pending:
         scores, rows = ask_for(queries[pending], reach)
         again = []
         for position, query in enumerate(pending):
-            results[query] = best_first(_exact(index, queries[query], rows[position]), rows[position], k)
+            results[query] = top_k(_exact(index, queries[query], rows[position]), rows[position], k)
             if reach < most and scores[position][-1] >= results[query][0][-1] - index.d * 2.0**-23:
                 again.append(query)
         pending, reach = again, min(4 * reach, most)
     return [results[query] for query in range(len(queries))]
 
 
-def search_copies(index: Any, queries: Vectors, k: int, rows: Rows) -> list[Found]:
+def search_copies(index: Any, queries: Vectors, k: int, rows: RowIds) -> list[SearchResult]:
     """The same of some rows only, which are copied into an index of their own block by block."""
-    most, found = max(1, _BLOCK_BYTES // (4 * index.d)), [list[Found]() for _ in queries]
+    most, found = max(1, _BLOCK_BYTES // (4 * index.d)), [list[SearchResult]() for _ in queries]
     for start in range(0, len(rows), most):
         some = rows[start : start + most]
         block = make_index("Flat", index.d)
-        add_vectors(block, vectors_at(index, some))
-        for answers, (scores, places) in zip(found, search_flat(block, queries, min(k, len(some))), strict=True):
+        add_vectors(block, reconstruct(index, some))
+        for answers, (scores, places) in zip(found, exact_search(block, queries, min(k, len(some))), strict=True):
             answers.append((scores, some[places]))
-    return [best_of(answers, k) for answers in found]
+    return [merge_top_k(answers, k) for answers in found]
 
 
-def _exact(index: Any, query: Vectors, rows: Rows) -> Scores:
-    scores: Scores = (vectors_at(index, rows).astype(np.float64) @ query.astype(np.float64)).astype(np.float32)
+def _exact(index: Any, query: Vectors, rows: RowIds) -> Scores:
+    scores: Scores = (reconstruct(index, rows).astype(np.float64) @ query.astype(np.float64)).astype(np.float32)
     return scores

@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.ann.faiss_index import (
-    Rows,
+    RowIds,
     Vectors,
     adding_threads,
+    faiss_message,
+    faiss_module,
+    import_faiss,
     innermost,
-    loaded_faiss,
     prefer_matrix_products,
-    reason_of,
-    require_faiss,
 )
 from indexer.errors import ConfigError
 
@@ -40,7 +40,7 @@ def is_exact(factory: str) -> bool:
 
 def make_index(factory: str, dim: int) -> Any:
     """An empty, untrained inner-product index. Raises ConfigError naming a factory string FAISS refuses."""
-    faiss = require_faiss()
+    faiss = import_faiss()
     if "IDMap" in factory or re.search(r"(?<!\d)0(?!\d)|HNSW1(?!\d)", factory):
         # FAISS accepts these strings; then it refuses vectors without ids of their own, or kills the process.
         raise ConfigError(
@@ -48,10 +48,10 @@ def make_index(factory: str, dim: int) -> Any:
             "may be 0, and HNSW needs at least 2 links."
         )
     try:
-        index = make_shaped(factory, dim)
+        index = padded_factory(factory, dim)
     except (RuntimeError, MemoryError) as error:
         raise ConfigError(
-            f'index.type "{factory}" is not a FAISS factory string for {dim} dimensions: {reason_of(error)}. '
+            f'index.type "{factory}" is not a FAISS factory string for {dim} dimensions: {faiss_message(error)}. '
             f"{_way_out(factory, dim)}."
         ) from error
     if index.metric_type != faiss.METRIC_INNER_PRODUCT:
@@ -68,7 +68,7 @@ def _way_out(factory: str, dim: int) -> str:
     return 'Use "flat", or a factory string such as "IVF256,Flat" or "HNSW32"'
 
 
-def require_factory(factory: str, dim: int) -> None:
+def check_factory(factory: str, dim: int) -> None:
     """Refuse a factory string that FAISS takes for no usual size; `dim` is 0 while the size is not known."""
     sizes = (dim,) if dim else _USUAL_DIMENSIONS
     errors = []
@@ -97,7 +97,7 @@ def require_finite(vectors: Vectors) -> Vectors:
     return np.ascontiguousarray(vectors, dtype=np.float32)
 
 
-def vectors_at(index: Any, rows: Rows) -> Vectors:
+def reconstruct(index: Any, rows: RowIds) -> Vectors:
     """The stored vectors of the given rows, (n, k); exact for a flat index."""
     vectors: Vectors = index.reconstruct_batch(np.ascontiguousarray(rows, dtype=np.int64))
     return vectors
@@ -108,9 +108,9 @@ _PADDED = re.compile(r"Pad(\d+),(.+)")
 _NO_DIMENSION = -1
 
 
-def make_shaped(factory: str, dim: int) -> Any:
+def padded_factory(factory: str, dim: int) -> Any:
     """FAISS's index of a factory string, padded outside of all that follows, with graphs made to last."""
-    faiss = loaded_faiss()
+    faiss = faiss_module()
     match = _PADDED.fullmatch(factory)
     if match is None or int(match[1]) < dim:
         index = faiss.index_factory(dim, factory, faiss.METRIC_INNER_PRODUCT)
@@ -133,17 +133,17 @@ def deal_out_dimensions(index: Any, sample: Vectors) -> None:
 
     Leaves other kinds of index as they are.
     """
-    faiss = loaded_faiss()
+    faiss = faiss_module()
     outer, quantizer = faiss.downcast_index(index), getattr(innermost(index), "pq", None)
     if not isinstance(outer, faiss.IndexPreTransform) or quantizer is None or outer.chain.size() != 1:
         return
     padding = faiss.downcast_VectorTransform(outer.chain.at(0))
     if isinstance(padding, faiss.RemapDimensionsTransform):
-        dealt = dealt_out(np.var(sample, axis=0, dtype=np.float64), quantizer.M, quantizer.dsub)
+        dealt = allocate_dimensions(np.var(sample, axis=0, dtype=np.float64), quantizer.M, quantizer.dsub)
         faiss.copy_array_to_vector(dealt, padding.map)
 
 
-def dealt_out(variances: npt.NDArray[np.float64], codes: int, size: int) -> npt.NDArray[np.int32]:
+def allocate_dimensions(variances: npt.NDArray[np.float64], codes: int, size: int) -> npt.NDArray[np.int32]:
     """Which dimension goes where, (codes * size,); -1 for none. The one of most variance goes to the code with room
     whose product of variances is least."""
     logarithms = np.log(np.maximum(variances / max(variances.max(), 1e-300), 1e-12))
@@ -162,7 +162,7 @@ Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class QueryLayers:
+class AffineTransform:
     """The affine part of a transform: (x - mean) @ projection, mean (d,) and projection (d, k)."""
 
     mean: Array
@@ -174,12 +174,12 @@ class QueryLayers:
         return bias
 
 
-def with_query_layers(index: Any, layers: QueryLayers | None) -> Any:
+def with_query_transform(index: Any, layers: AffineTransform | None) -> Any:
     """`index` (dimension k) behind the layers and a normalisation to unit length; None: the normalisation only.
 
     The index is not copied: it must not be changed while the result is in use.
     """
-    faiss = require_faiss()
+    faiss = import_faiss()
     portable = faiss.IndexPreTransform(index)
     portable.prepend_transform(faiss.NormalizationTransform(index.d, 2.0))
     if layers is not None:
@@ -187,7 +187,7 @@ def with_query_layers(index: Any, layers: QueryLayers | None) -> Any:
     return portable
 
 
-def _linear(faiss: Any, layers: QueryLayers) -> Any:
+def _linear(faiss: Any, layers: AffineTransform) -> Any:
     size, dim = layers.projection.shape
     linear = faiss.LinearTransform(size, dim, True)
     faiss.copy_array_to_vector(np.ascontiguousarray(layers.projection.T, np.float32).ravel(), linear.A)

@@ -26,14 +26,14 @@ from indexer.errors import CorruptIndexError, MachineError
 
 Vectors = npt.NDArray[np.float32]
 Scores = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
+RowIds = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-Found = tuple[Scores, Rows]  # scores and rows of one query, best first
+SearchResult = tuple[Scores, RowIds]  # scores and rows of one query, best first
 _MATRIX_QUERIES = 3
 _WHEELS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")
 
 
-def require_faiss() -> ModuleType:
+def import_faiss() -> ModuleType:
     """The module `faiss`. Raises MachineError unless exactly one wheel provides it."""
     found = [name for name in _WHEELS if _installed(name)]
     if len(found) > 1:
@@ -42,7 +42,7 @@ def require_faiss() -> ModuleType:
             f"Run: pip uninstall -y {' '.join(found)}, then one of: pip install 'isotrope[cpu]' or 'isotrope[gpu]'."
         )
     try:
-        return loaded_faiss()
+        return faiss_module()
     except ImportError as error:
         raise MachineError(
             f"FAISS is not installed or cannot be loaded ({error}). "
@@ -50,7 +50,7 @@ def require_faiss() -> ModuleType:
         ) from error
 
 
-def loaded_faiss() -> ModuleType:
+def faiss_module() -> ModuleType:
     """The module `faiss`, where there is an index already: looking for wheels takes a millisecond."""
     import faiss
 
@@ -64,15 +64,15 @@ def prefer_matrix_products(dim: int) -> None:
     Of itself it does so from 128,000 values on, which is 333 queries of 384 dimensions; that takes about three times
     as long for 8 to 300 queries, and for training product quantizers.
     """
-    loaded_faiss().cvar.distance_compute_blas_threshold = _MATRIX_QUERIES * dim
+    faiss_module().cvar.distance_compute_blas_threshold = _MATRIX_QUERIES * dim
 
 
 def set_threads(count: int) -> None:
     """Threads FAISS uses for one call."""
-    require_faiss().omp_set_num_threads(count)
+    import_faiss().omp_set_num_threads(count)
 
 
-def reason_of(error: BaseException) -> str:
+def faiss_message(error: BaseException) -> str:
     """The sentence in a FAISS error, without its C++ location."""
     last = str(error).strip().splitlines()[-1]
     return re.sub(r"^Error in .* at \S+:\d+: ", "", last).split("Error: ")[-1].rstrip(".")
@@ -90,9 +90,9 @@ _MANY_CENTROIDS = 1024  # a k-means of fewer is over in seconds
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
+def single_faiss_thread() -> Iterator[None]:
     """Within the block FAISS runs on one thread."""
-    faiss = loaded_faiss()
+    faiss = faiss_module()
     before = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
@@ -108,10 +108,10 @@ def training_threads(index: Any) -> Iterator[None]:
     Product quantizers are many small k-means, in which threads wait for each other most of the time (measured: 20 times
     the CPU time with two threads); LAPACK's last bits, for PCA and OPQ, depend on their number.
     """
-    faiss = loaded_faiss()
-    rotated = any(isinstance(layer, faiss.IndexPreTransform) for layer in layers_of(index))
+    faiss = faiss_module()
+    rotated = any(isinstance(layer, faiss.IndexPreTransform) for layer in unwrap(index))
     if getattr(innermost(index), "nlist", 1) < _MANY_CENTROIDS or rotated:
-        with one_thread():
+        with single_faiss_thread():
             yield
     else:
         yield
@@ -120,11 +120,11 @@ def training_threads(index: Any) -> Iterator[None]:
 @contextmanager
 def adding_threads(index: Any) -> Iterator[None]:
     """One thread for a graph whose links depend on the order in which threads come by: NSG, and HNSW before 1.15."""
-    faiss = loaded_faiss()
+    faiss = faiss_module()
     inner = innermost(index)
     ordered = hasattr(inner, "hnsw") and hasattr(faiss.HNSW, "merge_reverse_links_deterministic")
     if is_graph(index) and not ordered:
-        with one_thread():
+        with single_faiss_thread():
             yield
     else:
         yield
@@ -133,7 +133,7 @@ def adding_threads(index: Any) -> Iterator[None]:
 _known: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()  # to unwrap takes as long as a small search
 
 
-def layers_of(index: Any) -> tuple[Any, ...]:
+def unwrap(index: Any) -> tuple[Any, ...]:
     """The index and what it wraps, outermost first; they live as long as `index`, which owns them."""
     if index not in _known:
         _known[index] = _unwrapped(index)
@@ -143,7 +143,7 @@ def layers_of(index: Any) -> tuple[Any, ...]:
 def _unwrapped(index: Any) -> tuple[Any, ...]:
     if is_on_gpu(index):
         return ()
-    faiss = loaded_faiss()
+    faiss = faiss_module()
     found = [faiss.downcast_index(index)]
     while (inside := _wrapped(faiss, found[-1])) is not None:
         found.append(faiss.downcast_index(inside))
@@ -152,33 +152,33 @@ def _unwrapped(index: Any) -> tuple[Any, ...]:
 
 def innermost(index: Any) -> Any:
     """The index inside the wrappers."""
-    return (layers_of(index) or (index,))[-1]
+    return (unwrap(index) or (index,))[-1]
 
 
-def refiner(index: Any) -> Any | None:
+def refine_layer(index: Any) -> Any | None:
     """The IndexRefine among the layers, which scores candidates again by finer codes or whole vectors."""
-    faiss = loaded_faiss()
-    return next((layer for layer in layers_of(index) if isinstance(layer, faiss.IndexRefine)), None)
+    faiss = faiss_module()
+    return next((layer for layer in unwrap(index) if isinstance(layer, faiss.IndexRefine)), None)
 
 
 def kind_of(index: Any) -> tuple[str, ...]:
     """Class names of the layers, outermost first."""
-    return tuple(type(layer).__name__ for layer in layers_of(index))
+    return tuple(type(layer).__name__ for layer in unwrap(index))
 
 
-def inside_transforms(index: Any, queries: Vectors) -> tuple[Any, Vectors]:
+def apply_pretransforms(index: Any, queries: Vectors) -> tuple[Any, Vectors]:
     """The index behind an outermost IndexPreTransform, and the queries (n, d) as it gets them."""
-    faiss, layer = loaded_faiss(), loaded_faiss().downcast_index(index)
+    faiss, layer = faiss_module(), faiss_module().downcast_index(index)
     if not isinstance(layer, faiss.IndexPreTransform):
         return index, queries
     for number in range(layer.chain.size()):
         queries = layer.chain.at(number).apply(np.ascontiguousarray(queries, dtype=np.float32))
-    return inside_transforms(layer.index, queries)
+    return apply_pretransforms(layer.index, queries)
 
 
-def row_store(index: Any) -> Any | None:
+def storage_of(index: Any) -> Any | None:
     """The index within an IndexRefine or a graph that holds every row's vector or finer code, by row."""
-    faiss, layer = loaded_faiss(), loaded_faiss().downcast_index(index)
+    faiss, layer = faiss_module(), faiss_module().downcast_index(index)
     store = layer.refine_index if isinstance(layer, faiss.IndexRefine) else getattr(layer, "storage", None)
     return None if store is None else faiss.downcast_index(store)
 
@@ -215,7 +215,7 @@ class Reader(Protocol):
 
 def save_index(index: Any, file: IO[bytes]) -> None:
     """Write in FAISS's own format through `file`, which does the hashing and syncing (FAISS does neither)."""
-    faiss = require_faiss()
+    faiss = import_faiss()
     writer = faiss.PyCallbackIOWriter(file.write, 1 << 22)
     faiss.write_index(index, writer)
     del writer  # flushes
@@ -226,7 +226,7 @@ def load_index(file: Reader, where: str, size: int = _NO_LIMIT) -> Any:
 
     No array in it can be longer than the file, whatever the file says: memory is not asked for beyond that.
     """
-    faiss = require_faiss()
+    faiss = import_faiss()
     faiss.set_deserialization_vector_byte_limit(max(size, 1 << 20))
     failures: list[Exception] = []
 
@@ -242,7 +242,7 @@ def load_index(file: Reader, where: str, size: int = _NO_LIMIT) -> Any:
     except (RuntimeError, MemoryError) as error:
         if failures:
             raise failures[0] from None
-        raise CorruptIndexError(f"{where}: FAISS cannot read it: {reason_of(error)}.") from error
+        raise CorruptIndexError(f"{where}: FAISS cannot read it: {faiss_message(error)}.") from error
 
 
 def map_index(path: Path) -> Any:
@@ -252,13 +252,13 @@ def map_index(path: Path) -> Any:
     `is_mapped` tells. Bytes are used as they are: the caller has checked the file, and nobody changes or cuts it while
     the index lives. Raises CorruptIndexError.
     """
-    faiss, reasons = require_faiss(), list[str]()
+    faiss, reasons = import_faiss(), list[str]()
     faiss.set_deserialization_vector_byte_limit(_NO_LIMIT)  # of a file that was mapped nothing is allocated
     for flags in (faiss.IO_FLAG_MMAP_IFC, 0):
         try:
             return _there(faiss.read_index(str(path), flags), str(path))
         except (RuntimeError, MemoryError) as error:
-            reasons.append(reason_of(error))
+            reasons.append(faiss_message(error))
     raise CorruptIndexError(f"{path}: FAISS cannot read it: {reasons[-1]}.")
 
 
@@ -271,11 +271,11 @@ def _there(index: Any, where: str) -> Any:
 
 def is_mapped(index: Any) -> bool:
     """Whether vectors or codes of an index are read from its file as they are needed."""
-    return any(_lies_in_file(layer) for layer in layers_of(index))
+    return any(_lies_in_file(layer) for layer in unwrap(index))
 
 
 def _lies_in_file(layer: Any) -> bool:
-    faiss = loaded_faiss()
+    faiss = faiss_module()
     inside = [getattr(layer, name, None) for name in ("refine_index", "storage")]
     if any(_lies_in_file(faiss.downcast_index(one)) for one in inside if one is not None):
         return True
@@ -290,13 +290,13 @@ MOST_ROWS = 2048  # that FAISS selects for a query on a GPU
 
 def has_gpu(device: str) -> bool:
     """Whether the FAISS at hand is built for CUDA and sees the device "cuda" or "cuda:N"."""
-    faiss = loaded_faiss()
+    faiss = faiss_module()
     if not device.startswith("cuda") or not hasattr(faiss, "StandardGpuResources"):
         return False
     return bool(faiss.get_num_gpus() > _number(device))
 
 
-def to_device(index: Any, device: str) -> Any:
+def to_gpu(index: Any, device: str) -> Any:
     """A copy of the index on a GPU, to be trained, added to and searched there.
 
     `index` itself where the FAISS at hand has no such GPU, and for kinds without a GPU form or with one that does not
@@ -305,7 +305,7 @@ def to_device(index: Any, device: str) -> Any:
     """
     if not has_gpu(device):
         return index
-    faiss = loaded_faiss()
+    faiss = faiss_module()
     if not isinstance(faiss.downcast_index(index), faiss.IndexFlat | faiss.IndexIVF):
         return index
     options = faiss.GpuClonerOptions()
@@ -314,13 +314,15 @@ def to_device(index: Any, device: str) -> Any:
         return faiss.index_cpu_to_gpu(faiss.StandardGpuResources(), _number(device), index, options)
     except RuntimeError as error:
         if "alloc" in str(error) or "memory" in str(error):
-            raise MachineError(f"the index does not fit on {device}: {reason_of(error)}. Use --device cpu.") from error
+            raise MachineError(
+                f"the index does not fit on {device}: {faiss_message(error)}. Use --device cpu."
+            ) from error
         return index  # no GPU form: FastScan, RaBitQ, other sizes of codes
 
 
 def to_cpu(index: Any) -> Any:
     """An index that can be saved: a copy on the CPU of one that is on a GPU, any other as it is."""
-    return loaded_faiss().index_gpu_to_cpu(index) if is_on_gpu(index) else index
+    return faiss_module().index_gpu_to_cpu(index) if is_on_gpu(index) else index
 
 
 @contextmanager
@@ -333,7 +335,7 @@ def centroids_on(index: Any, device: str) -> Iterator[None]:
         yield
         return
     lists = innermost(index)
-    nearest = to_device(loaded_faiss().IndexFlat(lists.d, lists.metric_type), device)
+    nearest = to_gpu(faiss_module().IndexFlat(lists.d, lists.metric_type), device)
     lists.clustering_index = nearest
     try:
         yield

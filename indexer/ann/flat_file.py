@@ -24,7 +24,7 @@ _BLOCK_BYTES = 32 << 20  # read at a time
 
 
 @cache
-def is_known(dim: int) -> bool:
+def matches_faiss(dim: int) -> bool:
     """Whether the FAISS at hand writes exact indexes as this module does."""
     vectors = np.arange(3 * dim, dtype=np.float32).reshape(3, dim)
     return header(dim, 3) + vectors.tobytes() == _as_faiss_writes(vectors)
@@ -60,9 +60,9 @@ def read_rows(path: Path, dim: int, wanted: npt.NDArray[np.int64]) -> Vectors:
     return vectors
 
 
-def search_file(path: Path, dim: int, rows: int, queries: Vectors) -> list[ann.Found]:
+def search_flat_file(path: Path, dim: int, rows: int, queries: Vectors) -> list[ann.SearchResult]:
     """For each query (n, dim) the best row of a file and all that tie with it, as `ann.search_index` gives them."""
-    best: list[ann.Found] = [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
+    best: list[ann.SearchResult] = [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
     for first, vectors in read_blocks(path, dim, rows):
         block = ann.make_index("Flat", dim)
         ann.add_vectors(block, vectors)
@@ -71,7 +71,7 @@ def search_file(path: Path, dim: int, rows: int, queries: Vectors) -> list[ann.F
     return best
 
 
-def _better(one: ann.Found, other: ann.Found) -> ann.Found:
+def _better(one: ann.SearchResult, other: ann.SearchResult) -> ann.SearchResult:
     """The one with the higher score; both where they are equal."""
     if not len(one[0]) or not len(other[0]) or one[0][0] != other[0][0]:
         return max(one, other, key=lambda found: found[0][0] if len(found[0]) else -np.inf)

@@ -11,15 +11,15 @@ import numpy.typing as npt
 
 from indexer.ann.faiss_index import (
     Mask,
-    Rows,
+    RowIds,
     Scores,
     Vectors,
+    faiss_module,
     innermost,
     kind_of,
-    layers_of,
-    loaded_faiss,
     prefer_matrix_products,
-    refiner,
+    refine_layer,
+    unwrap,
 )
 from indexer.errors import ConfigError
 
@@ -33,7 +33,7 @@ _MARGIN = 1.25  # candidates asked for beyond what an even spread of the allowed
 
 def search_parameters(index: Any) -> dict[str, int]:
     """The parameters that this kind of index has, and their values."""
-    inner, refine, found = innermost(index), refiner(index), dict[str, int]()
+    inner, refine, found = innermost(index), refine_layer(index), dict[str, int]()
     if hasattr(inner, "nprobe"):
         found["nprobe"] = int(inner.nprobe)
     if hasattr(inner, "hnsw"):
@@ -51,7 +51,7 @@ def set_search_parameters(index: Any, parameters: Mapping[str, int]) -> None:
     Raises ConfigError for a parameter that the index does not have, or a value that it cannot take.
     """
     require_parameters(index, parameters)
-    inner, refine = innermost(index), refiner(index)
+    inner, refine = innermost(index), refine_layer(index)
     if "nprobe" in parameters:
         inner.nprobe = parameters["nprobe"]
     if "efSearch" in parameters:
@@ -81,7 +81,7 @@ def largest_parameters(index: Any) -> dict[str, int]:
     return {name: largest[name] for name in search_parameters(index) if name in largest}
 
 
-def wider_for(index: Any, parameters: Mapping[str, int], share: float) -> dict[str, int]:
+def widened_for_filter(index: Any, parameters: Mapping[str, int], share: float) -> dict[str, int]:
     """The parameters with which a search comes by as many allowed rows as it does by rows, when all are allowed.
 
     `share` of the rows are allowed. With parameters left as they are, the recall of filtered searches would fall.
@@ -95,7 +95,7 @@ def wider_for(index: Any, parameters: Mapping[str, int], share: float) -> dict[s
     return {**parameters, **wider}
 
 
-def reach_to_drop(wanted: int, allowed: int, rows: int) -> int:
+def oversampling(wanted: int, allowed: int, rows: int) -> int:
     """How many rows to ask for, when those that are not allowed are dropped afterwards.
 
     No more than are allowed in all: to score those one by one is less work.
@@ -108,21 +108,21 @@ _SET = threading.Lock()
 _takes: dict[tuple[tuple[str, ...], bool], bool] = {}  # by kind of index and whether a selector is passed
 
 
-def ask(
+def faiss_search(
     index: Any,
     queries: Vectors,
     reach: int,
     parameters: Mapping[str, int],
     candidates: int = 0,
     allowed: Mask | None = None,
-) -> tuple[Scores, Rows]:
+) -> tuple[Scores, RowIds]:
     """The best `reach` rows of each query (n, d) as FAISS gives them, (n, reach): padded with row -1.
 
     `candidates` are scored again where the index does that. `allowed` (ntotal,) is for kinds that `takes_selector`.
     """
     prefer_matrix_products(index.d)
     queries = np.ascontiguousarray(queries, dtype=np.float32)
-    found: tuple[Scores, Rows]
+    found: tuple[Scores, RowIds]
     if allowed is None and not _takes_parameters(index):
         with _set(index, parameters):
             found = index.search(queries, reach)
@@ -132,7 +132,7 @@ def ask(
     return found
 
 
-def takes_selector(index: Any) -> bool:
+def supports_filter(index: Any) -> bool:
     """Whether this kind of index leaves out rows during the search. Found by a search that no row is allowed for."""
     return _does_take(index, np.zeros((index.ntotal + 7) // 8, np.uint8))
 
@@ -163,7 +163,7 @@ def _packed(allowed: Mask | None) -> Bits | None:
 
 def _made(index: Any, parameters: Mapping[str, int], factor: float, bits: Bits | None) -> Any:
     """FAISS's parameter objects, one in another as the layers are; each keeps what it points to alive."""
-    faiss, layers = loaded_faiss(), layers_of(index)
+    faiss, layers = faiss_module(), unwrap(index)
     params = _leaf(faiss, layers[-1], parameters, {} if bits is None else {"sel": faiss.IDSelectorBitmap(bits)})
     for layer in reversed(layers[:-1]):
         if isinstance(layer, faiss.IndexRefine):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.ann.cost import Work, reads
-from indexer.ann.faiss_index import Found, Rows, Vectors, one_thread
+from indexer.ann.cost import QueryCost, query_cost
+from indexer.ann.faiss_index import RowIds, SearchResult, Vectors, single_faiss_thread
 from indexer.ann.parameters import WIDEST_WALK, largest_parameters, search_parameters, set_search_parameters
 from indexer.ann.search import search_index
 from indexer.errors import ConfigError
@@ -20,7 +20,7 @@ from indexer.errors import ConfigError
 
 # TODO-DOC indexer.ann.grid: Settings of the search parameters to try, in the order of the work they make.
 
-ROUNDING = 1e-6  # of a score
+SCORE_TOLERANCE = 1e-6  # of a score
 RECALL_DEPTH = 10
 MOST_TIES = 1000  # rows kept of those that score as much as the last of the best
 _MOST_EXCLUDED = 16  # a search for many more answers than usual finds more of them
@@ -29,7 +29,7 @@ _PAIRS = 8192  # float64 dot products at once
 _COPY_SPAN = 1.5e-3  # more than |x - y| of unit vectors that score 1 - ROUNDING together: sqrt(2e-6) = 1.41e-3
 
 
-class ExactBest:
+class GroundTruthBuilder:
     """The `depth` best rows of each query so far, and the rows that tie with the last of them up to `ROUNDING`.
 
     `queries` (n, d) are unit vectors. Rows that count for neither side are given, `excluded` for each query, and
@@ -41,7 +41,7 @@ class ExactBest:
         self,
         queries: Vectors,
         depth: int = RECALL_DEPTH,
-        excluded: Sequence[Rows] | None = None,
+        excluded: Sequence[RowIds] | None = None,
         origins: Vectors | None = None,
     ) -> None:
         self.queries, self.depth = queries, depth
@@ -62,7 +62,7 @@ class ExactBest:
         for start in range(0, len(vectors), _VECTOR_ROWS):  # a part of long documents has a million windows
             self._take(vectors[start : start + _VECTOR_ROWS], numbers[start : start + _VECTOR_ROWS])
 
-    def _take(self, vectors: Vectors, numbers: Rows) -> None:
+    def _take(self, vectors: Vectors, numbers: RowIds) -> None:
         for start in range(0, len(self.queries), _QUERY_ROWS):
             rough = self.queries[start : start + _QUERY_ROWS] @ vectors.T
             self._pass_copies(start, rough, vectors, numbers)
@@ -75,39 +75,39 @@ class ExactBest:
         return self._cut.copy()
 
     @property
-    def best(self) -> list[tuple[npt.NDArray[np.float64], Rows]]:
+    def best(self) -> list[tuple[npt.NDArray[np.float64], RowIds]]:
         """(scores, rows) of each query, best first, with the ties of the last: at most `MOST_TIES` of them."""
         return list(zip(self._scores, self._rows, strict=True))
 
     @property
-    def excluded(self) -> list[Rows]:
+    def excluded(self) -> list[RowIds]:
         """The rows that count for neither side, ascending, for each query."""
         owner, rows = np.concatenate(self._owner), np.concatenate(self._passed)
         return [np.unique(rows[owner == number]) for number in range(len(self.queries))]
 
-    def _pass_copies(self, start: int, rough: Vectors, vectors: Vectors, numbers: Rows) -> None:
+    def _pass_copies(self, start: int, rough: Vectors, vectors: Vectors, numbers: RowIds) -> None:
         """Take copies of the origins out. One of them scores with the query what the origin does, up to its span."""
         if self._origins is None or self._own is None:
             return
         own = self._own[start : start + len(rough), None]
         query, place = np.nonzero(np.abs(rough - own) <= _COPY_SPAN + vectors.shape[1] * 2.0**-23)
-        copies = pair_scores(self._origins, query + start, vectors, place) >= 1 - ROUNDING
+        copies = pair_scores(self._origins, query + start, vectors, place) >= 1 - SCORE_TOLERANCE
         query, place = query[copies], place[copies]
         rough[query, place] = -np.inf
         self._owner.append(query + start)
         self._passed.append(numbers[place])
 
-    def _pass_given(self, start: int, rough: Vectors, numbers: Rows) -> None:
+    def _pass_given(self, start: int, rough: Vectors, numbers: RowIds) -> None:
         owner, rows = self._owner[0], self._passed[0]
         place = np.minimum(np.searchsorted(numbers, rows), len(numbers) - 1)
         here = (numbers[place] == rows) & (owner >= start) & (owner < start + len(rough))
         rough[owner[here] - start, place[here]] = -np.inf
 
-    def _merge(self, start: int, rough: Vectors, vectors: Vectors, numbers: Rows) -> None:
+    def _merge(self, start: int, rough: Vectors, vectors: Vectors, numbers: RowIds) -> None:
         cut = self._cut[start : start + len(rough)]
         if self.depth <= len(vectors):
             cut = np.maximum(cut, np.partition(rough, -self.depth, axis=1)[:, -self.depth])
-        slack = vectors.shape[1] * 2.0**-23 + ROUNDING
+        slack = vectors.shape[1] * 2.0**-23 + SCORE_TOLERANCE
         query, place = np.nonzero((rough >= (cut - slack)[:, None]) & (rough > -np.inf))
         if not len(query):
             return
@@ -116,28 +116,28 @@ class ExactBest:
         for number, first, end in zip(distinct.tolist(), starts, [*starts[1:], len(query)], strict=True):
             self._keep(number + start, exact[first:end], numbers[place[first:end]])
 
-    def _keep(self, number: int, scores: npt.NDArray[np.float64], rows: Rows) -> None:
+    def _keep(self, number: int, scores: npt.NDArray[np.float64], rows: RowIds) -> None:
         scores, rows = np.concatenate([self._scores[number], scores]), np.concatenate([self._rows[number], rows])
         order = np.lexsort((rows, -scores))[: self.depth + MOST_TIES]
         scores, rows = scores[order], rows[order]
         if len(scores) >= self.depth:
             self._cut[number] = scores[self.depth - 1]
-        keep = scores >= self._cut[number] - ROUNDING
+        keep = scores >= self._cut[number] - SCORE_TOLERANCE
         self._scores[number], self._rows[number] = scores[keep], rows[keep]
 
 
 @dataclass(frozen=True)
-class Truth:
+class GroundTruth:
     """What the answers to some queries are held against: for each the rows that are right, and those that count for
     neither side. Queries with so many of either that one search is not like another are left out."""
 
     queries: Vectors
-    right: list[Rows]
-    excluded: list[Rows]
+    right: list[RowIds]
+    excluded: list[RowIds]
     depth: int
 
     @classmethod
-    def of(cls, best: ExactBest) -> "Truth":
+    def of(cls, best: GroundTruthBuilder) -> "GroundTruth":
         """What `best` has seen, once it has seen every row."""
         right, excluded = [rows for _, rows in best.best], best.excluded
         usual = np.median([len(rows) for rows in excluded]) if excluded else 0  # many where documents have many windows
@@ -159,7 +159,7 @@ class Truth:
         """Answers to ask an index for, so that `depth` are left when excluded rows are passed over."""
         return self.depth + max(map(len, self.excluded), default=0)
 
-    def recall(self, answers: Sequence[Found]) -> float:
+    def recall(self, answers: Sequence[SearchResult]) -> float:
         """Mean recall@depth: the share of a query's first answers that are right; 1 if there is no query.
 
         A row that scores as much as the last of the best, up to `ROUNDING`, is as right as that one.
@@ -172,7 +172,7 @@ class Truth:
         return float(np.mean(shares)) if shares else 1.0
 
 
-def pair_scores(queries: Vectors, query: Rows, vectors: Vectors, row: Rows) -> npt.NDArray[np.float64]:
+def pair_scores(queries: Vectors, query: RowIds, vectors: Vectors, row: RowIds) -> npt.NDArray[np.float64]:
     """float64 inner products of pairs, (n,): queries[query[i]] with vectors[row[i]]."""
     found = np.zeros(len(query))
     for start in range(0, len(query), _PAIRS):
@@ -186,12 +186,12 @@ _ALL = 0.9995  # recall beyond which nothing more is looked for
 
 
 @dataclass(frozen=True)
-class CurvePoint:
+class OperatingPoint:
     """Search parameters, the recall they reach, and the work of a query."""
 
     search_parameters: dict[str, int]
     recall: float
-    work: Work
+    work: QueryCost
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types."""
@@ -200,11 +200,11 @@ class CurvePoint:
 
 def recall_curve(
     index: Any,
-    truth: Truth,
+    truth: GroundTruth,
     allowed: npt.NDArray[np.bool_] | None = None,
     enough: float = _ALL,
-    begun: Sequence[CurvePoint] = (),
-) -> list[CurvePoint]:
+    begun: Sequence[OperatingPoint] = (),
+) -> list[OperatingPoint]:
     """Points of ever more work and ever higher recall, until `enough` is reached or there is no other setting.
 
     `allowed` (rows of the index,) are those that may be found. `begun` is a curve of the same index and queries that
@@ -218,10 +218,10 @@ def recall_curve(
     try:
         for parameters in settings:
             set_search_parameters(index, parameters)
-            with one_thread():
+            with single_faiss_thread():
                 recall = truth.recall(search_index(index, truth.queries, truth.reach, allowed))
             if not points or recall > points[-1].recall:
-                points.append(CurvePoint(search_parameters(index), recall, reads(index, truth.depth)))
+                points.append(OperatingPoint(search_parameters(index), recall, query_cost(index, truth.depth)))
             if recall >= enough:
                 break
     finally:
@@ -229,7 +229,7 @@ def recall_curve(
     return points
 
 
-def cheapest_with(curve: Sequence[CurvePoint], recall: float) -> CurvePoint:
+def cheapest_point(curve: Sequence[OperatingPoint], recall: float) -> OperatingPoint:
     """The point of least work that reaches `recall`, or else the one that reaches most."""
     return next((point for point in curve if point.recall >= recall), curve[-1])
 
@@ -264,7 +264,9 @@ def parameter_grid(index: Any, k: int = 10) -> list[dict[str, int]]:
     settings = [dict(zip(steps, values, strict=True)) for values in product(*steps.values())]
     if len(steps) > 1:
         settings = [setting for setting in settings if _is_balanced(index, k, setting, steps)]
-    return sorted(settings, key=lambda setting: (reads(index, k, parameters=setting).cost, sorted(setting.items())))
+    return sorted(
+        settings, key=lambda setting: (query_cost(index, k, parameters=setting).cost, sorted(setting.items()))
+    )
 
 
 def widen_search(index: Any, k: int = 10) -> bool:
@@ -273,7 +275,7 @@ def widen_search(index: Any, k: int = 10) -> bool:
     wider = [{**now, name: min(2 * now[name], most)} for name, most in largest.items() if now[name] < most]
     if not wider:
         return False
-    set_search_parameters(index, min(wider, key=lambda setting: reads(index, k, parameters=setting).cost))
+    set_search_parameters(index, min(wider, key=lambda setting: query_cost(index, k, parameters=setting).cost))
     return True
 
 
@@ -297,8 +299,8 @@ def _doublings(least: int, most: int) -> list[int]:
 
 def _is_balanced(index: Any, k: int, setting: dict[str, int], steps: dict[str, list[int]]) -> bool:
     """Whether work could not be moved between scanning and scoring again to where there is far less of it."""
-    scan = reads(index, k, parameters={**setting, "k_factor": 1}).cost
-    share = (reads(index, k, parameters=setting).cost - scan) / scan
+    scan = query_cost(index, k, parameters={**setting, "k_factor": 1}).cost
+    share = (query_cost(index, k, parameters=setting).cost - scan) / scan
     can_scan_more = any(setting[name] < values[-1] for name, values in steps.items() if name != "k_factor")
     can_score_more = setting["k_factor"] < steps["k_factor"][-1]
     return not (share < _LEAST_SHARE and can_score_more) and not (share > _MOST_SHARE and can_scan_more)

@@ -4,19 +4,19 @@ from typing import Any
 
 import numpy as np
 
-from indexer.ann.cost import reads, score_rows
-from indexer.ann.exact import Accelerated, best_first, nothing, search_flat
-from indexer.ann.faiss_index import Found, Mask, Scores, Vectors, inside_transforms, is_flat, row_store
+from indexer.ann.cost import query_cost, score_rows
+from indexer.ann.exact import DeviceIndex, exact_search, nothing, top_k
+from indexer.ann.faiss_index import Mask, Scores, SearchResult, Vectors, apply_pretransforms, is_flat, storage_of
 from indexer.ann.parameters import (
     REACHING,
     SPARE,
     WIDEST_WALK,
-    ask,
+    faiss_search,
     largest_parameters,
-    reach_to_drop,
+    oversampling,
     search_parameters,
-    takes_selector,
-    wider_for,
+    supports_filter,
+    widened_for_filter,
 )
 from indexer.errors import ConfigError
 
@@ -25,19 +25,19 @@ from indexer.errors import ConfigError
 # TODO-DOC indexer.ann.searching: Searching an index: the best rows of each query, of all rows or of those that are allowed, ties included.
 
 
-def search_all(index: Any, queries: Vectors, k: int) -> list[Found]:
+def approximate_search(index: Any, queries: Vectors, k: int) -> list[SearchResult]:
     """For each query (n, d) the best `k` rows that are found, and all that tie with the k-th."""
     parameters = search_parameters(index)
     widest = {**parameters, **{name: most for name, most in largest_parameters(index).items() if name in REACHING}}
     return _until_full(index, queries, k, parameters, widest, index.ntotal, None)
 
 
-def search_allowed(index: Any, queries: Vectors, k: int, allowed: Mask, count: int) -> list[Found]:
+def filtered_search(index: Any, queries: Vectors, k: int, allowed: Mask, count: int) -> list[SearchResult]:
     """The same of the allowed rows (ntotal,), `count` of them."""
-    if not takes_selector(index):
+    if not supports_filter(index):
         return _and_drop(index, queries, k, allowed, count)
-    parameters = wider_for(index, search_parameters(index), count / index.ntotal)
-    widest = wider_for(index, parameters, 1 / index.ntotal)
+    parameters = widened_for_filter(index, search_parameters(index), count / index.ntotal)
+    widest = widened_for_filter(index, parameters, 1 / index.ntotal)
     for some in (parameters, widest):
         if "efSearch" in some:
             some["efSearch"] = min(some["efSearch"], max(WIDEST_WALK, search_parameters(index)["efSearch"]))
@@ -52,19 +52,19 @@ def _until_full(
     widest: dict[str, int],
     most: int,
     allowed: Mask | None,
-) -> list[Found]:
+) -> list[SearchResult]:
     """Queries that got too few rows again with wider parameters, those that tie at the cut for more rows."""
-    results: dict[int, Found] = {}
+    results: dict[int, SearchResult] = {}
     candidates = k * parameters.get("k_factor", 1)
     pending, reach = list(range(len(queries))), min(k + SPARE, most)
     while pending:
-        scores, rows = ask(index, queries[pending], reach, parameters, candidates, allowed)
+        scores, rows = faiss_search(index, queries[pending], reach, parameters, candidates, allowed)
         again, short = [], False
         for position, query in enumerate(pending):
             found = rows[position] >= 0  # FAISS pads with -1
             if allowed is not None:
                 found &= allowed[rows[position]]
-            results[query] = best_first(scores[position][found], rows[position][found], k)
+            results[query] = top_k(scores[position][found], rows[position][found], k)
             lacks = len(results[query][1]) < k
             short |= lacks
             may_tie = reach < most and _may_tie(scores[position], found, results[query], k)
@@ -78,19 +78,19 @@ def _until_full(
     return [results[query] for query in range(len(queries))]
 
 
-def _and_drop(index: Any, queries: Vectors, k: int, allowed: Mask, count: int) -> list[Found]:
+def _and_drop(index: Any, queries: Vectors, k: int, allowed: Mask, count: int) -> list[SearchResult]:
     """Search for so many rows that enough of them are allowed, but for no more than are allowed in all."""
-    results: dict[int, Found] = {}
+    results: dict[int, SearchResult] = {}
     parameters = search_parameters(index)
     most = min(index.ntotal, max(count, k + SPARE))
-    pending, reach = list(range(len(queries))), reach_to_drop(k, count, index.ntotal)
+    pending, reach = list(range(len(queries))), oversampling(k, count, index.ntotal)
     while pending:
-        scores, rows = ask(index, queries[pending], reach, parameters, reach * parameters.get("k_factor", 1))
+        scores, rows = faiss_search(index, queries[pending], reach, parameters, reach * parameters.get("k_factor", 1))
         again = []
         for position, query in enumerate(pending):
             given = rows[position] >= 0
             found = given & allowed[rows[position]]
-            results[query] = best_first(scores[position][found], rows[position][found], k)
+            results[query] = top_k(scores[position][found], rows[position][found], k)
             lacks = len(results[query][1]) < k
             if reach < most and (lacks or _may_tie(scores[position], given, results[query], k)):
                 again.append(query)
@@ -98,12 +98,12 @@ def _and_drop(index: Any, queries: Vectors, k: int, allowed: Mask, count: int) -
     return [results[query] for query in range(len(queries))]
 
 
-def _may_tie(scores: Scores, given: Mask, best: Found, k: int) -> bool:
+def _may_tie(scores: Scores, given: Mask, best: SearchResult, k: int) -> bool:
     """Whether rows beyond those that FAISS gave could tie with the last of the best `k`."""
     return bool(given.all() and len(best[1]) >= k and scores[-1] >= best[0][k - 1])
 
 
-def search_index(index: Any, queries: Vectors, k: int, allowed: Mask | None = None) -> list[Found]:
+def search_index(index: Any, queries: Vectors, k: int, allowed: Mask | None = None) -> list[SearchResult]:
     """For each query (n, d), the best `k` rows of the index and all that tie with the k-th, best first.
 
     Returns (scores, rows) a query. `allowed` (ntotal,) says which rows may be found; None is all of them. The search
@@ -123,25 +123,25 @@ def search_index(index: Any, queries: Vectors, k: int, allowed: Mask | None = No
         return [nothing() for _ in queries]
     if count == index.ntotal:
         allowed = None
-    if isinstance(index, Accelerated):
+    if isinstance(index, DeviceIndex):
         return index.search(queries, min(k, count), allowed)
     if is_flat(index):
-        return search_flat(index, queries, min(k, count), allowed)
+        return exact_search(index, queries, min(k, count), allowed)
     if allowed is None:
-        return search_all(index, queries, min(k, count))
-    return _search_some(*inside_transforms(index, queries), k, allowed, count)
+        return approximate_search(index, queries, min(k, count))
+    return _search_some(*apply_pretransforms(index, queries), k, allowed, count)
 
 
-def _search_some(index: Any, queries: Vectors, k: int, allowed: Mask, count: int) -> list[Found]:
+def _search_some(index: Any, queries: Vectors, k: int, allowed: Mask, count: int) -> list[SearchResult]:
     """Search for allowed rows only, or score each of them: what is less work, and what finds enough."""
     if is_flat(index):
-        return search_flat(index, queries, min(k, count), allowed)
-    store, scoring = row_store(index), score_rows(index, index.ntotal, count)
+        return exact_search(index, queries, min(k, count), allowed)
+    store, scoring = storage_of(index), score_rows(index, index.ntotal, count)
     if store is None or scoring is None:
-        return search_allowed(index, queries, min(k, count), allowed, count)
-    if scoring.cost <= reads(index, k, allowed=count).cost:
+        return filtered_search(index, queries, min(k, count), allowed, count)
+    if scoring.cost <= query_cost(index, k, allowed=count).cost:
         return _search_some(store, queries, k, allowed, count)
-    found = search_allowed(index, queries, min(k, count), allowed, count)
+    found = filtered_search(index, queries, min(k, count), allowed, count)
     short = [query for query, (_, rows) in enumerate(found) if len(rows) < min(k, count)]
     if short:
         for query, best in zip(short, _search_some(store, queries[short], k, allowed, count), strict=True):

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any, cast
 
-from indexer.ann.cost import reads
+from indexer.ann.cost import query_cost
 from indexer.ann.factory import add_vectors, make_index
-from indexer.ann.faiss_index import require_faiss, save_index
+from indexer.ann.faiss_index import import_faiss, save_index
 from indexer.ann.parameters import search_parameters
-from indexer.ann.recall import LEAST_WIDTH, RECALL_DEPTH, Truth, cheapest_with, recall_curve
-from indexer.ann.training import Trainer
+from indexer.ann.recall import LEAST_WIDTH, RECALL_DEPTH, GroundTruth, cheapest_point, recall_curve
+from indexer.ann.training import IndexTrainer
 
 # TODO-DOC indexer.ann.candidates: Kinds of index that a choice is made among, as FAISS factory strings. Codes of four bits are scanned with the processor's table look-ups (`x4fs`), each a table of 16 for a few dimensions, and the best of them scored again by codes of 8 or 16 bits a dimension: `Refine(SQ8)` finds up to 99 % of the ten best, `Refine(SQfp16)` 99.9 %, with half the bytes of `RFlat`. "Pad384" deals the dimensions out to the codes. "IVF1" is one list of everything: unlike the same codes without lists, it can be searched for some rows only.
 
@@ -31,11 +31,11 @@ def candidate_factories(rows: int, dim: int, limited: bool) -> list[str]:
     """
     wide = -(-dim // _REGISTER) * _REGISTER
     pad, scan = f"Pad{wide}", f"PQ{wide // _DIMENSIONS_A_CODE}x4fs"
-    lists = ["IVF1", *([f"IVF{lists_for(rows)}"] if rows >= _LEAST_FOR_LISTS else [])]
+    lists = ["IVF1", *([f"IVF{nlist_for(rows)}"] if rows >= _LEAST_FOR_LISTS else [])]
     refined = [f"{pad},{some},{scan},{finer}" for some in lists for finer in _FINER]
     found = [*refined, "IVF1,RaBitQfs,Refine(SQ8)"]
     if rows >= _LEAST_FOR_LISTS:
-        found.append(f"IVF{lists_for(rows)},Flat")
+        found.append(f"IVF{nlist_for(rows)},Flat")
     if limited:
         found += [f"{pad},IVF1,{scan},{coarser}" for coarser in _COARSER]
         found += [f"RR{dim},IVF1,RaBitQfs{bits}" for bits in (6, 4)]
@@ -43,7 +43,7 @@ def candidate_factories(rows: int, dim: int, limited: bool) -> list[str]:
     return [*found, f"HNSW{_LINKS}", f"HNSW{_LINKS}_SQ8"]
 
 
-def lists_for(rows: int) -> int:
+def nlist_for(rows: int) -> int:
     """Inverted lists for so many rows: the power of two nearest to four times the square root."""
     return int(2 ** round(math.log2(4 * math.sqrt(rows))))
 
@@ -57,7 +57,7 @@ _WIDENING = 0.25
 
 
 @dataclass(frozen=True)
-class Wanted:
+class IndexRequirements:
     """What an index must be: `rows` vectors of `dim` dimensions, a recall@10, and the most bytes (0: any number)."""
 
     rows: int
@@ -79,7 +79,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Considered:
+class Candidate:
     """A kind of index: what it reached on the sample, and what it takes with all rows. `trained` is an empty one."""
 
     factory: str
@@ -95,21 +95,25 @@ class Considered:
         return {name: value for name, value in vars(self).items() if name != "trained"}
 
 
-def exact_candidate(wanted: Wanted) -> Considered:
+def exact_candidate(wanted: IndexRequirements) -> Candidate:
     """An exact index, which needs no measuring."""
     width = 4 * wanted.dim
-    cost = reads(make_index("Flat", wanted.dim), 1, wanted.rows).cost
-    return Considered("Flat", 1.0, cost, width, wanted.fits(width))
+    cost = query_cost(make_index("Flat", wanted.dim), 1, wanted.rows).cost
+    return Candidate("Flat", 1.0, cost, width, wanted.fits(width))
 
 
-def least_cost(factory: str, wanted: Wanted) -> int:
+def cost_lower_bound(factory: str, wanted: IndexRequirements) -> int:
     """What a query costs at least, whatever the vectors: with the narrowest search that is ever tried."""
     index = make_index(factory, wanted.dim)
     narrow = {name: LEAST_WIDTH if name == "efSearch" else 1 for name in search_parameters(index)}
-    return reads(index, RECALL_DEPTH, wanted.rows, _grown(narrow, wanted.rows / min(wanted.rows, SAMPLE_ROWS))).cost
+    return query_cost(
+        index, RECALL_DEPTH, wanted.rows, _grown(narrow, wanted.rows / min(wanted.rows, SAMPLE_ROWS))
+    ).cost
 
 
-def consider(factory: str, wanted: Wanted, trainer: Trainer, truth: Truth, rows: int = SAMPLE_ROWS) -> Considered:
+def measure_candidate(
+    factory: str, wanted: IndexRequirements, trainer: IndexTrainer, truth: GroundTruth, rows: int = SAMPLE_ROWS
+) -> Candidate:
     """A kind of index, measured with the first `rows` vectors of a trainer's sample.
 
     `truth` are the best rows of some queries among these.
@@ -117,11 +121,11 @@ def consider(factory: str, wanted: Wanted, trainer: Trainer, truth: Truth, rows:
     empty, sample = trainer.trained(factory), trainer.sample[:rows]
     index = copy_of(empty)
     add_vectors(index, sample)
-    point = cheapest_with(recall_curve(index, truth, enough=wanted.recall), wanted.recall)
-    cost = reads(index, truth.depth, wanted.rows, _grown(point.search_parameters, wanted.rows / len(sample))).cost
+    point = cheapest_point(recall_curve(index, truth, enough=wanted.recall), wanted.recall)
+    cost = query_cost(index, truth.depth, wanted.rows, _grown(point.search_parameters, wanted.rows / len(sample))).cost
     fixed = stored_bytes(empty)
     width = (stored_bytes(index) - fixed) / len(sample) + fixed / wanted.rows
-    return Considered(factory, point.recall, cost, width, wanted.fits(width), point.search_parameters, empty)
+    return Candidate(factory, point.recall, cost, width, wanted.fits(width), point.search_parameters, empty)
 
 
 def _grown(parameters: dict[str, int], times: float) -> dict[str, int]:
@@ -130,10 +134,10 @@ def _grown(parameters: dict[str, int], times: float) -> dict[str, int]:
     return parameters if width is None else {**parameters, "efSearch": math.ceil(width * max(times, 1) ** _WIDENING)}
 
 
-def ranked(considered: Sequence[Considered], wanted: Wanted) -> list[Considered]:
+def rank_candidates(considered: Sequence[Candidate], wanted: IndexRequirements) -> list[Candidate]:
     """Those that fit and reach the recall first, by cost; then the others that fit, by recall; then the rest."""
 
-    def rank(one: Considered) -> tuple[bool, bool, float, float, str]:
+    def rank(one: Candidate) -> tuple[bool, bool, float, float, str]:
         low = one.recall < wanted.recall
         return not one.fits, low, -one.recall if low else one.cost, one.bytes_per_vector, one.factory
 
@@ -142,7 +146,7 @@ def ranked(considered: Sequence[Considered], wanted: Wanted) -> list[Considered]
 
 def copy_of(index: Any) -> Any:
     """Another index with the same contents."""
-    return require_faiss().clone_index(index)
+    return import_faiss().clone_index(index)
 
 
 def stored_bytes(index: Any) -> int:

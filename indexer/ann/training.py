@@ -12,23 +12,23 @@ import numpy as np
 from indexer.ann.factory import deal_out_dimensions, make_index
 from indexer.ann.faiss_index import (
     Vectors,
+    apply_pretransforms,
     centroids_on,
+    faiss_message,
+    faiss_module,
     innermost,
-    inside_transforms,
     is_flat,
-    layers_of,
-    loaded_faiss,
-    one_thread,
     prefer_matrix_products,
-    reason_of,
+    single_faiss_thread,
     training_threads,
+    unwrap,
 )
 from indexer.errors import ConfigError
 
 _ROWS_A_LIST = 64  # that centroids are found among; FAISS's own 256 take four times as long for the same recall
 
 
-class Trainer:
+class IndexTrainer:
     """Makes indexes that are ready to be filled, trained on a sample of vectors (n, k).
 
     On a CUDA device where FAISS can.
@@ -59,24 +59,24 @@ class Trainer:
                     index.train(self.sample)
         except RuntimeError as error:
             raise ConfigError(
-                f"the index cannot be trained on {len(self.sample):,} vectors: {reason_of(error)}. "
+                f"the index cannot be trained on {len(self.sample):,} vectors: {faiss_message(error)}. "
                 'Choose a smaller index.type, or "flat".'
             ) from error
 
     def _train_with_lists(self, index: Any) -> None:
         lists = innermost(index)
-        coarse = loaded_faiss().downcast_index(lists.quantizer)
+        coarse = faiss_module().downcast_index(lists.quantizer)
         if lists.nlist not in self._centroids:
             self._centroids[lists.nlist] = self._found(lists.nlist)
-        _, shaped = inside_transforms(index, self._centroids[lists.nlist])
+        _, shaped = apply_pretransforms(index, self._centroids[lists.nlist])
         coarse.reset()
         coarse.add(shaped)  # FAISS finds none where there are as many as lists
-        with one_thread():
+        with single_faiss_thread():
             index.train(self.sample)
 
     def _found(self, count: int) -> Vectors:
         """Centroids (count, k) in the space of the vectors."""
-        faiss = loaded_faiss()
+        faiss = faiss_module()
         plain = make_index(f"IVF{count},Flat", self.sample.shape[1])
         _train_plainly(plain)
         plain.cp.max_points_per_centroid = _ROWS_A_LIST
@@ -89,20 +89,20 @@ class Trainer:
 def train_index(index: Any, sample: Vectors, device: str = "cpu") -> None:
     """Train on a sample of vectors (n, k), if the kind of index needs it; on a CUDA device where FAISS can."""
     if not index.is_trained:
-        Trainer(sample, device).train(index)
+        IndexTrainer(sample, device).train(index)
 
 
 def _has_plain_lists(index: Any) -> bool:
     """Whether an index has inverted lists, their centroids in a flat index, and only padding in front of them."""
-    faiss, lists = loaded_faiss(), innermost(index)
+    faiss, lists = faiss_module(), innermost(index)
     if not hasattr(lists, "quantizer") or not is_flat(faiss.downcast_index(lists.quantizer)):
         return False
-    shaping = [layer for layer in layers_of(index) if isinstance(layer, faiss.IndexPreTransform)]
-    return not shaping or (shaping[0] is layers_of(index)[0] and all(map(_only_pads, shaping)) and len(shaping) == 1)
+    shaping = [layer for layer in unwrap(index) if isinstance(layer, faiss.IndexPreTransform)]
+    return not shaping or (shaping[0] is unwrap(index)[0] and all(map(_only_pads, shaping)) and len(shaping) == 1)
 
 
 def _only_pads(layer: Any) -> bool:
-    faiss = loaded_faiss()
+    faiss = faiss_module()
     steps = (faiss.downcast_VectorTransform(layer.chain.at(number)) for number in range(layer.chain.size()))
     return all(isinstance(step, faiss.RemapDimensionsTransform) for step in steps)
 
@@ -113,7 +113,7 @@ def _train_plainly(index: Any) -> None:
     K-means would write to stderr that it has few vectors: what an index is worth is measured afterwards. Product
     quantizers would have their centroids put in an order for polysemous search, which takes several times as long.
     """
-    faiss, parts = loaded_faiss(), layers_of(index)
+    faiss, parts = faiss_module(), unwrap(index)
     held = [getattr(part, name, None) for part in parts for name in ("refine_index", "storage")]
     for part in [*parts, *(faiss.downcast_index(inside) for inside in held if inside is not None)]:
         if hasattr(part, "do_polysemous_training"):

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from indexer.corpus.row import BadRow, BrokenFile, Header, Row, Rows
 from indexer.corpus.sources import SourceFile
-from indexer.corpus.streams import spooled, unreadable
+from indexer.corpus.streams import to_seekable, unreadable
 from indexer.errors import CorpusError
 from indexer.regular_files import open_regular
 
@@ -22,7 +22,7 @@ from indexer.regular_files import open_regular
 Ints = npt.NDArray[np.int64]
 
 
-def check_axes(shown: str, schema: pa.Schema, name: str) -> None:
+def check_tensor_rank(shown: str, schema: pa.Schema, name: str) -> None:
     """Raises CorpusError for a column of tensors of more than one axis, which would else be read as their storage."""
     kind = schema.field(name).type if name in schema.names else None
     if isinstance(kind, pa.FixedShapeTensorType) and len(kind.shape) != 1:
@@ -92,7 +92,7 @@ def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = 
                 return  # an empty file of any format holds no rows
             header, batches = _open(raw, file.format)
             _check_names(file, header.schema)
-            check_axes(file.shown, header.schema, vectors)
+            check_tensor_rank(file.shown, header.schema, vectors)
             yield header
             for batch in batches:
                 _check_layout(batch)
@@ -109,7 +109,7 @@ def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = 
 
 def _seekable(file: SourceFile) -> IO[bytes]:
     if file.path is None or file.compression:
-        return spooled(file)
+        return to_seekable(file)
     return open_regular(file.path)
 
 

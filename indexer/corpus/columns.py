@@ -16,10 +16,10 @@ import pyarrow as pa
 from indexer.config import CorpusConfig
 from indexer.corpus.document import Document, is_blank
 from indexer.corpus.ids import content_id
-from indexer.corpus.row import BadRow, Row, shown
-from indexer.corpus.schema import EXACT_INTEGER, canonical, conversions_to
+from indexer.corpus.row import BadRow, Row, excerpt
+from indexer.corpus.schema import EXACT_INTEGER, conversions_to, drop_nulls
 from indexer.corpus.text_formats import parse_json
-from indexer.corpus.validation import Vector, check_string, check_value, vector_of
+from indexer.corpus.validation import Vector, check_string, check_value, to_vector
 from indexer.errors import ConfigError, CorpusError
 
 # TODO-DOC indexer.corpus.conversions: Values read as the type the user asks for: `--column name:type`, `columns = {name = "type"}` in a recipe. string text as it is; numbers and times written out; anything nested as JSON int a whole number, also as text or as a float without a fraction float a number, also as text bool true or false, also as text, 1 or 0 timestamp a datetime, also as ISO 8601 text; zoned ones in UTC date a date, also as ISO 8601 text json text parsed as JSON; other values as they are Null stays null. A value that does not fit exactly is an error of its row.
@@ -32,7 +32,7 @@ _BELOW_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
-def check_types(columns: Mapping[str, str]) -> None:
+def check_conversions(columns: Mapping[str, str]) -> None:
     """Raises ConfigError for a type that is not in the table above."""
     for name, kind in columns.items():
         if kind not in _CONVERTERS:
@@ -47,7 +47,7 @@ def convert(value: Any, kind: str, name: str) -> Any:
     try:
         return _CONVERTERS[kind](value)
     except (ValueError, OverflowError, RecursionError):
-        text = shown(str(value))[:80]
+        text = excerpt(str(value))[:80]
         what = f'column "{name}" holds "{text}", which cannot be read as {kind}'
         raise BadRow("type", what, f"fix the row, or pass --column {name}:string") from None
 
@@ -138,7 +138,7 @@ _CACHED_LAYOUTS = 1024
 
 
 @dataclass(frozen=True)
-class Layout:
+class ColumnRoles:
     """The roles of the columns of a row; empty where there is none."""
 
     id: str
@@ -154,7 +154,7 @@ class RowMapper:
 
     def __init__(self, config: CorpusConfig, known: pa.Schema | None = None) -> None:
         """`known` are the types of the index that the rows are for, by whose rules `config` they are read."""
-        check_types(config.columns)
+        check_conversions(config.columns)
         for name in config.text:
             if name in config.drop:
                 raise ConfigError(f'corpus.text names column "{name}", which corpus.drop leaves out.')
@@ -163,7 +163,7 @@ class RowMapper:
         self._cell_types = conversions_to(known) if known is not None else {}
         self._drop = frozenset(config.drop)
         self._met: set[str] = set()
-        self._layouts: dict[tuple[str, ...], Layout] = {}
+        self._layouts: dict[tuple[str, ...], ColumnRoles] = {}
 
     def unused_columns(self) -> list[str]:
         """Columns named in drop, columns or text that were in no row."""
@@ -215,7 +215,7 @@ class RowMapper:
             bad.id = identifier
             raise
 
-    def _document(self, identifier: str, row: Row, values: dict[str, Any], layout: Layout) -> Document:
+    def _document(self, identifier: str, row: Row, values: dict[str, Any], layout: ColumnRoles) -> Document:
         check_string(identifier, layout.id)
         title = _title(values[layout.title], layout.title) if layout.title else None
         text = self._text(row, values, layout)
@@ -227,7 +227,7 @@ class RowMapper:
         for name in layout.clashes:
             if name in metadata:
                 raise _clash(name, layout)
-        document = Document(identifier, text, title, canonical(metadata), self._vector(values, layout))
+        document = Document(identifier, text, title, drop_nulls(metadata), self._vector(values, layout))
         if not self._config.vector_column and is_blank(document, self._config.text):
             joined = " and ".join(f'"{name}"' for name in self._config.text)
             raise BadRow("blank", f"nothing but blanks in {joined}", "fill the row, or take it out")
@@ -242,14 +242,14 @@ class RowMapper:
         config = self._config
         return bool(config.text_column or not config.vector_column if role == "text" else config.vector_column)
 
-    def _vector(self, values: dict[str, Any], layout: Layout) -> Vector | None:
+    def _vector(self, values: dict[str, Any], layout: ColumnRoles) -> Vector | None:
         if layout.vector:
-            return vector_of(values[layout.vector], layout.vector)
+            return to_vector(values[layout.vector], layout.vector)
         if self._needs("vector"):
             raise BadRow("vector", self._missing("vector", values), _WAY_OUT["vector"])
         return None
 
-    def _text(self, row: Row, values: dict[str, Any], layout: Layout) -> str:
+    def _text(self, row: Row, values: dict[str, Any], layout: ColumnRoles) -> str:
         if not layout.text and self._needs("text"):
             raise BadRow("text", self._missing("text", values), _WAY_OUT["text"])
         text = values[layout.text] if layout.text else None
@@ -303,7 +303,7 @@ class RowMapper:
                 return convert(value, "float", name)
             raise
 
-    def layout(self, columns: Iterable[str]) -> Layout:
+    def layout(self, columns: Iterable[str]) -> ColumnRoles:
         """The roles of the columns of a row that has these."""
         names = tuple(columns)
         layout = self._layouts.get(names)
@@ -315,7 +315,7 @@ class RowMapper:
             self._layouts[names] = layout
         return layout
 
-    def _new_layout(self, names: tuple[str, ...]) -> Layout:
+    def _new_layout(self, names: tuple[str, ...]) -> ColumnRoles:
         for name in names:
             check_string(name, name)
         self._met.update(names)
@@ -329,7 +329,7 @@ class RowMapper:
         taken = {role for role in roles if role}  # "" stands for a role that no column has
         metadata = tuple(name for name in kept if name not in taken)
         clashes = tuple(name for name in metadata if name in _STORED)
-        return Layout(roles[0], roles[1], roles[2], metadata, clashes, roles[3])
+        return ColumnRoles(roles[0], roles[1], roles[2], metadata, clashes, roles[3])
 
 
 def way_out_of(usual: str, for_index: bool) -> str:
@@ -383,7 +383,7 @@ _WAY_OUT = {
 }
 
 
-def _clash(name: str, layout: Layout) -> BadRow:
+def _clash(name: str, layout: ColumnRoles) -> BadRow:
     role = getattr(layout, name)
     taken = f'the {name} comes from "{role}"' if role else f"the stored {name} has that name"
     what = f'column "{name}" cannot be metadata: {taken}'

@@ -15,12 +15,12 @@ from indexer.corpus.arrow import read_arrow
 from indexer.corpus.columns import ID_COLUMNS, RowMapper, way_out_of
 from indexer.corpus.document import Document, is_blank
 from indexer.corpus.ids import Position, SeenIds, UniqueIds
-from indexer.corpus.npy import read_array
+from indexer.corpus.npy import read_npy
 from indexer.corpus.row import BadRow, BlankLine, BrokenFile, Header, RejectsFile, Row, Rows
-from indexer.corpus.schema import MetadataTypes, canonical
-from indexer.corpus.sources import SourceFile, find_sources, id_list, paths_of
+from indexer.corpus.schema import SchemaBuilder, drop_nulls
+from indexer.corpus.sources import SourceFile, find_sources, id_list_beside, paths_of
 from indexer.corpus.text_formats import read_csv, read_jsonl, read_text, read_tsv
-from indexer.corpus.validation import Vector, VectorSize, check_string, check_value, vector_of
+from indexer.corpus.validation import DimensionCheck, Vector, check_string, check_value, to_vector
 from indexer.errors import ConfigError, CorpusError
 
 # TODO-DOC indexer.corpus.reading: `read_corpus` and the `Corpus` it returns: any mix of sources as one stream of Documents.
@@ -28,7 +28,7 @@ from indexer.errors import ConfigError, CorpusError
 _STORED = {"id", "title", "text"}
 
 
-def checked_documents(
+def validated_documents(
     documents: Iterable[Document], config: CorpusConfig, known: pa.Schema | None = None
 ) -> Iterator[Document]:
     """The same documents, one by one, their metadata in canonical form; `known` are the types of an index they are for.
@@ -37,7 +37,7 @@ def checked_documents(
     that are not text or not unique, a blank text, characters that cannot be stored, types that do not fit; and where
     documents come with vectors, one without, or with one that is not as the others.
     """
-    seen, types, size = SeenIds(), MetadataTypes(known), VectorSize()
+    seen, types, size = SeenIds(), SchemaBuilder(known), DimensionCheck()
     for number, document in enumerate(documents, start=1):
         try:
             vector = _check(document, config)
@@ -50,7 +50,7 @@ def checked_documents(
             raise CorpusError(f'document {number} (id "{document.id}"): {bad.what}. Way out: {way_out}.') from bad
         seen.add(document.id, number)
         size.take(vector, f"document {number}")
-        yield replace(document, metadata=canonical(document.metadata), vector=vector)
+        yield replace(document, metadata=drop_nulls(document.metadata), vector=vector)
 
 
 def _check(document: Document, config: CorpusConfig) -> Vector | None:
@@ -68,7 +68,7 @@ def _check(document: Document, config: CorpusConfig) -> Vector | None:
         check_string(name, name)
         check_value(value, name)
     if config.vector_column:
-        return vector_of(document.vector, "vector")
+        return to_vector(document.vector, "vector")
     if document.vector is not None:
         what = "it comes with a vector, but the recipe's encoder makes its own"
         raise BadRow("vector", what, 'set encoder.kind = "vectors", or leave the vector out')
@@ -228,9 +228,9 @@ class _Pass:
         self._report = report
         self._rejects = rejects
         self._mapper = RowMapper(reading.config, reading.known)
-        self._types = MetadataTypes(reading.known)
+        self._types = SchemaBuilder(reading.known)
         self._ids = UniqueIds(files)
-        self._size = VectorSize()
+        self._size = DimensionCheck()
         self._needs_id: bool | None = None  # whether the first row of the current file has an id
 
     def rows(self) -> Generator[Found]:
@@ -335,14 +335,14 @@ def _read(file: SourceFile, config: CorpusConfig) -> Rows:
         case "text":
             return read_text(file, config.text_column or "text")
         case "npy":
-            return read_array(file, config.vector_column, *_id_list(file, config))
+            return read_npy(file, config.vector_column, *_id_list(file, config))
         case _:
             return read_arrow(file, config.columns, config.vector_column)
 
 
 def _id_list(file: SourceFile, config: CorpusConfig) -> tuple[SourceFile, Rows]:
     """The list of ids beside an array of embeddings, and its rows; plain text holds an id a line."""
-    ids = id_list(file)
+    ids = id_list_beside(file)
     if ids.format == "text":
         return ids, read_text(ids, config.id_column or ID_COLUMNS[0])
     return ids, _read(ids, config)

@@ -87,7 +87,7 @@ _SENTENCE_WORDS, _WINDOW_WORDS = 24, 12
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 
 
-def query_like(document: Document) -> str:
+def pseudo_query(document: Document) -> str:
     """A text such as a user might type: the title, else a short first sentence, else the first words."""
     if document.title and document.title.strip():
         return document.title.strip()

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from indexer.corpus.row import BadRow, BrokenFile, Header, Row, Rows
 from indexer.corpus.sources import SourceFile
-from indexer.corpus.streams import spooled, unreadable
+from indexer.corpus.streams import to_seekable, unreadable
 from indexer.errors import CorpusError
 from indexer.regular_files import open_regular
 
@@ -24,7 +24,7 @@ _HEADER_ERRORS = (ValueError, EOFError, OverflowError, SyntaxError, TokenError, 
 _EXPECTED = f"expected an array (n, d) of {', '.join(_TYPES[:-1])} or {_TYPES[-1]}"
 
 
-class NotAnArray(Exception):  # noqa: N818 - for callers to put into their own words
+class NpyFormatError(Exception):  # for callers to put into their own words
     """A file that holds no array of embeddings, and why; `damaged` if it is one that cannot be read whole."""
 
     def __init__(self, what: str, damaged: bool = False) -> None:
@@ -32,7 +32,7 @@ class NotAnArray(Exception):  # noqa: N818 - for callers to put into their own w
         self.damaged = damaged
 
 
-def read_array(file: SourceFile, column: str, ids: SourceFile, rows: Rows) -> Rows:
+def read_npy(file: SourceFile, column: str, ids: SourceFile, rows: Rows) -> Rows:
     """The rows of the list `ids`, each with its vector (d,) as another `column`, numbered from 1 as in the array.
 
     Raises BrokenFile for a damaged file, and CorpusError for one that is no such array, and where the array and the
@@ -56,7 +56,7 @@ def read_array(file: SourceFile, column: str, ids: SourceFile, rows: Rows) -> Ro
             raise _mismatch(file, ids, len(array), f"{number:,}")
 
 
-def map_array(raw: IO[bytes], single: bool = False) -> Array:
+def map_npy(raw: IO[bytes], single: bool = False) -> Array:
     """The array (n, d) in an open file, memory-mapped; `single` takes one of shape (d,) too, as a row.
 
     Raises NotAnArray.
@@ -64,14 +64,14 @@ def map_array(raw: IO[bytes], single: bool = False) -> Array:
     try:
         shape, fortran, kind = _header(raw)
     except _HEADER_ERRORS as error:
-        raise NotAnArray(f"not a readable .npy file: {error}", damaged=True) from error
+        raise NpyFormatError(f"not a readable .npy file: {error}", damaged=True) from error
     shape = (1, *shape) if single and len(shape) == 1 else shape
     if kind.kind != "f" or kind.newbyteorder("=").name not in _TYPES or len(shape) != 2 or not shape[1]:
-        raise NotAnArray(f"an array of type {kind} and shape {shape}; {_EXPECTED}")
+        raise NpyFormatError(f"an array of type {kind} and shape {shape}; {_EXPECTED}")
     offset, end = raw.tell(), raw.seek(0, 2)
     if end - offset < shape[0] * shape[1] * kind.itemsize:
         found = (end - offset) // (shape[1] * kind.itemsize)
-        raise NotAnArray(f"cut short: it says {shape[0]:,} vectors, and {found:,} are there", damaged=True)
+        raise NpyFormatError(f"cut short: it says {shape[0]:,} vectors, and {found:,} are there", damaged=True)
     if not shape[0]:
         return np.zeros(shape, kind)
     return np.asarray(np.memmap(raw, kind, "r", offset, shape, "F" if fortran else "C"))
@@ -91,15 +91,15 @@ def _mapped(file: SourceFile) -> Iterator[Array]:
     if file.path is None:
         raise CorpusError("stdin: an array of embeddings needs a list of ids beside it. Way out: name a file.")
     try:
-        raw = spooled(file) if file.compression else open_regular(file.path)
+        raw = to_seekable(file) if file.compression else open_regular(file.path)
     except OSError as error:
         raise unreadable(file, error) from error
     with raw:
         try:
-            array = map_array(raw)
+            array = map_npy(raw)
         except OSError as error:
             raise unreadable(file, error) from error
-        except NotAnArray as error:
+        except NpyFormatError as error:
             if error.damaged:
                 raise BrokenFile("malformed", str(error), "write the file again", line=1) from error
             raise CorpusError(f"{file.shown}: {error}. Way out: write it with numpy.save.") from error

@@ -10,10 +10,10 @@ from typing import IO
 import numpy as np
 import numpy.typing as npt
 
-from indexer.corpus.npy import NotAnArray, map_array
+from indexer.corpus.npy import NpyFormatError, map_npy
 from indexer.corpus.row import BadRow
 from indexer.corpus.streams import text_lines
-from indexer.corpus.validation import vector_of
+from indexer.corpus.validation import to_vector
 from indexer.errors import ConfigError, IsotropeError
 from indexer.regular_files import open_regular
 
@@ -40,7 +40,7 @@ def _ids(stream: IO[bytes], shown: str) -> list[str]:
 Vectors = npt.NDArray[np.float32]
 
 
-def is_array_file(path: str | Path) -> bool:
+def is_npy(path: str | Path) -> bool:
     """Whether a file of queries holds embeddings and not texts, by its name."""
     return Path(path).suffix.lower() == ".npy"
 
@@ -55,10 +55,10 @@ def read_query_vectors(
     """
     try:
         with open_regular(path) as raw:
-            array = map_array(raw, single=True)
+            array = map_npy(raw, single=True)
     except OSError as cause:
         raise error(f"{where}{path}: cannot be read: {cause.strerror or cause}.") from cause
-    except NotAnArray as cause:
+    except NpyFormatError as cause:
         raise error(f"{where}{path}: {cause}. Write the file with numpy.save.") from cause
     if array.shape[1] != dim:
         raise error(
@@ -75,7 +75,7 @@ def read_query_vectors(
 
 def _row(numbers: npt.NDArray[np.floating], row: int) -> Vectors:
     try:
-        return vector_of(numbers, "query")
+        return to_vector(numbers, "query")
     except BadRow as bad:
         bad.line = row + 1
         raise

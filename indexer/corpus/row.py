@@ -46,7 +46,7 @@ class BadRow(CorpusError):  # noqa: N818 - yielded as a value as often as raised
 
     def message(self, path: str) -> str:
         """The finding as one line: where, what, and the ways out."""
-        whose = f' (id "{printable(self.id)}")' if self.id is not None else ""
+        whose = f' (id "{escape_surrogates(self.id)}")' if self.id is not None else ""
         return f"{path}:{self.line}: {self.what}{whose}. Way out: {self.way_out}, or {self.skip_hint}."
 
 
@@ -84,10 +84,10 @@ class RejectsFile:
         entry = {
             "file": path,
             "line": bad.line,
-            "id": None if bad.id is None else printable(bad.id),
+            "id": None if bad.id is None else escape_surrogates(bad.id),
             "reason": bad.reason,
             "message": bad.what,
-            "raw": shown(bad.raw),
+            "raw": excerpt(bad.raw),
         }
         line = (json.dumps(entry, ensure_ascii=False) + "\n").encode()
         if self._file is None:
@@ -165,15 +165,15 @@ def _numbered(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name.removesuffix(ending)}.{number}{ending}")
 
 
-def printable(text: str) -> str:
+def escape_surrogates(text: str) -> str:
     """The text with lone surrogates written as escapes, so that it can be printed and stored."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def shown(raw: bytes | str) -> str:
+def excerpt(raw: bytes | str) -> str:
     """At most RAW_CHARACTERS of a row, bytes that are not UTF-8 written as escapes."""
     if isinstance(raw, str):
-        return printable(raw[:RAW_CHARACTERS])
+        return escape_surrogates(raw[:RAW_CHARACTERS])
     # a character takes at most four bytes, so the cut never has to decode a line of 32 MiB
     return raw[: 4 * RAW_CHARACTERS].decode("utf-8", "backslashreplace")[:RAW_CHARACTERS]
 

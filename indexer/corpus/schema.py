@@ -27,13 +27,13 @@ _DECIMAL_DIGITS = 38  # of a decimal128
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ColumnType:
     """The type of a column so far, and where it was first met."""
 
     name: str
     where: str
-    fields: Mapping[str, "Kind"] = field(default_factory=dict)  # struct
-    element: "Kind | None" = None  # list
+    fields: Mapping[str, "ColumnType"] = field(default_factory=dict)  # struct
+    element: "ColumnType | None" = None  # list
     wide: str = ""  # int64: where a number beyond 2**53 was first met
     digits: tuple[int, int] = (0, 0)  # decimal128: before and after the point
 
@@ -61,55 +61,55 @@ _SAID = {
 }
 
 
-def kind_of(value: Any, where: str, path: Path) -> Kind:
+def infer_type(value: Any, where: str, path: Path) -> ColumnType:
     """The type of one canonical value at `path`. Raises BadRow ("type") for a value that has none."""
     kind = type(value)
     if kind in _FIXED:
-        return Kind(_FIXED[kind], where)
+        return ColumnType(_FIXED[kind], where)
     if kind is int:
         return _integer(value, where, path)
     if kind is datetime:
-        return Kind("timestamp[us]" if value.tzinfo is None else "timestamp[us, tz=UTC]", where)
+        return ColumnType("timestamp[us]" if value.tzinfo is None else "timestamp[us, tz=UTC]", where)
     if kind is Decimal:
         return _decimal(value, where, path)
     if kind is dict:
-        fields = {key: kind_of(inner, where, (*path, key)) for key, inner in value.items()}
-        return Kind("struct", where, fields=fields)
+        fields = {key: infer_type(inner, where, (*path, key)) for key, inner in value.items()}
+        return ColumnType("struct", where, fields=fields)
     if kind is list:
         return _list(value, where, path)
     raise _unfit(path, f"a value of type {kind.__name__}, which cannot be stored")
 
 
-def _list(value: list[Any], where: str, path: Path) -> Kind:
-    element = Kind("null", where)
+def _list(value: list[Any], where: str, path: Path) -> ColumnType:
+    element = ColumnType("null", where)
     for inner in value:
-        element = merge_kinds(element, kind_of(inner, where, path), path)
-    return Kind("list", where, element=element)
+        element = merge_types(element, infer_type(inner, where, path), path)
+    return ColumnType("list", where, element=element)
 
 
-def _integer(value: int, where: str, path: Path) -> Kind:
+def _integer(value: int, where: str, path: Path) -> ColumnType:
     if value not in _INT64:
         raise _unfit(path, f"the number {value}, which is beyond 64 bits")
     wide = where if not -EXACT_INTEGER <= value <= EXACT_INTEGER else ""
-    return Kind("int64", where, wide=wide)
+    return ColumnType("int64", where, wide=wide)
 
 
-def _decimal(value: Decimal, where: str, path: Path) -> Kind:
+def _decimal(value: Decimal, where: str, path: Path) -> ColumnType:
     _, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise _unfit(path, f"the decimal {value}, which cannot be stored")
     after = max(-exponent, 0)
     before = max(len(digits) + exponent, 1)
-    return _fitting(Kind("decimal128", where, digits=(before, after)), path)
+    return _fitting(ColumnType("decimal128", where, digits=(before, after)), path)
 
 
-def _fitting(kind: Kind, path: Path) -> Kind:
+def _fitting(kind: ColumnType, path: Path) -> ColumnType:
     if sum(kind.digits) > _DECIMAL_DIGITS:
         raise _unfit(path, f"decimals of more than {_DECIMAL_DIGITS} digits")
     return kind
 
 
-def merge_kinds(old: Kind | None, new: Kind, path: Path) -> Kind:
+def merge_types(old: ColumnType | None, new: ColumnType, path: Path) -> ColumnType:
     """The type that holds both, `old` itself when it does. Raises BadRow ("type") naming both places."""
     if old is None or old.name == "null":
         return new
@@ -124,23 +124,23 @@ def merge_kinds(old: Kind | None, new: Kind, path: Path) -> Kind:
     raise _unfit(path, f"{_said(new)} {_at(new.where)}, but {_said(old)} {_at(old.where)}")
 
 
-def _merge_same(old: Kind, new: Kind, path: Path) -> Kind:
+def _merge_same(old: ColumnType, new: ColumnType, path: Path) -> ColumnType:
     if old.name == "int64" and new.wide and not old.wide:
         return replace(old, wide=new.wide)
     if old.name == "decimal128" and old.digits != new.digits:
         digits = (max(old.digits[0], new.digits[0]), max(old.digits[1], new.digits[1]))
         return _fitting(replace(old, digits=digits), path)
     if old.name == "list" and old.element is not None and new.element is not None:
-        element = merge_kinds(old.element, new.element, path)
+        element = merge_types(old.element, new.element, path)
         return old if element is old.element else replace(old, element=element)
     if old.name == "struct":
-        fields = {key: merge_kinds(old.fields.get(key), kind, (*path, key)) for key, kind in new.fields.items()}
+        fields = {key: merge_types(old.fields.get(key), kind, (*path, key)) for key, kind in new.fields.items()}
         if any(old.fields.get(key) is not kind for key, kind in fields.items()):
             return replace(old, fields={**old.fields, **fields})
     return old
 
 
-def _merge_numbers(old: Kind, new: Kind, path: Path) -> Kind:
+def _merge_numbers(old: ColumnType, new: ColumnType, path: Path) -> ColumnType:
     whole, broken = (old, new) if old.name == "int64" else (new, old)
     if whole.wide:
         raise _unfit(
@@ -160,7 +160,7 @@ def _at(where: str) -> str:
     return f"in {where}" if where == INDEX else f"at {where}"
 
 
-def _said(kind: Kind) -> str:
+def _said(kind: ColumnType) -> str:
     if kind.name.startswith("timestamp"):
         return "times with a zone" if "tz" in kind.name else "times without a zone"
     return _SAID[kind.name]
@@ -188,11 +188,11 @@ _READ_AS = {
 _PLAIN = {"bool": bool, "int64": int, "float64": float, "string": str}
 
 
-class MetadataTypes:
+class SchemaBuilder:
     """The types of all metadata columns met so far, those of an index, if one is `known`, before all others."""
 
     def __init__(self, known: pa.Schema | None = None) -> None:
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, ColumnType] = {}
         self._plain: dict[str, type] = {}  # columns of one scalar type, for which `observe` need not look closer
         self.merge({column.name: _kind_of_type(column.type, INDEX) for column in known or ()})
 
@@ -202,17 +202,17 @@ class MetadataTypes:
         Raises BadRow ("type") naming both places when a value does not fit; nothing is then taken in.
         """
         plain = self._plain
-        found: dict[str, Kind] = {}
+        found: dict[str, ColumnType] = {}
         for name, value in metadata.items():
             kind = type(value)
             if plain.get(name) is not kind or (kind is int and not -EXACT_INTEGER <= value <= EXACT_INTEGER):
-                found[name] = kind_of(value, where, (name,))
+                found[name] = infer_type(value, where, (name,))
         if found:
             self.merge(found)
 
-    def merge(self, kinds: Mapping[str, Kind]) -> None:
+    def merge(self, kinds: Mapping[str, ColumnType]) -> None:
         """Take in the types of some columns, all or none. Raises BadRow ("type")."""
-        merged = {name: merge_kinds(self._kinds.get(name), kind, (name,)) for name, kind in kinds.items()}
+        merged = {name: merge_types(self._kinds.get(name), kind, (name,)) for name, kind in kinds.items()}
         for name, kind in merged.items():
             self._kinds[name] = kind
             self._plain.pop(name, None)
@@ -224,9 +224,9 @@ class MetadataTypes:
         return pa.schema([(name, _arrow_type(kind)) for name, kind in self._kinds.items()])
 
 
-def part_schema(rows: Iterable[Mapping[str, Any]]) -> pa.Schema:
+def infer_schema(rows: Iterable[Mapping[str, Any]]) -> pa.Schema:
     """The schema of one part's metadata: its columns in the order first met. Raises BadRow ("type")."""
-    types = MetadataTypes()
+    types = SchemaBuilder()
     for number, row in enumerate(rows):
         if row:
             types.observe(row, f"row {number} of the part")
@@ -235,7 +235,7 @@ def part_schema(rows: Iterable[Mapping[str, Any]]) -> pa.Schema:
 
 def merge_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
     """One schema that holds the columns of all. Raises BadRow ("type") where types of a column do not merge."""
-    types = MetadataTypes()
+    types = SchemaBuilder()
     for number, schema in enumerate(schemas):
         types.merge({column.name: _kind_of_type(column.type, f"part {number}") for column in schema})
     return types.schema()
@@ -249,7 +249,7 @@ def conversions_to(schema: pa.Schema) -> dict[str, str]:
     return {column.name: name for column in schema for name, is_one in _READ_AS.items() if is_one(column.type)}
 
 
-def canonical(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def drop_nulls(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata without nulls, at any depth: null is the same as absent, and so is an object of nulls only.
 
     Nulls that are elements of lists are kept, since they hold a place.
@@ -263,13 +263,13 @@ def canonical(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def _canonical_value(value: Any) -> Any:
     if isinstance(value, dict):
-        return canonical(value) or None
+        return drop_nulls(value) or None
     if isinstance(value, list):
         return [_canonical_value(element) for element in value]
     return value
 
 
-def describe(schema: pa.Schema) -> dict[str, Any]:
+def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
     """The schema as JSON: `{"year": "int64", "tags": {"list": "string"}, "meta": {"struct": {...}}}`.
 
     Raises StoreError for a type that this module does not make.
@@ -277,12 +277,12 @@ def describe(schema: pa.Schema) -> dict[str, Any]:
     return {column.name: _described(column.type) for column in schema}
 
 
-def parse(described: Mapping[str, Any]) -> pa.Schema:
+def schema_from_json(described: Mapping[str, Any]) -> pa.Schema:
     """What `describe` wrote, as a schema again. Raises StoreError for anything else."""
     return pa.schema([(name, _parsed(form)) for name, form in described.items()])
 
 
-def _arrow_type(kind: Kind) -> pa.DataType:
+def _arrow_type(kind: ColumnType) -> pa.DataType:
     if kind.name == "struct":
         return pa.struct([(key, _arrow_type(inner)) for key, inner in kind.fields.items()])
     if kind.name == "list" and kind.element is not None:
@@ -292,14 +292,14 @@ def _arrow_type(kind: Kind) -> pa.DataType:
     return _parsed(kind.name)
 
 
-def _kind_of_type(kind: pa.DataType, where: str) -> Kind:
+def _kind_of_type(kind: pa.DataType, where: str) -> ColumnType:
     if pa.types.is_struct(kind):
-        return Kind("struct", where, fields={inner.name: _kind_of_type(inner.type, where) for inner in kind})
+        return ColumnType("struct", where, fields={inner.name: _kind_of_type(inner.type, where) for inner in kind})
     if pa.types.is_list(kind):
-        return Kind("list", where, element=_kind_of_type(kind.value_type, where))
+        return ColumnType("list", where, element=_kind_of_type(kind.value_type, where))
     if pa.types.is_decimal128(kind):
-        return Kind("decimal128", where, digits=(kind.precision - kind.scale, kind.scale))
-    return Kind(_described(kind), where)
+        return ColumnType("decimal128", where, digits=(kind.precision - kind.scale, kind.scale))
+    return ColumnType(_described(kind), where)
 
 
 def _described(kind: pa.DataType) -> Any:

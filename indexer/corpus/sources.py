@@ -78,7 +78,7 @@ def find_sources(
     return _told_apart(_without_id_lists(files)), ignored
 
 
-def id_list(file: SourceFile) -> SourceFile:
+def id_list_beside(file: SourceFile) -> SourceFile:
     """The list of ids beside X.npy: the one file of a known format called X.ids.*. Raises CorpusError."""
     if file.path is None:
         raise CorpusError("stdin: an array of embeddings needs a list of ids beside it. Way out: name a file.")
@@ -112,7 +112,7 @@ def _id_lists(path: Path) -> list[SourceFile]:
 
 
 def _without_id_lists(files: list[SourceFile]) -> list[SourceFile]:
-    lists = {ids.resolve() for file in files if file.format == "npy" if (ids := id_list(file).path)}
+    lists = {ids.resolve() for file in files if file.format == "npy" if (ids := id_list_beside(file).path)}
     return [file for file in files if not lists or file.path is None or file.path.resolve() not in lists]
 
 

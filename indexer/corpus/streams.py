@@ -94,7 +94,7 @@ class ByteStream:
         return BrokenFile("compression", f"the {self.file.compression} stream {how}", "fetch the file again")
 
 
-def spooled(file: SourceFile) -> IO[bytes]:
+def to_seekable(file: SourceFile) -> IO[bytes]:
     """The decompressed file as a seekable temporary one, gone when closed; for formats that need to seek."""
     copy = tempfile.TemporaryFile()  # noqa: SIM115 - handed to the caller
     try:
@@ -194,7 +194,7 @@ MAX_LINE_BYTES = 32 << 20
 NumberedLine = tuple[int, bytes]
 
 
-def split_lines(stream: ByteStream) -> Iterator[NumberedLine | BadRow]:
+def numbered_lines(stream: ByteStream) -> Iterator[NumberedLine | BadRow]:
     r"""Lines without their "\n", numbered from 1, and a BadRow ("long-line") for each beyond MAX_LINE_BYTES.
 
     Only "\n" ends a line: a lone "\r", U+2028 or a form feed is content. A byte order mark at the start of the
@@ -230,13 +230,13 @@ def text_lines(stream: IO[bytes], shown: str, error: type[IsotropeError]) -> Ite
         if len(line) > MAX_LINE_BYTES:
             raise error(f"{shown}:{number}: the line is longer than {MAX_LINE_BYTES:,} bytes. Way out: fix the line.")
         start = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-        text = decoded(start.removesuffix(b"\n"), number)
+        text = decode_line(start.removesuffix(b"\n"), number)
         if isinstance(text, BadRow):
             raise error(f"{shown}:{number}: {text.what}. Way out: {text.way_out}.")
         yield number, text.removesuffix("\r")
 
 
-def decoded(line: bytes, number: int) -> str | BadRow:
+def decode_line(line: bytes, number: int) -> str | BadRow:
     """The line as text, or a BadRow ("encoding") that tells the first byte that is not UTF-8."""
     try:
         return line.decode("utf-8")

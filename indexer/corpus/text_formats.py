@@ -8,9 +8,9 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from indexer.corpus.row import BLANK_LINE, BadRow, BlankLine, Header, Row, Rows, printable
+from indexer.corpus.row import BLANK_LINE, BadRow, BlankLine, Header, Row, Rows, escape_surrogates
 from indexer.corpus.sources import SourceFile
-from indexer.corpus.streams import MAX_LINE_BYTES, ByteStream, NumberedLine, decoded, split_lines
+from indexer.corpus.streams import MAX_LINE_BYTES, ByteStream, NumberedLine, decode_line, numbered_lines
 from indexer.errors import CorpusError
 
 # TODO-DOC indexer.corpus.jsonl: JSON Lines: one object a line.
@@ -24,7 +24,7 @@ def read_jsonl(file: SourceFile) -> Rows:
     """One row a line. Raises CorpusError for a file that is one JSON array."""
     first = True
     with ByteStream(file) as stream:
-        for item in split_lines(stream):
+        for item in numbered_lines(stream):
             if isinstance(item, BadRow):
                 yield item
                 continue
@@ -48,7 +48,7 @@ def parse_json(text: str) -> Any:
 
 
 def _json_row(number: int, line: bytes) -> Row | BadRow:
-    text = decoded(line, number)
+    text = decode_line(line, number)
     if isinstance(text, BadRow):
         return text
     try:
@@ -98,7 +98,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f'one object has the key "{printable(twice)[:40]}" twice')
+        raise ValueError(f'one object has the key "{escape_surrogates(twice)[:40]}" twice')
     return found
 
 
@@ -109,13 +109,13 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite
 def read_csv(file: SourceFile) -> Rows:
     """A Header, then one row a record, numbered by the line it starts on."""
     with ByteStream(file) as stream:
-        yield from _table(file, _csv_records(split_lines(stream)))
+        yield from _table(file, _csv_records(numbered_lines(stream)))
 
 
 def read_tsv(file: SourceFile) -> Rows:
     """A Header, then one row a line."""
     with ByteStream(file) as stream:
-        yield from _table(file, _tsv_records(split_lines(stream)))
+        yield from _table(file, _tsv_records(numbered_lines(stream)))
 
 
 class _Record:
@@ -171,7 +171,7 @@ def _tsv_records(lines: Iterator[NumberedLine | BadRow]) -> _Records:
             yield item
             continue
         number, line = item
-        text = decoded(line, number)
+        text = decode_line(line, number)
         if isinstance(text, BadRow):
             yield text
         elif not (text := text.removesuffix("\r")):
@@ -309,12 +309,12 @@ def _is_utf8(cell: str) -> bool:
 def read_text(file: SourceFile, column: str) -> Rows:
     """One row a line, its text under the name `column`."""
     with ByteStream(file) as stream:
-        for item in split_lines(stream):
+        for item in numbered_lines(stream):
             if isinstance(item, BadRow):
                 yield item
                 continue
             number, line = item
-            text = decoded(line, number)
+            text = decode_line(line, number)
             if isinstance(text, BadRow):
                 yield text
             elif not text or text.isspace():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.corpus.row import BadRow, printable
+from indexer.corpus.row import BadRow, escape_surrogates
 
 # TODO-DOC indexer.corpus.characters: What can be stored: no NUL character, no lone surrogate, no NaN or infinity, and nothing nested beyond reason.
 
@@ -24,7 +24,7 @@ def check_value(value: Any, name: str, depth: int = 0) -> None:
         check_string(value, name)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            what = f'column "{printable(name)}" holds {"NaN" if math.isnan(value) else "infinity"}, which is no number'
+            what = f'column "{escape_surrogates(name)}" holds {"NaN" if math.isnan(value) else "infinity"}, which is no number'
             raise BadRow("number", what, "write null where there is no number")
     elif isinstance(value, dict | list):
         if depth == MAX_NESTING:
@@ -41,13 +41,13 @@ def check_value(value: Any, name: str, depth: int = 0) -> None:
 def check_string(text: str, name: str) -> None:
     """Raises BadRow ("nul", "surrogate") naming the column."""
     if "\0" in text:
-        raise BadRow("nul", f'column "{printable(name)}" holds a NUL character', "take the character out")
+        raise BadRow("nul", f'column "{escape_surrogates(name)}" holds a NUL character', "take the character out")
     if text.isascii():
         return
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        what = f'column "{printable(name)}" holds half of a character (U+{ord(text[error.start]):04X})'
+        what = f'column "{escape_surrogates(name)}" holds half of a character (U+{ord(text[error.start]):04X})'
         raise BadRow("surrogate", what, "write the file with valid Unicode") from None
 
 
@@ -57,7 +57,7 @@ _SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
 _NUMBERS = {int, float}
 
 
-def vector_of(value: Any, name: str) -> Vector:
+def to_vector(value: Any, name: str) -> Vector:
     """A list or array of numbers as a vector (d,) of its own memory; `name` is the column's, for messages.
 
     Raises BadRow ("vector") for anything else, and for an empty one, NaN, infinity, a number beyond `LARGEST` and a
@@ -72,7 +72,7 @@ def vector_of(value: Any, name: str) -> Vector:
     return vector
 
 
-class VectorSize:
+class DimensionCheck:
     """The length that all vectors of a corpus have: that of the first one taken."""
 
     def __init__(self) -> None:

@@ -42,7 +42,7 @@ def fit_state(
     elif spec.identity["pooling"] == "sif":
         _count(spec, texts, folder, options)
     else:
-        train_latte_mix(spec, texts, folder, options, on_step)
+        fit_latte_mix(spec, texts, folder, options, on_step)
 
 
 def load_fitted_state(spec: EncoderSpec) -> EncoderSpec:
@@ -77,7 +77,7 @@ def load_fitted_state(spec: EncoderSpec) -> EncoderSpec:
     return with_fitted_state(spec, folder, {name: file_sha256(folder / name) for name in FILES})
 
 
-def train_latte_mix(
+def fit_latte_mix(
     spec: EncoderSpec,
     texts: Texts,
     folder: Path,

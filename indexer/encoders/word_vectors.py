@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from indexer.corpus.row import BrokenFile, shown
+from indexer.corpus.row import BrokenFile, excerpt
 from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import ByteStream
 from indexer.errors import CorpusError, ModelError
@@ -54,7 +54,7 @@ def is_number(field: bytes) -> bool:
 
 def named(field: bytes) -> str:
     """A field as it is shown in messages."""
-    return shown(field[:_SHOWN])
+    return excerpt(field[:_SHOWN])
 
 
 def _lines(path: Path, blocks: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -15,14 +15,14 @@ import numpy as np
 
 from indexer.config import RunOptions
 from indexer.corpus import Corpus
-from indexer.corpus.corpus import checked_documents
+from indexer.corpus.corpus import validated_documents
 from indexer.corpus.document import Document
 from indexer.corpus.ids import has_content_id
-from indexer.corpus.schema import parse
+from indexer.corpus.schema import schema_from_json
 from indexer.errors import ConfigError, CorpusError
 from indexer.pipeline.added_types import require_same_types
 from indexer.pipeline.change import Change, change
-from indexer.pipeline.drift import Drift, Since, drift_since
+from indexer.pipeline.drift import AddedSince, Drift, drift_since
 from indexer.pipeline.encode import EncodedPart, encode_parts
 from indexer.pipeline.encoder_state import EncoderSource, unknown_note
 from indexer.pipeline.ingest import ingest, same_document
@@ -105,7 +105,7 @@ def add_documents(
         )  # fmt: skip
         held = published_parts(opened.published) + new_parts(opened.index, ingested.slots, records)
         live = np.concatenate([news.left(), np.ones(sum(contents.documents), bool)])
-        since = Since.of(opened.published)
+        since = AddedSince.of(opened.published)
         drift = drift_since(since, transform.transform, opened.index, held)
         entry = segment.entry(opened.index, opened.published.stored_rows)
         quality = _quality(opened.published, entry[0], segment.quality) | since.figures()
@@ -127,10 +127,10 @@ def add_documents(
 
 
 def _checked(corpus: Iterable[Document], opened: Change) -> Iterator[Document]:
-    known = parse(opened.published.schema)
+    known = schema_from_json(opened.published.schema)
     if isinstance(corpus, Corpus):
         return corpus.documents(known)
-    return checked_documents(corpus, opened.config.corpus, known)
+    return validated_documents(corpus, opened.config.corpus, known)
 
 
 class Upserts:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from indexer.corpus.columns import way_out_of
 from indexer.corpus.row import BadRow
-from indexer.corpus.schema import merge_schemas, parse
+from indexer.corpus.schema import merge_schemas, schema_from_json
 from indexer.errors import CorpusError
 from indexer.pipeline.change import Change
 from indexer.pipeline.ingest import PendingPart
@@ -22,7 +22,10 @@ def require_same_types(opened: Change, slots: Sequence[PendingPart]) -> None:
     A column of whole numbers becomes one of floats where the other has fractions, as within one build, unless some of
     the whole numbers would be rounded by that.
     """
-    known, arriving = parse(opened.published.schema), [parse(slot.written.schema) for slot in slots]
+    known, arriving = (
+        schema_from_json(opened.published.schema),
+        [schema_from_json(slot.written.schema) for slot in slots],
+    )
     try:
         merged = merge_schemas([known, *arriving])
     except BadRow as bad:

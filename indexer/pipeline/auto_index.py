@@ -15,7 +15,7 @@ from indexer import ann
 from indexer.config import IndexConfig, RunOptions
 from indexer.errors import ConfigError, QualityError
 from indexer.parallel import part_threads, single_blas_thread
-from indexer.pipeline.recall_queries import Encode, RecallQueries, recall_queries, split_rows
+from indexer.pipeline.recall_queries import Encode, RecallQueries, recall_queries, split_train_queries
 from indexer.pipeline.rows import SegmentSource, VectorBlocks
 from indexer.progress import Progress
 
@@ -30,8 +30,8 @@ class FilledIndex:
 
     factory: str
     index: Any
-    curve: list[ann.CurvePoint]
-    point: ann.CurvePoint
+    curve: list[ann.OperatingPoint]
+    point: ann.OperatingPoint
     bytes_per_vector: float
 
     @property
@@ -51,7 +51,7 @@ class Finalists:
     `figures` tell of all of them, JSON types. Only the best index is kept in memory.
     """
 
-    def __init__(self, kinds: Sequence[ann.Considered], recall: float) -> None:
+    def __init__(self, kinds: Sequence[ann.Candidate], recall: float) -> None:
         """`kinds` by ascending work, one at least."""
         self._recall = recall
         first = kinds[0]
@@ -61,7 +61,7 @@ class Finalists:
         self._best: FilledIndex | None = None
         self.figures: list[dict[str, Any]] = []
 
-    def __iter__(self) -> Iterator[ann.Considered]:
+    def __iter__(self) -> Iterator[ann.Candidate]:
         """The kinds to fill, decided upon as the ones before have been taken."""
         for one in self._near:
             if _scan_of(one) not in self._scans or self._promises_less(one):
@@ -91,7 +91,7 @@ class Finalists:
         low = [one for one in self.figures if one["recall"] < self._recall]
         return "; ".join(f"{one['factory']} reached {one['recall']:.4f} with all rows" for one in low)
 
-    def _promises_less(self, one: ann.Considered) -> bool:
+    def _promises_less(self, one: ann.Candidate) -> bool:
         return not self._scans or one.cost < self.best.cost
 
     def _rank(self, filled: FilledIndex) -> tuple[bool, float]:
@@ -99,17 +99,17 @@ class Finalists:
         return low, -filled.recall if low else filled.cost
 
 
-def _is_near(one: ann.Considered, least: int) -> bool:
+def _is_near(one: ann.Candidate, least: int) -> bool:
     return one.cost <= _NEAR * least and not ann.is_exact(one.factory) and not ann.is_graph(one.trained)
 
 
-def _scan_of(one: ann.Considered | FilledIndex) -> str:
+def _scan_of(one: ann.Candidate | FilledIndex) -> str:
     """What a kind scans, whatever codes score the candidates again."""
     return one.factory.partition(",Refine")[0]
 
 
 @dataclass(frozen=True)
-class Order:
+class IndexRequest:
     """What index is to be made, of what, and how."""
 
     source: SegmentSource
@@ -119,10 +119,10 @@ class Order:
     encode: Encode | None = None
 
     @property
-    def wanted(self) -> ann.Wanted:
+    def wanted(self) -> ann.IndexRequirements:
         """What the index must be."""
         dim = self.source.transform.dim
-        return ann.Wanted(self.source.rows, dim, self.config.recall, self.config.memory_bytes)
+        return ann.IndexRequirements(self.source.rows, dim, self.config.recall, self.config.memory_bytes)
 
     @property
     def device(self) -> str:
@@ -132,7 +132,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Made:
+class BuiltIndex:
     """An index of all rows in memory with its search parameters set; no `index` where an exact one is best.
 
     `zero` counts vectors that are zero; `figures` go into the manifest, JSON types.
@@ -146,7 +146,7 @@ class Made:
     notes: tuple[str, ...] = ()
 
 
-def make_named(order: Order, factory: str) -> Made:
+def build_named(order: IndexRequest, factory: str) -> BuiltIndex:
     """The index of a FAISS factory string, tuned to the recall asked for.
 
     Raises ConfigError for a factory string or a memory budget that does not fit, QualityError for a missed recall.
@@ -160,7 +160,7 @@ def make_named(order: Order, factory: str) -> Made:
     return making.made(filled, "asked for by index.type")
 
 
-def make_best(order: Order) -> Made:
+def choose_index(order: IndexRequest) -> BuiltIndex:
     """The index that takes a query least work among those that reach the recall and fit the memory budget.
 
     Two filled indexes are in memory at most. Raises ConfigError when no kind fits, QualityError when none that fits
@@ -172,7 +172,7 @@ def make_best(order: Order) -> Made:
     for one in finalists:
         if ann.is_exact(one.factory):
             figures = _compared(considered, finalists)
-            return Made("Flat", figures={"index": {"why": _why(order, considered, finalists), **figures}})
+            return BuiltIndex("Flat", figures={"index": {"why": _why(order, considered, finalists), **figures}})
         finalists.take(making.fill(one.factory, ann.copy_of(one.trained)))  # empty still, unlike what is made of it
     best, why = finalists.best, _why(order, considered, finalists)
     if best.recall < order.config.recall:
@@ -181,7 +181,7 @@ def make_best(order: Order) -> Made:
     return making.made(best, why, _compared(considered, finalists))
 
 
-def too_large(order: Order, factory: str, bytes_per_vector: float) -> str:
+def too_large(order: IndexRequest, factory: str, bytes_per_vector: float) -> str:
     """That an index does not fit the memory budget, and the ways out."""
     needed = bytes_per_vector * order.wanted.rows / 2**20
     return (
@@ -197,54 +197,54 @@ class _Making:
     The exact answers are found as the rows go by for the first time.
     """
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: IndexRequest) -> None:
         order.progress.phase("drawing queries", None)
-        rows, held_out = split_rows(order.source)
+        rows, held_out = split_train_queries(order.source)
         training = order.source.vectors(rows)
-        self.trainer = ann.Trainer(training, order.device)
+        self.trainer = ann.IndexTrainer(training, order.device)
         self._queries: RecallQueries = recall_queries(order.source, order.config, held_out, training, order.encode)
         self._order = order
         self._blocks = VectorBlocks(order.source, part_threads(order.options.threads), order.progress)
-        self._truth: ann.Truth | None = None
+        self._truth: ann.GroundTruth | None = None
 
-    def considered(self) -> list[ann.Considered]:
+    def considered(self) -> list[ann.Candidate]:
         """Kinds of index measured on a sample, best first; without those that would be dearer whatever they find."""
         order, sample, queries = self._order, self.trainer.sample[: ann.SAMPLE_ROWS], self._queries
-        best = ann.ExactBest(queries.vectors, origins=queries.origins)
+        best = ann.GroundTruthBuilder(queries.vectors, origins=queries.origins)
         with single_blas_thread():
             best.update(0, sample)
-        truth, wanted = ann.Truth.of(best), order.wanted
+        truth, wanted = ann.GroundTruth.of(best), order.wanted
         factories = ann.candidate_factories(wanted.rows, wanted.dim, bool(wanted.memory))
         order.progress.phase("measuring kinds of index", len(factories))
         found = [ann.exact_candidate(wanted)]
         for factory in factories:
             least = min((one.cost for one in found if one.fits and one.recall >= wanted.recall), default=math.inf)
-            if ann.least_cost(factory, wanted) < least:  # graphs take most of the time here, and seldom are that
-                found.append(ann.consider(factory, wanted, self.trainer, truth))
+            if ann.cost_lower_bound(factory, wanted) < least:  # graphs take most of the time here, and seldom are that
+                found.append(ann.measure_candidate(factory, wanted, self.trainer, truth))
             order.progress.advance(1)
-        return ann.ranked(found, wanted)
+        return ann.rank_candidates(found, wanted)
 
     def fill(self, factory: str, index: Any) -> FilledIndex:
         """Fill a trained, empty index and tune it to the recall."""
         order, live = self._order, self._order.source.live
-        index = ann.to_device(index, order.device)
+        index = ann.to_gpu(index, order.device)
         queries, best = self._queries, None
         if self._truth is None:
-            best = ann.ExactBest(queries.vectors, excluded=queries.own, origins=queries.origins)
+            best = ann.GroundTruthBuilder(queries.vectors, excluded=queries.own, origins=queries.origins)
         for first, vectors in self._blocks:
             ann.add_vectors(index, vectors)
             if best is not None:
                 best.update(first, vectors, None if live is None else live[first : first + len(vectors)])
         if best is not None:
-            self._truth = ann.Truth.of(best)
+            self._truth = ann.GroundTruth.of(best)
         index = ann.to_cpu(index)
         order.progress.phase("tuning", None)
         curve = ann.recall_curve(index, self._measured_by, live, order.config.recall)
-        point = ann.cheapest_with(curve, order.config.recall)
+        point = ann.cheapest_point(curve, order.config.recall)
         ann.set_search_parameters(index, point.search_parameters)
         return FilledIndex(factory, index, curve, point, ann.stored_bytes(index) / index.ntotal)
 
-    def made(self, filled: FilledIndex, why: str, compared: dict[str, Any] | None = None) -> Made:
+    def made(self, filled: FilledIndex, why: str, compared: dict[str, Any] | None = None) -> BuiltIndex:
         """An index with all that is to be said of it, its whole curve included."""
         figures = {
             "recall_at_10": filled.recall,
@@ -260,16 +260,16 @@ class _Making:
         low = filled.recall < order.config.recall
         notes = (_low(filled.recall, order.config.recall, filled.factory),) if low else ()
         whole = {"index": figures, "recall_curve": [point.to_dict() for point in curve]}
-        return Made(filled.factory, filled.index, filled.recall, self._blocks.zero, whole, notes)
+        return BuiltIndex(filled.factory, filled.index, filled.recall, self._blocks.zero, whole, notes)
 
     @property
-    def _measured_by(self) -> ann.Truth:
+    def _measured_by(self) -> ann.GroundTruth:
         if self._truth is None:
             raise RuntimeError("no index has been filled yet")
         return self._truth
 
 
-def _worth_filling(order: Order, considered: Sequence[ann.Considered]) -> list[ann.Considered]:
+def _worth_filling(order: IndexRequest, considered: Sequence[ann.Candidate]) -> list[ann.Candidate]:
     """The kinds that fit and reached the recall on the sample, best first; failing that, the nearest that fits.
 
     An exact index reaches it, so there is none only where that does not fit.
@@ -284,7 +284,7 @@ def _worth_filling(order: Order, considered: Sequence[ann.Considered]) -> list[a
     return good or fitting[:1]
 
 
-def _refuse_low(order: Order, recall: float, factory: str) -> None:
+def _refuse_low(order: IndexRequest, recall: float, factory: str) -> None:
     if not order.options.allow_low_recall:
         raise QualityError(
             f"the index was not published, because {_low(recall, order.config.recall, factory)}. Choose another "
@@ -297,7 +297,7 @@ def _low(recall: float, target: float, factory: str) -> str:
     return f"recall_at_10 is {recall:.4f} ({factory}), below index.recall {target:g}"
 
 
-def _why(order: Order, considered: Sequence[ann.Considered], finalists: Finalists) -> str:
+def _why(order: IndexRequest, considered: Sequence[ann.Candidate], finalists: Finalists) -> str:
     wanted = order.wanted
     good = sum(one.fits and one.recall >= wanted.recall for one in considered)
     budget = " and fit index.memory" if wanted.memory else ""
@@ -309,6 +309,6 @@ def _why(order: Order, considered: Sequence[ann.Considered], finalists: Finalist
     return f"{why} ({about})" if about else why
 
 
-def _compared(considered: Sequence[ann.Considered], finalists: Finalists) -> dict[str, Any]:
+def _compared(considered: Sequence[ann.Candidate], finalists: Finalists) -> dict[str, Any]:
     """All kinds, as the sample has it, and those filled, as they are."""
     return {"candidates": [one.to_dict() for one in considered], "filled": finalists.figures}

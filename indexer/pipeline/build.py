@@ -8,7 +8,7 @@ from typing import Any
 from indexer import ann
 from indexer.config import BuildConfig, RunOptions
 from indexer.corpus import Corpus
-from indexer.corpus.corpus import checked_documents
+from indexer.corpus.corpus import validated_documents
 from indexer.corpus.document import Document
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders import resolve_spec
@@ -89,7 +89,7 @@ def build_index(
             "the corpus is read by other column rules than the recipe's; pass read_corpus(..., config=recipe.corpus)."
         )
     # What is wrong with the recipe shows now and not after hours of encoding.
-    ann.require_factory(ann.factory_of(config.index.type), config.whitening.dim)
+    ann.check_factory(ann.factory_of(config.index.type), config.whitening.dim)
     spec, taken = resolve_spec(config.encoder), None
     if transform_from is not None:
         taken = taken_transform(Path(transform_from), spec)
@@ -112,7 +112,7 @@ def build_index(
             check_sizes(index, published)
             require_same_recipe(build, published)
         sweep_before(index, spec.fingerprint)
-        documents = corpus if isinstance(corpus, Corpus) else checked_documents(corpus, config.corpus)
+        documents = corpus if isinstance(corpus, Corpus) else validated_documents(corpus, config.corpus)
         if published and published.deleted and not options.overwrite:
             gone = published.stored_documents - published.documents
             raise corpus_differs(build, f"{gone:,} of the documents it was built from were deleted or replaced since")

@@ -13,12 +13,12 @@ from typing import Any
 from indexer.config import RunOptions
 from indexer.errors import StoreError
 from indexer.pipeline.change import Change, change
-from indexer.pipeline.drift import Since
+from indexer.pipeline.drift import AddedSince
 from indexer.pipeline.encode import encode_parts
 from indexer.pipeline.encoder_state import EncoderSource, LateEncoder
 from indexer.pipeline.ingest import ingest
 from indexer.pipeline.publication import new_parts, next_generation, publish_generation, published_recipe
-from indexer.pipeline.reuse import StoredOrder
+from indexer.pipeline.reuse import ReuseInOrder
 from indexer.pipeline.segment import write_segment_of
 from indexer.pipeline.stored_transform import published_transform
 from indexer.pipeline.sweep import sweep_after
@@ -99,7 +99,7 @@ def _fold(
     index, published = opened.index, opened.published
     # The tokenizer is needed where documents are chunked; elsewhere a model that is gone does not stand in the way.
     build = opened.context(model) if opened.config.chunk.tokens else opened.context_without_encoder()
-    known = StoredOrder(index, published, opened.numbering)
+    known = ReuseInOrder(index, published, opened.numbering)
     ingested = ingest(opened.all_documents(), build, progress, known)
     source = EncoderSource(build.config, options, build.spec)
     encoded = encode_parts(ingested.slots, build, source, options, progress)
@@ -112,7 +112,7 @@ def _fold(
     )
     of_the_fit = ("sample", "held_out", "covariance", "drift")
     kept: dict[str, Any] = {name: published.quality[name] for name in of_the_fit if name in published.quality}
-    kept |= Since.of(published).compacted(published, opened.numbering, contents.rows).figures()
+    kept |= AddedSince.of(published).compacted(published, opened.numbering, contents.rows).figures()
     manifest = publish_generation(
         index,
         generation,

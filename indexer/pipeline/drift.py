@@ -87,14 +87,14 @@ class HeldParts(Protocol):
 
 
 @dataclass(frozen=True)
-class Since:
+class AddedSince:
     """The stored row that the documents begin with which were added after the fit: a part, and a row in it."""
 
     part: int
     row: int = 0
 
     @classmethod
-    def of(cls, published: Manifest) -> "Since":
+    def of(cls, published: Manifest) -> "AddedSince":
         """What a manifest says; where it says nothing, all documents were there when the whitening was fitted."""
         if "added_since" in published.quality:
             return cls(**published.quality["added_since"])
@@ -104,16 +104,16 @@ class Since:
         """For a manifest, JSON types."""
         return {"added_since": asdict(self)}
 
-    def compacted(self, published: Manifest, numbering: LiveNumbering, rows: Sequence[int]) -> "Since":
+    def compacted(self, published: Manifest, numbering: LiveNumbering, rows: Sequence[int]) -> "AddedSince":
         """The same place once the live rows have been put into parts of `rows` rows each, in their order."""
         first = sum(part.rows for part in published.parts[: self.part]) + self.row
         before = first if numbering.stored_rows is None else int(np.searchsorted(numbering.stored_rows, first))
         ends = np.cumsum(rows)
         part = int(np.searchsorted(ends, before, side="right"))
-        return Since(part, before - (int(ends[part - 1]) if part else 0))
+        return AddedSince(part, before - (int(ends[part - 1]) if part else 0))
 
 
-def drift_since(since: Since, transform: Transform, index: Path, held: HeldParts) -> Drift | None:
+def drift_since(since: AddedSince, transform: Transform, index: Path, held: HeldParts) -> Drift | None:
     """Drift of the rows from `since` on among all parts; None without whitening, or where they are fewer than two.
 
     Raises CorruptIndexError for a damaged file.

@@ -19,10 +19,10 @@ from indexer.hashing import hash_texts
 from indexer.parallel import pipelined
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.encoder_state import EncoderSource
-from indexer.pipeline.gates import require_usable
+from indexer.pipeline.gates import require_nonzero_finite
 from indexer.pipeline.ingest import PendingPart
-from indexer.pipeline.reuse import KnownRows, Numbers
-from indexer.pipeline.workers import run_parts
+from indexer.pipeline.reuse import Numbers, ReusedRows
+from indexer.pipeline.workers import run_tasks
 from indexer.progress import Progress
 from indexer.store import parts
 from indexer.store.documents import read_texts
@@ -77,7 +77,7 @@ def encode_parts(
     encoded = {}
     for slot in slots:
         if slot.record:
-            require_usable(slot.record.not_finite, slot.record.zero)
+            require_nonzero_finite(slot.record.not_finite, slot.record.zero)
         if slot.record and slot.given:
             encoded[slot.name] = EncodedPart(slot.name, slot.record, 0, 0, given=slot.rows)
     tasks = [EncodeTask(build.index, slot) for slot in slots if slot.record is None]
@@ -88,8 +88,10 @@ def encode_parts(
     if not alone:
         source.prepare()
     prepare = PrepareParts(source, alone, progress.advance if alone else None)
-    for part in run_parts(prepare, tasks, options.workers):
-        require_usable(part.record.not_finite, part.record.zero)  # now, and not after hours of encoding the rest
+    for part in run_tasks(prepare, tasks, options.workers):
+        require_nonzero_finite(
+            part.record.not_finite, part.record.zero
+        )  # now, and not after hours of encoding the rest
         encoded[part.name] = part
         if not alone:
             progress.advance(part.record.rows - part.reused, part.record.tokens)
@@ -184,5 +186,5 @@ def _all_rows(embedded: _EmbeddedPart) -> tuple[npt.NDArray[np.floating], npt.ND
     return embeddings, lengths
 
 
-def _taken_from(known: KnownRows | None) -> Iterator[tuple[str, Numbers, Numbers]]:
+def _taken_from(known: ReusedRows | None) -> Iterator[tuple[str, Numbers, Numbers]]:
     return known.by_part() if known else iter(())

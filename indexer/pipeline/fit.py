@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.config import BuildConfig
-from indexer.corpus.document import query_like
-from indexer.corpus.query_file import is_array_file, query_file_sha256, read_query_file, read_query_vectors
+from indexer.corpus.document import pseudo_query
+from indexer.corpus.query_file import is_npy, query_file_sha256, read_query_file, read_query_vectors
 from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.pipeline.encoder_state import QueryEncoder
@@ -45,7 +45,7 @@ def fit(population: Population, source: QueryEncoder, progress: Progress, known:
     if not isinstance(transform, Whitening | Flow) or not centres_by_role(transform, config.whitening):
         unused = query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
         return Fitted(transform, sample, {"source": "none", "texts": 0} | ({"sha256": unused} if unused else {}))
-    if is_array_file(config.whitening.query_sample):
+    if is_npy(config.whitening.query_sample):
         embeddings = read_query_vectors(config.whitening.query_sample, len(transform.mean), ConfigError, _SETTING)
         origin = {
             "source": "file",
@@ -71,7 +71,7 @@ def _query_texts(population: Population, sampled: int, config: BuildConfig) -> t
         digest = query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
         return texts, {"source": "file", "texts": len(texts), "sha256": digest, "texts_sha256": _texts_hash(texts)}
     chosen = population.draw(min(QUERY_TEXTS, sampled))
-    texts = [query_like(document) for document in chosen_documents(chosen)]
+    texts = [pseudo_query(document) for document in chosen_documents(chosen)]
     texts = [text for text in texts if text]
     if not texts:
         raise ConfigError(

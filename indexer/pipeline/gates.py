@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.ann import ROUNDING as ROUNDING
-from indexer.ann import Found, Rows, Vectors
+from indexer.ann import SCORE_TOLERANCE as SCORE_TOLERANCE
+from indexer.ann import RowIds, SearchResult, Vectors
 from indexer.config import WhiteningConfig
 from indexer.errors import QualityError
 from indexer.moments import Moments
@@ -40,7 +40,7 @@ class Gate:
         return {"value": self.value, "limit": self.limit, "passed": self.passed}
 
 
-def require(gates: Sequence[Gate]) -> dict[str, Any]:
+def require_all(gates: Sequence[Gate]) -> dict[str, Any]:
     """Figures of gates by name. Raises QualityError naming every one that is required and did not pass."""
     failed = [
         f"{gate.name} is {gate.value:g}, allowed is {'at least' if gate.at_least else 'at most'} {gate.limit:g} "
@@ -53,7 +53,7 @@ def require(gates: Sequence[Gate]) -> dict[str, Any]:
     return {gate.name: gate.to_dict() for gate in gates}
 
 
-def require_usable(not_finite: int, zero: int) -> None:
+def require_nonzero_finite(not_finite: int, zero: int) -> None:
     """Raises QualityError if any embedding holds NaN or infinity, or is all zero."""
     if not_finite or zero:
         raise QualityError(
@@ -118,10 +118,10 @@ def recall_gates(recall: float, self_hits: float, target: float, allow_low: bool
     ]
 
 
-def self_hits(found: Sequence[Found], vectors: Vectors, rows: Sequence[int] | Rows) -> int:
+def self_hits(found: Sequence[SearchResult], vectors: Vectors, rows: Sequence[int] | RowIds) -> int:
     """How many vectors (n, k) found, as the best hit, their own row or one with an equal score (a duplicate).
 
-    Two documents with the same text may differ by rounding, so scores are equal up to `ROUNDING`.
+    Two documents with the same text may differ by rounding, so scores are equal up to `SCORE_TOLERANCE`.
     """
     return sum(
         len(best) > 0 and (row in best or bool(equal_scores(scores[:1], vector[None])[0]))
@@ -130,7 +130,7 @@ def self_hits(found: Sequence[Found], vectors: Vectors, rows: Sequence[int] | Ro
 
 
 def equal_scores(scores: npt.NDArray[np.floating], vectors: Vectors) -> npt.NDArray[np.bool_]:
-    """Which scores (n,) are as high as that of each vector (n, k) with itself, up to `ROUNDING`."""
+    """Which scores (n,) are as high as that of each vector (n, k) with itself, up to `SCORE_TOLERANCE`."""
     own = np.einsum("nk,nk->n", vectors, vectors, dtype=np.float64)
-    equal: npt.NDArray[np.bool_] = scores >= own - ROUNDING
+    equal: npt.NDArray[np.bool_] = scores >= own - SCORE_TOLERANCE
     return equal

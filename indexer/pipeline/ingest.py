@@ -16,12 +16,12 @@ import numpy.typing as npt
 from indexer.config import StoreConfig
 from indexer.corpus import Corpus
 from indexer.corpus.document import Document, joined_text
-from indexer.corpus.schema import describe
+from indexer.corpus.schema import schema_to_json
 from indexer.encoders.precomputed import is_precomputed
 from indexer.errors import CorpusError, ExistsError
 from indexer.hashing import hash_id, hash_texts, hash_vectors
 from indexer.pipeline.context import BuildContext
-from indexer.pipeline.reuse import KnownRows, TextReuse
+from indexer.pipeline.reuse import ReuseByText, ReusedRows
 from indexer.pipeline.rows import Contents
 from indexer.progress import Progress
 from indexer.store import layout, parts
@@ -44,7 +44,7 @@ class PendingPart:
     written: parts.PartDocuments
     rows: int
     record: parts.PartRecord | None
-    known: KnownRows | None = None  # rows whose embeddings an earlier generation has
+    known: ReusedRows | None = None  # rows whose embeddings an earlier generation has
     given: bool = False  # its embeddings came with the corpus, and were written now
 
     @property
@@ -137,7 +137,7 @@ class Ingested:
 class Known(Protocol):
     """Where embeddings of a part's rows may be found already."""
 
-    def find(self, wanted: TextHashes) -> KnownRows | None:
+    def find(self, wanted: TextHashes) -> ReusedRows | None:
         """Rows of a part whose embeddings are known, given its text hashes (n, 2); asked in order of parts."""
         ...
 
@@ -155,7 +155,7 @@ def ingest(
     published: no published part is taken for one of its own, and vectors it comes with are as long as those there.
     """
     progress.phase("reading", None)
-    place = _Placing(build, known or TextReuse(build), beside)
+    place = _Placing(build, known or ReuseByText(build), beside)
     slots: list[PendingPart] = []
     hashes: list[npt.NDArray[np.uint64]] = []
     for documents in _cut(corpus, build.config.store.part_documents):
@@ -256,7 +256,7 @@ class _Placing:
         name = next(self._free)
         make_folder(build.index / name)
         stamp, schema = write_documents(build.index / name, documents)
-        written = parts.PartDocuments(len(documents), key, embeddings, describe(schema), stamp)
+        written = parts.PartDocuments(len(documents), key, embeddings, schema_to_json(schema), stamp)
         slot = PendingPart(name, written, len(hashes), None, known)
         return slot if given is None else complete_given(build.index / name, slot, hashes, given, build.fingerprint)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from indexer.config import BuildConfig
-from indexer.corpus.schema import describe, merge_schemas, parse
+from indexer.corpus.schema import merge_schemas, schema_from_json, schema_to_json
 from indexer.pipeline.context import BuildContext
 from indexer.pipeline.encoder_state import state_files
 from indexer.pipeline.ingest import PendingPart
@@ -35,7 +35,7 @@ class Parts:
     schema: dict[str, Any]
 
     def __add__(self, other: "Parts") -> "Parts":
-        schema = describe(merge_schemas([parse(self.schema), parse(other.schema)]))
+        schema = schema_to_json(merge_schemas([schema_from_json(self.schema), schema_from_json(other.schema)]))
         return Parts(self.entries + other.entries, self.files | other.files, schema)
 
 
@@ -64,7 +64,7 @@ def new_parts(index: Path, slots: Sequence[PendingPart], records: Sequence[parts
         PartEntry(slot.name, slot.documents, record.rows, slot.written.document_key, slot.written.embedding_key)
         for slot, record in zip(slots, records, strict=True)
     )
-    return Parts(entries, files, describe(merge_schemas([parse(record.schema) for record in records])))
+    return Parts(entries, files, schema_to_json(merge_schemas([schema_from_json(record.schema) for record in records])))
 
 
 def published_parts(published: Manifest) -> Parts:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.config import IndexConfig
-from indexer.corpus.query_file import is_array_file, query_file_sha256, read_query_file, read_query_vectors
+from indexer.corpus.query_file import is_npy, query_file_sha256, read_query_file, read_query_vectors
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
 from indexer.pipeline.rows import Rows, SegmentSource, Vectors
@@ -52,7 +52,7 @@ class RecallQueries:
         return f"held-out documents, moved to a score of {self.similarity:.2f} with themselves"
 
 
-def split_rows(source: SegmentSource) -> tuple[Rows, Rows]:
+def split_train_queries(source: SegmentSource) -> tuple[Rows, Rows]:
     """Rows to train on and rows to draw queries from, each by id hash and none in both, unless there is but one."""
     order = source.drawing_order
     held_out = min(QUERIES, max(len(order) // 4, 1))
@@ -70,7 +70,7 @@ def recall_queries(
     if not config.queries:
         documents = source.vectors(held_out)
         there = documents.any(axis=1)
-        return replace(moved(documents[there], training), own=source.rows_beside(held_out[there]))
+        return replace(perturbed(documents[there], training), own=source.rows_beside(held_out[there]))
     embeddings = _query_embeddings(source, config, encode)
     with single_blas_thread():
         vectors = source.transform.transform(embeddings, "query")
@@ -79,7 +79,7 @@ def recall_queries(
 
 def _query_embeddings(source: SegmentSource, config: IndexConfig, encode: Encode | None) -> npt.NDArray[np.floating]:
     """Embeddings (n, d) of the user's queries: those of a .npy file, or encoded now."""
-    if is_array_file(config.queries):
+    if is_npy(config.queries):
         dim = open_embeddings(source.folders[0]).shape[1]
         return read_query_vectors(config.queries, dim, ConfigError, _SETTING)
     if encode is None:
@@ -87,7 +87,7 @@ def _query_embeddings(source: SegmentSource, config: IndexConfig, encode: Encode
     return encode(read_query_file(Path(config.queries), ConfigError, _SETTING).texts)
 
 
-def moved(documents: Vectors, others: Vectors) -> RecallQueries:
+def perturbed(documents: Vectors, others: Vectors) -> RecallQueries:
     """Unit vectors (n, k) moved as this module says; `others` (m, k) are those of the rest of their corpus."""
     similarity = math.sqrt((1 + _closest_other(documents, others[:_NEIGHBOUR_ROWS])) / 2)  # cosine of half the angle
     random = np.random.default_rng(0)
@@ -105,7 +105,7 @@ def moved(documents: Vectors, others: Vectors) -> RecallQueries:
 
 def _closest_other(documents: Vectors, others: Vectors) -> float:
     """The median score of a document with the closest other one that is not a copy of it; 1 where there is none."""
-    exact = ann.ExactBest(documents, 1, origins=documents)
+    exact = ann.GroundTruthBuilder(documents, 1, origins=documents)
     with single_blas_thread():
         exact.update(0, others)
     scores = exact.last_scores[np.isfinite(exact.last_scores)]

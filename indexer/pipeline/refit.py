@@ -56,7 +56,7 @@ def refit_index(
     options, progress = options or RunOptions(), progress or NoProgress()
     with change(named_path(index, "the index")) as opened:
         config = changed_recipe(opened.config, assignments)
-        ann.require_factory(ann.factory_of(config.index.type), config.whitening.dim)
+        ann.check_factory(ann.factory_of(config.index.type), config.whitening.dim)
         query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
         query_file_sha256(config.index.queries, "index.queries")
         verify_parts(opened.index, opened.published, {part.name for part in opened.published.parts})

@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class KnownRows:
+class ReusedRows:
     """Rows of a part whose texts are those of rows `sources` of the complete parts `names[parts]`; (n,) each."""
 
     rows: Numbers
@@ -43,7 +43,7 @@ class KnownRows:
             yield self.names[part], self.rows[inside], self.sources[inside]
 
 
-class TextReuse:
+class ReuseByText:
     """All texts of the published generation: 24 bytes a row in memory.
 
     Only published parts are looked at, never those of the build at work, so that an interrupted and continued
@@ -55,7 +55,7 @@ class TextReuse:
         self._build = build
         self._intact: dict[int, bool] = {}
 
-    def find(self, wanted: TextHashes) -> KnownRows | None:
+    def find(self, wanted: TextHashes) -> ReusedRows | None:
         """Which of some texts (n, 2) have been encoded before; None if none can have been.
 
         Nothing is known when nothing is published, or with another encoder or another storage type.
@@ -73,7 +73,7 @@ class TextReuse:
         inside = np.minimum(places, len(upper) - 1)
         rows = np.flatnonzero((upper[inside] == wanted[:, 0]) & (lower[inside] == wanted[:, 1]))
         rows = rows[[self._is_intact(number) for number in part[places[rows]].tolist()]] if len(rows) else rows
-        return KnownRows(rows.astype(np.int32), part[places[rows]], row[places[rows]], names)
+        return ReusedRows(rows.astype(np.int32), part[places[rows]], row[places[rows]], names)
 
     def _is_intact(self, part: int) -> bool:
         if part not in self._intact:
@@ -114,7 +114,7 @@ def _text_hashes(folder: Path) -> TextHashes:
         return np.zeros((0, 2), np.uint64)
 
 
-class StoredOrder:
+class ReuseInOrder:
     """The rows of a rebuild from an index's own live documents, in the order of their numbers: each is known.
 
     A part is hashed before its first row is taken, lest damage be published anew as what it should be.
@@ -130,14 +130,14 @@ class StoredOrder:
         self._names = [part.name for part in published.parts]
         self._taken = 0
 
-    def find(self, wanted: TextHashes) -> KnownRows:
+    def find(self, wanted: TextHashes) -> ReusedRows:
         """The next rows, as many as there are texts.
 
         Raises MismatchError if they are not of these texts, CorruptIndexError naming a damaged file.
         """
         some = slice(self._taken, self._taken + len(wanted))
         self._taken += len(wanted)
-        found = KnownRows(np.arange(len(wanted), dtype=np.int32), self._parts[some], self._rows[some], self._names)
+        found = ReusedRows(np.arange(len(wanted), dtype=np.int32), self._parts[some], self._rows[some], self._names)
         if len(found.parts) != len(wanted) or not (self._stored_hashes(found) == wanted).all():
             raise MismatchError(
                 f"{self._index}: its texts are not cut into the windows that are stored: by another version of "
@@ -146,7 +146,7 @@ class StoredOrder:
             )
         return found
 
-    def _stored_hashes(self, found: KnownRows) -> TextHashes:
+    def _stored_hashes(self, found: ReusedRows) -> TextHashes:
         hashes = np.empty((len(found), 2), np.uint64)
         for part in np.unique(found.parts).tolist():
             if part not in self._hashes:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.corpus.document import Document
-from indexer.corpus.schema import parse
+from indexer.corpus.schema import schema_from_json
 from indexer.hashing import bottom_k, hash_id
 from indexer.moments import Moments, tree_sum
 from indexer.parallel import ordered_map, single_blas_thread
@@ -166,12 +166,14 @@ def published_contents(index: Path, published: Manifest) -> Contents:
 
 def all_documents(index: Path, published: Manifest) -> DocumentReader:
     """The stored documents of a generation, deleted ones included."""
-    return DocumentReader(index, published, parse(published.schema))
+    return DocumentReader(index, published, schema_from_json(published.schema))
 
 
 def live_documents(index: Path, published: Manifest) -> DocumentReader:
     """The documents of a generation, by their numbers."""
-    return DocumentReader(index, published, parse(published.schema), LiveNumbering(index, published).stored_documents)
+    return DocumentReader(
+        index, published, schema_from_json(published.schema), LiveNumbering(index, published).stored_documents
+    )
 
 
 def chosen_documents(chosen: Sample) -> Iterator[Document]:

@@ -16,7 +16,7 @@ from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError, QualityError
 from indexer.moments import Moments
 from indexer.parallel import ordered_map, part_threads, single_blas_thread
-from indexer.pipeline.auto_index import Made, Order, make_best, make_named, too_large
+from indexer.pipeline.auto_index import BuiltIndex, IndexRequest, build_named, choose_index, too_large
 from indexer.pipeline.encoder_state import QueryEncoder
 from indexer.pipeline.gates import (
     COVARIANCE_LIMIT,
@@ -25,7 +25,7 @@ from indexer.pipeline.gates import (
     equal_scores,
     held_out_deviation,
     recall_gates,
-    require,
+    require_all,
     self_hits,
 )
 from indexer.pipeline.recall_queries import Encode
@@ -75,7 +75,7 @@ def fill_segment(
     Raises ConfigError for an index.type or index.memory that does not fit, and QualityError, with nothing written,
     where index.recall is not reached, unless `options.allow_low_recall`.
     """
-    order = Order(source, config, options, progress, encode_queries)
+    order = IndexRequest(source, config, options, progress, encode_queries)
     made = _exact("few rows beside a larger index") if small else _make(order)
     queries = query_file_sha256(config.queries, "index.queries")
     filled = _write_exact(order, path, made) if made.index is None else _write_made(order, path, made)
@@ -83,26 +83,26 @@ def fill_segment(
     return filled
 
 
-def _make(order: Order) -> Made:
+def _make(order: IndexRequest) -> BuiltIndex:
     wanted, factory = order.wanted, ann.factory_of(order.config.type)
     if order.config.type == "auto":
         small = "a query reads all of it in less time than it takes to encode"
-        return _exact(small) if wanted.is_small else make_best(order)
+        return _exact(small) if wanted.is_small else choose_index(order)
     if not ann.is_exact(factory):
-        return make_named(order, factory)
+        return build_named(order, factory)
     if not wanted.fits(4 * wanted.dim):
         raise ConfigError(too_large(order, "an exact index", 4 * wanted.dim))
     return _exact("asked for by index.type")
 
 
-def _exact(why: str) -> Made:
-    return Made("Flat", figures={"index": {"why": why}})
+def _exact(why: str) -> BuiltIndex:
+    return BuiltIndex("Flat", figures={"index": {"why": why}})
 
 
-def _write_exact(order: Order, path: Path, made: Made) -> Filled:
+def _write_exact(order: IndexRequest, path: Path, made: BuiltIndex) -> Filled:
     """An exact index, written block by block where the file is known, so that it is never in memory."""
     dim, blocks = order.wanted.dim, VectorBlocks(order.source, part_threads(order.options.threads), order.progress)
-    if flat_file.is_known(dim):
+    if flat_file.matches_faiss(dim):
         with atomic_write(path) as file:
             file.write(flat_file.header(dim, order.source.rows))
             for _, vectors in blocks:
@@ -117,7 +117,7 @@ def _write_exact(order: Order, path: Path, made: Made) -> Filled:
     return Filled(path, stamp, "Flat", dim, rows, blocks.zero, figures={"index": exact | made.figures["index"]})
 
 
-def _write_made(order: Order, path: Path, made: Made) -> Filled:
+def _write_made(order: IndexRequest, path: Path, made: BuiltIndex) -> Filled:
     parameters = ann.search_parameters(made.index)
     stamp = _write_index(path, made.index)
     return Filled(
@@ -224,7 +224,7 @@ def judge_segment(
         figures, more = _fit_figures(fitted, config.whitening, part_threads(options.threads), source.live)
         gates += more
     counts = {name: sum(getattr(record, name) for record in records) for name in COUNTS}
-    return figures | counts | filled.figures | require(gates)
+    return figures | counts | filled.figures | require_all(gates)
 
 
 def _without_row(records: Sequence[Record], config: BuildConfig) -> int:
@@ -277,7 +277,7 @@ def _self_hits(filled: Filled, source: SegmentSource) -> float:
     stored = flat_file.read_rows(filled.path, filled.dim, own)
     there = equal_scores(np.einsum("nk,nk->n", sample, stored, dtype=np.float64), sample)
     lost = np.flatnonzero(~there)
-    found = flat_file.search_file(filled.path, filled.dim, filled.rows, sample[lost]) if len(lost) else []
+    found = flat_file.search_flat_file(filled.path, filled.dim, filled.rows, sample[lost]) if len(lost) else []
     return (len(own) - len(lost) + self_hits(found, sample[lost], own[lost])) / len(own)
 
 

@@ -28,7 +28,7 @@ IN_FLIGHT = 3  # tasks a worker holds: one it reads, one it computes, one it wri
 _PATIENCE = 10  # seconds a worker has to end once it is told to
 
 
-def run_parts(prepare: Prepare[Task, Result], tasks: Sequence[Task], workers: int) -> Iterator[Result]:
+def run_tasks(prepare: Prepare[Task, Result], tasks: Sequence[Task], workers: int) -> Iterator[Result]:
     """Yield the results of `prepare(worker)(tasks of this worker)`, of each worker in order, as they come.
 
     `prepare` runs once a worker (it loads the model) and must be picklable when `workers` > 1; so must tasks and

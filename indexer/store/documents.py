@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from indexer.corpus.document import Document, join_columns
-from indexer.corpus.schema import EXACT_INTEGER, canonical, part_schema
+from indexer.corpus.schema import EXACT_INTEGER, drop_nulls, infer_schema
 from indexer.errors import CorruptIndexError
 from indexer.regular_files import open_regular
 from indexer.store import layout
@@ -61,7 +61,7 @@ def _document_options(table: pa.Table) -> dict[str, Any]:
 
 def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileDigest, pa.Schema]:
     """Write a part's `documents.parquet`; returns its stamp and the schema of its metadata."""
-    metadata = part_schema(document.metadata for document in documents)
+    metadata = infer_schema(document.metadata for document in documents)
     columns: list[Any] = [
         [document.id for document in documents],
         [document.title for document in documents],
@@ -144,7 +144,7 @@ def document_of(row: dict[str, Any], schema: pa.Schema | None) -> Document:
     identity, title, text = row.pop("id"), row.pop("title"), row.pop("text")
     if schema is not None:
         row = {name: _promoted(value, schema.field(name).type) for name, value in row.items()}
-    return Document(identity, text, title, canonical(row))
+    return Document(identity, text, title, drop_nulls(row))
 
 
 def _promoted(value: Any, kind: pa.DataType) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
-from indexer.ann.factory import QueryLayers, with_query_layers
+from indexer.ann.factory import AffineTransform, with_query_transform
 from indexer.errors import ConfigError
 from indexer.hashing import bottom_k, hash_id
 from indexer.output_files import open_output
@@ -40,7 +40,7 @@ def export_faiss(index: str | Path, path: str | Path, force: bool = False) -> Ex
     opened = OpenIndex.open(index)
     layers = _layers(opened.transform)
     found, factory, made = _index(opened)
-    portable = with_query_layers(found, layers)
+    portable = with_query_transform(found, layers)
     with open_output(target, force=force) as file, open_output(names, _IDS, force) as rows:
         write_ids(rows, opened)
         ann.save_index(portable, file)  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ def export_faiss(index: str | Path, path: str | Path, force: bool = False) -> Ex
     return Exported(KIND, target, sizes, facts, tuple(_notes(facts)))
 
 
-def _layers(transform: Transform) -> QueryLayers | None:
+def _layers(transform: Transform) -> AffineTransform | None:
     if isinstance(transform, Normalisation):
         return None
     if not isinstance(transform, Whitening):
@@ -70,7 +70,7 @@ def _layers(transform: Transform) -> QueryLayers | None:
             f'whitening.kind is "{transform.kind}", for which FAISS has no layer, so the file could not take '
             "embeddings of queries. --to parquet exports the vectors; refit with another kind to export to FAISS."
         )
-    return QueryLayers(transform.query_mean, transform.projection)
+    return AffineTransform(transform.query_mean, transform.projection)
 
 
 def _index(opened: OpenIndex) -> tuple[Any, str, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from indexer.config import RunOptions
-from indexer.corpus.query_file import is_array_file, read_query_file, read_query_vectors
+from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
 from indexer.corpus.sources import COMPRESSIONS
 from indexer.encoders import EncodeStats
 from indexer.encoders.load import open_encoder
@@ -84,7 +84,7 @@ def read_queries(path: Path, dim: int) -> Queries:
         return _named(read_texts(find_file(path, "queries.jsonl")))
     if not path.is_file():
         raise ConfigError(f"--queries {path}: no such file or folder.")
-    if is_array_file(path):
+    if is_npy(path):
         embeddings = read_query_vectors(path, dim, ConfigError, "--queries ")
         return Queries(_numbers(len(embeddings)), embeddings=embeddings)
     plain = path.name.removesuffix(path.suffix) if path.suffix in COMPRESSIONS else path.name

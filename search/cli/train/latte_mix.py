@@ -32,7 +32,7 @@ def command(sources: tuple[str, ...], folder: Path, documents: int, as_json: boo
       isotrope train latte-mix docs.jsonl -o mix-of-layer-1 --set encoder.layers=[1]
     """
     from indexer.output_files import check_output_folder
-    from indexer.pipeline.train_latte_mix import train_pooling
+    from indexer.pipeline.train_pooling import train_pooling
     from search.cli.output import number, print_facts, print_json, print_note
     from search.cli.progress import BuildProgress
 

@@ -17,7 +17,7 @@ from indexer.corpus.columns import RowMapper
 from indexer.corpus.corpus import Corpus
 from indexer.corpus.document import Document
 from indexer.corpus.row import Row
-from indexer.corpus.schema import parse
+from indexer.corpus.schema import schema_from_json
 from indexer.corpus.sources import COMPRESSIONS, FORMATS, format_of, paths_of
 from indexer.errors import ConfigError, CorpusError
 from indexer.output_files import is_stream, open_output
@@ -58,7 +58,7 @@ def check_kept(path: Path, opened: OpenIndex | None = None, corpus: Corpus | Non
             ".jsonl file."
         )
     if opened:
-        check_types(path, file_format, parse(opened.manifest.schema))
+        check_types(path, file_format, schema_from_json(opened.manifest.schema))
 
 
 def write_kept(
@@ -74,7 +74,7 @@ def write_kept(
         try:
             return _write(path, lambda sink: _as_they_were(sink, opened, kept, corpus, file_format), force)
         except MixedColumns:
-            check_types(path, file_format, parse(opened.manifest.schema))
+            check_types(path, file_format, schema_from_json(opened.manifest.schema))
     columns = _columns(opened, corpus)
     return _write(path, lambda sink: write_documents(sink, _documents(opened, kept), file_format, columns), force)
 
@@ -130,7 +130,7 @@ def _changed(found: str, known: str | None) -> CorpusError:
 
 
 def _columns(opened: OpenIndex, corpus: Corpus | None) -> Columns:
-    config, schema = opened.config.corpus, parse(opened.manifest.schema)
+    config, schema = opened.config.corpus, schema_from_json(opened.manifest.schema)
     if corpus is None:
         return choose_columns(schema, config, None)
     with closing(corpus.rows()) as rows:

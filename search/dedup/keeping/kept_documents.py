@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexer.config import CorpusConfig
-from indexer.corpus.columns import Layout, RowMapper
+from indexer.corpus.columns import ColumnRoles, RowMapper
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
 from search.dedup.keeping.packed import PackedFile
@@ -74,7 +74,7 @@ class Columns:
         return _json_text(value) if name in self.json and isinstance(value, str) else value
 
 
-def choose_columns(schema: pa.Schema, config: CorpusConfig, layout: Layout | None) -> Columns:
+def choose_columns(schema: pa.Schema, config: CorpusConfig, layout: ColumnRoles | None) -> Columns:
     """The columns as they were in the corpus (`layout`, if it is at hand), or by their usual names.
 
     The names are such that reading with the settings `config` gives the same documents. Raises ConfigError where

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from indexer.ann import ROUNDING, ExactBest, pair_scores
+from indexer.ann import SCORE_TOLERANCE, GroundTruthBuilder, pair_scores
 from search.stored import Rows, StoredRows, Vectors
 
 _QUERY_ROWS = 1024  # queries a matrix product takes at once
@@ -41,13 +41,13 @@ def exact_recall(
     query that count for neither side. An answer that scores as much as the k-th best, up to `ROUNDING`, is right:
     which of several equal rows is named does not matter.
     """
-    best = ExactBest(queries, answers.shape[1], excluded)
+    best = GroundTruthBuilder(queries, answers.shape[1], excluded)
     scores = np.full(answers.shape, -np.inf)
     for first, vectors in stored.vector_blocks():
         best.update(first, vectors)
         query, place = np.nonzero((answers >= first) & (answers < first + len(vectors)))
         scores[query, place] = pair_scores(queries, query, vectors, answers[query, place] - first)
-    share: npt.NDArray[np.float64] = (scores >= best.last_scores[:, None] - ROUNDING).mean(axis=1)
+    share: npt.NDArray[np.float64] = (scores >= best.last_scores[:, None] - SCORE_TOLERANCE).mean(axis=1)
     return share
 
 
@@ -66,7 +66,7 @@ def _same_text(stored: StoredRows, rows: Rows) -> list[Rows]:
 def _same_vector(stored: StoredRows, rows: Rows) -> list[Rows]:
     own, group = np.unique(stored.vectors(rows), axis=0, return_inverse=True)
     found: list[list[Rows]] = [[] for _ in own]
-    limit = 1 - ROUNDING
+    limit = 1 - SCORE_TOLERANCE
     for first, vectors in stored.vector_blocks():
         for start in range(0, len(own), _QUERY_ROWS):
             rough = own[start : start + _QUERY_ROWS] @ vectors.T

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from indexer.corpus.document import Document, query_like
-from indexer.corpus.query_file import is_array_file, read_query_file, read_query_vectors
+from indexer.corpus.document import Document, pseudo_query
+from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
 from indexer.corpus.sources import COMPRESSIONS
 from indexer.errors import ConfigError, EvaluationError
 from search.evaluation.retrieval.beir import read_texts
@@ -56,7 +56,7 @@ def read_queries(path: Path, dim: int = 0) -> HeldOut:
     Raises EvaluationError.
     """
     digest = file_hash(path)
-    if is_array_file(path):
+    if is_npy(path):
         embeddings = read_query_vectors(path, dim, EvaluationError)
         none = np.full(len(embeddings), -1)
         return HeldOut((), none, "file", files={path.name: digest}, embeddings=embeddings)
@@ -140,7 +140,7 @@ def _title(document: Document) -> str:
 
 
 def _sentence(document: Document) -> str:
-    return query_like(dataclasses.replace(document, title=None))
+    return pseudo_query(dataclasses.replace(document, title=None))
 
 
 def _half(document: Document) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from indexer.corpus.row import BadRow, Row
 from indexer.corpus.sources import COMPRESSIONS, SourceFile
-from indexer.corpus.streams import ByteStream, decoded, split_lines
+from indexer.corpus.streams import ByteStream, decode_line, numbered_lines
 from indexer.corpus.text_formats import read_jsonl
 from indexer.errors import EvaluationError
 from search.files import file_hash
@@ -172,11 +172,11 @@ def _read(path: Path, reader: Callable[[SourceFile], Iterator[Any]]) -> Iterator
 
 def _lines(file: SourceFile) -> Iterator[tuple[int, str] | BadRow]:
     with ByteStream(file) as stream:
-        for item in split_lines(stream):
+        for item in numbered_lines(stream):
             if isinstance(item, BadRow):
                 yield item
                 continue
-            text = decoded(item[1], item[0])
+            text = decode_line(item[1], item[0])
             yield text if isinstance(text, BadRow) else (item[0], text)
 
 

@@ -15,8 +15,8 @@ import numpy.typing as npt
 from indexer.config import Role, WhiteningConfig
 from indexer.corpus import Document, joined_text, read_corpus
 from indexer.corpus.corpus import OnError
-from indexer.corpus.document import query_like
-from indexer.corpus.query_file import is_array_file, read_query_file, read_query_vectors
+from indexer.corpus.document import pseudo_query
+from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
 from indexer.encoders.chunker import DocumentChunker
 from indexer.encoders.precomputed import is_precomputed
 from indexer.encoders.protocol import PoolingKey
@@ -195,7 +195,7 @@ class IndexedCorpus:
         transform, whitening = self._opened.transform, self._opened.config.whitening
         if isinstance(transform, Whitening | Flow) and centres_by_role(transform, whitening):
             return Moments.of(transform.query_mean[None])
-        if is_precomputed(self._subject.spec) or is_array_file(whitening.query_sample):
+        if is_precomputed(self._subject.spec) or is_npy(whitening.query_sample):
             return self._mean_of_given()
         sampled = sum(map(len, self._subject.sample.documents))
         texts = _query_texts(whitening, self._stored.id_hashes, sampled, self._opened.documents.fetch)
@@ -238,7 +238,7 @@ def _query_texts(
     if config.query_sample:
         return read_query_file(Path(config.query_sample), ConfigError, "whitening.query_sample: ").texts
     rows = bottom_k(hashes, min(QUERY_TEXTS, sampled))
-    texts = [text for document in fetch(rows.tolist()) if (text := query_like(document))]
+    texts = [text for document in fetch(rows.tolist()) if (text := pseudo_query(document))]
     if not texts:
         raise ConfigError(
             "no query-like text could be drawn from the corpus (no titles, no sentences). Name a file of queries "

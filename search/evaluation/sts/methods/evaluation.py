@@ -16,7 +16,7 @@ from indexer.encoders.protocol import is_transformer
 from indexer.encoders.spec import resolve_layers, with_fitted_state
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError
-from indexer.pipeline.train_latte_mix import drawn_texts
+from indexer.pipeline.train_pooling import sampled_texts
 from indexer.progress import NoProgress, Progress
 from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task
@@ -163,7 +163,7 @@ def _for_layers(subject: Subject, layers: Sequence[int]) -> Any:
 def _training_texts(subject: Subject, plan: MethodsPlan) -> list[str]:
     """Texts of the training corpus, in its order: all, or the documents of smallest id hash."""
     corpus = read_corpus(str(plan.train), config=subject.config.corpus)
-    return drawn_texts(corpus, subject.config, plan.documents)
+    return sampled_texts(corpus, subject.config, plan.documents)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from indexer.corpus import joined_text
 from indexer.corpus.document import Document
 from indexer.encoders import resolve_spec
 from indexer.encoders.chunker import DocumentChunker
-from indexer.encoders.fitting import RECIPE, train_latte_mix
+from indexer.encoders.fitting import RECIPE, fit_latte_mix
 from indexer.errors import ConfigError, CorpusError
 from indexer.hashing import hash_id
 from indexer.output_files import check_output_folder
@@ -59,14 +59,14 @@ def train_pooling(
     config = _for_latte_mix(config)
     spec = resolve_spec(config.encoder)
     progress.phase("reading", None)
-    chosen = drawn_texts(corpus, config, documents)
+    chosen = sampled_texts(corpus, config, documents)
     texts = DocumentChunker(spec, config.chunk)(chosen).texts
 
     def blocks() -> Iterator[list[str]]:
         return (texts[start : start + _BLOCK] for start in range(0, len(texts), _BLOCK))
 
     with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
-        about = train_latte_mix(spec, blocks, Path(beside), options, step_callback(progress, "training"))
+        about = fit_latte_mix(spec, blocks, Path(beside), options, step_callback(progress, "training"))
         make_folder(folder)
         for path in sorted(Path(beside).iterdir()):
             atomic_write_bytes(folder / path.name, path.read_bytes())
@@ -81,7 +81,7 @@ def _for_latte_mix(config: BuildConfig) -> BuildConfig:
     return replace(config, encoder=replace(config.encoder, pooling="latte-mix", fitted=""))
 
 
-def drawn_texts(corpus: Iterable[Document], config: BuildConfig, size: int) -> list[str]:
+def sampled_texts(corpus: Iterable[Document], config: BuildConfig, size: int) -> list[str]:
     """Joined texts of the `size` documents with the smallest hash of id, 0 for all, in their order.
 
     Raises CorpusError where there are none.
