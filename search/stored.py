@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.hashing import hash_id
-from indexer.pipeline.rows import Population, Sample
+from indexer.pipeline.rows import RowView
 from indexer.store import layout, parts
 from indexer.store.checked import check_files
 from indexer.store.embeddings import Embeddings
@@ -43,12 +43,13 @@ class StoredRows:
         """A hash for each document's id: what samples are drawn by."""
         return np.array([hash_id(identity) for identity in self.opened.documents.all_ids()], np.uint64)
 
-    def sample(self, size: int | str) -> Sample:
+    def sample(self, size: int | str) -> RowView:
         """The rows of the `size` documents with the smallest id hash, or of "all"."""
-        parts_of = self.opened.manifest.parts
-        documents, rows = [part.documents for part in parts_of], [part.rows for part in parts_of]
-        live = self._numbering.live_documents
-        return Population(self._folders, documents, rows, self.id_hashes, live).draw(size)
+        held, live = self.opened.manifest.parts, self._numbering.live_documents
+        hashes = np.zeros(self.opened.manifest.stored_documents, np.uint64)
+        hashes[slice(None) if live is None else live] = self.id_hashes
+        documents, rows = [part.documents for part in held], [part.rows for part in held]
+        return RowView(self._folders, documents, rows, hashes, live).sample(size)
 
     def embedding_blocks(self) -> Iterator[tuple[int, Embeddings]]:
         """(first row, raw embeddings (m, d)) for every row, block by block."""

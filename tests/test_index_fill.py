@@ -20,30 +20,30 @@ from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError, QualityError
 from indexer.hashing import hash_id
 from indexer.pipeline import auto_index
+from indexer.pipeline.auto_index import IndexRequest
 from indexer.pipeline.recall_queries import QUERIES, perturbed, split_train_queries
-from indexer.pipeline.rows import SegmentSource
-from indexer.pipeline.segment import Filled, fill_segment, judge_segment
+from indexer.pipeline.rows import RowView
+from indexer.pipeline.segment import Segment, fill_segment, judge_segment
 from indexer.progress import NoProgress
 from indexer.store import parts
+from indexer.store.embeddings import open_embeddings
 from indexer.transforms import Normalisation
 from tests.test_index_choice import unit
 
 DIM, ROWS, PART = 16, 2500, 1000
-Fill = Callable[..., Filled]
+Fill = Callable[..., Segment]
 
 
-def source_of(
-    folder: Path, vectors: npt.NDArray[np.floating], live: npt.NDArray[np.bool_] | None = None
-) -> SegmentSource:
+def source_of(folder: Path, vectors: npt.NDArray[np.floating], live: npt.NDArray[np.bool_] | None = None) -> RowView:
     """Vectors as stored embeddings in parts, under a transform that only normalises."""
-    folders, firsts = [], [0]
+    folders, counts = [], []
     for first in range(0, len(vectors), PART):
         folders.append(folder / f"{first:05d}")
         folders[-1].mkdir(parents=True)
         parts.write_embeddings(folders[-1], vectors[first : first + PART])
-        firsts.append(min(first + PART, len(vectors)))
+        counts.append(len(vectors[first : first + PART]))
     hashes = np.array([hash_id(str(row)) for row in range(len(vectors))], np.uint64)
-    return SegmentSource(Normalisation(vectors.shape[1], ""), folders, firsts, hashes, live)
+    return RowView(folders, counts, counts, hashes, live)
 
 
 @pytest.fixture(scope="module")
@@ -52,20 +52,25 @@ def vectors() -> npt.NDArray[np.float32]:
 
 
 @pytest.fixture(scope="module")
-def source(vectors: npt.NDArray[np.float32], tmp_path_factory: pytest.TempPathFactory) -> SegmentSource:
+def source(vectors: npt.NDArray[np.float32], tmp_path_factory: pytest.TempPathFactory) -> RowView:
     return source_of(tmp_path_factory.mktemp("parts"), vectors)
 
 
+def request_of(
+    rows: RowView, config: IndexConfig, options: RunOptions | None = None, encode: Any = None
+) -> IndexRequest:
+    dim = open_embeddings(rows.folders[0]).shape[1]
+    return IndexRequest(rows, Normalisation(dim, ""), config, options or RunOptions(), NoProgress(), encode)
+
+
 @pytest.fixture
-def fill(source: SegmentSource, tmp_path: Path) -> Fill:
+def fill(source: RowView, tmp_path: Path) -> Fill:
     """Fill a segment with some settings of `index`."""
 
-    def filled(
-        options: RunOptions | None = None, of: SegmentSource = source, encode: Any = None, **config: Any
-    ) -> Filled:
+    def filled(options: RunOptions | None = None, of: RowView = source, encode: Any = None, **config: Any) -> Segment:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.faiss"
         small = config.pop("small", False)
-        return fill_segment(of, IndexConfig(**config), path, options or RunOptions(), NoProgress(), encode, small)
+        return fill_segment(request_of(of, IndexConfig(**config), options, encode), path, small)
 
     return filled
 
@@ -76,7 +81,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selection, "SMALL_BYTES", 0)
 
 
-def index_in(filled: Filled) -> Any:
+def index_in(filled: Segment) -> Any:
     with open(filled.path, "rb") as file:
         return ann.load_index(file, str(filled.path))
 
@@ -114,7 +119,7 @@ def test_a_factory_string_is_tuned_on_all_rows(factory: str, fill: Fill, vectors
     assert filled.recall is not None
     assert filled.recall >= 0.8
     assert (filled.factory, filled.rows, about["recall_at_10"]) == (factory, ROWS, filled.recall)
-    assert about["bytes_per_vector"] == filled.stamp.bytes / ROWS
+    assert about["bytes_per_vector"] == filled.digest.bytes / ROWS
     assert 300 <= about["queries"] <= QUERIES
     assert "held-out documents" in about["query_origin"]
     assert filled.search_parameters == ann.parameters_for(curve, 0.8)
@@ -144,14 +149,14 @@ def test_what_is_chosen_takes_least_work_of_those_that_reach_the_recall(fill: Fi
 
 def test_the_choice_and_its_bytes_are_the_same_for_any_number_of_threads(fill: Fill, measured: None) -> None:
     one, three = (fill(RunOptions(threads=threads), recall=0.9) for threads in (1, 3))
-    assert one.stamp.sha256 == three.stamp.sha256
+    assert one.digest.sha256 == three.digest.sha256
     assert one.figures == three.figures
 
 
 def test_a_budget_leaves_out_what_does_not_fit(fill: Fill, measured: None) -> None:
     budget = 75 * 1024
     filled = fill(recall=0.5, memory="75K")
-    assert filled.stamp.bytes <= budget
+    assert filled.digest.bytes <= budget
     for one in filled.figures["index"]["candidates"]:
         assert one["fits"] == (one["bytes_per_vector"] * ROWS <= budget)
     with pytest.raises(ConfigError, match=r"index\.memory is 1K, but the smallest kind considered"):
@@ -167,7 +172,7 @@ def test_a_missed_recall_is_an_error_and_writes_nothing(fill: Fill, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missed_recall_that_is_allowed_is_noted_and_kept(fill: Fill, source: SegmentSource, measured: None) -> None:
+def test_a_missed_recall_that_is_allowed_is_noted_and_kept(fill: Fill, source: RowView, measured: None) -> None:
     options = RunOptions(allow_low_recall=True)
     for config in ({"type": "PCA2,Flat"}, {"memory": "20K"}):
         filled = fill(options, recall=0.99, **config)
@@ -175,10 +180,10 @@ def test_a_missed_recall_that_is_allowed_is_noted_and_kept(fill: Fill, source: S
         assert filled.recall < 0.99
         assert "below index.recall 0.99" in filled.notes[0]
         recipe = BuildConfig(index=IndexConfig(recall=0.99))
-        figures = judge_segment(filled, source, [], recipe, options, NoProgress(), None)
+        figures = judge_segment(filled, request_of(source, recipe.index, options), [], recipe, None)
         assert figures["recall_at_10"] == {"value": filled.recall, "limit": 0.99, "passed": False}
         with pytest.raises(QualityError, match="recall_at_10 is"):
-            judge_segment(filled, source, [], recipe, RunOptions(), NoProgress(), None)
+            judge_segment(filled, request_of(source, recipe.index), [], recipe, None)
 
 
 def test_only_the_best_index_is_kept_while_others_are_filled(
@@ -248,7 +253,7 @@ def test_deleted_rows_are_in_the_segment_and_measured_with_by_nobody(
 def test_rows_to_train_on_and_to_ask_for_are_drawn_by_hash_and_apart(rows: int, data: st.DataObject) -> None:
     hashes = np.array([hash_id(str(row)) for row in range(rows)], np.uint64)
     live = None if data.draw(st.booleans()) else np.random.default_rng(rows).random(rows) < 0.7
-    drawn = SegmentSource(Normalisation(4, ""), [], [0, rows], hashes, live)
+    drawn = RowView([Path("part")], [rows], [rows], hashes, live)
     training, held_out = split_train_queries(drawn)
     count = rows if live is None else int(live.sum())
     assert len(held_out) == min(count, max(1, min(QUERIES, count // 4)))
@@ -280,10 +285,10 @@ def test_a_single_other_document_moves_none() -> None:
     np.testing.assert_allclose(perturbed(one, one).vectors, one, atol=1e-6)
 
 
-def test_all_rows_of_a_query_s_document_count_for_neither_side(source: SegmentSource) -> None:
+def test_all_rows_of_a_query_s_document_count_for_neither_side(source: RowView) -> None:
     hashes = np.repeat(source.id_hashes[: ROWS // 5], 5)  # documents of five windows
     windows = dataclasses.replace(source, id_hashes=hashes, live=np.arange(ROWS) % 5 > 0)
-    for row, beside in zip([0, 7, 2499], windows.rows_beside(np.array([0, 7, 2499])), strict=True):
+    for row, beside in zip([0, 7, 2499], windows.rows_of_same_document(np.array([0, 7, 2499])), strict=True):
         first = row // 5 * 5
         assert beside.tolist() == list(range(first + 1, first + 5))
 

@@ -12,7 +12,7 @@ from indexer import Document, RunOptions, add_documents, build_index, compact_in
 from indexer.config import BuildConfig, IndexConfig
 from indexer.corpus import read_corpus
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, MismatchError, ModelError
-from indexer.pipeline import add
+from indexer.pipeline import segment
 from indexer.store import documents, embeddings, manifest
 from indexer.store.manifest import list_generations, load_manifest
 from search import SearchEngine, opened, verify_index
@@ -124,7 +124,7 @@ def test_drift_does_not_depend_on_where_parts_begin(
 @pytest.fixture
 def mixed(tiny_config: BuildConfig, counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A graph, and beside it another one of other size."""
-    monkeypatch.setattr(add, "SMALL_ROWS", 50)
+    monkeypatch.setattr(segment, "SMALL_ROWS", 50)
     config = tiny_config.with_overrides(["index.type=HNSW4", "index.recall=0.5"])
     build_index(numbered(0, 120), tmp_path / "mixed", config, LOW)
     add_documents(numbered(120, 80), tmp_path / "mixed", LOW)
@@ -163,7 +163,7 @@ def test_an_added_part_that_is_deleted_leaves_an_index_in_order(mixed: Path) -> 
 def test_additions_and_compactions_do_without_query_files_that_went(
     tiny_config: BuildConfig, counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(add, "SMALL_ROWS", 50)
+    monkeypatch.setattr(segment, "SMALL_ROWS", 50)
     (tmp_path / "queries.txt").write_text("1 2 3\n4 5 6\n")
     settings = IndexConfig(type="HNSW4", recall=0.5, queries=str(tmp_path / "queries.txt"))
     index, config = tmp_path / "index", tiny_config.with_overrides([])

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 
 from indexer.hashing import bottom_k, hash_id
-from indexer.pipeline.rows import Population
+from indexer.pipeline.rows import RowView
 
 IDS = [f"d{number}" for number in range(12)]
+LIVE_ORDER = [3, 11, 8, 0, 5, 9, 2, 4, 7, 1]
 ORDER = [10, 3, 6, 11, 8, 0, 5, 9, 2, 4, 7, 1]  # in which they are drawn
 
 
@@ -34,6 +35,6 @@ def test_the_order_in_which_documents_are_drawn_never_changes() -> None:
 def test_only_live_documents_are_drawn_and_counted_from_the_start_of_their_part() -> None:
     live = np.ones(12, bool)
     live[[10, 6]] = False
-    population = Population([Path("a"), Path("b")], [5, 7], [5, 7], hashes(IDS)[live], live)
-    drawn = [part.tolist() for part in population.draw_documents(4)]
-    assert drawn == [[0, 3], [3, 6]]  # documents 3, 11, 8 and 0
+    sample = RowView([Path("a"), Path("b")], [5, 7], [5, 7], hashes(IDS), live).sample(4)
+    assert [part.tolist() for part in sample.chosen or ()] == [[0, 3], [3, 6]]  # documents 3, 11, 8 and 0
+    assert (len(sample), sample.row_ids.tolist(), sample.sampling_order.tolist()) == (4, [0, 3, 8, 11], LIVE_ORDER)

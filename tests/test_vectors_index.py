@@ -17,10 +17,11 @@ from indexer.config import CorpusConfig, EncoderConfig, IndexConfig, StoreConfig
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.errors import ConfigError, CorpusError, ExistsError, IsotropeError, MismatchError
 from indexer.pipeline.add import add_documents
-from indexer.pipeline.changes import require_same_recipe
+from indexer.pipeline.build import require_same_recipe
 from indexer.pipeline.compact import compact_index
-from indexer.pipeline.context import BuildContext
+from indexer.pipeline.generation import Generation
 from indexer.pipeline.ingest import ingest
+from indexer.pipeline.published import PublishedIndex
 from indexer.pipeline.refit import refit_index
 from indexer.progress import NoProgress
 from indexer.store.manifest import load_manifest
@@ -182,10 +183,11 @@ def test_an_index_of_an_earlier_version_is_still_that_of_its_recipe_and_corpus(t
     assert "vector_column" not in manifest.config["corpus"]
     config = BuildConfig.from_dict(manifest.config)
     spec = resolve_spec(config.encoder, old / "model", rules=manifest.encoder["identity"]["rules"])
-    build = BuildContext(index, config, spec, manifest, overwrite=False)
-    require_same_recipe(build, manifest)
+    generation = Generation(index, PublishedIndex(index, manifest), overwrite=False)
+    generation.set_spec(spec)
+    require_same_recipe(generation)
     documents = list(SearchEngine(index, model=old / "model").opened.documents.all_documents())
-    assert [slot.name for slot in ingest(documents, build, NoProgress()).slots] == [
+    assert [slot.name for slot in ingest(documents, generation, NoProgress()).parts] == [
         part.name for part in manifest.parts
     ]
 

@@ -5,43 +5,39 @@ and lists the replaced documents as deleted. A document that is there already, t
 running the same command again changes nothing.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from indexer.config import RunOptions
+from indexer.config import RunOptions, StoreConfig
 from indexer.corpus import Corpus
+from indexer.corpus.columns import way_out_of
 from indexer.corpus.corpus import validated_documents
 from indexer.corpus.document import Document
 from indexer.corpus.ids import has_content_id
-from indexer.corpus.schema import schema_from_json
+from indexer.corpus.row import BadRow
+from indexer.corpus.schema import merge_schemas, schema_from_json
 from indexer.errors import ConfigError, CorpusError
-from indexer.pipeline.added_types import require_same_types
-from indexer.pipeline.change import Change, change
 from indexer.pipeline.drift import AddedSince, Drift, drift_since
-from indexer.pipeline.encode import EncodedPart, encode_parts
-from indexer.pipeline.encoder_state import EncoderSource, unknown_note
-from indexer.pipeline.ingest import ingest, same_document
-from indexer.pipeline.publication import (
-    new_parts,
-    next_generation,
-    publish_generation,
-    published_parts,
-    published_recipe,
-)
-from indexer.pipeline.segment import COUNTS, write_segment_of
-from indexer.pipeline.stored_transform import published_transform
-from indexer.pipeline.sweep import sweep_after
+from indexer.pipeline.encode import EncodedParts, encode_parts
+from indexer.pipeline.encoder_state import LazyEncoder, unknown_note
+from indexer.pipeline.generation import open_generation
+from indexer.pipeline.ingest import PendingPart, ingest
+from indexer.pipeline.published import PublishedIndex
+from indexer.pipeline.rows import RowIds
+from indexer.pipeline.segment import COUNTS, Segment, write_segment
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
-from indexer.store import parts
-from indexer.store.manifest import Manifest, SegmentEntry
+from indexer.store import layout
+from indexer.store.documents import loses_precision, read_column
+from indexer.store.manifest import Manifest
 
-SMALL_ROWS = 50_000  # a segment of at most so many is exact whatever the recipe says
+_CLASH = "the new documents' metadata does not fit the index's: "
 
 
 @dataclass(frozen=True)
@@ -80,92 +76,84 @@ def add_documents(
     CorpusError, ModelError, MismatchError, QualityError, LockedError, StoreError and MachineError as `build_index`.
     """
     options, progress = options or RunOptions(), progress or NoProgress()
-    with change(named_path(index, "the index")) as opened:
-        build = opened.context(model)
-        if isinstance(corpus, Corpus) and corpus.config != build.config.corpus:
+    with open_generation(named_path(index, "the index")) as generation:
+        published, generation.model = generation.followed, model
+        if isinstance(corpus, Corpus) and corpus.config != generation.config.corpus:
             raise ConfigError(
                 "the corpus is read by other column rules than the index's; pass "
                 "read_corpus(..., config=the index's recipe.corpus)."
             )
-        news = Upserts(opened, _checked(corpus, opened))
-        arriving = iter(news)
+        upserts = Upserts(published, _validated(corpus, published))
+        encoder = LazyEncoder(generation.config, options, generation.spec)
+        arriving = iter(upserts)
         first = next(arriving, None)
-        if first is None and news.unchanged:
-            return _up_to_date(opened, news)
-        ingested = ingest(chain([] if first is None else [first], arriving), build, progress, beside=True)
-        require_same_types(opened, ingested.slots)
-        source = EncoderSource(build.config, options, build.spec)
-        encoded = encode_parts(ingested.slots, build, source, options, progress)
-        records = [slot.record or encoded[slot.name].record for slot in ingested.slots]
-        transform = published_transform(opened.index, opened.published)
-        generation, contents = next_generation(opened.index), ingested.contents(opened.index)
-        segment = write_segment_of(
-            opened.index, generation, contents, records, transform, build.config, source, options, progress,
-            small=sum(contents.rows) <= SMALL_ROWS,
-        )  # fmt: skip
-        held = published_parts(opened.published) + new_parts(opened.index, ingested.slots, records)
-        live = np.concatenate([news.left(), np.ones(sum(contents.documents), bool)])
-        since = AddedSince.of(opened.published)
-        drift = drift_since(since, transform.transform, opened.index, held)
-        entry = segment.entry(opened.index, opened.published.stored_rows)
-        quality = _quality(opened.published, entry[0], segment.quality) | since.figures()
+        if first is None and upserts.unchanged:
+            return _up_to_date(published, upserts)
+        ingested = ingest(chain([] if first is None else [first], arriving), generation, progress, beside=True)
+        require_same_types(published, ingested.parts)
+        generation.keep_everything()
+        generation.delete(upserts.replaced_documents)
+        encoded = encode_parts(ingested.parts, generation, encoder, options, progress)
+        rows = ingested.rows(generation.index)
+        segment = write_segment(generation, rows, encoded.records, encoder, options, progress)
+        since = AddedSince.of(published.manifest)
+        drift = drift_since(since, generation.transform, generation.index, generation.parts, generation.files)
+        quality = _quality(published.manifest, segment) | since.figures()
         if drift:
             quality["drift"] = drift.to_dict()
-        segments = [*published_segments(opened.published), entry]
-        recipe = published_recipe(opened.published)
-        manifest = publish_generation(opened.index, generation, recipe, held, transform, segments, live, quality)
-        left = sweep_after(opened.index)
-        return _report(
-            opened.index,
-            manifest,
-            news,
-            encoded,
-            records,
-            drift,
-            (*unknown_note(segment.quality), *segment.filled.notes, left),
-        )
+        manifest = generation.publish(quality)
+        notes = (*unknown_note(segment.figures), *segment.notes, generation.sweep())
+        return _report(generation.index, manifest, upserts, encoded, drift, notes)
 
 
-def _checked(corpus: Iterable[Document], opened: Change) -> Iterator[Document]:
-    known = schema_from_json(opened.published.schema)
+def _validated(corpus: Iterable[Document], published: PublishedIndex) -> Iterator[Document]:
+    known = schema_from_json(published.manifest.schema)
     if isinstance(corpus, Corpus):
         return corpus.documents(known)
-    return validated_documents(corpus, opened.config.corpus, known)
+    return validated_documents(corpus, published.config.corpus, known)
 
 
 class Upserts:
     """The documents of a corpus that an index does not hold as they are; counts the others as they go by."""
 
-    def __init__(self, opened: Change, documents: Iterable[Document]) -> None:
-        self._opened, self._documents = opened, documents
+    def __init__(self, published: PublishedIndex, documents: Iterable[Document]) -> None:
+        self._published, self._documents = published, documents
         self._replaced: list[int] = []
         self.new = self.unchanged = 0
 
     @property
     def replaced(self) -> int:
+        """How many ids were there with another document."""
         return len(self._replaced)
 
-    def left(self) -> Any:
-        """Which stored documents stay live, (stored documents,), once the corpus has been read."""
-        live = self._opened.live
-        live[self._opened.stored(np.array(self._replaced, np.int64))] = False
-        return live
+    @property
+    def replaced_documents(self) -> RowIds:
+        """The stored numbers of the documents that were replaced, once the corpus has been read."""
+        return self._published.stored(np.array(self._replaced, np.int64))
 
     def __iter__(self) -> Iterator[Document]:
-        stream, reader = iter(self._documents), self._opened.documents
-        while documents := list(islice(stream, self._opened.config.store.part_documents)):
-            numbers = reader.find_ids([document.id for document in documents])
-            there = dict(zip(numbers, self._opened.fetch(list(numbers.values())), strict=True))
+        stream, store = iter(self._documents), self._published.config.store
+        while documents := list(islice(stream, store.part_documents)):
+            there = self._published.find([document.id for document in documents])
             for document in documents:
                 if document.id not in there:
                     self.new += 1
-                elif same_document(document, there[document.id], self._opened.config.store):
+                elif same_document(document, there[document.id][1], store):
                     self.unchanged += 1
                     continue
                 else:
                     _require_given_id(document)
-                    self._replaced.append(numbers[document.id])
+                    self._replaced.append(there[document.id][0])
                 yield document
+
+
+def same_document(one: Document, stored: Document, store: StoreConfig) -> bool:
+    """Whether a document is the stored one, its vector too if it comes with one: rounded as storing it rounds it."""
+    if one != stored or one.vector is None or stored.vector is None:
+        return one == stored and one.vector is stored.vector
+    with np.errstate(over="ignore"):
+        rounded = one.vector.astype(store.embeddings).astype(np.float32)
+    return np.array_equal(rounded, stored.vector)
 
 
 def _require_given_id(document: Document) -> None:
@@ -178,55 +166,82 @@ def _require_given_id(document: Document) -> None:
         )
 
 
-def published_segments(published: Manifest) -> list[tuple[SegmentEntry, Any]]:
-    """The segments of a published generation with their stamps, kept as they are."""
-    return [(entry, published.files[entry.file]) for entry in published.segments]
-
-
-def _quality(published: Manifest, entry: SegmentEntry, segment: dict[str, Any]) -> dict[str, Any]:
+def _quality(published: Manifest, segment: Segment) -> dict[str, Any]:
     """Figures of the whole index: those of its first segment stay, counts are of both.
 
     "segments" has what was measured of each added one, by file; "added" all about the last.
     """
-    kept = dict(published.quality)
-    kept |= {name: kept.get(name, 0) + segment.get(name, 0) for name in COUNTS}
-    kept["added"] = {name: figure for name, figure in segment.items() if name not in COUNTS}
-    measured = {name: segment[name] for name in ("index", "recall_curve") if name in segment}
-    kept["segments"] = {**kept.get("segments", {}), entry.file: measured}
+    kept, new = dict(published.quality), segment.figures
+    kept |= {name: kept.get(name, 0) + new.get(name, 0) for name in COUNTS}
+    kept["added"] = {name: figure for name, figure in new.items() if name not in COUNTS}
+    measured = {name: new[name] for name in ("index", "recall_curve") if name in new}
+    kept["segments"] = {**kept.get("segments", {}), f"{layout.SEGMENTS}/{segment.path.name}": measured}
     return kept
 
 
-def _up_to_date(opened: Change, news: Upserts) -> AddReport:
-    published = opened.published
-    return AddReport(opened.index, published.generation, published.documents, published.rows, unchanged=news.unchanged)
+def _up_to_date(published: PublishedIndex, upserts: Upserts) -> AddReport:
+    manifest = published.manifest
+    return AddReport(
+        published.index, manifest.generation, manifest.documents, manifest.rows, unchanged=upserts.unchanged
+    )
 
 
 def _report(
     index: Path,
     manifest: Manifest,
-    news: Upserts,
-    encoded: dict[str, EncodedPart],
-    records: list[parts.PartRecord],
+    upserts: Upserts,
+    encoded: EncodedParts,
     drift: Drift | None,
     notes: tuple[str, ...],
 ) -> AddReport:
-    reused, given = sum(part.reused for part in encoded.values()), sum(part.given for part in encoded.values())
     return AddReport(
         index=index,
         generation=manifest.generation,
         documents=manifest.documents,
         rows=manifest.rows,
-        added=news.new,
-        replaced=news.replaced,
-        unchanged=news.unchanged,
-        rows_encoded=sum(part.record.rows for part in encoded.values()) - reused - given,
-        rows_reused=reused,
-        rows_given=given,
-        tokens=sum(record.tokens for record in records),
-        truncated=sum(record.truncated for record in records),
-        retries=sum(part.retries for part in encoded.values()),
-        backend="; ".join(sorted({part.backend for part in encoded.values() if part.backend})),
+        added=upserts.new,
+        replaced=upserts.replaced,
+        unchanged=upserts.unchanged,
+        rows_encoded=encoded.fresh,
+        rows_reused=encoded.reused,
+        rows_given=encoded.given,
+        tokens=sum(record.tokens for record in encoded.records),
+        truncated=sum(record.truncated for record in encoded.records),
+        retries=encoded.retries,
+        backend=encoded.backend,
         drift=drift,
         notes=tuple(note for note in notes if note),
         quality=manifest.quality,
     )
+
+
+def require_same_types(published: PublishedIndex, pending: Sequence[PendingPart]) -> None:
+    """Raises CorpusError for a column whose types in the index and in new parts have no type in common.
+
+    A column of whole numbers becomes one of floats where the other has fractions, as within one build, unless some of
+    the whole numbers would be rounded by that.
+    """
+    known = schema_from_json(published.manifest.schema)
+    arriving = [schema_from_json(part.written.schema) for part in pending]
+    try:
+        merged = merge_schemas([known, *arriving])
+    except BadRow as bad:
+        way_out = way_out_of(bad.way_out, for_index=True)
+        raise CorpusError(f"{_CLASH}{bad.what}. Way out: {way_out}.") from bad
+    schemas = chain(((part.name, known) for part in published.manifest.parts),
+                    zip((part.name for part in pending), arriving, strict=True))  # fmt: skip
+    for name, schema in schemas:
+        _require_digits(published.index / name, schema, merged)
+
+
+def _require_digits(folder: Path, schema: pa.Schema, merged: pa.Schema) -> None:
+    for column in schema:
+        kind = merged.field(column.name).type
+        if column.type == kind:
+            continue
+        values = read_column(folder, column.name)
+        if values is not None and loses_precision(values, kind):
+            raise CorpusError(
+                f'{_CLASH}together they make column "{column.name}" {kind}, which would round whole numbers beyond '
+                "2**53 that are there. Give the new documents such numbers as the index has them."
+            )

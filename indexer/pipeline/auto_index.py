@@ -1,4 +1,4 @@
-"""Which of the kinds of index compared on a sample are filled with every row, and which of those is best.
+"""Kinds of index compared on a sample; the promising ones filled with every row, tuned, and measured again.
 
 A sample misleads about inverted lists: it puts a handful of rows into each, so that a query seems to need more of them
 than it does. (IVF4096 on a million embeddings: half of its lists for 99.5 % of the ten best by 30,000 of the rows.)
@@ -16,10 +16,9 @@ from indexer.config import IndexConfig, RunOptions
 from indexer.errors import ConfigError, QualityError
 from indexer.parallel import part_threads, single_blas_thread
 from indexer.pipeline.recall_queries import Encode, RecallQueries, recall_queries, split_train_queries
-from indexer.pipeline.rows import SegmentSource, VectorBlocks
+from indexer.pipeline.rows import RowView, VectorBlocks
 from indexer.progress import Progress
-
-# TODO-DOC indexer.pipeline.approximate: Making an index by measuring: kinds compared on a sample, one filled with every row, tuned and measured again.
+from indexer.transforms import Transform
 
 _NEAR = 4  # times the least predicted work: what a prediction may be wrong by
 
@@ -112,7 +111,8 @@ def _scan_of(one: ann.Candidate | FilledIndex) -> str:
 class IndexRequest:
     """What index is to be made, of what, and how."""
 
-    source: SegmentSource
+    rows: RowView
+    transform: Transform
     config: IndexConfig
     options: RunOptions
     progress: Progress
@@ -121,8 +121,12 @@ class IndexRequest:
     @property
     def wanted(self) -> ann.IndexRequirements:
         """What the index must be."""
-        dim = self.source.transform.dim
-        return ann.IndexRequirements(self.source.rows, dim, self.config.recall, self.config.memory_bytes)
+        dim, memory = self.transform.dim, self.config.memory_bytes
+        return ann.IndexRequirements(self.rows.stored, dim, self.config.recall, memory)
+
+    def blocks(self) -> VectorBlocks:
+        """The vectors of all rows, a part at a time."""
+        return self.rows.blocks(self.transform, part_threads(self.options.threads), self.progress)
 
     @property
     def device(self) -> str:
@@ -146,46 +150,46 @@ class BuiltIndex:
     notes: tuple[str, ...] = ()
 
 
-def build_named(order: IndexRequest, factory: str) -> BuiltIndex:
+def build_named(request: IndexRequest, factory: str) -> BuiltIndex:
     """The index of a FAISS factory string, tuned to the recall asked for.
 
     Raises ConfigError for a factory string or a memory budget that does not fit, QualityError for a missed recall.
     """
-    making = _Making(order)
+    making = _Making(request)
     filled = making.fill(factory, making.trainer.trained(factory))
-    if not order.wanted.fits(filled.bytes_per_vector):
-        raise ConfigError(too_large(order, factory, filled.bytes_per_vector))
-    if filled.recall < order.config.recall:
-        _refuse_low(order, filled.recall, factory)
+    if not request.wanted.fits(filled.bytes_per_vector):
+        raise ConfigError(too_large(request, factory, filled.bytes_per_vector))
+    if filled.recall < request.config.recall:
+        _refuse_low(request, filled.recall, factory)
     return making.made(filled, "asked for by index.type")
 
 
-def choose_index(order: IndexRequest) -> BuiltIndex:
+def choose_index(request: IndexRequest) -> BuiltIndex:
     """The index that takes a query least work among those that reach the recall and fit the memory budget.
 
     Two filled indexes are in memory at most. Raises ConfigError when no kind fits, QualityError when none that fits
     reaches the recall.
     """
-    making = _Making(order)
+    making = _Making(request)
     considered = making.considered()
-    finalists = Finalists(_worth_filling(order, considered), order.config.recall)
+    finalists = Finalists(_worth_filling(request, considered), request.config.recall)
     for one in finalists:
         if ann.is_exact(one.factory):
             figures = _compared(considered, finalists)
-            return BuiltIndex("Flat", figures={"index": {"why": _why(order, considered, finalists), **figures}})
+            return BuiltIndex("Flat", figures={"index": {"why": _why(request, considered, finalists), **figures}})
         finalists.take(making.fill(one.factory, ann.copy_of(one.trained)))  # empty still, unlike what is made of it
-    best, why = finalists.best, _why(order, considered, finalists)
-    if best.recall < order.config.recall:
-        _refuse_low(order, best.recall, best.factory)
+    best, why = finalists.best, _why(request, considered, finalists)
+    if best.recall < request.config.recall:
+        _refuse_low(request, best.recall, best.factory)
         why = "the highest recall of those that fit index.memory"
     return making.made(best, why, _compared(considered, finalists))
 
 
-def too_large(order: IndexRequest, factory: str, bytes_per_vector: float) -> str:
+def too_large(request: IndexRequest, factory: str, bytes_per_vector: float) -> str:
     """That an index does not fit the memory budget, and the ways out."""
-    needed = bytes_per_vector * order.wanted.rows / 2**20
+    needed = bytes_per_vector * request.wanted.rows / 2**20
     return (
-        f"index.memory is {order.config.memory}, but {factory} takes {needed:,.0f}M for {order.wanted.rows:,} vectors "
+        f"index.memory is {request.config.memory}, but {factory} takes {needed:,.0f}M for {request.wanted.rows:,} vectors "
         f"({bytes_per_vector:,.0f} bytes each). Allow more, choose another index.type, or keep fewer dimensions "
         "(whitening.dim)."
     )
@@ -197,37 +201,39 @@ class _Making:
     The exact answers are found as the rows go by for the first time.
     """
 
-    def __init__(self, order: IndexRequest) -> None:
-        order.progress.phase("drawing queries", None)
-        rows, held_out = split_train_queries(order.source)
-        training = order.source.vectors(rows)
-        self.trainer = ann.IndexTrainer(training, order.device)
-        self._queries: RecallQueries = recall_queries(order.source, order.config, held_out, training, order.encode)
-        self._order = order
-        self._blocks = VectorBlocks(order.source, part_threads(order.options.threads), order.progress)
+    def __init__(self, request: IndexRequest) -> None:
+        request.progress.phase("drawing queries", None)
+        rows, held_out = split_train_queries(request.rows)
+        training = request.rows.vectors(request.transform, rows)
+        self.trainer = ann.IndexTrainer(training, request.device)
+        self._queries: RecallQueries = recall_queries(
+            request.rows, request.transform, request.config, held_out, training, request.encode
+        )
+        self._request = request
+        self._blocks = request.blocks()
         self._truth: ann.GroundTruth | None = None
 
     def considered(self) -> list[ann.Candidate]:
         """Kinds of index measured on a sample, best first; without those that would be dearer whatever they find."""
-        order, sample, queries = self._order, self.trainer.sample[: ann.SAMPLE_ROWS], self._queries
+        request, sample, queries = self._request, self.trainer.sample[: ann.SAMPLE_ROWS], self._queries
         best = ann.GroundTruthBuilder(queries.vectors, origins=queries.origins)
         with single_blas_thread():
             best.update(0, sample)
-        truth, wanted = ann.GroundTruth.of(best), order.wanted
+        truth, wanted = ann.GroundTruth.of(best), request.wanted
         factories = ann.candidate_factories(wanted.rows, wanted.dim, bool(wanted.memory))
-        order.progress.phase("measuring kinds of index", len(factories))
+        request.progress.phase("measuring kinds of index", len(factories))
         found = [ann.exact_candidate(wanted)]
         for factory in factories:
             least = min((one.cost for one in found if one.fits and one.recall >= wanted.recall), default=math.inf)
             if ann.cost_lower_bound(factory, wanted) < least:  # graphs take most of the time here, and seldom are that
                 found.append(ann.measure_candidate(factory, wanted, self.trainer, truth))
-            order.progress.advance(1)
+            request.progress.advance(1)
         return ann.rank_candidates(found, wanted)
 
     def fill(self, factory: str, index: Any) -> FilledIndex:
         """Fill a trained, empty index and tune it to the recall."""
-        order, live = self._order, self._order.source.live
-        index = ann.to_gpu(index, order.device)
+        request, live = self._request, self._request.rows.live_rows
+        index = ann.to_gpu(index, request.device)
         queries, best = self._queries, None
         if self._truth is None:
             best = ann.GroundTruthBuilder(queries.vectors, excluded=queries.own, origins=queries.origins)
@@ -238,9 +244,9 @@ class _Making:
         if best is not None:
             self._truth = ann.GroundTruth.of(best)
         index = ann.to_cpu(index)
-        order.progress.phase("tuning", None)
-        curve = ann.recall_curve(index, self._measured_by, live, order.config.recall)
-        point = ann.cheapest_point(curve, order.config.recall)
+        request.progress.phase("tuning", None)
+        curve = ann.recall_curve(index, self._measured_by, live, request.config.recall)
+        point = ann.cheapest_point(curve, request.config.recall)
         ann.set_search_parameters(index, point.search_parameters)
         return FilledIndex(factory, index, curve, point, ann.stored_bytes(index) / index.ntotal)
 
@@ -254,11 +260,11 @@ class _Making:
             "why": why,
             **(compared or {}),
         }
-        order = self._order
-        order.progress.phase("measuring recall", None)
-        curve = ann.recall_curve(filled.index, self._measured_by, order.source.live, begun=filled.curve)
-        low = filled.recall < order.config.recall
-        notes = (_low(filled.recall, order.config.recall, filled.factory),) if low else ()
+        request = self._request
+        request.progress.phase("measuring recall", None)
+        curve = ann.recall_curve(filled.index, self._measured_by, request.rows.live_rows, begun=filled.curve)
+        low = filled.recall < request.config.recall
+        notes = (_low(filled.recall, request.config.recall, filled.factory),) if low else ()
         whole = {"index": figures, "recall_curve": [point.to_dict() for point in curve]}
         return BuiltIndex(filled.factory, filled.index, filled.recall, self._blocks.zero, whole, notes)
 
@@ -269,7 +275,7 @@ class _Making:
         return self._truth
 
 
-def _worth_filling(order: IndexRequest, considered: Sequence[ann.Candidate]) -> list[ann.Candidate]:
+def _worth_filling(request: IndexRequest, considered: Sequence[ann.Candidate]) -> list[ann.Candidate]:
     """The kinds that fit and reached the recall on the sample, best first; failing that, the nearest that fits.
 
     An exact index reaches it, so there is none only where that does not fit.
@@ -277,17 +283,17 @@ def _worth_filling(order: IndexRequest, considered: Sequence[ann.Candidate]) -> 
     fitting = [one for one in considered if one.fits]
     if not fitting:
         least = min(considered, key=lambda one: one.bytes_per_vector)
-        raise ConfigError(too_large(order, f"the smallest kind considered ({least.factory})", least.bytes_per_vector))
-    good = [one for one in fitting if one.recall >= order.config.recall]
+        raise ConfigError(too_large(request, f"the smallest kind considered ({least.factory})", least.bytes_per_vector))
+    good = [one for one in fitting if one.recall >= request.config.recall]
     if not good:
-        _refuse_low(order, fitting[0].recall, f"{fitting[0].factory}, the best that fits index.memory, on a sample")
+        _refuse_low(request, fitting[0].recall, f"{fitting[0].factory}, the best that fits index.memory, on a sample")
     return good or fitting[:1]
 
 
-def _refuse_low(order: IndexRequest, recall: float, factory: str) -> None:
-    if not order.options.allow_low_recall:
+def _refuse_low(request: IndexRequest, recall: float, factory: str) -> None:
+    if not request.options.allow_low_recall:
         raise QualityError(
-            f"the index was not published, because {_low(recall, order.config.recall, factory)}. Choose another "
+            f"the index was not published, because {_low(recall, request.config.recall, factory)}. Choose another "
             'index.type ("auto", "flat"), allow more index.memory, lower index.recall, or publish it as it is with '
             "--allow-low-recall."
         )
@@ -297,8 +303,8 @@ def _low(recall: float, target: float, factory: str) -> str:
     return f"recall_at_10 is {recall:.4f} ({factory}), below index.recall {target:g}"
 
 
-def _why(order: IndexRequest, considered: Sequence[ann.Candidate], finalists: Finalists) -> str:
-    wanted = order.wanted
+def _why(request: IndexRequest, considered: Sequence[ann.Candidate], finalists: Finalists) -> str:
+    wanted = request.wanted
     good = sum(one.fits and one.recall >= wanted.recall for one in considered)
     budget = " and fit index.memory" if wanted.memory else ""
     reached = f"reach recall@10 {wanted.recall:g}{budget}"

@@ -1,6 +1,7 @@
 """`build_index`: ingest -> encode -> fit -> index -> publish, each step leaving only whole files behind."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,35 +12,32 @@ from indexer.corpus import Corpus
 from indexer.corpus.corpus import validated_documents
 from indexer.corpus.document import Document
 from indexer.corpus.query_file import query_file_sha256
-from indexer.encoders import resolve_spec
+from indexer.encoders import EncoderSpec, resolve_spec, spec_difference
 from indexer.encoders.chunker import DocumentChunker
-from indexer.errors import ConfigError, CorruptIndexError, StoreError
-from indexer.pipeline.changes import other_inputs, require_same_recipe
-from indexer.pipeline.context import BuildContext
-from indexer.pipeline.encode import EncodedPart, encode_parts
+from indexer.errors import ConfigError, ExistsError
+from indexer.pipeline.encode import EncodedParts, encode_parts
 from indexer.pipeline.encoder_state import (
-    EncoderSource,
-    adopt_state,
+    LazyEncoder,
+    copy_state,
     fit_encoder,
     kept_state_note,
     require_fittable,
+    require_same_encoder,
     require_same_state,
+    state_files,
     table_notes,
     unknown_note,
-    with_kept_state,
+    with_stored_state,
 )
 from indexer.pipeline.fit import fit
+from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.ingest import Ingested, corpus_differs, ingest
-from indexer.pipeline.publication import new_parts, next_generation, publish_generation, recipe_of_build
-from indexer.pipeline.segment import write_segment_of
-from indexer.pipeline.stored_transform import copy_transform, taken_transform, write_transform
-from indexer.pipeline.sweep import sweep_after, sweep_before
+from indexer.pipeline.published import PublishedIndex
+from indexer.pipeline.segment import write_segment
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
-from indexer.store import layout
-from indexer.store.checked import check_sizes, damaged_files
-from indexer.store.files import make_folder, writer_lock
-from indexer.store.manifest import Manifest, list_generations, load_manifest
+from indexer.store.checked import damaged_files
+from indexer.store.manifest import Manifest, load_manifest
 
 
 @dataclass(frozen=True)
@@ -84,137 +82,164 @@ def build_index(
     """
     config, options, progress = config or BuildConfig(), options or RunOptions(), progress or NoProgress()
     index = named_path(index, "the index")
-    if isinstance(corpus, Corpus) and corpus.config != config.corpus:
-        raise ConfigError(
-            "the corpus is read by other column rules than the recipe's; pass read_corpus(..., config=recipe.corpus)."
-        )
-    # What is wrong with the recipe shows now and not after hours of encoding.
-    ann.check_factory(ann.factory_of(config.index.type), config.whitening.dim)
-    spec, taken = resolve_spec(config.encoder), None
+    spec, donor = _check_recipe(corpus, config), None
     if transform_from is not None:
-        taken = taken_transform(Path(transform_from), spec)
-        config = replace(config, whitening=taken.config.whitening)
+        donor = _donor(Path(transform_from), spec)
+        config = replace(config, whitening=donor.config.whitening)
     else:
         query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
         require_fittable(spec)
     query_file_sha256(config.index.queries, "index.queries")
     _ = DocumentChunker(spec, config.chunk).chunker
-    _require_index_folder(index)
-    make_folder(index)
-    with writer_lock(index):
-        published = _published(index, options.overwrite)
-        if taken:
-            adopt_state(index, spec, taken, published)
-        spec = with_kept_state(index, spec)
-        build = BuildContext(index, config, spec, published, options.overwrite, taken.stored if taken else None)
-        require_same_state(build)
-        if published and not options.overwrite:
-            check_sizes(index, published)
-            require_same_recipe(build, published)
-        sweep_before(index, spec.fingerprint)
+    with open_generation(index, options.overwrite, create=True) as generation:
+        generation.config, generation.donor = config, donor
+        if donor:
+            copy_state(index, spec, donor, generation.published)
+        generation.set_spec(with_stored_state(index, spec))
+        require_same_state(generation)
+        if generation.continues:
+            require_same_recipe(generation)
+        generation.sweep_before(generation.spec.fingerprint)
         documents = corpus if isinstance(corpus, Corpus) else validated_documents(corpus, config.corpus)
-        if published and published.deleted and not options.overwrite:
-            gone = published.stored_documents - published.documents
-            raise corpus_differs(build, f"{gone:,} of the documents it was built from were deleted or replaced since")
-        ingested = ingest(documents, build, progress)
-        if published and _same(ingested, published) and _nothing_to_do(build, published):
-            return BuildReport(
-                index,
-                published.generation,
-                True,
-                published.documents,
-                published.rows,
-                published.transform["dim"],
-            )
-        fitted = fit_encoder(build, ingested.contents(index).population, options, progress)
-        if build.spec.state and fitted.fingerprint != build.fingerprint:
+        ingested = ingest(documents, generation, progress)
+        if _is_up_to_date(generation, ingested):
+            return _up_to_date(generation.followed)
+        if fit_encoder(generation, ingested.rows(index), options, progress):
             ingested = ingested.to_encode_anew()
-        report = _produce(fitted, ingested, options, progress)
-        notes = tuple(note for note in (kept_state_note(fitted), sweep_after(index)) if note)
-        return replace(report, notes=(*report.notes, *notes))
+        return _encode_and_publish(generation, ingested, options, progress)
 
 
-def _produce(build: BuildContext, ingested: Ingested, options: RunOptions, progress: Progress) -> BuildReport:
-    source = EncoderSource(build.config, options, build.spec)
-    encoded = encode_parts(ingested.slots, build, source, options, progress)
-    records = [slot.record or encoded[slot.name].record for slot in ingested.slots]
-    contents = ingested.contents(build.index)
-    generation = next_generation(build.index)
-    index, config = build.index, build.config
-    if build.taken:
-        transform = copy_transform(index, generation, build.taken)
-    else:
-        transform = write_transform(index, generation, fit(contents.population, source, progress))
-    known = table_notes(source.get()) if build.spec.identity["kind"] == "static" else ()
-    segment = write_segment_of(index, generation, contents, records, transform, config, source, options, progress)
-    recipe, held = recipe_of_build(build, records[0].dim), new_parts(index, ingested.slots, records)
-    manifest = publish_generation(
-        index, generation, recipe, held, transform, [segment.entry(index)], None, segment.quality
-    )
-    return _report(build, manifest, encoded, (*known, *segment.filled.notes))
+def _check_recipe(corpus: Iterable[Document], config: BuildConfig) -> EncoderSpec:
+    """What is wrong with a recipe shows now and not after hours of encoding. Returns its encoder."""
+    if isinstance(corpus, Corpus) and corpus.config != config.corpus:
+        raise ConfigError(
+            "the corpus is read by other column rules than the recipe's; pass read_corpus(..., config=recipe.corpus)."
+        )
+    ann.check_factory(ann.factory_of(config.index.type), config.whitening.dim)
+    return resolve_spec(config.encoder)
 
 
-def _report(
-    build: BuildContext, manifest: Manifest, encoded: dict[str, EncodedPart], notes: tuple[str, ...]
+def _donor(index: Path, spec: EncoderSpec) -> PublishedIndex:
+    """Another index, whose transform is to be taken over. Raises MismatchError, and what reading it raises."""
+    donor = PublishedIndex(index, load_manifest(index))
+    require_same_encoder(donor, spec)
+    _ = donor.transform
+    return donor
+
+
+def _encode_and_publish(
+    generation: Generation, ingested: Ingested, options: RunOptions, progress: Progress
 ) -> BuildReport:
-    reused, given = sum(part.reused for part in encoded.values()), sum(part.given for part in encoded.values())
+    encoder, rows = LazyEncoder(generation.config, options, generation.spec), ingested.rows(generation.index)
+    encoded = encode_parts(ingested.parts, generation, encoder, options, progress)
+    if generation.donor:
+        generation.copy_transform(generation.donor)
+    else:
+        generation.write_transform(fit(rows, encoder, progress))
+    notes = table_notes(encoder.get()) if generation.spec.identity["kind"] == "static" else ()
+    segment = write_segment(generation, rows, encoded.records, encoder, options, progress)
+    generation.set_encoder(encoded.records[0].dim, state_files(generation.index, generation.spec))
+    manifest = generation.publish(segment.figures)
+    left = (kept_state_note(generation), generation.sweep())
+    about = (manifest.transform["note"], *unknown_note(manifest.quality), *notes, *segment.notes, *left)
+    return _report(generation.index, manifest, encoded, tuple(note for note in about if note))
+
+
+def _report(index: Path, manifest: Manifest, encoded: EncodedParts, notes: tuple[str, ...]) -> BuildReport:
     return BuildReport(
-        index=build.index,
+        index=index,
         generation=manifest.generation,
         up_to_date=False,
         documents=manifest.documents,
         rows=manifest.rows,
         dim=manifest.transform["dim"],
-        parts_encoded=len(encoded),
-        parts_kept=len(manifest.parts) - len(encoded),
-        rows_encoded=sum(part.record.rows for part in encoded.values()) - reused - given,
-        rows_reused=reused,
-        rows_given=given,
+        parts_encoded=len(encoded.encoded),
+        parts_kept=len(manifest.parts) - len(encoded.encoded),
+        rows_encoded=encoded.fresh,
+        rows_reused=encoded.reused,
+        rows_given=encoded.given,
         tokens=manifest.quality["tokens"],
         truncated=manifest.quality["truncated"],
-        retries=sum(part.retries for part in encoded.values()),
-        backend="; ".join(sorted({part.backend for part in encoded.values() if part.backend})),
-        notes=tuple(note for note in (manifest.transform["note"], *unknown_note(manifest.quality), *notes) if note),
+        retries=encoded.retries,
+        backend=encoded.backend,
+        notes=notes,
         quality=manifest.quality,
     )
 
 
-def _published(index: Path, overwrite: bool) -> Manifest | None:
-    """The newest generation, None if there is none; a damaged one only stands in the way of who does not overwrite."""
-    if not list_generations(index):
-        return None
-    try:
-        return load_manifest(index)
-    except CorruptIndexError:
-        if overwrite:
-            return None
-        raise
+def _up_to_date(published: PublishedIndex) -> BuildReport:
+    manifest = published.manifest
+    return BuildReport(
+        published.index, manifest.generation, True, manifest.documents, manifest.rows, manifest.transform["dim"]
+    )
 
 
-def _same(ingested: Ingested, published: Manifest) -> bool:
-    return published.deleted is None and [slot.name for slot in ingested.slots] == [
-        part.name for part in published.parts
-    ]
-
-
-def _nothing_to_do(build: BuildContext, published: Manifest) -> bool:
+def _is_up_to_date(generation: Generation, ingested: Ingested) -> bool:
     """With `overwrite`, only an index of the same recipe whose every byte is right needs no new generation."""
-    if not build.overwrite:
+    published = generation.published
+    if published is None or published.manifest.deleted is not None:
+        return False
+    manifest = published.manifest
+    if [part.name for part in ingested.parts] != [part.name for part in manifest.parts]:
+        return False
+    if generation.continues:
         return True
-    same_recipe = BuildConfig.from_dict(published.config) == build.config and published.fingerprint == build.fingerprint
-    return same_recipe and not any(other_inputs(build, published)) and not damaged_files(build.index, published)
+    same_recipe = published.config == generation.config and manifest.fingerprint == generation.spec.fingerprint
+    return same_recipe and not any(_input_differences(generation)) and not damaged_files(generation.index, manifest)
 
 
-def _require_index_folder(index: Path) -> None:
-    """Refuse a path where anything is that is not part of an index."""
-    try:
-        names = {entry.name for entry in index.iterdir()} if index.is_dir() else set()
-        if index.exists() and not index.is_dir():
-            raise StoreError(f"{index}: is a file; expected a folder for the index, or a path where nothing is yet.")
-    except OSError as error:
-        raise StoreError(f"{index}: cannot be used: {error.strerror}.") from error
-    if foreign := sorted(names - layout.TOP_LEVEL):
-        raise StoreError(
-            f"{index}: holds files that are not an index's ({', '.join(foreign[:3])}); nothing was changed. "
-            "Give an empty or a new folder."
+def require_same_recipe(generation: Generation) -> None:
+    """Raises ExistsError naming every difference of what is published, and the ways out."""
+    published = generation.followed.manifest
+    differences = list(_recipe_differences(generation))
+    if differences:
+        raise ExistsError(
+            f"{generation.index}: holds a complete index of another recipe: {'; '.join(differences)}. "
+            "Pass --overwrite to publish this one as its next generation, or build at another path."
         )
+    if published.deleted:
+        gone = published.stored_documents - published.documents
+        raise corpus_differs(generation, f"{gone:,} of the documents it was built from were deleted or replaced since")
+
+
+def _recipe_differences(generation: Generation) -> Iterator[str]:
+    """Every setting, and the encoder or the inputs, in which what is published is not what is being built."""
+    wanted, there = generation.config.to_dict(), generation.followed.config.to_dict()
+    for section, settings in wanted.items():
+        if section == "encoder":
+            continue  # compared by fingerprint: the same model under another name is the same encoder
+        for key, value in settings.items():
+            found = there[section][key]
+            if _meaning(section, key, found) != _meaning(section, key, value):
+                yield f"{section}.{key} is {_shown(found)} there and {_shown(value)} here"
+    published = generation.followed.manifest
+    if published.fingerprint != generation.spec.fingerprint:
+        yield spec_difference(published.encoder["identity"], generation.spec)
+    else:
+        yield from _input_differences(generation)
+
+
+def _input_differences(generation: Generation) -> Iterator[str]:
+    """What a generation was made of beside recipe and corpus, where it is not what is at hand."""
+    published, config = generation.followed.manifest, generation.config
+    taken = generation.donor.transform_digest.sha256 if generation.donor else ""
+    if published.transform.get("taken_from", "") != taken:
+        yield "its transform was fitted there and is another index's here, or the other way round"
+    elif not taken and published.transform["query_texts"].get("sha256", "") != query_file_sha256(
+        config.whitening.query_sample, "whitening.query_sample"
+    ):
+        yield "the queries in whitening.query_sample have changed"
+    measured = published.quality.get("index", {}).get("queries_sha256", "")
+    if measured != query_file_sha256(config.index.queries, "index.queries"):
+        yield "the queries in index.queries have changed"
+
+
+def _meaning(section: str, key: str, value: Any) -> Any:
+    """Settings that are written in several ways, as what they mean."""
+    if (section, key) == ("index", "type"):
+        return ann.factory_of(value)
+    return bool(value) if key in ("query_sample", "vector_column") else value  # contents are compared by hash
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -12,16 +12,14 @@ from typing import Any
 
 from indexer.config import RunOptions
 from indexer.errors import StoreError
-from indexer.pipeline.change import Change, change
 from indexer.pipeline.drift import AddedSince
 from indexer.pipeline.encode import encode_parts
-from indexer.pipeline.encoder_state import EncoderSource, LateEncoder
+from indexer.pipeline.encoder_state import LazyEncoder
+from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.ingest import ingest
-from indexer.pipeline.publication import new_parts, next_generation, publish_generation, published_recipe
+from indexer.pipeline.published import PublishedIndex
 from indexer.pipeline.reuse import ReuseInOrder
-from indexer.pipeline.segment import write_segment_of
-from indexer.pipeline.stored_transform import published_transform
-from indexer.pipeline.sweep import sweep_after
+from indexer.pipeline.segment import write_segment
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store import layout
@@ -64,14 +62,14 @@ def compact_index(
     Raises QualityError, ModelError, MismatchError, LockedError, StoreError and MachineError as `build_index`.
     """
     options, progress = options or RunOptions(), progress or NoProgress()
-    with change(named_path(index, "the index")) as opened:
-        before, published = _bytes(opened.index), opened.published
-        folds = _is_scattered(opened)
-        manifest, notes = _fold(opened, options, progress, model) if folds else (published, ())
-        removed = _forget(opened.index, max(keep, 1), grace)
-        left = sweep_after(opened.index)
+    with open_generation(named_path(index, "the index")) as generation:
+        index, published, generation.model = generation.index, generation.followed.manifest, model
+        before, folds = _bytes(index), _is_scattered(generation.followed)
+        manifest, notes = _fold(generation, options, progress) if folds else (published, ())
+        removed = _forget(index, max(keep, 1), grace)
+        left = generation.sweep()
         return CompactReport(
-            index=opened.index,
+            index=index,
             generation=manifest.generation,
             documents=manifest.documents,
             rows=manifest.rows,
@@ -79,51 +77,38 @@ def compact_index(
             dropped=published.stored_documents - manifest.stored_documents,
             segments_before=len(published.segments),
             generations_removed=removed,
-            generations_kept=len(list_generations(opened.index)),
-            bytes_freed=before - _bytes(opened.index),
+            generations_kept=len(list_generations(index)),
+            bytes_freed=before - _bytes(index),
             notes=tuple(note for note in (*notes, left) if note),
             quality=manifest.quality,
         )
 
 
-def _is_scattered(opened: Change) -> bool:
+def _is_scattered(published: PublishedIndex) -> bool:
     """Whether a build of the same documents would cut parts or segments in another way."""
-    published, size = opened.published, opened.config.store.part_documents
-    uneven = any(part.documents != size for part in published.parts[:-1])
-    return published.deleted is not None or len(published.segments) > 1 or uneven
+    manifest, size = published.manifest, published.config.store.part_documents
+    uneven = any(part.documents != size for part in manifest.parts[:-1])
+    return manifest.deleted is not None or len(manifest.segments) > 1 or uneven
 
 
-def _fold(
-    opened: Change, options: RunOptions, progress: Progress, model: str | Path | None
-) -> tuple[Manifest, tuple[str, ...]]:
-    index, published = opened.index, opened.published
-    # The tokenizer is needed where documents are chunked; elsewhere a model that is gone does not stand in the way.
-    build = opened.context(model) if opened.config.chunk.tokens else opened.context_without_encoder()
-    known = ReuseInOrder(index, published, opened.numbering)
-    ingested = ingest(opened.all_documents(), build, progress, known)
-    source = EncoderSource(build.config, options, build.spec)
-    encoded = encode_parts(ingested.slots, build, source, options, progress)
-    records = [slot.record or encoded[slot.name].record for slot in ingested.slots]
-    transform, generation = published_transform(index, published), next_generation(index)
-    contents = ingested.contents(index)
-    queries = LateEncoder(opened, build.config, options, model)
-    segment = write_segment_of(
-        index, generation, contents, records, transform, build.config, queries, options, progress
-    )
-    of_the_fit = ("sample", "held_out", "covariance", "drift")
-    kept: dict[str, Any] = {name: published.quality[name] for name in of_the_fit if name in published.quality}
-    kept |= AddedSince.of(published).compacted(published, opened.numbering, contents.rows).figures()
-    manifest = publish_generation(
-        index,
-        generation,
-        published_recipe(published),
-        new_parts(index, ingested.slots, records),
-        transform,
-        [segment.entry(index)],
-        None,
-        kept | segment.quality,
-    )
-    return manifest, segment.filled.notes
+def _fold(generation: Generation, options: RunOptions, progress: Progress) -> tuple[Manifest, tuple[str, ...]]:
+    published, config = generation.followed, generation.config
+    queries = LazyEncoder(config, options, lambda: published.spec(generation.model))
+    if not config.chunk.tokens:
+        # Only where documents are chunked is the tokenizer needed; elsewhere a model that is gone is not in the way.
+        generation.set_spec(published.spec_without_files())
+    ingested = ingest(published.all_documents(), generation, progress, ReuseInOrder(published))
+    stored = LazyEncoder(config, options, generation.spec)
+    records = encode_parts(ingested.parts, generation, stored, options, progress).records
+    generation.keep_encoder()
+    generation.keep_transform()
+    rows = ingested.rows(generation.index)
+    segment = write_segment(generation, rows, records, queries, options, progress)
+    figures, of_the_fit = published.manifest.quality, ("sample", "held_out", "covariance", "drift")
+    kept: dict[str, Any] = {name: figures[name] for name in of_the_fit if name in figures}
+    since = AddedSince.of(published.manifest)
+    kept |= since.compacted(published.manifest, published.numbering, rows.rows).figures()
+    return generation.publish(kept | segment.figures), segment.notes
 
 
 def _forget(index: Path, keep: int, grace: float) -> int:

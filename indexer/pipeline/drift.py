@@ -3,14 +3,15 @@
 In the directions the whitening keeps, scaled so that the fitted sample has mean 0 and variance 1 in each, the added
 documents have some mean m (k,) and variances v (k,). `mean_shift` is the root mean square of m, `covariance` that of
 v - 1, the whitened covariance's deviation from the identity on its diagonal. n documents of the very same kind give
-about sqrt(1 / n) and sqrt(2 / n) by chance alone (Gaussian data), which are given beside them.
+about sqrt(1 / n) and sqrt(2 / n) by chance alone (Gaussian data), which are given beside them. A manifest says with
+which stored row the documents begin that were added after the fit.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +25,6 @@ from indexer.store.manifest import Manifest, PartEntry
 from indexer.store.numbering import LiveNumbering
 from indexer.transforms import Transform, Whitening
 from indexer.transforms.whitening import EIGENVALUE_FLOOR
-
-# TODO-DOC indexer.pipeline.drifting: Drift of an index: which of its documents were added after the whitening was fitted, and how far they lie from those it was fitted on.
 
 MEAN_LIMIT = 0.25  # standard deviations a direction, beyond chance: a refit is advised above
 COVARIANCE_LIMIT = 0.5  # of the variance of a direction, beyond chance
@@ -76,16 +75,6 @@ def _beyond(figure: float, chance: float) -> float:
     return float(np.sqrt(max(0.0, figure**2 - chance**2)))
 
 
-class HeldParts(Protocol):
-    """The parts of a generation and what their files must be."""
-
-    @property
-    def entries(self) -> Sequence[PartEntry]: ...
-
-    @property
-    def files(self) -> Mapping[str, FileDigest]: ...
-
-
 @dataclass(frozen=True)
 class AddedSince:
     """The stored row that the documents begin with which were added after the fit: a part, and a row in it."""
@@ -113,17 +102,20 @@ class AddedSince:
         return AddedSince(part, before - (int(ends[part - 1]) if part else 0))
 
 
-def drift_since(since: AddedSince, transform: Transform, index: Path, held: HeldParts) -> Drift | None:
-    """Drift of the rows from `since` on among all parts; None without whitening, or where they are fewer than two.
+def drift_since(
+    since: AddedSince, transform: Transform, index: Path, held: Sequence[PartEntry], files: Mapping[str, FileDigest]
+) -> Drift | None:
+    """Drift of the rows from `since` on among all parts held; None without whitening, or where they are fewer than two.
 
+    `files` has what the parts' files must be.
     Raises CorruptIndexError for a damaged file.
     """
     if not isinstance(transform, Whitening):
         return None
-    folders = [part.name for part in held.entries]
+    folders = [part.name for part in held]
 
     def checked(part: int, name: str) -> Path:
-        check_file(index / folders[part] / name, held.files[f"{folders[part]}/{name}"])
+        check_file(index / folders[part] / name, files[f"{folders[part]}/{name}"])
         return index / folders[part]
 
     def moments(part: int) -> Moments:

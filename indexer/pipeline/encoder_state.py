@@ -5,44 +5,35 @@ again, and later generations of the index keep it: another one would mean to enc
 corpus, build at another path.
 """
 
-import dataclasses
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from indexer.config import BuildConfig, RunOptions
 from indexer.corpus.document import joined_text
 from indexer.encoders import Encoder, EncoderSpec, resolve_spec, spec_difference
-from indexer.encoders.chunker import DocumentChunker
 from indexer.encoders.fitting import Texts, fit_state, load_fitted_state
 from indexer.encoders.int8 import CALIBRATION_TEXTS
 from indexer.encoders.load import open_encoder, warm_backend
-from indexer.encoders.spec import spec_of_index, with_fitted_state
+from indexer.encoders.spec import with_fitted_state
 from indexer.encoders.static import StaticEncoder
 from indexer.errors import ConfigError, MismatchError
 from indexer.hashing import fingerprint
 from indexer.parallel import available_cores
-from indexer.pipeline.change import Change
-from indexer.pipeline.context import BuildContext
-from indexer.pipeline.rows import Population, drawn_documents
-from indexer.pipeline.stored_transform import Donor
+from indexer.pipeline.generation import Generation
+from indexer.pipeline.published import PublishedIndex
+from indexer.pipeline.rows import RowView
 from indexer.progress import Progress, step_callback
 from indexer.regular_files import read_regular
 from indexer.store import layout
-from indexer.store.checked import read_checked
+from indexer.store.checked import check_sizes, read_checked
 from indexer.store.files import FileDigest, atomic_write_bytes, digest_file, make_folder
-from indexer.store.manifest import Manifest
 from indexer.typed_json import convert_json, decode_json
-
-# TODO-DOC indexer.pipeline.late_encoder: The encoder of a published index for changes that mostly need none.
-
-# TODO-DOC indexer.pipeline.static_notes: What is said of texts and words that a static table does not know.
 
 _BLOCK = 1024  # documents whose texts are in memory together
 
@@ -57,7 +48,7 @@ def require_fittable(spec: EncoderSpec) -> None:
         require_calibration()
 
 
-def with_kept_state(index: Path, spec: EncoderSpec) -> EncoderSpec:
+def with_stored_state(index: Path, spec: EncoderSpec) -> EncoderSpec:
     """The encoder with the state that an earlier run left in the index, if it needs one and it is whole."""
     stamps = state_files(index, spec) if spec.needs_state else {}
     if not stamps or not all(
@@ -68,7 +59,19 @@ def with_kept_state(index: Path, spec: EncoderSpec) -> EncoderSpec:
     return with_fitted_state(spec, index / layout.state_folder(spec.fingerprint), files)
 
 
-def adopt_state(index: Path, spec: EncoderSpec, donor: Donor, published: Manifest | None) -> None:
+def require_same_encoder(donor: PublishedIndex, spec: EncoderSpec) -> None:
+    """Raises MismatchError unless an index, whose transform is to be taken over, was built with this encoder."""
+    check_sizes(donor.index, donor.manifest)
+    identity = {key: value for key, value in donor.manifest.encoder["identity"].items() if key != "state"}
+    if identity != spec.identity:
+        raise MismatchError(
+            f"{donor.index}: its transform was fitted to another encoder's embeddings: "
+            f"{spec_difference(identity, spec)}. Take the transform of an index that was built with this recipe's "
+            "encoder."
+        )
+
+
+def copy_state(index: Path, spec: EncoderSpec, donor: PublishedIndex, published: PublishedIndex | None) -> None:
     """Copy the encoder's fitted state from another index, if one is needed.
 
     Raises MismatchError where this index was published with another one.
@@ -89,61 +92,66 @@ def adopt_state(index: Path, spec: EncoderSpec, donor: Donor, published: Manifes
         atomic_write_bytes(index / name, read_checked(donor.index / name, there[name]))
 
 
-def require_same_state(build: BuildContext) -> None:
+def require_same_state(generation: Generation) -> None:
     """Raises ConfigError when a published index holds another auto-encoder than the recipe asks for."""
-    spec = build.spec
-    if spec.state is None or build.taken or not _is_published(build.published, spec):
+    spec = generation.spec
+    if spec.state is None or generation.donor or not _is_published(generation.published, spec):
         return
-    trained = _stated(build.index, spec).get("trained", False)
+    trained = _stated(generation.index, spec).get("trained", False)
     wanted = load_fitted_state(_without_state(spec)).identity["state"] if spec.trained else None
     if (spec.trained and spec.identity["state"] != wanted) or (trained and not spec.trained):
         asked = f"that of encoder.fitted ({spec.trained})" if spec.trained else "one that is fitted on its own corpus"
         raise ConfigError(
-            f"{build.index}: holds embeddings of another auto-encoder than the recipe asks for, {asked}; build at "
+            f"{generation.index}: holds embeddings of another auto-encoder than the recipe asks for, {asked}; build at "
             "another path."
         )
 
 
-def fit_encoder(build: BuildContext, population: Population, options: RunOptions, progress: Progress) -> BuildContext:
-    """The build with the encoder's state, fitted now unless there is one of the same texts. The sample: smallest hashes
-    of ids. What was published with the index is kept, whatever it was fitted on."""
-    spec = build.spec
-    if not (spec.needs_state or spec.state) or (spec.state and (build.taken or _is_published(build.published, spec))):
-        return build
-    texts = _sampled_texts(build, population)
+def fit_encoder(generation: Generation, rows: RowView, options: RunOptions, progress: Progress) -> bool:
+    """Give the generation's encoder its state, fitted now unless there is one of the same texts. The sample: smallest
+    hashes of ids. What was published with the index is kept, whatever it was fitted on.
+
+    Returns whether it is another encoder than before, so that embeddings at hand are not its own.
+    """
+    spec = generation.spec
+    is_kept = spec.state and (generation.donor or _is_published(generation.published, spec))
+    if is_kept or not (spec.needs_state or spec.state):
+        return False
+    texts = _sampled_texts(generation, rows)
     key = _key(spec, texts)
-    if spec.state and _stated(build.index, spec).get("key", key) == key:
-        return build
-    spec = _without_state(spec) if spec.state else spec
-    folder = build.index / layout.state_folder(spec.fingerprint)
+    if spec.state and _stated(generation.index, spec).get("key", key) == key:
+        return False
+    plain = _without_state(spec) if spec.state else spec
+    folder = generation.index / layout.state_folder(plain.fingerprint)
     progress.phase("fitting the encoder", None)
     with tempfile.TemporaryDirectory(prefix="isotrope-") as beside:
-        fit_state(spec, texts, Path(beside), options, step_callback(progress, "training"))
+        fit_state(plain, texts, Path(beside), options, step_callback(progress, "training"))
         make_folder(folder)
-        stamps = {
+        digests = {
             path.name: asdict(atomic_write_bytes(folder / path.name, path.read_bytes()))
             for path in sorted(Path(beside).iterdir())
         }
-    stated = {"key": key, "trained": bool(spec.trained), "files": stamps}
+    stated = {"key": key, "trained": bool(plain.trained), "files": digests}
     atomic_write_bytes(folder / layout.STATE, json.dumps(stated).encode())
-    return replace(build, spec=with_kept_state(build.index, spec))
+    generation.set_spec(with_stored_state(generation.index, plain))
+    return spec.state is not None and generation.spec.fingerprint != spec.fingerprint
 
 
-def kept_state_note(build: BuildContext) -> str:
+def kept_state_note(generation: Generation) -> str:
     """What is said where a new generation keeps what its encoder was fitted with."""
-    if build.spec.state and build.overwrite and _is_published(build.published, build.spec):
+    if generation.spec.state and generation.overwrite and _is_published(generation.published, generation.spec):
         return "what the encoder was fitted with is kept from the generation before; build elsewhere to fit it anew"
     return ""
 
 
-def _sampled_texts(build: BuildContext, population: Population) -> Texts:
-    int8 = build.spec.identity.get("precision") == "int8"
-    drawn = population.draw_documents(CALIBRATION_TEXTS if int8 else build.config.whitening.sample)
+def _sampled_texts(generation: Generation, rows: RowView) -> Texts:
+    config = generation.config
+    int8 = generation.spec.identity.get("precision") == "int8"
 
     def texts() -> Iterator[list[str]]:
-        documents = drawn_documents(population.folders, drawn)
+        documents = rows.sampled_documents(CALIBRATION_TEXTS if int8 else config.whitening.sample)
         while block := list(islice(documents, _BLOCK)):
-            yield build.cutter([joined_text(document, build.config.corpus.text) for document in block]).texts
+            yield generation.chunker([joined_text(document, config.corpus.text) for document in block]).texts
 
     return texts
 
@@ -160,10 +168,10 @@ def _key(spec: EncoderSpec, texts: Texts) -> str:
     return digest.hexdigest()
 
 
-def _is_published(published: Manifest | None, spec: EncoderSpec) -> bool:
+def _is_published(published: PublishedIndex | None, spec: EncoderSpec) -> bool:
     """Whether the newest generation names a state of this encoder."""
     folder = layout.state_folder(spec.unfitted)
-    return published is not None and any(name.startswith(f"{folder}/") for name in published.files)
+    return published is not None and any(name.startswith(f"{folder}/") for name in published.manifest.files)
 
 
 def _without_state(spec: EncoderSpec) -> EncoderSpec:
@@ -193,43 +201,25 @@ def state_files(index: Path, spec: EncoderSpec) -> dict[str, FileDigest]:
     return files | {f"{folder}/{layout.STATE}": digest_file(index / folder / layout.STATE)}
 
 
-class LateEncoder:
-    """The encoder of an index, found and loaded when the first text needs it; `model` is its folder if it has moved."""
+class LazyEncoder:
+    """A recipe and its encoder, which is loaded when it is first needed, and only once.
 
-    def __init__(self, opened: Change, config: BuildConfig, options: RunOptions, model: str | Path | None) -> None:
-        self.config, self._opened, self._options, self._model = config, opened, options, model
+    `spec` may be a function that finds it, for changes that mostly need none. A copy sent to a worker loads its own.
+    """
 
-    def get(self) -> Encoder:
-        """The encoder. Raises ModelError and MismatchError."""
-        return self._loaded
-
-    @cached_property
-    def _loaded(self) -> Encoder:
-        return open_encoder(spec_of_index(self._opened.index, self._opened.published, self._model), self._options)
-
-
-def table_notes(encoder: Encoder) -> tuple[str, ...]:
-    """What was passed over or repaired when the table was read."""
-    return encoder.table.notes if isinstance(encoder, StaticEncoder) else ()
-
-
-def unknown_note(quality: Mapping[str, Any]) -> tuple[str, ...]:
-    """That some texts hold nothing the table knows, if so."""
-    count = quality.get("without_tokens", 0)
-    said = f"{count:,} texts hold nothing that the table knows; each stands as the mean of the table's vectors"
-    return (said,) if count else ()
-
-
-class EncoderSource:
-    """Loads the encoder when it is first needed, and only once; a copy sent to a worker loads its own."""
-
-    def __init__(self, config: BuildConfig, options: RunOptions, spec: EncoderSpec) -> None:
-        self.config, self.spec, self._options = config, spec, options
-        self.cutter = DocumentChunker(spec, config.chunk)
+    def __init__(self, config: BuildConfig, options: RunOptions, spec: EncoderSpec | Callable[[], EncoderSpec]) -> None:
+        self.config, self._options, self._spec = config, options, spec
         self._encoder: Encoder | None = None
 
+    @property
+    def spec(self) -> EncoderSpec:
+        """Which encoder. Raises what finding it raises."""
+        if not isinstance(self._spec, EncoderSpec):
+            self._spec = self._spec()
+        return self._spec
+
     def get(self) -> Encoder:
-        """The encoder. Raises MismatchError if its files have changed since the build began."""
+        """The encoder. Raises MismatchError if its files have changed since it was found, ModelError, MachineError."""
         if self._encoder is None:
             now = resolve_spec(self.config.encoder, self.spec.folder, self.spec.identity["rules"])
             if now.fingerprint != self.spec.unfitted:
@@ -244,18 +234,18 @@ class EncoderSource:
         """Make what workers would otherwise all make at the same time."""
         warm_backend(self.spec, self._options)
 
-    def for_worker(self, worker: int) -> "EncoderSource":
-        """The source for one of several processes: its share of the threads, and its own GPU."""
+    def for_worker(self, worker: int) -> "LazyEncoder":
+        """The encoder for one of several processes: with its share of the threads, and its own GPU."""
         cores = self._options.threads or available_cores()
-        options = dataclasses.replace(
+        options = replace(
             self._options,
             device=_device_of(worker, self._options.device),
             threads=max(1, cores // self._options.workers),
         )
-        return EncoderSource(self.config, options, self.spec)
+        return LazyEncoder(self.config, options, self.spec)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_encoder": None}
+        return self.__dict__ | {"_encoder": None, "_spec": self.spec}
 
 
 def _device_of(worker: int, device: str) -> str:
@@ -267,11 +257,13 @@ def _device_of(worker: int, device: str) -> str:
     return f"cuda:{worker % count}" if count else device
 
 
-class QueryEncoder(Protocol):
-    """A recipe with its encoder, loaded when it is first asked for."""
+def table_notes(encoder: Encoder) -> tuple[str, ...]:
+    """What was passed over or repaired when the table was read."""
+    return encoder.table.notes if isinstance(encoder, StaticEncoder) else ()
 
-    config: BuildConfig
 
-    def get(self) -> Encoder:
-        """The encoder."""
-        ...
+def unknown_note(quality: Mapping[str, Any]) -> tuple[str, ...]:
+    """That some texts hold nothing the table knows, if so."""
+    count = quality.get("without_tokens", 0)
+    said = f"{count:,} texts hold nothing that the table knows; each stands as the mean of the table's vectors"
+    return (said,) if count else ()

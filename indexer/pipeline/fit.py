@@ -5,74 +5,78 @@ The sample is the same for any order of the corpus and any number of workers; se
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from indexer.config import BuildConfig
+from indexer.config import BuildConfig, WhiteningConfig
 from indexer.corpus.document import pseudo_query
 from indexer.corpus.query_file import is_npy, query_file_sha256, read_query_file, read_query_vectors
 from indexer.errors import ConfigError
 from indexer.moments import Moments
-from indexer.pipeline.encoder_state import QueryEncoder
-from indexer.pipeline.rows import Population, chosen_documents
-from indexer.pipeline.stored_transform import Fitted as Fitted
+from indexer.parallel import ordered_map, single_blas_thread
+from indexer.pipeline.encoder_state import LazyEncoder
+from indexer.pipeline.gates import COVARIANCE_LIMIT, Gate, covariance_deviation, held_out_deviation
+from indexer.pipeline.generation import FittedTransform
+from indexer.pipeline.rows import RowView
 from indexer.progress import Progress, step_callback
+from indexer.store.embeddings import open_embeddings
 from indexer.transforms import Flow, Whitening, centres_by_role, fit_transform
 
 QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already steady
-_SETTING = "whitening.query_sample: "
+_SETTING = "whitening.query_sample"
 _ONE_MEAN = "queries are centred by the mean of the documents: whitening.query_sample names no embeddings of queries"
 
 
 @dataclass(frozen=True)
-class KnownQueries:
+class KnownQueryMean:
     """The mean embedding of query-like texts that a published transform holds, and the sha256 of those texts."""
 
     sha256: str
     mean: npt.NDArray[np.float64]
 
 
-def fit(population: Population, source: QueryEncoder, progress: Progress, known: KnownQueries | None = None) -> Fitted:
+def fit(
+    rows: RowView, encoder: LazyEncoder, progress: Progress, known: KnownQueryMean | None = None
+) -> FittedTransform:
     """Fit the recipe's transform. Encodes query-like texts where queries have their own mean, unless it is known."""
-    config = source.config
+    config, queries = encoder.config, encoder.config.whitening.query_sample
     progress.phase("fitting", None)
-    sample = population.draw(config.whitening.sample)
+    sample = rows.sample(config.whitening.sample)
     on_step = step_callback(progress, "training the flow")
     transform = fit_transform(sample.fit_data(), config.whitening, config.encoder.pooling, on_step)
     if not isinstance(transform, Whitening | Flow) or not centres_by_role(transform, config.whitening):
-        unused = query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
-        return Fitted(transform, sample, {"source": "none", "texts": 0} | ({"sha256": unused} if unused else {}))
-    if is_npy(config.whitening.query_sample):
-        embeddings = read_query_vectors(config.whitening.query_sample, len(transform.mean), ConfigError, _SETTING)
-        origin = {
-            "source": "file",
-            "texts": len(embeddings),
-            "sha256": query_file_sha256(config.whitening.query_sample, "whitening.query_sample"),
-        }
-        return Fitted(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
+        unused = query_file_sha256(queries, _SETTING)
+        return FittedTransform(
+            transform, sample, {"source": "none", "texts": 0} | ({"sha256": unused} if unused else {})
+        )
+    if is_npy(queries):
+        embeddings = read_query_vectors(queries, len(transform.mean), ConfigError, f"{_SETTING}: ")
+        origin = {"source": "file", "texts": len(embeddings), "sha256": query_file_sha256(queries, _SETTING)}
+        return FittedTransform(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
     if config.encoder.kind == "vectors":
         note = "; ".join(filter(None, [transform.note, _ONE_MEAN]))
-        return Fitted(replace(transform, note=note), sample, {"source": "none", "texts": 0})
-    texts, origin = _query_texts(population, sum(map(len, sample.documents)), config)
+        return FittedTransform(replace(transform, note=note), sample, {"source": "none", "texts": 0})
+    texts, origin = _query_texts(rows, config)
     if known is not None and known.sha256 == origin["texts_sha256"]:
-        return Fitted(transform.with_query_mean(known.mean), sample, origin)
+        return FittedTransform(transform.with_query_mean(known.mean), sample, origin)
     progress.phase("encoding query-like texts", len(texts))
-    embeddings = source.get().encode(texts, "query")
+    embeddings = encoder.get().encode(texts, "query")
     progress.advance(len(texts))
-    return Fitted(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
+    return FittedTransform(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
 
 
-def _query_texts(population: Population, sampled: int, config: BuildConfig) -> tuple[list[str], dict[str, Any]]:
-    if config.whitening.query_sample:
-        texts = read_query_file(Path(config.whitening.query_sample), ConfigError, _SETTING).texts
-        digest = query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
+def _query_texts(rows: RowView, config: BuildConfig) -> tuple[list[str], dict[str, Any]]:
+    queries = config.whitening.query_sample
+    if queries:
+        texts = read_query_file(Path(queries), ConfigError, f"{_SETTING}: ").texts
+        digest = query_file_sha256(queries, _SETTING)
         return texts, {"source": "file", "texts": len(texts), "sha256": digest, "texts_sha256": _texts_hash(texts)}
-    chosen = population.draw(min(QUERY_TEXTS, sampled))
-    texts = [pseudo_query(document) for document in chosen_documents(chosen)]
-    texts = [text for text in texts if text]
+    drawn = rows.sampled_documents(min(QUERY_TEXTS, rows.count_documents(config.whitening.sample)))
+    texts = [text for text in map(pseudo_query, drawn) if text]
     if not texts:
         raise ConfigError(
             "no query-like text could be drawn from the corpus (no titles, no sentences). Name a file of queries "
@@ -83,3 +87,45 @@ def _query_texts(population: Population, sampled: int, config: BuildConfig) -> t
 
 def _texts_hash(texts: list[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def judge_fit(fitted: FittedTransform, config: WhiteningConfig, threads: int) -> tuple[dict[str, Any], list[Gate]]:
+    """Figures of a fit, JSON types, and its gate."""
+    figures: dict[str, Any] = {"sample": len(fitted.sample)}
+    if not isinstance(fitted.transform, Whitening) or config.strength == "none":
+        return figures, []
+    sample = fitted.sample
+    with single_blas_thread():
+        deviation = covariance_deviation(
+            fitted.transform,
+            config,
+            map(sample.embeddings, range(len(sample.folders))),
+            partial(ordered_map, threads=threads),
+        )
+        figures["held_out"] = _held_out(sample, fitted.transform, threads)
+    meaning = "in-sample whitened covariance"
+    return figures, [Gate("covariance", deviation, COVARIANCE_LIMIT, meaning=meaning)]
+
+
+def _held_out(sample: RowView, whitening: Whitening, threads: int) -> dict[str, Any] | None:
+    """Held-out figures: rows outside the sample if there are any, else one half of the sample against the other."""
+    live, firsts, chosen = sample.live_rows, sample.firsts, sample.chosen
+    everything = len(sample) == (sample.stored if live is None else np.count_nonzero(live))
+
+    def halves(part: int) -> tuple[Moments, Moments]:
+        if everything or chosen is None:
+            embeddings = sample.embeddings(part)
+            return Moments.of(embeddings[0::2]), Moments.of(embeddings[1::2])
+        embeddings, inside = open_embeddings(sample.folders[part]), chosen[part]
+        there = np.arange(len(embeddings))
+        if live is not None:
+            there = np.flatnonzero(live[firsts[part] : firsts[part + 1]])
+        outside = np.setdiff1d(there, inside)[: len(inside)]
+        return Moments.of(embeddings[inside]), Moments.of(embeddings[outside])
+
+    seen = unseen = Moments.zero(len(whitening.mean))
+    for one, other in ordered_map(halves, range(len(sample.folders)), threads):
+        seen, unseen = seen + one, unseen + other
+    if seen.count < 2 or unseen.count < 2 or not seen.scatter.any():
+        return None
+    return held_out_deviation(seen, unseen, whitening.dim)

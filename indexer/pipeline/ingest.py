@@ -1,7 +1,8 @@
 """The first step of a build: cut the corpus into parts and write their documents; keep the parts that are there.
 
 The whole corpus is read before anything is encoded, so a bad row shows in seconds and not after hours, and the
-encoder knows how much there is to do.
+encoder knows how much there is to do. Texts are cut into windows and hashed here, once: what encodes a part is handed
+the result in a scratch file. Embeddings that came with the corpus make their part whole at once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from indexer.chunking import Windows
 from indexer.config import StoreConfig
 from indexer.corpus import Corpus
 from indexer.corpus.document import Document, joined_text
@@ -20,32 +22,53 @@ from indexer.corpus.schema import schema_to_json
 from indexer.encoders.precomputed import is_precomputed
 from indexer.errors import CorpusError, ExistsError
 from indexer.hashing import hash_id, hash_texts, hash_vectors
-from indexer.pipeline.context import BuildContext
+from indexer.pipeline.generation import Generation
 from indexer.pipeline.reuse import ReuseByText, ReusedRows
-from indexer.pipeline.rows import Contents
+from indexer.pipeline.rows import RowView
 from indexer.progress import Progress
 from indexer.store import layout, parts
 from indexer.store.documents import write_documents
-from indexer.store.embeddings import EmbeddingReader
 from indexer.store.files import make_folder
-from indexer.store.parts import PartRows, TextHashes, write_part
+from indexer.store.parts import PartDocuments, PartRecord, PartRows, TextHashes, write_part
 from indexer.transforms import Whitening
 
-# TODO-DOC indexer.pipeline.part_files: A part of a generation: its place, and the files that make it complete.
+Embeddings = npt.NDArray[np.floating]
 
-# TODO-DOC indexer.pipeline.given_vectors: Embeddings that came with the corpus, on their way into parts and back: nothing is encoded.
+
+@dataclass(frozen=True)
+class CutTexts:
+    """The rows that the documents of a part are cut into: the hashes (n, 2) of their texts, and their windows."""
+
+    hashes: TextHashes
+    windows: Windows | None  # which document each row is of; None: row i is document i
+
+    def save(self, path: Path) -> None:
+        """Keep it in a scratch file."""
+        spans = self.windows
+        np.savez(path, hashes=self.hashes, **({} if spans is None else {name: getattr(spans, name) for name in _SPAN}))
+
+    @classmethod
+    def load(cls, path: Path) -> "CutTexts":
+        """What `save` kept."""
+        with np.load(path, allow_pickle=False) as arrays:
+            windows = Windows(*(arrays[name] for name in _SPAN)) if _SPAN[0] in arrays else None
+            return cls(arrays["hashes"], windows)
+
+
+_SPAN = ("document", "start", "end")
 
 
 @dataclass(frozen=True)
 class PendingPart:
-    """A part of this build. `record` is set when its embeddings are there already."""
+    """A part of the generation being written. `record` is set when its embeddings are there already."""
 
     name: str  # folder, relative to the index
-    written: parts.PartDocuments
+    written: PartDocuments
     rows: int
-    record: parts.PartRecord | None
+    record: PartRecord | None
     known: ReusedRows | None = None  # rows whose embeddings an earlier generation has
     given: bool = False  # its embeddings came with the corpus, and were written now
+    cut: Path | None = None  # scratch file of `CutTexts`, where they were cut in this run
 
     @property
     def documents(self) -> int:
@@ -58,8 +81,195 @@ class PendingPart:
         return 0 if self.record else self.rows - (len(self.known) if self.known else 0)
 
 
-Embeddings = npt.NDArray[np.floating]
-_BATCH = 1024  # documents whose vectors are read together
+@dataclass(frozen=True)
+class Ingested:
+    """The corpus as parts, and one hash an id, in order of documents, that sampling is done by."""
+
+    parts: list[PendingPart]
+    id_hashes: npt.NDArray[np.uint64]
+
+    @property
+    def documents(self) -> int:
+        """Documents of all parts."""
+        return len(self.id_hashes)
+
+    def to_encode_anew(self) -> "Ingested":
+        """The same with no embedding known: those at hand are another encoder's."""
+        return Ingested([replace(part, record=None, known=None) for part in self.parts], self.id_hashes)
+
+    def rows(self, index: Path) -> RowView:
+        """Their rows, as what follows sees them."""
+        documents, rows = [part.documents for part in self.parts], [part.rows for part in self.parts]
+        return RowView([index / part.name for part in self.parts], documents, rows, self.id_hashes)
+
+
+class EmbeddingLookup(Protocol):
+    """Where embeddings of a part's rows may be found already."""
+
+    def find(self, wanted: TextHashes) -> ReusedRows | None:
+        """Rows of a part whose embeddings are known, given its text hashes (n, 2); asked in order of parts."""
+        ...
+
+
+def ingest(
+    corpus: Iterable[Document],
+    generation: Generation,
+    progress: Progress,
+    known: EmbeddingLookup | None = None,
+    beside: bool = False,
+) -> Ingested:
+    """Read the whole corpus. Raises CorpusError for an empty one, ExistsError for one that is not the published one.
+
+    `known` finds embeddings, by default by text in the published parts. With `beside` the corpus comes beside what is
+    published: no published part is taken for one of its own, and vectors it comes with are as long as those there.
+    """
+    progress.phase("reading", None)
+    place = _Placing(generation, known or ReuseByText(generation), beside)
+    pending: list[PendingPart] = []
+    hashes: list[npt.NDArray[np.uint64]] = []
+    for documents in _cut(corpus, generation.config.store.part_documents):
+        pending.append(place(documents, len(pending)))
+        hashes.append(np.array([hash_id(document.id) for document in documents], np.uint64))
+        progress.advance(len(documents))
+    if not pending:
+        raise CorpusError(f"the corpus holds no documents{_rejected(corpus)}; there is nothing to index.")
+    if generation.continues and len(pending) < len((published := generation.followed.manifest).parts):
+        raise corpus_differs(generation, f"{sum(map(len, hashes)):,} documents instead of {published.documents:,}")
+    return Ingested(pending, np.concatenate(hashes))
+
+
+def _rejected(corpus: Iterable[Document]) -> str:
+    if not isinstance(corpus, Corpus) or not corpus.report.rejected:
+        return ""
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(corpus.report.rejected.items()))
+    return f", because all rows were left out ({reasons}), see {corpus.report.rejects_file}"
+
+
+def corpus_differs(generation: Generation, how: str) -> ExistsError:
+    """The error for a complete index of another corpus."""
+    return ExistsError(
+        f"{generation.index}: holds a complete index of another corpus: {how}. "
+        "Pass --overwrite to publish this one as its next generation, or build at another path."
+    )
+
+
+def _cut(corpus: Iterable[Document], size: int) -> Iterator[list[Document]]:
+    stream = iter(corpus)
+    while documents := list(islice(stream, size)):
+        yield documents
+
+
+class _Placing:
+    """Finds each part on disk, or writes its documents under the lowest free number."""
+
+    def __init__(self, generation: Generation, known: EmbeddingLookup, beside: bool) -> None:
+        self._generation, self._known = generation, known
+        self._index, self._config = generation.index, generation.config
+        self._entries = generation.followed.manifest.parts if generation.continues else None  # what must come again
+        self._complete, self._free = _complete_parts(generation, beside), _free_names(self._index)
+        self._size = _embedding_size(generation, beside)
+        self._rules = asdict(self._config.corpus) | {"embeddings": self._config.store.embeddings}
+        del self._rules["vector_column"]  # what is read from there is hashed
+        if self._config.chunk.tokens:
+            self._rules["chunk"] = asdict(self._config.chunk)
+
+    def __call__(self, documents: Sequence[Document], position: int) -> PendingPart:
+        given = given_embeddings(documents, self._config.store) if is_precomputed(self._generation.spec) else None
+        if given is None:
+            cut = self._generation.chunker([joined_text(one, self._config.corpus.text) for one in documents])
+            texts = CutTexts(hash_texts(cut.texts), cut.windows)
+        else:
+            self._require_size(documents, given)
+            texts = CutTexts(hash_vectors(given), None)
+        embeddings = parts.embedding_key(self._generation.spec.unfitted, texts.hashes)
+        key = parts.document_key(embeddings, documents, self._rules)
+        there = self._complete.get(key)
+        known = self._known.find(texts.hashes) if given is None else None
+        if self._entries is not None:
+            self._require_published(documents, there, position)
+        if there and self._is_still_whole(*there):
+            name, record = there
+            written = PartDocuments(record.documents, key, embeddings, record.schema, record.files[layout.DOCUMENTS])
+            return PendingPart(name, written, record.rows, record)
+        name = next(self._free)
+        make_folder(self._index / name)
+        digest, schema = write_documents(self._index / name, documents)
+        written = PartDocuments(len(documents), key, embeddings, schema_to_json(schema), digest)
+        if given is not None:
+            return self._complete_given(name, written, texts.hashes, given)
+        scratch = self._generation.scratch / f"{name.rpartition('/')[2]}.npz"
+        texts.save(scratch)
+        return PendingPart(name, written, len(texts.hashes), None, known, cut=scratch)
+
+    def _require_size(self, documents: Sequence[Document], given: Embeddings) -> None:
+        if self._size not in (0, given.shape[1]):
+            taken = self._generation.donor is not None
+            owner = "the index whose transform is taken over" if taken else str(self._index)
+            raise CorpusError(
+                f'document "{documents[0].id}": its vector has {given.shape[1]:,} numbers, those of {owner} have '
+                f"{self._size:,}. Give embeddings of the same model."
+            )
+
+    def _complete_given(
+        self, name: str, written: PartDocuments, hashes: TextHashes, embeddings: Embeddings
+    ) -> PendingPart:
+        """A part whose documents are written, once the rest of it is."""
+        rows = PartRows(hashes, np.zeros(len(embeddings), np.int32), embeddings)
+        record = write_part(self._index / name, written, rows, self._generation.spec.fingerprint)
+        return PendingPart(name, written, len(embeddings), record, given=True)
+
+    def _is_still_whole(self, name: str, record: PartRecord) -> bool:
+        """A part left by an interrupted build is hashed before it is used. That of a finished index has been compared
+        by size already, and is hashed by whoever opens it, so that `build` on a finished index stays quick."""
+        return self._entries is not None or parts.is_intact(self._index / name, record)
+
+    def _require_published(
+        self, documents: Sequence[Document], there: tuple[str, PartRecord] | None, position: int
+    ) -> None:
+        entries, size = self._entries or (), self._config.store.part_documents
+        if there and position < len(entries) and entries[position].name == there[0]:
+            return
+        there_too = entries[position].documents if position < len(entries) else 0
+        if len(documents) != there_too:  # only the last part of a corpus is shorter than others
+            ours, theirs = (
+                f"ends after {position * size + count:,}"
+                if count < size
+                else f"goes on after {position * size + count:,}"
+                for count in (len(documents), there_too)
+            )
+            raise corpus_differs(self._generation, f"this corpus {ours} documents, that of the index {theirs}")
+        first = position * size + 1
+        last = first + len(documents) - 1
+        how = f'documents {first:,} to {last:,} differ (the first is "{documents[0].id}")'
+        raise corpus_differs(self._generation, how)
+
+
+def _complete_parts(generation: Generation, beside: bool) -> dict[str, tuple[str, PartRecord]]:
+    """Complete parts on disk by document key; those that the newest manifest names win, or are left out (`beside`)."""
+    found, index = {}, generation.index
+    published = {part.name for part in generation.published.manifest.parts} if generation.published else set()
+    names = [layout.part_name(number) for number in layout.part_numbers(index)]
+    for name in sorted(names, key=lambda name: name in published):
+        if beside and name in published:
+            continue
+        record = parts.read_record(index / name)
+        if record is not None and record.fingerprint == generation.spec.fingerprint:
+            found[record.document_key] = (name, record)
+    return found
+
+
+def _embedding_size(generation: Generation, beside: bool) -> int:
+    """The size that embeddings must have; 0 for any."""
+    if generation.donor is not None:
+        transform = generation.donor.transform
+        return len(transform.mean) if isinstance(transform, Whitening) else transform.dim
+    return int(generation.followed.manifest.encoder["dim"]) if beside else 0
+
+
+def _free_names(index: Path) -> Iterator[str]:
+    """Names for new parts, lowest first. Folders that are there hold complete parts (see `sweep_before`)."""
+    taken = set(layout.part_numbers(index))
+    return (layout.part_name(number) for number in count() if number not in taken)
 
 
 def given_embeddings(documents: Sequence[Document], store: StoreConfig) -> Embeddings:
@@ -78,217 +288,7 @@ def given_embeddings(documents: Sequence[Document], store: StoreConfig) -> Embed
     return stored
 
 
-def complete_given(
-    folder: Path, slot: PendingPart, hashes: TextHashes, embeddings: Embeddings, fingerprint: str
-) -> PendingPart:
-    """The slot of a part whose documents are written, once the rest of it is."""
-    rows = PartRows(hashes, np.zeros(len(embeddings), np.int32), embeddings)
-    return replace(slot, record=write_part(folder, slot.written, rows, fingerprint), given=True)
-
-
-def same_document(one: Document, stored: Document, store: StoreConfig) -> bool:
-    """Whether a document is the stored one, its vector too if it comes with one: rounded as storing it rounds it."""
-    if one != stored or one.vector is None or stored.vector is None:
-        return one == stored and one.vector is stored.vector
-    with np.errstate(over="ignore"):
-        rounded = one.vector.astype(store.embeddings).astype(np.float32)
-    return np.array_equal(rounded, stored.vector)
-
-
-def with_vectors(
-    documents: Iterable[Document], rows: npt.NDArray[np.int64], reader: EmbeddingReader
-) -> Iterator[Document]:
-    """Documents of an index, each with the embedding stored in its row, float32."""
-    stream = iter(documents)
-    for start in range(0, len(rows), _BATCH):
-        embeddings = reader.rows(rows[start : start + _BATCH]).astype(np.float32, copy=False)
-        for document, vector in zip(islice(stream, len(embeddings)), embeddings, strict=True):
-            yield replace(document, vector=vector)
-
-
 def _vector(document: Document) -> npt.NDArray[np.float32]:
     if document.vector is None:
         raise CorpusError(f'document "{document.id}" comes without a vector; expected one, as the recipe says.')
     return document.vector
-
-
-@dataclass(frozen=True)
-class Ingested:
-    """The corpus as parts, and one hash an id, in row order, that sampling is done by."""
-
-    slots: list[PendingPart]
-    id_hashes: npt.NDArray[np.uint64]
-
-    @property
-    def documents(self) -> int:
-        return len(self.id_hashes)
-
-    def to_encode_anew(self) -> "Ingested":
-        """The same with no embedding known: those at hand are another encoder's."""
-        slots = [replace(slot, record=None, known=None) for slot in self.slots]
-        return Ingested(slots, self.id_hashes)
-
-    def contents(self, index: Path) -> Contents:
-        """The same, as what follows sees it."""
-        documents, rows = [slot.documents for slot in self.slots], [slot.rows for slot in self.slots]
-        return Contents([index / slot.name for slot in self.slots], documents, rows, self.id_hashes)
-
-
-class Known(Protocol):
-    """Where embeddings of a part's rows may be found already."""
-
-    def find(self, wanted: TextHashes) -> ReusedRows | None:
-        """Rows of a part whose embeddings are known, given its text hashes (n, 2); asked in order of parts."""
-        ...
-
-
-def ingest(
-    corpus: Iterable[Document],
-    build: BuildContext,
-    progress: Progress,
-    known: Known | None = None,
-    beside: bool = False,
-) -> Ingested:
-    """Read the whole corpus. Raises CorpusError for an empty one, ExistsError for one that is not the published one.
-
-    `known` finds embeddings, by default by text in the published parts. With `beside` the corpus comes beside what is
-    published: no published part is taken for one of its own, and vectors it comes with are as long as those there.
-    """
-    progress.phase("reading", None)
-    place = _Placing(build, known or ReuseByText(build), beside)
-    slots: list[PendingPart] = []
-    hashes: list[npt.NDArray[np.uint64]] = []
-    for documents in _cut(corpus, build.config.store.part_documents):
-        slots.append(place(documents, len(slots)))
-        hashes.append(np.array([hash_id(document.id) for document in documents], np.uint64))
-        progress.advance(len(documents))
-    if not slots:
-        raise CorpusError(f"the corpus holds no documents{_rejected(corpus)}; there is nothing to index.")
-    if build.published and not build.overwrite and len(slots) < len(build.published.parts):
-        raise corpus_differs(build, f"{sum(map(len, hashes)):,} documents instead of {build.published.documents:,}")
-    return Ingested(slots, np.concatenate(hashes))
-
-
-def _rejected(corpus: Iterable[Document]) -> str:
-    if not isinstance(corpus, Corpus) or not corpus.report.rejected:
-        return ""
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(corpus.report.rejected.items()))
-    return f", because all rows were left out ({reasons}), see {corpus.report.rejects_file}"
-
-
-def corpus_differs(build: BuildContext, how: str) -> ExistsError:
-    """The error for a complete index of another corpus."""
-    return ExistsError(
-        f"{build.index}: holds a complete index of another corpus: {how}. "
-        "Pass --overwrite to publish this one as its next generation, or build at another path."
-    )
-
-
-def _cut(corpus: Iterable[Document], size: int) -> Iterator[list[Document]]:
-    stream = iter(corpus)
-    while documents := list(islice(stream, size)):
-        yield documents
-
-
-@dataclass(frozen=True)
-class _Complete:
-    name: str
-    record: parts.PartRecord
-
-
-def _complete_parts(build: BuildContext, beside: bool) -> dict[str, _Complete]:
-    """Complete parts on disk by document key; those that the newest manifest names win, or are left out (`beside`)."""
-    found = {}
-    published = {part.name for part in build.published.parts} if build.published else set()
-    names = [layout.part_name(number) for number in layout.part_numbers(build.index)]
-    for name in sorted(names, key=lambda name: name in published):
-        if beside and name in published:
-            continue
-        record = parts.read_record(build.index / name)
-        if record is not None and record.fingerprint == build.fingerprint:
-            found[record.document_key] = _Complete(name, record)
-    return found
-
-
-def _dim_of(build: BuildContext, beside: bool) -> int:
-    """The size that embeddings must have; 0 for any."""
-    if build.taken:
-        transform = build.taken.transform
-        return len(transform.mean) if isinstance(transform, Whitening) else transform.dim
-    return int(build.published.encoder["dim"]) if build.published and beside else 0
-
-
-class _Placing:
-    """Finds each part on disk, or writes its documents under the lowest free number."""
-
-    def __init__(self, build: BuildContext, known: Known, beside: bool) -> None:
-        self._build, self._known = build, known
-        self._complete, self._free = _complete_parts(build, beside), _free_names(build.index)
-        self._dim = _dim_of(build, beside)
-        self._rules = asdict(build.config.corpus) | {"embeddings": build.config.store.embeddings}
-        del self._rules["vector_column"]  # what is read from there is hashed
-        if build.config.chunk.tokens:
-            self._rules["chunk"] = asdict(build.config.chunk)
-
-    def __call__(self, documents: Sequence[Document], position: int) -> PendingPart:
-        build, columns = self._build, self._build.config.corpus.text
-        given = given_embeddings(documents, build.config.store) if is_precomputed(build.spec) else None
-        if given is not None and self._dim not in (0, given.shape[1]):
-            owner = "the index whose transform is taken over" if build.taken else str(build.index)
-            raise CorpusError(
-                f'document "{documents[0].id}": its vector has {given.shape[1]:,} numbers, those of {owner} have '
-                f"{self._dim:,}. Give embeddings of the same model."
-            )
-        if given is None:
-            hashes = hash_texts(build.cutter([joined_text(document, columns) for document in documents]).texts)
-        else:
-            hashes = hash_vectors(given)
-        embeddings = parts.embedding_key(build.unfitted, hashes)
-        key = parts.document_key(embeddings, documents, self._rules)
-        there, known = self._complete.get(key), self._known.find(hashes) if given is None else None
-        if build.published and not build.overwrite:
-            _require_published(documents, build, there, position)
-        if there and _still_whole(build, there):
-            record = there.record
-            stamp = record.files[layout.DOCUMENTS]
-            written = parts.PartDocuments(record.documents, key, embeddings, record.schema, stamp)
-            return PendingPart(there.name, written, record.rows, record)
-        name = next(self._free)
-        make_folder(build.index / name)
-        stamp, schema = write_documents(build.index / name, documents)
-        written = parts.PartDocuments(len(documents), key, embeddings, schema_to_json(schema), stamp)
-        slot = PendingPart(name, written, len(hashes), None, known)
-        return slot if given is None else complete_given(build.index / name, slot, hashes, given, build.fingerprint)
-
-
-def _require_published(
-    documents: Sequence[Document], build: BuildContext, there: _Complete | None, position: int
-) -> None:
-    entries = build.published.parts if build.published else ()
-    if there and position < len(entries) and entries[position].name == there.name:
-        return
-    size = build.config.store.part_documents
-    there_too = entries[position].documents if position < len(entries) else 0
-    if len(documents) != there_too:  # only the last part of a corpus is shorter than others
-        ours, theirs = (
-            f"ends after {position * size + count:,}" if count < size else f"goes on after {position * size + count:,}"
-            for count in (len(documents), there_too)
-        )
-        raise corpus_differs(build, f"this corpus {ours} documents, that of the index {theirs}")
-    first = position * size + 1
-    last = first + len(documents) - 1
-    raise corpus_differs(build, f'documents {first:,} to {last:,} differ (the first is "{documents[0].id}")')
-
-
-def _still_whole(build: BuildContext, there: _Complete) -> bool:
-    """A part left by an interrupted build is hashed before it is used. That of a finished index has been compared
-    by size already, and is hashed by whoever opens it, so that `build` on a finished index stays quick."""
-    if build.published and not build.overwrite:
-        return True
-    return parts.is_intact(build.index / there.name, there.record)
-
-
-def _free_names(index: Path) -> Iterator[str]:
-    """Names for new parts, lowest first. Folders that are there hold complete parts (see `sweep`): left alone."""
-    taken = set(layout.part_numbers(index))
-    return (layout.part_name(number) for number in count() if number not in taken)

@@ -20,8 +20,9 @@ from indexer.config import IndexConfig
 from indexer.corpus.query_file import is_npy, query_file_sha256, read_query_file, read_query_vectors
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
-from indexer.pipeline.rows import Rows, SegmentSource, Vectors
+from indexer.pipeline.rows import RowIds, RowView, Vectors
 from indexer.store.embeddings import open_embeddings
+from indexer.transforms import Transform
 
 QUERIES = 400
 TRAINING_ROWS = 262_144  # more than any common factory string looks at
@@ -40,7 +41,7 @@ class RecallQueries:
 
     vectors: Vectors
     origins: Vectors | None = None
-    own: tuple[Rows, ...] | None = None
+    own: tuple[RowIds, ...] | None = None
     similarity: float | None = None
     sha256: str = ""
 
@@ -52,35 +53,40 @@ class RecallQueries:
         return f"held-out documents, moved to a score of {self.similarity:.2f} with themselves"
 
 
-def split_train_queries(source: SegmentSource) -> tuple[Rows, Rows]:
+def split_train_queries(view: RowView) -> tuple[RowIds, RowIds]:
     """Rows to train on and rows to draw queries from, each by id hash and none in both, unless there is but one."""
-    order = source.drawing_order
+    order = view.sampling_order
     held_out = min(QUERIES, max(len(order) // 4, 1))
     training = min(TRAINING_ROWS, max(len(order) - held_out, 1))
     return order[:training], order[training : training + held_out] if len(order) > 1 else order
 
 
 def recall_queries(
-    source: SegmentSource, config: IndexConfig, held_out: Rows, training: Vectors, encode: Encode | None
+    view: RowView,
+    transform: Transform,
+    config: IndexConfig,
+    held_out: RowIds,
+    training: Vectors,
+    encode: Encode | None,
 ) -> RecallQueries:
     """The queries of a build. `training` are vectors (n, k) of sampled rows other than those held out.
 
     Raises ConfigError for a query file that cannot be read, and where there is nothing to encode it.
     """
     if not config.queries:
-        documents = source.vectors(held_out)
+        documents = view.vectors(transform, held_out)
         there = documents.any(axis=1)
-        return replace(perturbed(documents[there], training), own=source.rows_beside(held_out[there]))
-    embeddings = _query_embeddings(source, config, encode)
+        return replace(perturbed(documents[there], training), own=view.rows_of_same_document(held_out[there]))
+    embeddings = _query_embeddings(view, config, encode)
     with single_blas_thread():
-        vectors = source.transform.transform(embeddings, "query")
+        vectors = transform.transform(embeddings, "query")
     return RecallQueries(vectors[vectors.any(axis=1)], sha256=query_file_sha256(config.queries, "index.queries"))
 
 
-def _query_embeddings(source: SegmentSource, config: IndexConfig, encode: Encode | None) -> npt.NDArray[np.floating]:
+def _query_embeddings(view: RowView, config: IndexConfig, encode: Encode | None) -> npt.NDArray[np.floating]:
     """Embeddings (n, d) of the user's queries: those of a .npy file, or encoded now."""
     if is_npy(config.queries):
-        dim = open_embeddings(source.folders[0]).shape[1]
+        dim = open_embeddings(view.folders[0]).shape[1]
         return read_query_vectors(config.queries, dim, ConfigError, _SETTING)
     if encode is None:
         raise ConfigError(f"{_SETTING}there is no encoder here to turn {config.queries} into vectors. Leave it empty.")

@@ -9,14 +9,11 @@ from indexer import ann
 from indexer.config import BuildConfig, RunOptions
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError
-from indexer.pipeline.change import Change, change
-from indexer.pipeline.encoder_state import LateEncoder
-from indexer.pipeline.fit import KnownQueries, fit
-from indexer.pipeline.publication import next_generation, publish_generation, published_parts, published_recipe
-from indexer.pipeline.rows import published_contents
-from indexer.pipeline.segment import write_segment_of
-from indexer.pipeline.stored_transform import published_transform, write_transform
-from indexer.pipeline.sweep import sweep_after
+from indexer.pipeline.encoder_state import LazyEncoder
+from indexer.pipeline.fit import KnownQueryMean, fit
+from indexer.pipeline.generation import open_generation
+from indexer.pipeline.published import PublishedIndex
+from indexer.pipeline.segment import write_segment
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store.checked import verify_parts
@@ -54,33 +51,23 @@ def refit_index(
     MachineError as `build_index`.
     """
     options, progress = options or RunOptions(), progress or NoProgress()
-    with change(named_path(index, "the index")) as opened:
-        config = changed_recipe(opened.config, assignments)
+    with open_generation(named_path(index, "the index")) as generation:
+        published, generation.model = generation.followed, model
+        config = generation.config = changed_recipe(published.config, assignments)
         ann.check_factory(ann.factory_of(config.index.type), config.whitening.dim)
         query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
-        query_file_sha256(config.index.queries, "index.queries")
-        verify_parts(opened.index, opened.published, {part.name for part in opened.published.parts})
-        source = LateEncoder(opened, config, options, model)
-        records, generation = opened.records(), next_generation(opened.index)
-        contents = published_contents(opened.index, opened.published)
-        fitted = fit(contents.population, source, progress, _known_queries(opened))
-        transform = write_transform(opened.index, generation, fitted)
-        segment = write_segment_of(
-            opened.index, generation, contents, records, transform, config, source, options, progress
-        )
-        manifest = publish_generation(
-            opened.index,
-            generation,
-            published_recipe(opened.published, config),
-            published_parts(opened.published),
-            transform,
-            [segment.entry(opened.index)],
-            contents.live,
-            segment.quality,
-        )
-        notes = (manifest.transform["note"], *segment.filled.notes, sweep_after(opened.index))
+        if config.index.queries != published.config.index.queries:  # else one that is gone is done without
+            query_file_sha256(config.index.queries, "index.queries")
+        verify_parts(generation.index, published.manifest, {part.name for part in published.manifest.parts})
+        encoder, rows = LazyEncoder(config, options, lambda: generation.spec), published.rows()
+        generation.keep_encoder()
+        generation.keep_parts()
+        generation.write_transform(fit(rows, encoder, progress, _known_query_mean(published)))
+        segment = write_segment(generation, rows, published.records(), encoder, options, progress)
+        manifest = generation.publish(segment.figures)
+        notes = (manifest.transform["note"], *segment.notes, generation.sweep())
         return RefitReport(
-            opened.index,
+            generation.index,
             manifest.generation,
             False,
             manifest.documents,
@@ -103,10 +90,9 @@ def changed_recipe(config: BuildConfig, assignments: Sequence[str]) -> BuildConf
     return config.with_overrides(assignments)
 
 
-def _known_queries(opened: Change) -> KnownQueries | None:
+def _known_query_mean(published: PublishedIndex) -> KnownQueryMean | None:
     """The mean of query-like texts that the present transform holds, if it does."""
-    texts = opened.published.transform["query_texts"]
-    stored = published_transform(opened.index, opened.published).transform
+    texts, stored = published.manifest.transform["query_texts"], published.transform
     if not isinstance(stored, Whitening | Flow) or "texts_sha256" not in texts or texts["source"] == "none":
         return None
-    return KnownQueries(texts["texts_sha256"], stored.query_mean)
+    return KnownQueryMean(texts["texts_sha256"], stored.query_mean)

@@ -11,32 +11,30 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from indexer.config import BuildConfig
 from indexer.errors import MismatchError, StoreError
-from indexer.pipeline.context import BuildContext
+from indexer.pipeline.generation import Generation
+from indexer.pipeline.published import PublishedIndex
 from indexer.store import parts
 from indexer.store.checked import verify_parts
-from indexer.store.manifest import Manifest
-from indexer.store.numbering import LiveNumbering
 from indexer.store.parts import TextHashes
 from indexer.versions import version_of
 
-Numbers = npt.NDArray[np.int32]
+PartRowIds = npt.NDArray[np.int32]  # counted from the start of a part, which has fewer than 2**31
 
 
 @dataclass(frozen=True)
 class ReusedRows:
     """Rows of a part whose texts are those of rows `sources` of the complete parts `names[parts]`; (n,) each."""
 
-    rows: Numbers
-    parts: Numbers
-    sources: Numbers
+    rows: PartRowIds
+    parts: PartRowIds
+    sources: PartRowIds
     names: list[str]
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def by_part(self) -> Iterator[tuple[str, Numbers, Numbers]]:
+    def by_part(self) -> Iterator[tuple[str, PartRowIds, PartRowIds]]:
         """(folder, rows here, rows there) for each part that rows are taken from."""
         for part in np.unique(self.parts):
             inside = self.parts == part
@@ -51,8 +49,9 @@ class ReuseByText:
     before the first row is taken from it, and one that is damaged gives none.
     """
 
-    def __init__(self, build: BuildContext) -> None:
-        self._build = build
+    def __init__(self, generation: Generation) -> None:
+        self._index, self._published = generation.index, generation.published
+        self._fingerprint, self._storage = generation.spec.fingerprint, generation.config.store.embeddings
         self._intact: dict[int, bool] = {}
 
     def find(self, wanted: TextHashes) -> ReusedRows | None:
@@ -77,26 +76,26 @@ class ReuseByText:
 
     def _is_intact(self, part: int) -> bool:
         if part not in self._intact:
-            folder = self._build.index / self._names[part]
+            folder = self._index / self._names[part]
             record = parts.read_record(folder)
             self._intact[part] = record is not None and parts.is_intact(folder, record)
         return self._intact[part]
 
     @property
     def _names(self) -> list[str]:
-        return [part.name for part in self._build.published.parts] if self._build.published else []
+        return [part.name for part in self._published.manifest.parts] if self._published else []
 
     @cached_property
     def _table(
         self,
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], Numbers, Numbers, list[str]] | None:
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], PartRowIds, PartRowIds, list[str]] | None:
         """Both halves of the hashes, sorted, and the part and row each text is in; equal texts in order of rows."""
-        build, published = self._build, self._build.published
-        if published is None or published.fingerprint != build.fingerprint:
+        published = self._published
+        if published is None or published.manifest.fingerprint != self._fingerprint:
             return None
-        if BuildConfig.from_dict(published.config).store.embeddings != build.config.store.embeddings:
+        if published.config.store.embeddings != self._storage:
             return None
-        hashes = [_text_hashes(build.index / name) for name in self._names]
+        hashes = [_text_hashes(self._index / name) for name in self._names]
         numbers = np.concatenate([np.full(len(rows), part, np.int32) for part, rows in enumerate(hashes)])
         rows = np.concatenate([np.arange(len(rows), dtype=np.int32) for rows in hashes])
         whole = np.concatenate(hashes)
@@ -120,14 +119,15 @@ class ReuseInOrder:
     A part is hashed before its first row is taken, lest damage be published anew as what it should be.
     """
 
-    def __init__(self, index: Path, published: Manifest, numbering: LiveNumbering) -> None:
-        self._index, self._published = index, published
+    def __init__(self, published: PublishedIndex) -> None:
+        self._index, manifest, numbering = published.index, published.manifest, published.numbering
+        self._manifest = manifest
         self._hashes = dict[int, TextHashes]()  # of the part read last
-        firsts = np.cumsum([0, *(part.rows for part in published.parts)])
-        stored = np.arange(published.stored_rows) if numbering.stored_rows is None else numbering.stored_rows
+        firsts = np.cumsum([0, *(part.rows for part in manifest.parts)])
+        stored = np.arange(manifest.stored_rows) if numbering.stored_rows is None else numbering.stored_rows
         self._parts = (np.searchsorted(firsts, stored, side="right") - 1).astype(np.int32)
         self._rows = (stored - firsts[self._parts]).astype(np.int32)
-        self._names = [part.name for part in published.parts]
+        self._names = [part.name for part in manifest.parts]
         self._taken = 0
 
     def find(self, wanted: TextHashes) -> ReusedRows:
@@ -150,7 +150,7 @@ class ReuseInOrder:
         hashes = np.empty((len(found), 2), np.uint64)
         for part in np.unique(found.parts).tolist():
             if part not in self._hashes:
-                verify_parts(self._index, self._published, {self._names[part]})
+                verify_parts(self._index, self._manifest, {self._names[part]})
                 self._hashes = {part: parts.read_text_hashes(self._index / self._names[part])}
             inside = found.parts == part
             hashes[inside] = self._hashes[part][found.sources[inside]]

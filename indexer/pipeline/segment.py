@@ -1,8 +1,7 @@
-"""A segment before and after: the rows it is made of, and what was written."""
+"""Rows to one index file, judged; a bad one does not stay."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,45 +10,38 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.ann import flat_file
-from indexer.config import BuildConfig, IndexConfig, RunOptions, WhiteningConfig
+from indexer.config import BuildConfig, RunOptions
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError, QualityError
-from indexer.moments import Moments
-from indexer.parallel import ordered_map, part_threads, single_blas_thread
+from indexer.parallel import part_threads
 from indexer.pipeline.auto_index import BuiltIndex, IndexRequest, build_named, choose_index, too_large
-from indexer.pipeline.encoder_state import QueryEncoder
-from indexer.pipeline.gates import (
-    COVARIANCE_LIMIT,
-    Gate,
-    covariance_deviation,
-    equal_scores,
-    held_out_deviation,
-    recall_gates,
-    require_all,
-    self_hits,
-)
-from indexer.pipeline.recall_queries import Encode
-from indexer.pipeline.rows import Contents, Rows, SegmentSource, VectorBlocks, segment_source
-from indexer.pipeline.stored_transform import Fitted, StoredTransform
+from indexer.pipeline.encoder_state import LazyEncoder
+from indexer.pipeline.fit import judge_fit
+from indexer.pipeline.gates import Gate, equal_scores, recall_gates, require_all, self_hits
+from indexer.pipeline.generation import FittedTransform, Generation
+from indexer.pipeline.rows import RowView
 from indexer.progress import Progress
-from indexer.store import layout, parts
-from indexer.store.embeddings import open_embeddings
 from indexer.store.files import FileDigest, atomic_write, make_folder, remove_file
 from indexer.store.manifest import SegmentEntry
-from indexer.store.numbering import Mask
-from indexer.transforms import Whitening
+from indexer.store.parts import PartRecord
+from indexer.transforms import Transform
+
+SMALL_ROWS = 50_000  # a segment of at most so many beside others is exact whatever the recipe says
+COUNTS = ("tokens", "truncated", "without_tokens")  # of all parts
+_SELF_HITS = 1000
 
 
 @dataclass(frozen=True)
-class Filled:
+class Segment:
     """A segment, written.
 
     `index` is the FAISS index with its search parameters set, and `recall` its measured recall@10; both are None
-    for an exact index, which is never held in memory. `figures` are for the manifest, JSON types.
+    for an exact index. `figures` are for the manifest, JSON types: what was measured of the index while it was made,
+    and of the whole segment once it has been judged.
     """
 
     path: Path
-    stamp: FileDigest
+    digest: FileDigest
     factory: str
     dim: int
     rows: int
@@ -61,37 +53,66 @@ class Filled:
     notes: tuple[str, ...] = ()
 
 
-def fill_segment(
-    source: SegmentSource,
-    config: IndexConfig,
-    path: Path,
+def write_segment(
+    generation: Generation,
+    rows: RowView,
+    records: Sequence[PartRecord],
+    encoder: LazyEncoder,
     options: RunOptions,
     progress: Progress,
-    encode_queries: Encode | None = None,
-    small: bool = False,
-) -> Filled:
+) -> Segment:
+    """Write the vectors of all `rows`, those of the parts of `records`, as the generation's next segment; judge it.
+
+    A few rows beside other segments get an exact one. An index.queries file that is not where it was when the index
+    was built is done without, and a note says so. Raises QualityError, with nothing left of it, ConfigError and
+    StoreError.
+    """
+    config, name = generation.config, generation.next_segment
+    path = generation.index / name
+    make_folder(path.parent)
+
+    def encode_queries(texts: list[str]) -> npt.NDArray[np.floating]:
+        return encoder.get().encode(texts, "query")
+
+    settings, notes = config.index, tuple[str, ...]()
+    if settings.queries and not Path(settings.queries).exists():
+        notes = (f"index.queries: {settings.queries} is not there; held-out documents stand in for its queries",)
+        settings = replace(settings, queries="")
+    request = IndexRequest(rows, generation.transform, settings, options, progress, encode_queries)
+    segment = fill_segment(request, path, small=bool(generation.segments) and rows.stored <= SMALL_ROWS)
+    progress.phase("checking", None)
+    try:
+        quality = judge_segment(segment, request, records, config, generation.fitted)
+    except QualityError:
+        remove_file(generation.index, name)
+        raise
+    entry = SegmentEntry(name, generation.indexed_rows, segment.rows, segment.factory, segment.search_parameters)
+    generation.add_segment(entry, segment.digest)
+    return replace(segment, figures=quality, notes=(*notes, *segment.notes))
+
+
+def fill_segment(request: IndexRequest, path: Path, small: bool = False) -> Segment:
     """Write an index of every row to `path`; `small`: an exact one, whatever the recipe says.
 
     Raises ConfigError for an index.type or index.memory that does not fit, and QualityError, with nothing written,
     where index.recall is not reached, unless `options.allow_low_recall`.
     """
-    order = IndexRequest(source, config, options, progress, encode_queries)
-    made = _exact("few rows beside a larger index") if small else _make(order)
-    queries = query_file_sha256(config.queries, "index.queries")
-    filled = _write_exact(order, path, made) if made.index is None else _write_made(order, path, made)
-    filled.figures["index"] |= {"factory": made.factory} | ({"queries_sha256": queries} if queries else {})
-    return filled
+    built = _exact("few rows beside a larger index") if small else _build(request)
+    queries = query_file_sha256(request.config.queries, "index.queries")
+    segment = _write_exact(request, path, built) if built.index is None else _write_built(request, path, built)
+    segment.figures["index"] |= {"factory": built.factory} | ({"queries_sha256": queries} if queries else {})
+    return segment
 
 
-def _make(order: IndexRequest) -> BuiltIndex:
-    wanted, factory = order.wanted, ann.factory_of(order.config.type)
-    if order.config.type == "auto":
+def _build(request: IndexRequest) -> BuiltIndex:
+    wanted, factory = request.wanted, ann.factory_of(request.config.type)
+    if request.config.type == "auto":
         small = "a query reads all of it in less time than it takes to encode"
-        return _exact(small) if wanted.is_small else choose_index(order)
+        return _exact(small) if wanted.is_small else choose_index(request)
     if not ann.is_exact(factory):
-        return build_named(order, factory)
+        return build_named(request, factory)
     if not wanted.fits(4 * wanted.dim):
-        raise ConfigError(too_large(order, "an exact index", 4 * wanted.dim))
+        raise ConfigError(too_large(request, "an exact index", 4 * wanted.dim))
     return _exact("asked for by index.type")
 
 
@@ -99,39 +120,37 @@ def _exact(why: str) -> BuiltIndex:
     return BuiltIndex("Flat", figures={"index": {"why": why}})
 
 
-def _write_exact(order: IndexRequest, path: Path, made: BuiltIndex) -> Filled:
-    """An exact index, written block by block where the file is known, so that it is never in memory."""
-    dim, blocks = order.wanted.dim, VectorBlocks(order.source, part_threads(order.options.threads), order.progress)
+def _write_exact(request: IndexRequest, path: Path, built: BuiltIndex) -> Segment:
+    """An exact index: written block by block where the form of the file is known, else made by FAISS in memory."""
+    dim, blocks = request.wanted.dim, request.blocks()
     if flat_file.matches_faiss(dim):
         with atomic_write(path) as file:
-            file.write(flat_file.header(dim, order.source.rows))
+            file.write(flat_file.header(dim, request.rows.stored))
             for _, vectors in blocks:
                 file.write(ann.require_finite(vectors))
-        stamp, rows = file.stamp, blocks.count
+        digest, rows = file.stamp, blocks.count
     else:
         index = ann.make_index("Flat", dim)
         for _, vectors in blocks:
             ann.add_vectors(index, vectors)
-        stamp, rows = _write_index(path, index), index.ntotal
+        digest, rows = _write_index(path, index), index.ntotal
     exact = {"recall_at_10": 1.0, "queries": 0, "bytes_per_vector": 4.0 * dim}
-    return Filled(path, stamp, "Flat", dim, rows, blocks.zero, figures={"index": exact | made.figures["index"]})
+    return Segment(path, digest, "Flat", dim, rows, blocks.zero, figures={"index": exact | built.figures["index"]})
 
 
-def _write_made(order: IndexRequest, path: Path, made: BuiltIndex) -> Filled:
-    parameters = ann.search_parameters(made.index)
-    stamp = _write_index(path, made.index)
-    return Filled(
-        path,
-        stamp,
-        made.factory,
-        order.wanted.dim,
-        made.index.ntotal,
-        made.zero,
-        made.index,
-        made.recall,
-        parameters,
-        made.figures,
-        made.notes,
+def _write_built(request: IndexRequest, path: Path, built: BuiltIndex) -> Segment:
+    return Segment(
+        path=path,
+        digest=_write_index(path, built.index),
+        factory=built.factory,
+        dim=request.wanted.dim,
+        rows=built.index.ntotal,
+        zero=built.zero,
+        index=built.index,
+        recall=built.recall,
+        search_parameters=ann.search_parameters(built.index),
+        figures=built.figures,
+        notes=built.notes,
     )
 
 
@@ -142,168 +161,59 @@ def _write_index(path: Path, index: Any) -> FileDigest:
     return file.stamp
 
 
-@dataclass(frozen=True)
-class NewSegment:
-    """A segment that was written and found good."""
-
-    filled: Filled
-    quality: dict[str, Any]
-
-    def entry(self, index: Path, first_row: int = 0) -> tuple[SegmentEntry, FileDigest]:
-        """What the manifest says of it, when its rows follow on `first_row` others."""
-        filled = self.filled
-        name = filled.path.relative_to(index).as_posix()
-        return SegmentEntry(name, first_row, filled.rows, filled.factory, filled.search_parameters), filled.stamp
-
-
-def write_segment_of(
-    index: Path,
-    generation: int,
-    contents: Contents,
-    records: Sequence[parts.PartRecord],
-    stored: StoredTransform,
-    config: BuildConfig,
-    source: QueryEncoder,
-    options: RunOptions,
-    progress: Progress,
-    small: bool = False,
-) -> NewSegment:
-    """Write the vectors of all rows of `contents` as one segment and judge it; a bad one does not stay.
-
-    With `small` it is exact whatever the recipe says. An index.queries file that is not where it was when the index was
-    built is done without, and a note says so. Raises QualityError, ConfigError and StoreError.
-    """
-    path = index / layout.segment_name(generation, 0)
-    make_folder(path.parent)
-    rows = segment_source(contents, stored.transform)
-
-    def encode_queries(texts: list[str]) -> Any:
-        return source.get().encode(texts, "query")
-
-    settings, notes = config.index, tuple[str, ...]()
-    if settings.queries and not Path(settings.queries).exists():
-        notes = (f"index.queries: {settings.queries} is not there; held-out documents stand in for its queries",)
-        settings = replace(settings, queries="")
-    filled = fill_segment(rows, settings, path, options, progress, encode_queries, small)
-    filled = replace(filled, notes=(*notes, *filled.notes))
-    try:
-        quality = judge_segment(filled, rows, list(records), config, options, progress, stored.fitted)
-    except QualityError:
-        remove_file(index, layout.segment_name(generation, 0))
-        raise
-    return NewSegment(filled, quality)
-
-
-COUNTS = ("tokens", "truncated", "without_tokens")  # of all parts
-_SELF_HITS = 1000
-Record = parts.PartRecord
-
-
 def judge_segment(
-    filled: Filled,
-    source: SegmentSource,
-    records: Sequence[Record],
+    segment: Segment,
+    request: IndexRequest,
+    records: Sequence[PartRecord],
     config: BuildConfig,
-    options: RunOptions,
-    progress: Progress,
-    fitted: Fitted | None,
+    fitted: FittedTransform | None,
 ) -> dict[str, Any]:
     """All gates and figures of a new segment, for the manifest, and of its transform if that was `fitted` for it.
 
     Raises QualityError if a gate fails.
     """
-    progress.phase("checking", None)
-    figures: dict[str, Any] = {}
+    gates, figures = _gates(segment, request, records, config), dict[str, Any]()
+    if fitted is not None:
+        figures, more = judge_fit(fitted, config.whitening, part_threads(request.options.threads))
+        gates += more
+    counts = {count: sum(getattr(record, count) for record in records) for count in COUNTS}
+    return figures | counts | segment.figures | require_all(gates)
+
+
+def _gates(segment: Segment, request: IndexRequest, records: Sequence[PartRecord], config: BuildConfig) -> list[Gate]:
+    """Gates of a segment and of its parts. One that misses its recall stands when `options.allow_low_recall` says so."""
     not_finite, zero = (sum(getattr(record, name) for record in records) for name in ("not_finite", "zero"))
+    missing = abs(request.rows.stored - segment.rows) + _without_row(records, config)
+    hits = 0.0 if missing else _self_hits(segment, request.rows, request.transform)
     gates = [
         Gate("not_finite", not_finite, 0, meaning="NaN or infinity"),
         Gate("zero_embeddings", zero, 0, meaning="embeddings of zeros"),
-        *_segment_gates(filled, source, _without_row(records, config), config.index, options),
+        Gate("zero_vectors", segment.zero, 0, meaning="documents that equal the mean exactly"),
+        Gate("missing_rows", missing, 0, meaning="rows that are lost"),
     ]
-    if fitted is not None:
-        figures, more = _fit_figures(fitted, config.whitening, part_threads(options.threads), source.live)
-        gates += more
-    counts = {name: sum(getattr(record, name) for record in records) for name in COUNTS}
-    return figures | counts | filled.figures | require_all(gates)
+    if segment.recall is None:
+        meaning = "share of documents found by their own vector"
+        return [*gates, Gate("self_hit", hits, 1.0, True, meaning)]
+    return [*gates, *recall_gates(segment.recall, hits, config.index.recall, request.options.allow_low_recall)]
 
 
-def _without_row(records: Sequence[Record], config: BuildConfig) -> int:
+def _without_row(records: Sequence[PartRecord], config: BuildConfig) -> int:
     """Documents that no vector stands for."""
     rows, documents = sum(record.rows for record in records), sum(record.documents for record in records)
     return max(0, documents - rows) if config.chunk.tokens else abs(rows - documents)
 
 
-def _segment_gates(
-    filled: Filled, source: SegmentSource, without_row: int, config: IndexConfig, options: RunOptions
-) -> list[Gate]:
-    """Gates of a segment's file. One that misses its recall stands when `options.allow_low_recall` says so."""
-    missing = abs(source.rows - filled.rows) + without_row
-    hits = 0.0 if missing else _self_hits(filled, source)
-    gates = [
-        Gate("zero_vectors", filled.zero, 0, meaning="documents that equal the mean exactly"),
-        Gate("missing_rows", missing, 0, meaning="rows that are lost"),
-    ]
-    if filled.recall is None:
-        meaning = "share of documents found by their own vector"
-        return [*gates, Gate("self_hit", hits, 1.0, True, meaning)]
-    return [*gates, *recall_gates(filled.recall, hits, config.recall, options.allow_low_recall)]
-
-
-def _fit_figures(
-    fitted: Fitted, config: WhiteningConfig, threads: int, live: Mask | None = None
-) -> tuple[dict[str, Any], list[Gate]]:
-    """Figures of a fit and its gate; `live` (stored rows,) says which rows are not deleted, None all."""
-    figures: dict[str, Any] = {"sample": len(fitted.sample.rows)}
-    if not isinstance(fitted.transform, Whitening) or config.strength == "none":
-        return figures, []
-    with single_blas_thread():
-        deviation = covariance_deviation(
-            fitted.transform, config, _sample_embeddings(fitted), partial(ordered_map, threads=threads)
-        )
-        figures["held_out"] = _held_out(fitted, fitted.transform, threads, live)
-    meaning = "in-sample whitened covariance"
-    return figures, [Gate("covariance", deviation, COVARIANCE_LIMIT, meaning=meaning)]
-
-
-def _self_hits(filled: Filled, source: SegmentSource) -> float:
+def _self_hits(segment: Segment, rows: RowView, transform: Transform) -> float:
     """The share of some live rows that find themselves, or an equal row."""
-    own = np.sort(source.drawing_order[:_SELF_HITS])
+    own = np.sort(rows.sampling_order[:_SELF_HITS])
     if not len(own):
         return 1.0
-    sample = source.vectors(own)
-    if filled.index is not None:
-        return self_hits(ann.search_index(filled.index, sample, 1), sample, own) / len(own)
+    sample = rows.vectors(transform, own)
+    if segment.index is not None:
+        return self_hits(ann.search_index(segment.index, sample, 1), sample, own) / len(own)
     # An exact search finds a row that the file holds where it belongs: only for others must the file be searched.
-    stored = flat_file.read_rows(filled.path, filled.dim, own)
+    stored = flat_file.read_rows(segment.path, segment.dim, own)
     there = equal_scores(np.einsum("nk,nk->n", sample, stored, dtype=np.float64), sample)
     lost = np.flatnonzero(~there)
-    found = flat_file.search_flat_file(filled.path, filled.dim, filled.rows, sample[lost]) if len(lost) else []
+    found = flat_file.search_flat_file(segment.path, segment.dim, segment.rows, sample[lost]) if len(lost) else []
     return (len(own) - len(lost) + self_hits(found, sample[lost], own[lost])) / len(own)
-
-
-def _sample_embeddings(fitted: Fitted) -> Iterator[npt.NDArray[np.floating]]:
-    return (fitted.sample.embeddings(part) for part in range(len(fitted.sample.folders)))
-
-
-def _held_out(fitted: Fitted, whitening: Whitening, threads: int, live: Mask | None) -> dict[str, Any] | None:
-    """Held-out figures: rows outside the sample if there are any, else one half of the sample against the other."""
-    sample, firsts = fitted.sample, fitted.sample.firsts
-    everything = len(sample) == (sum(sample.stored) if live is None else np.count_nonzero(live))
-
-    def halves(part: int) -> tuple[Moments, Moments]:
-        if everything:
-            embeddings = sample.embeddings(part)
-            return Moments.of(embeddings[0::2]), Moments.of(embeddings[1::2])
-        embeddings, inside = open_embeddings(sample.folders[part]), sample.part_rows[part]
-        there: Rows = np.arange(len(embeddings))
-        if live is not None:
-            there = np.flatnonzero(live[firsts[part] : firsts[part + 1]])
-        outside = np.setdiff1d(there, inside)[: len(inside)]
-        return Moments.of(embeddings[inside]), Moments.of(embeddings[outside])
-
-    seen = unseen = Moments.zero(len(whitening.mean))
-    for one, other in ordered_map(halves, range(len(sample.folders)), threads):
-        seen, unseen = seen + one, unseen + other
-    if seen.count < 2 or unseen.count < 2 or not seen.scatter.any():
-        return None
-    return held_out_deviation(seen, unseen, whitening.dim)

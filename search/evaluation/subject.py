@@ -11,7 +11,7 @@ from indexer.encoders.precomputed import cannot_encode, is_precomputed
 from indexer.encoders.protocol import is_transformer
 from indexer.errors import ConfigError
 from indexer.moments import Moments
-from indexer.pipeline.rows import Sample
+from indexer.pipeline.rows import RowView
 from indexer.progress import NoProgress, Progress
 from indexer.transforms import FitData
 from search.engine import index_spec
@@ -81,7 +81,7 @@ class Subject:
         return StoredRows(self.opened)
 
     @cached_property
-    def sample(self) -> Sample:
+    def sample(self) -> RowView:
         """The rows the index's transform was fitted on."""
         return self.stored.sample(self.config.whitening.sample)
 

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.encoders.spec import UNLIMITED
-from indexer.pipeline.rows import Sample
+from indexer.pipeline.rows import RowView
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.evaluation.report.isotropy import Array, Cloud, Vectors, measure_cloud
 from search.opened import OpenIndex
@@ -54,15 +54,15 @@ def measure_figures(opened: OpenIndex) -> Figures:
     stored = StoredRows(opened)
     a_row = opened.manifest.documents / max(1, opened.manifest.rows)  # documents
     sample, paired = (stored.sample(max(1, round(most * a_row))) for most in (SAMPLE, _PAIRED_ROWS))
-    pairs = _pairs(len(paired.rows))
+    pairs = _pairs(len(paired))
     raw = Normalisation(opened.manifest.encoder["dim"])
     before = _cloud(sample, paired, pairs, raw)
     same = isinstance(opened.transform, Normalisation)
     return Figures(
         rows=len(stored),
         windowed=not opened.numbering.one_to_one,
-        sampled=len(sample.rows),
-        paired=len(paired.rows),
+        sampled=len(sample),
+        paired=len(paired),
         before=before,
         after=before if same else _cloud(sample, paired, pairs, opened.transform),
         norms=np.concatenate([np.linalg.norm(block.astype(np.float64), axis=1) for block in _blocks(sample)]),
@@ -72,15 +72,15 @@ def measure_figures(opened: OpenIndex) -> Figures:
     )
 
 
-def _cloud(sample: Sample, paired: Sample, pairs: tuple[Rows, Rows], transform: Transform) -> Cloud:
-    def vectors(rows: Sample) -> Callable[[], Iterator[Vectors]]:
+def _cloud(sample: RowView, paired: RowView, pairs: tuple[Rows, Rows], transform: Transform) -> Cloud:
+    def vectors(rows: RowView) -> Callable[[], Iterator[Vectors]]:
         return lambda: (transform.transform(block, "document") for block in _blocks(rows))
 
     held = np.concatenate(list(vectors(paired)()))
     return measure_cloud(vectors(sample), _cosines(held, *pairs))
 
 
-def _blocks(sample: Sample) -> Iterator[npt.NDArray[np.floating]]:
+def _blocks(sample: RowView) -> Iterator[npt.NDArray[np.floating]]:
     """Raw embeddings of sampled rows (m, d)."""
     for part in range(len(sample.folders)):
         embeddings = sample.embeddings(part)

@@ -197,7 +197,7 @@ class IndexedCorpus:
             return Moments.of(transform.query_mean[None])
         if is_precomputed(self._subject.spec) or is_npy(whitening.query_sample):
             return self._mean_of_given()
-        sampled = sum(map(len, self._subject.sample.documents))
+        sampled = self._subject.sample.count_documents(whitening.sample)
         texts = _query_texts(whitening, self._stored.id_hashes, sampled, self._opened.documents.fetch)
         return _moments_of(self._source, texts)[self._subject.own.key]
 

@@ -1,0 +1,404 @@
+"""The generation being written: the lock, what it follows on, the draft of its manifest, publishing, sweeping.
+
+Every change of an index goes through one: what is published is kept or left out, what is new is added, and nothing is
+seen of it before `publish` has created its manifest. Noting something down touches no file.
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from indexer.corpus.schema import merge_schemas, schema_from_json, schema_to_json
+from indexer.encoders import EncoderSpec
+from indexer.encoders.chunker import DocumentChunker
+from indexer.errors import CorruptIndexError, StoreError
+from indexer.pipeline.published import PublishedIndex
+from indexer.pipeline.rows import RowIds, RowView
+from indexer.store import layout, parts
+from indexer.store.checked import check_file, check_sizes
+from indexer.store.files import (
+    FileDigest,
+    atomic_write_bytes,
+    digest_file,
+    make_folder,
+    remove_file,
+    remove_folder,
+    writer_lock,
+)
+from indexer.store.manifest import (
+    DELETED,
+    ENCODER_STATE,
+    WINDOWS,
+    Manifest,
+    PartEntry,
+    SegmentEntry,
+    list_generations,
+    load_generation,
+    load_manifest,
+    publish,
+)
+from indexer.store.numbering import Mask, write_deleted
+from indexer.store.parts import PartDocuments, PartRecord
+from indexer.transforms import Transform, transform_to_bytes
+from indexer.versions import library_versions
+
+_SWEPT = {
+    layout.TRANSFORMS: layout.TRANSFORM_NAME,
+    layout.SEGMENTS: layout.SEGMENT_NAME,
+    layout.DELETED: layout.DELETED_NAME,
+}
+
+
+@dataclass(frozen=True)
+class FittedTransform:
+    """A transform, the sample it was fitted on, and where its query mean comes from (JSON types)."""
+
+    transform: Transform
+    sample: RowView
+    query_texts: dict[str, Any]
+
+
+class Generation:
+    """The next generation of an index that is locked. `published` is what it follows on, if there is anything.
+
+    `config` is its recipe, and `donor` the index whose transform is taken over, if one is. Without `overwrite` what is
+    built must be what is published. Held by one process, and never sent to another.
+    """
+
+    def __init__(self, index: Path, published: PublishedIndex | None, overwrite: bool) -> None:
+        self.index, self.published, self.overwrite = index, published, overwrite
+        self.number = (list_generations(index) or [0])[-1] + 1
+        self.donor: PublishedIndex | None = None
+        self.model: str | Path | None = None  # the folder of a published index's model, if it has moved
+        self.fitted: FittedTransform | None = None  # how the transform was fitted, if that was now
+        self.segments: list[SegmentEntry] = []
+        self.parts: list[PartEntry] = []
+        self.files: dict[str, FileDigest] = {}  # of the manifest, so far
+        self._schemas: list[dict[str, Any]] = []
+        self._transform: Transform | None = None
+        self._transform_entry: dict[str, Any] = {}
+        self._encoder: dict[str, Any] = {}
+        self._fingerprint, self._has_state = "", False
+        self._deleted: list[RowIds] = []
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        if published is not None:
+            self.config = published.config
+
+    @cached_property
+    def spec(self) -> EncoderSpec:
+        """The encoder, found when it is first asked for. Raises ModelError and MismatchError."""
+        return self.followed.spec(self.model)
+
+    def set_spec(self, spec: EncoderSpec) -> None:
+        """The encoder of the generation, in place of the one that it had so far."""
+        self.__dict__.pop("chunker", None)
+        self.__dict__["spec"] = spec
+
+    @cached_property
+    def chunker(self) -> DocumentChunker:
+        """What makes rows of documents."""
+        return DocumentChunker(self.spec, self.config.chunk)
+
+    @property
+    def continues(self) -> bool:
+        """Whether the corpus must be the published one: a build without `overwrite`, where something is published."""
+        return self.published is not None and not self.overwrite
+
+    @property
+    def followed(self) -> PublishedIndex:
+        """What is published, where something must be."""
+        if self.published is None:
+            raise RuntimeError(f"{self.index}: nothing is published yet")
+        return self.published
+
+    @cached_property
+    def scratch(self) -> Path:
+        """A folder outside the index that goes with the generation."""
+        self._scratch = tempfile.TemporaryDirectory(prefix="isotrope-", ignore_cleanup_errors=True)
+        return Path(self._scratch.name)
+
+    def close(self) -> None:
+        """Let go of files."""
+        if self.published is not None:
+            self.published.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    @property
+    def transform(self) -> Transform:
+        """The transform, once it was kept, written or copied."""
+        if self._transform is None:
+            raise RuntimeError("the generation has no transform yet")
+        return self._transform
+
+    def keep_everything(self) -> None:
+        """What is published stays as it is."""
+        self.keep_encoder()
+        self.keep_parts()
+        self.keep_transform()
+        self.keep_segments()
+
+    # --- the encoder
+
+    def keep_encoder(self) -> None:
+        """The encoder stays the published one."""
+        manifest = self.followed.manifest
+        state = _inside(manifest.files, f"{layout.ENCODER}/")
+        self._encoder, self._fingerprint, self._has_state = manifest.encoder, manifest.fingerprint, bool(state)
+        self.files |= state
+
+    def set_encoder(self, dim: int, state: Mapping[str, FileDigest]) -> None:
+        """The encoder is that of `spec`, its embeddings have `dim` numbers, and `state` are files of its fitted state."""
+        # A hub id is looked up again by whoever opens the index; only a folder's place must be remembered.
+        spec, folder = self.spec, self.spec.folder if self.spec.local else ""
+        self._encoder = {"model": spec.model, "folder": folder, "dim": dim, "identity": spec.identity}
+        self._fingerprint, self._has_state = spec.fingerprint, bool(state)
+        self.files |= state
+
+    # --- parts
+
+    def keep_parts(self) -> None:
+        """All published parts stay as they are, and what is deleted of them stays deleted."""
+        manifest = self.followed.manifest
+        names = {part.name for part in manifest.parts}
+        self.parts += manifest.parts
+        self.files |= {name: digest for name, digest in manifest.files.items() if name.rpartition("/")[0] in names}
+        self._schemas.append(manifest.schema)
+        self.delete(np.flatnonzero(~self.followed.live))
+
+    def add_part(self, name: str, documents: PartDocuments, record: PartRecord) -> None:
+        """A complete part, whoever wrote it; parts follow in order."""
+        self.parts.append(
+            PartEntry(name, documents.documents, record.rows, documents.document_key, documents.embedding_key)
+        )
+        self.files |= {f"{name}/{file}": digest for file, digest in record.files.items()}
+        self.files[f"{name}/{layout.PART}"] = digest_file(self.index / name / layout.PART)
+        self._schemas.append(record.schema)
+
+    def delete(self, stored_documents: RowIds) -> None:
+        """These documents of the parts, by their stored numbers, are no longer part of the index."""
+        self._deleted.append(stored_documents)
+
+    # --- the transform
+
+    def keep_transform(self) -> None:
+        """The transform stays the published one."""
+        published = self.followed
+        self._note_transform(published.transform, published.manifest.transform, published.transform_digest)
+
+    def write_transform(self, fitted: FittedTransform) -> None:
+        """Write a transform that was fitted."""
+        entry = {"kind": fitted.transform.kind, "query_texts": fitted.query_texts} | fitted.transform.settings()
+        self.fitted = fitted
+        self._write_transform(fitted.transform, entry)
+
+    def copy_transform(self, donor: PublishedIndex) -> None:
+        """Write another index's transform; the manifest says by "taken_from" (its sha256) that it was not fitted here."""
+        entry = donor.manifest.transform | {"taken_from": donor.transform_digest.sha256}
+        self._write_transform(donor.transform, entry)
+
+    def _write_transform(self, transform: Transform, entry: dict[str, Any]) -> None:
+        name = layout.transform_name(self.number)
+        make_folder((self.index / name).parent)
+        digest = atomic_write_bytes(self.index / name, transform_to_bytes(transform))
+        self._note_transform(transform, entry | {"file": name}, digest)
+
+    def _note_transform(self, transform: Transform, entry: dict[str, Any], digest: FileDigest) -> None:
+        self._transform, self._transform_entry = transform, entry
+        self.files[entry["file"]] = digest
+
+    # --- segments
+
+    def keep_segments(self) -> None:
+        """All published segments stay as they are."""
+        manifest = self.followed.manifest
+        self.segments += manifest.segments
+        self.files |= {entry.file: manifest.files[entry.file] for entry in manifest.segments}
+
+    @property
+    def next_segment(self) -> str:
+        """The name of the segment that this generation writes."""
+        return layout.segment_name(self.number, 0)
+
+    def add_segment(self, entry: SegmentEntry, digest: FileDigest) -> None:
+        """A segment that was written, of the rows after those of the segments before."""
+        self.segments.append(entry)
+        self.files[entry.file] = digest
+
+    @property
+    def indexed_rows(self) -> int:
+        """Rows in all segments so far."""
+        return sum(entry.rows for entry in self.segments)
+
+    # --- the end
+
+    def publish(self, quality: dict[str, Any]) -> Manifest:
+        """Write the list of deleted documents, if there are any, then create the manifest: the generation is there."""
+        deleted, live = None, self._live()
+        documents, rows = sum(part.documents for part in self.parts), sum(part.rows for part in self.parts)
+        if live is not None:
+            deleted, self.files[deleted] = write_deleted(self.index, self.number, np.flatnonzero(~live))
+            documents, rows = int(np.count_nonzero(live)), self._live_rows(live)
+        chunked = self.config.chunk.tokens > 0 or any(part.rows != part.documents for part in self.parts)
+        features = {ENCODER_STATE: self._has_state, DELETED: deleted is not None, WINDOWS: chunked}
+        manifest = Manifest(
+            generation=self.number,
+            config=self.config.to_dict(),
+            encoder=self._encoder,
+            fingerprint=self._fingerprint,
+            transform=self._transform_entry,
+            parts=tuple(self.parts),
+            segments=tuple(self.segments),
+            files=self.files,
+            features=tuple(name for name, needed in features.items() if needed),
+            schema=schema_to_json(merge_schemas(list(map(schema_from_json, self._schemas)))),
+            documents=documents,
+            rows=rows,
+            quality=quality,
+            versions=library_versions(),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            deleted=deleted,
+        )
+        publish(self.index, manifest)
+        return manifest
+
+    def _live(self) -> Mask | None:
+        """Which documents of the parts are live, (stored documents,); None when all are."""
+        deleted = np.concatenate([np.zeros(0, np.int64), *self._deleted])
+        if not len(deleted):
+            return None
+        live = np.ones(sum(part.documents for part in self.parts), bool)
+        live[deleted] = False
+        return live
+
+    def _live_rows(self, live: Mask) -> int:
+        """Rows of live documents. Raises CorruptIndexError for a changed list of windows."""
+        count = first = 0
+        for part in self.parts:
+            alive, first = live[first : first + part.documents], first + part.documents
+            if part.rows != part.documents:
+                name = f"{part.name}/{layout.WINDOWS}"
+                check_file(self.index / name, self.files[name])
+                alive = alive[parts.read_window_documents(self.index / part.name)]
+            count += int(np.count_nonzero(alive))
+        return count
+
+    def sweep_before(self, fingerprint: str) -> None:
+        """Remove temporary files and unfinished parts; before the first publication also parts of another encoder."""
+        for name in (layout.MANIFESTS, *_SWEPT):
+            _remove_temporary(self.index, name)
+        fresh = not list_generations(self.index)
+        for number in layout.part_numbers(self.index):
+            name = layout.part_name(number)
+            record = parts.read_record(self.index / name)
+            unfinished = not (self.index / name / layout.PART).exists()
+            if unfinished or (fresh and (record is None or record.fingerprint != fingerprint)):
+                remove_folder(self.index, name)
+            else:
+                _remove_temporary(self.index, name)
+
+    def sweep(self) -> str:
+        """Remove parts, transforms and segments that no manifest names; files we did not make are left alone.
+
+        The index is published by now, so what cannot be removed is no failure: it is said in the note returned.
+        """
+        index = self.index
+        try:
+            named = {name for number in list_generations(index) for name in load_generation(index, number).files}
+            for number in layout.part_numbers(index):
+                if f"{layout.part_name(number)}/{layout.PART}" not in named:
+                    remove_folder(index, layout.part_name(number))
+            for name in _swept_files(index):
+                if name not in named:
+                    remove_file(index, name)
+            for name in _state_folders(index):
+                if f"{name}/{layout.STATE}" not in named:
+                    remove_folder(index, name)
+        except StoreError as error:
+            return f"leftovers of earlier builds stay: {error}"
+        return ""
+
+
+@contextmanager
+def open_generation(index: Path, overwrite: bool = False, create: bool = False) -> Iterator[Generation]:
+    """Lock an index and begin its next generation: the newest manifest is read, sizes compared, leftovers swept.
+
+    With `create` the index need not be there yet: its folder is made, and the caller sweeps (`sweep_before`) once the
+    encoder is known. With `overwrite` as well a damaged one is no obstacle. Raises NotAnIndexError, CorruptIndexError,
+    StoreError and LockedError.
+    """
+    if create:
+        require_index_folder(index)
+        make_folder(index)
+    else:
+        load_manifest(index)  # says what is wrong with a path that is no index, before a lock file is made there
+    with writer_lock(index):
+        published = _published(index, overwrite) if create else PublishedIndex(index, load_manifest(index))
+        generation = Generation(index, published, overwrite or not create)
+        try:
+            if published and not (create and overwrite):
+                check_sizes(index, published.manifest)
+            if published and not create:
+                generation.sweep_before(published.manifest.fingerprint)
+            yield generation
+        finally:
+            generation.close()
+
+
+def require_index_folder(index: Path) -> None:
+    """Refuse a path where anything is that is not part of an index. Raises StoreError."""
+    try:
+        names = {entry.name for entry in index.iterdir()} if index.is_dir() else set()
+        if index.exists() and not index.is_dir():
+            raise StoreError(f"{index}: is a file; expected a folder for the index, or a path where nothing is yet.")
+    except OSError as error:
+        raise StoreError(f"{index}: cannot be used: {error.strerror}.") from error
+    if foreign := sorted(names - layout.TOP_LEVEL):
+        raise StoreError(
+            f"{index}: holds files that are not an index's ({', '.join(foreign[:3])}); nothing was changed. "
+            "Give an empty or a new folder."
+        )
+
+
+def _published(index: Path, overwrite: bool) -> PublishedIndex | None:
+    """The newest generation, None if there is none; a damaged one only stands in the way of who does not overwrite."""
+    if not list_generations(index):
+        return None
+    try:
+        return PublishedIndex(index, load_manifest(index))
+    except CorruptIndexError:
+        if overwrite:
+            return None
+        raise
+
+
+def _inside(files: Mapping[str, FileDigest], folder: str) -> dict[str, FileDigest]:
+    return {name: digest for name, digest in files.items() if name.startswith(folder)}
+
+
+def _swept_files(index: Path) -> list[str]:
+    """Transforms, segments and lists of deleted documents, by their names."""
+    return [
+        f"{folder}/{path.name}"
+        for folder, pattern in _SWEPT.items()
+        for path in sorted((index / folder).glob("*"))
+        if pattern.fullmatch(path.name)
+    ]
+
+
+def _state_folders(index: Path) -> list[str]:
+    """Folders of fitted encoder state, by their names."""
+    folders = sorted((index / layout.ENCODER).glob("*"))
+    return [f"{layout.ENCODER}/{path.name}" for path in folders if layout.STATE_NAME.fullmatch(path.name)]
+
+
+def _remove_temporary(index: Path, folder: str) -> None:
+    for path in sorted((index / folder).glob(f"*{layout.TEMPORARY}")):
+        remove_file(index, f"{folder}/{path.name}")

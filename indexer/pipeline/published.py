@@ -1,0 +1,164 @@
+"""What is published, as whoever writes the next generation reads it; another index too, whose transform is taken over.
+
+Every known id and document is found without reading its column again: 16 bytes a document are held.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.config import BuildConfig
+from indexer.corpus.document import Document
+from indexer.corpus.schema import schema_from_json
+from indexer.encoders import EncoderSpec
+from indexer.encoders.spec import spec_of_index
+from indexer.hashing import fingerprint, hash_id
+from indexer.pipeline.rows import RowIds, RowView
+from indexer.store import layout, parts
+from indexer.store.checked import load_transform
+from indexer.store.documents import DocumentReader
+from indexer.store.embeddings import EmbeddingReader
+from indexer.store.files import FileDigest
+from indexer.store.manifest import Manifest
+from indexer.store.numbering import LiveNumbering, Mask
+from indexer.transforms import Transform
+
+_BATCH = 1024  # documents whose vectors are read together
+
+
+class PublishedIndex:
+    """A published generation. Nothing is read before it is asked for; `close` lets go of the files."""
+
+    def __init__(self, index: Path, manifest: Manifest) -> None:
+        self.index, self.manifest = index, manifest
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for name in ("documents", "_embeddings"):
+            if name in self.__dict__:
+                self.__dict__[name].close()
+
+    @cached_property
+    def config(self) -> BuildConfig:
+        """The recipe."""
+        return BuildConfig.from_dict(self.manifest.config)
+
+    def spec(self, model: str | Path | None = None) -> EncoderSpec:
+        """The encoder, its files found; `model` is their folder if they have moved. Raises ModelError, MismatchError."""
+        return spec_of_index(self.index, self.manifest, model)
+
+    def spec_without_files(self) -> EncoderSpec:
+        """The encoder for steps that encode nothing, wherever its files are."""
+        encoder = self.manifest.encoder
+        unfitted = fingerprint({key: value for key, value in encoder["identity"].items() if key != "state"})
+        state = str(self.index / layout.state_folder(unfitted)) if "state" in encoder["identity"] else None
+        return EncoderSpec(
+            encoder["model"],
+            encoder["folder"],
+            encoder["identity"],
+            self.manifest.fingerprint,
+            bool(encoder["folder"]),
+            state,
+            without_state=unfitted if state else "",
+        )
+
+    @cached_property
+    def transform(self) -> Transform:
+        """The transform. Raises CorruptIndexError."""
+        return load_transform(self.index, self.manifest)
+
+    @property
+    def transform_digest(self) -> FileDigest:
+        """What the transform's file must be."""
+        return self.manifest.files[self.manifest.transform["file"]]
+
+    def records(self) -> list[parts.PartRecord]:
+        """The records of all parts."""
+        return [parts.published_record(self.index, self.manifest, part.name) for part in self.manifest.parts]
+
+    # --- rows
+
+    @cached_property
+    def numbering(self) -> LiveNumbering:
+        """Numbers of live documents and rows."""
+        return LiveNumbering(self.index, self.manifest)
+
+    @property
+    def live(self) -> Mask:
+        """Which stored documents are live, (stored documents,); a copy to change."""
+        live = self.numbering.live_documents
+        return np.ones(self.manifest.stored_documents, bool) if live is None else live.copy()
+
+    def stored(self, numbers: RowIds) -> RowIds:
+        """Stored numbers of live documents."""
+        stored = self.numbering.stored_documents
+        return numbers if stored is None else stored[numbers]
+
+    def rows(self) -> RowView:
+        """All stored rows."""
+        entries, live = self.manifest.parts, self.numbering.live_documents
+        hashes = np.zeros(self.manifest.stored_documents, np.uint64)
+        hashes[slice(None) if live is None else live] = self._id_hashes
+        folders = [self.index / part.name for part in entries]
+        return RowView(folders, [part.documents for part in entries], [part.rows for part in entries], hashes, live)
+
+    @cached_property
+    def _id_hashes(self) -> npt.NDArray[np.uint64]:
+        """Those of all live documents, (documents,)."""
+        return np.fromiter(map(hash_id, self.documents.all_ids()), np.uint64, len(self.documents))
+
+    # --- documents
+
+    @cached_property
+    def documents(self) -> DocumentReader:
+        """Live documents by number."""
+        schema = schema_from_json(self.manifest.schema)
+        return DocumentReader(self.index, self.manifest, schema, self.numbering.stored_documents)
+
+    def find(self, ids: Sequence[str]) -> dict[str, tuple[int, Document]]:
+        """The number and the document of each of these ids that is there; the last where several have one id.
+
+        The column of ids is read once, however often this is asked.
+        """
+        order, hashes = self._by_hash
+        wanted = np.fromiter(map(hash_id, ids), np.uint64, len(ids))
+        starts, ends = (np.searchsorted(hashes, wanted, side=side) for side in ("left", "right"))
+        there = np.flatnonzero(ends > starts).tolist()
+        numbers = sorted({int(number) for place in there for number in order[starts[place] : ends[place]]})
+        asked = set(ids)  # two ids may have one hash
+        found = zip(numbers, self.fetch(numbers), strict=True)
+        return {document.id: (number, document) for number, document in found if document.id in asked}
+
+    @cached_property
+    def _by_hash(self) -> tuple[RowIds, npt.NDArray[np.uint64]]:
+        """Numbers of live documents by their id's hash, and those hashes, ascending."""
+        order = np.argsort(self._id_hashes, kind="stable")
+        return order, self._id_hashes[order]
+
+    def fetch(self, numbers: Sequence[int]) -> list[Document]:
+        """Live documents by number, in the order given, with their vectors where they came with some."""
+        return list(self._whole(self.documents.fetch(numbers), np.array(numbers, np.int64)))
+
+    def all_documents(self) -> Iterator[Document]:
+        """Every live document, in order, as `fetch` gives them."""
+        return self._whole(self.documents.all_documents(), np.arange(self.manifest.documents))
+
+    def _whole(self, documents: Iterable[Document], numbers: RowIds) -> Iterator[Document]:
+        stream = iter(documents)
+        if self.config.encoder.kind != "vectors":
+            yield from stream
+            return
+        rows = self.stored(numbers)
+        for start in range(0, len(rows), _BATCH):
+            embeddings = self._embeddings.rows(rows[start : start + _BATCH]).astype(np.float32, copy=False)
+            for document, vector in zip(islice(stream, len(embeddings)), embeddings, strict=True):
+                yield replace(document, vector=vector)
+
+    @cached_property
+    def _embeddings(self) -> EmbeddingReader:
+        return EmbeddingReader(self.index, self.manifest)
