@@ -225,7 +225,7 @@ class Generation:
     @property
     def next_segment(self) -> str:
         """The name of the segment that this generation writes."""
-        return layout.segment_name(self.number, 0)
+        return layout.segment_name(self.number)
 
     def add_segment(self, entry: SegmentEntry, digest: FileDigest) -> None:
         """A segment that was written, of the rows after those of the segments before."""

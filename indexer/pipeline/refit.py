@@ -28,7 +28,6 @@ class RefitReport:
 
     index: Path
     generation: int
-    up_to_date: bool
     documents: int
     rows: int
     dim: int
@@ -67,14 +66,13 @@ def refit_index(
         manifest = generation.publish(segment.figures)
         notes = (manifest.transform["note"], *segment.notes, generation.sweep())
         return RefitReport(
-            generation.index,
-            manifest.generation,
-            False,
-            manifest.documents,
-            manifest.rows,
-            manifest.transform["dim"],
-            tuple(note for note in notes if note),
-            manifest.quality,
+            index=generation.index,
+            generation=manifest.generation,
+            documents=manifest.documents,
+            rows=manifest.rows,
+            dim=manifest.transform["dim"],
+            notes=tuple(note for note in notes if note),
+            quality=manifest.quality,
         )
 
 
