@@ -59,7 +59,7 @@ def read_npy(file: SourceFile, column: str, ids: SourceFile, rows: Rows) -> Rows
 def map_npy(raw: IO[bytes], single: bool = False) -> Array:
     """The array (n, d) in an open file, memory-mapped; `single` takes one of shape (d,) too, as a row.
 
-    Raises NotAnArray.
+    Raises NpyFormatError.
     """
     try:
         shape, fortran, kind = _header(raw)
@@ -102,7 +102,7 @@ def _mapped(file: SourceFile) -> Iterator[Array]:
         except NpyFormatError as error:
             if error.damaged:
                 raise BrokenFile("malformed", str(error), "write the file again", line=1) from error
-            raise CorpusError(f"{file.shown}: {error}. Way out: write it with numpy.save.") from error
+            raise CorpusError(f"{file.display_name}: {error}. Way out: write it with numpy.save.") from error
         yield array
 
 
@@ -123,20 +123,20 @@ def _told_where(rows: Rows, ids: SourceFile) -> Rows:
 
 
 def _at(bad: BadRow, ids: SourceFile) -> BadRow:
-    bad.what = f"{ids.shown}:{bad.line}: {bad.what}"
+    bad.what = f"{ids.display_name}:{bad.line}: {bad.what}"
     return bad
 
 
 def _require_free(column: str, columns: Any, file: SourceFile, ids: SourceFile) -> None:
     if column in columns:
         raise CorpusError(
-            f'{ids.shown}: has a column "{column}", but the vectors come from {file.shown}. Way out: pass '
-            "--vector-column with a name that is free, or read the list itself."
+            f'{ids.display_name}: has a column "{column}", but the vectors come from {file.display_name}. Way out: '
+            "pass --vector-column with a name that is free, or read the list itself."
         )
 
 
 def _mismatch(file: SourceFile, ids: SourceFile, vectors: int, found: str) -> CorpusError:
     return CorpusError(
-        f"{file.shown}: holds {vectors:,} vectors, but {ids.shown} has {found} rows, so it cannot be told which is "
-        "whose. Way out: write both again, with one row for each vector."
+        f"{file.display_name}: holds {vectors:,} vectors, but {ids.display_name} has {found} rows, so it cannot be "
+        "told which is whose. Way out: write both again, with one row for each vector."
     )

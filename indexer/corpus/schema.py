@@ -1,8 +1,11 @@
-"""Schemas of metadata: of the whole stream, of one part, merged, and written as JSON.
+"""Types of metadata columns, found from Python values: of the whole stream, of one part, merged, written as JSON.
 
 The types are bool, int64, float64, string, binary, date32, time64[us], timestamp[us] (in UTC where values are
-zoned), decimal128, list and struct, and null where only nulls in lists were met. See `column_kinds` for how they
-merge.
+zoned), decimal128, list and struct, and null where only nulls in lists were met.
+
+Two types of one column are merged by few rules, all free of loss: null gives way to anything, whole numbers become
+floats where both occur (up to 2**53), structs merge field by field, lists by their elements, decimals widen. Anything
+else is a conflict, and the user decides (`--column name:type`).
 """
 
 import re
@@ -17,27 +20,11 @@ import pyarrow as pa
 from indexer.corpus.row import BadRow
 from indexer.errors import StoreError
 
-# TODO-DOC indexer.corpus.column_kinds: The type of a metadata column, found from Python values and merged from row to row. Two types of one column are merged by few rules, all free of loss: null gives way to anything, whole numbers become floats where both occur (up to 2**53), structs merge field by field, lists by their elements, decimals widen. Anything else is a conflict, and the user decides (`--column name:type`).
-
-INDEX = "the index"  # where a type was met that is an index's
+_INDEX = "the index"  # where a type was met that is an index's
 EXACT_INTEGER = 2**53  # a float64 holds every whole number up to this
 Path = tuple[str, ...]  # a column, then the fields inside it
 _INT64 = range(-(2**63), 2**63)
 _DECIMAL_DIGITS = 38  # of a decimal128
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnType:
-    """The type of a column so far, and where it was first met."""
-
-    name: str
-    where: str
-    fields: Mapping[str, "ColumnType"] = field(default_factory=dict)  # struct
-    element: "ColumnType | None" = None  # list
-    wide: str = ""  # int64: where a number beyond 2**53 was first met
-    digits: tuple[int, int] = (0, 0)  # decimal128: before and after the point
-
-
 _FIXED = {
     type(None): "null",
     bool: "bool",
@@ -59,6 +46,132 @@ _SAID = {
     "list": "lists",
     "decimal128": "decimals",
 }
+_ARROW = {
+    "null": pa.null(),
+    "bool": pa.bool_(),
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date32": pa.date32(),
+    "time64[us]": pa.time64("us"),
+    "timestamp[us]": pa.timestamp("us"),
+}
+_READ_AS = {
+    "int": pa.types.is_integer,
+    "float": pa.types.is_floating,
+    "bool": pa.types.is_boolean,
+    "timestamp": pa.types.is_timestamp,
+    "date": pa.types.is_date,
+    "json": pa.types.is_nested,
+}
+_PLAIN = {"bool": bool, "int64": int, "float64": float, "string": str}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """The type of a column so far, and where it was first met."""
+
+    name: str
+    where: str
+    fields: Mapping[str, "ColumnType"] = field(default_factory=dict)  # struct
+    element: "ColumnType | None" = None  # list
+    wide: str = ""  # int64: where a number beyond 2**53 was first met
+    digits: tuple[int, int] = (0, 0)  # decimal128: before and after the point
+
+
+class SchemaBuilder:
+    """The types of all metadata columns met so far, those of an index, if one is `known`, before all others."""
+
+    def __init__(self, known: pa.Schema | None = None) -> None:
+        self._kinds: dict[str, ColumnType] = {}
+        self._plain: dict[str, type] = {}  # columns of one scalar type, for which `observe` need not look closer
+        self.merge({column.name: _column_type(column.type, _INDEX) for column in known or ()})
+
+    def observe(self, metadata: Mapping[str, Any], where: str) -> None:
+        """Take in one document's metadata; `where` names its place in messages.
+
+        Raises BadRow ("type") naming both places when a value does not fit; nothing is then taken in.
+        """
+        plain = self._plain
+        found: dict[str, ColumnType] = {}
+        for name, value in metadata.items():
+            kind = type(value)
+            if plain.get(name) is not kind or (kind is int and not -EXACT_INTEGER <= value <= EXACT_INTEGER):
+                found[name] = infer_type(value, where, (name,))
+        if found:
+            self.merge(found)
+
+    def merge(self, kinds: Mapping[str, ColumnType]) -> None:
+        """Take in the types of some columns, all or none. Raises BadRow ("type")."""
+        merged = {name: merge_types(self._kinds.get(name), kind, (name,)) for name, kind in kinds.items()}
+        for name, kind in merged.items():
+            self._kinds[name] = kind
+            self._plain.pop(name, None)
+            if kind.name in _PLAIN:
+                self._plain[name] = _PLAIN[kind.name]
+
+    def schema(self) -> pa.Schema:
+        """The Arrow schema, columns in the order first met."""
+        return pa.schema([(name, _arrow_type(kind)) for name, kind in self._kinds.items()])
+
+
+def infer_schema(rows: Iterable[Mapping[str, Any]]) -> pa.Schema:
+    """The schema of one part's metadata: its columns in the order first met. Raises BadRow ("type")."""
+    types = SchemaBuilder()
+    for number, row in enumerate(rows):
+        if row:
+            types.observe(row, f"row {number} of the part")
+    return types.schema()
+
+
+def merge_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """One schema that holds the columns of all. Raises BadRow ("type") where types of a column do not merge."""
+    types = SchemaBuilder()
+    for number, schema in enumerate(schemas):
+        types.merge({column.name: _column_type(column.type, f"part {number}") for column in schema})
+    return types.schema()
+
+
+def conversions_to(schema: pa.Schema) -> dict[str, str]:
+    """What text has to be read as (see `indexer.corpus.columns`) to be of an index's types.
+
+    Columns that text fits are left out. Decimals, times and bytes have no such form.
+    """
+    return {column.name: name for column in schema for name, is_one in _READ_AS.items() if is_one(column.type)}
+
+
+def drop_nulls(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata without nulls, at any depth: null is the same as absent, and so is an object of nulls only.
+
+    Nulls that are elements of lists are kept, since they hold a place.
+    """
+    kept = {}
+    for name, value in metadata.items():
+        if (clean := _canonical_value(value)) is not None:
+            kept[name] = clean
+    return kept
+
+
+def _canonical_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return drop_nulls(value) or None
+    if isinstance(value, list):
+        return [_canonical_value(element) for element in value]
+    return value
+
+
+def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
+    """The schema as JSON: `{"year": "int64", "tags": {"list": "string"}, "meta": {"struct": {...}}}`.
+
+    Raises StoreError for a type that this module does not make.
+    """
+    return {column.name: _described(column.type) for column in schema}
+
+
+def schema_from_json(described: Mapping[str, Any]) -> pa.Schema:
+    """What `schema_to_json` wrote, as a schema again. Raises StoreError for anything else."""
+    return pa.schema([(name, _parsed(form)) for name, form in described.items()])
 
 
 def infer_type(value: Any, where: str, path: Path) -> ColumnType:
@@ -157,129 +270,13 @@ def _unfit(path: Path, what: str) -> BadRow:
 
 
 def _at(where: str) -> str:
-    return f"in {where}" if where == INDEX else f"at {where}"
+    return f"in {where}" if where == _INDEX else f"at {where}"
 
 
 def _said(kind: ColumnType) -> str:
     if kind.name.startswith("timestamp"):
         return "times with a zone" if "tz" in kind.name else "times without a zone"
     return _SAID[kind.name]
-
-
-_ARROW = {
-    "null": pa.null(),
-    "bool": pa.bool_(),
-    "int64": pa.int64(),
-    "float64": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date32": pa.date32(),
-    "time64[us]": pa.time64("us"),
-    "timestamp[us]": pa.timestamp("us"),
-}
-_READ_AS = {
-    "int": pa.types.is_integer,
-    "float": pa.types.is_floating,
-    "bool": pa.types.is_boolean,
-    "timestamp": pa.types.is_timestamp,
-    "date": pa.types.is_date,
-    "json": pa.types.is_nested,
-}
-_PLAIN = {"bool": bool, "int64": int, "float64": float, "string": str}
-
-
-class SchemaBuilder:
-    """The types of all metadata columns met so far, those of an index, if one is `known`, before all others."""
-
-    def __init__(self, known: pa.Schema | None = None) -> None:
-        self._kinds: dict[str, ColumnType] = {}
-        self._plain: dict[str, type] = {}  # columns of one scalar type, for which `observe` need not look closer
-        self.merge({column.name: _kind_of_type(column.type, INDEX) for column in known or ()})
-
-    def observe(self, metadata: Mapping[str, Any], where: str) -> None:
-        """Take in one document's metadata; `where` names its place in messages.
-
-        Raises BadRow ("type") naming both places when a value does not fit; nothing is then taken in.
-        """
-        plain = self._plain
-        found: dict[str, ColumnType] = {}
-        for name, value in metadata.items():
-            kind = type(value)
-            if plain.get(name) is not kind or (kind is int and not -EXACT_INTEGER <= value <= EXACT_INTEGER):
-                found[name] = infer_type(value, where, (name,))
-        if found:
-            self.merge(found)
-
-    def merge(self, kinds: Mapping[str, ColumnType]) -> None:
-        """Take in the types of some columns, all or none. Raises BadRow ("type")."""
-        merged = {name: merge_types(self._kinds.get(name), kind, (name,)) for name, kind in kinds.items()}
-        for name, kind in merged.items():
-            self._kinds[name] = kind
-            self._plain.pop(name, None)
-            if kind.name in _PLAIN:
-                self._plain[name] = _PLAIN[kind.name]
-
-    def schema(self) -> pa.Schema:
-        """The Arrow schema, columns in the order first met."""
-        return pa.schema([(name, _arrow_type(kind)) for name, kind in self._kinds.items()])
-
-
-def infer_schema(rows: Iterable[Mapping[str, Any]]) -> pa.Schema:
-    """The schema of one part's metadata: its columns in the order first met. Raises BadRow ("type")."""
-    types = SchemaBuilder()
-    for number, row in enumerate(rows):
-        if row:
-            types.observe(row, f"row {number} of the part")
-    return types.schema()
-
-
-def merge_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """One schema that holds the columns of all. Raises BadRow ("type") where types of a column do not merge."""
-    types = SchemaBuilder()
-    for number, schema in enumerate(schemas):
-        types.merge({column.name: _kind_of_type(column.type, f"part {number}") for column in schema})
-    return types.schema()
-
-
-def conversions_to(schema: pa.Schema) -> dict[str, str]:
-    """What text has to be read as (see `conversions`) to be of an index's types; columns that text fits are left out.
-
-    Decimals, times and bytes have no such form.
-    """
-    return {column.name: name for column in schema for name, is_one in _READ_AS.items() if is_one(column.type)}
-
-
-def drop_nulls(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata without nulls, at any depth: null is the same as absent, and so is an object of nulls only.
-
-    Nulls that are elements of lists are kept, since they hold a place.
-    """
-    kept = {}
-    for name, value in metadata.items():
-        if (clean := _canonical_value(value)) is not None:
-            kept[name] = clean
-    return kept
-
-
-def _canonical_value(value: Any) -> Any:
-    if isinstance(value, dict):
-        return drop_nulls(value) or None
-    if isinstance(value, list):
-        return [_canonical_value(element) for element in value]
-    return value
-
-
-def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
-    """The schema as JSON: `{"year": "int64", "tags": {"list": "string"}, "meta": {"struct": {...}}}`.
-
-    Raises StoreError for a type that this module does not make.
-    """
-    return {column.name: _described(column.type) for column in schema}
-
-
-def schema_from_json(described: Mapping[str, Any]) -> pa.Schema:
-    """What `describe` wrote, as a schema again. Raises StoreError for anything else."""
-    return pa.schema([(name, _parsed(form)) for name, form in described.items()])
 
 
 def _arrow_type(kind: ColumnType) -> pa.DataType:
@@ -292,11 +289,11 @@ def _arrow_type(kind: ColumnType) -> pa.DataType:
     return _parsed(kind.name)
 
 
-def _kind_of_type(kind: pa.DataType, where: str) -> ColumnType:
+def _column_type(kind: pa.DataType, where: str) -> ColumnType:
     if pa.types.is_struct(kind):
-        return ColumnType("struct", where, fields={inner.name: _kind_of_type(inner.type, where) for inner in kind})
+        return ColumnType("struct", where, fields={inner.name: _column_type(inner.type, where) for inner in kind})
     if pa.types.is_list(kind):
-        return ColumnType("list", where, element=_kind_of_type(kind.value_type, where))
+        return ColumnType("list", where, element=_column_type(kind.value_type, where))
     if pa.types.is_decimal128(kind):
         return ColumnType("decimal128", where, digits=(kind.precision - kind.scale, kind.scale))
     return ColumnType(_described(kind), where)

@@ -1,4 +1,10 @@
-"""Readers of text: JSON Lines, CSV and TSV, plain text."""
+"""Readers of text files.
+
+JSON Lines  one object a line
+CSV         RFC 4180: fields may be quoted, and then hold line breaks; with a header
+TSV         IANA text/tab-separated-values: no field holds a tab or a line break, and a quote is literal; with a header
+plain text  one document a line, without columns
+"""
 
 import csv
 import json
@@ -13,11 +19,15 @@ from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import MAX_LINE_BYTES, ByteStream, NumberedLine, decode_line, numbered_lines
 from indexer.errors import CorpusError
 
-# TODO-DOC indexer.corpus.jsonl: JSON Lines: one object a line.
-
-# TODO-DOC indexer.corpus.delimited: CSV (RFC 4180: fields may be quoted, and then hold line breaks) and TSV (no quoting: a quote is literal). Both need a header row. TSV is IANA text/tab-separated-values: a field holds no tab and no line break.
-
-# TODO-DOC indexer.corpus.plain_text: Plain text: one document a line, without columns.
+_JSON_TYPES: dict[type, str] = {
+    list: "an array",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
+_FIELD = re.compile(rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\n][^,\n]*+)?\r?[,\n]')
 
 
 def read_jsonl(file: SourceFile) -> Rows:
@@ -47,42 +57,6 @@ def parse_json(text: str) -> Any:
     return _DECODER.decode(text)
 
 
-def _json_row(number: int, line: bytes) -> Row | BadRow:
-    text = decode_line(line, number)
-    if isinstance(text, BadRow):
-        return text
-    try:
-        values = parse_json(text)
-    except json.JSONDecodeError as error:
-        what = f"not a JSON object on one line: {error.msg} (character {error.pos + 1})"
-        return BadRow("malformed", what, line=number, raw=line)
-    except ValueError as error:  # a forbidden constant, a key twice, or an integer of thousands of digits
-        return BadRow("malformed", f"not valid JSON: {error}", line=number, raw=line)
-    except RecursionError:
-        return BadRow("malformed", "the JSON is nested too deeply", line=number, raw=line)
-    if not isinstance(values, dict):
-        what = f"expected a JSON object, found {_NAMES[type(values)]}"
-        return BadRow("malformed", what, line=number, raw=line)
-    return Row(number, values, line)
-
-
-_NAMES: dict[type, str] = {
-    list: "an array",
-    str: "a string",
-    int: "a number",
-    float: "a number",
-    bool: "true or false",
-    type(None): "null",
-}
-
-
-def _array(file: SourceFile, number: int) -> CorpusError:
-    return CorpusError(
-        f"{file.shown}:{number}: the file is one JSON array; expected JSON Lines, one object a line. "
-        f"Way out: jq -c '.[]' {file.shown} > {file.label}l"
-    )
-
-
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
@@ -104,6 +78,32 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 # one decoder, since json.loads with hooks builds a new one for every call
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
+
+
+def _json_row(number: int, line: bytes) -> Row | BadRow:
+    text = decode_line(line, number)
+    if isinstance(text, BadRow):
+        return text
+    try:
+        values = parse_json(text)
+    except json.JSONDecodeError as error:
+        what = f"not a JSON object on one line: {error.msg} (character {error.pos + 1})"
+        return BadRow("malformed", what, line=number, raw=line)
+    except ValueError as error:  # a forbidden constant, a key twice, or an integer of thousands of digits
+        return BadRow("malformed", f"not valid JSON: {error}", line=number, raw=line)
+    except RecursionError:
+        return BadRow("malformed", "the JSON is nested too deeply", line=number, raw=line)
+    if not isinstance(values, dict):
+        what = f"expected a JSON object, found {_JSON_TYPES[type(values)]}"
+        return BadRow("malformed", what, line=number, raw=line)
+    return Row(number, values, line)
+
+
+def _array(file: SourceFile, number: int) -> CorpusError:
+    return CorpusError(
+        f"{file.display_name}:{number}: the file is one JSON array; expected JSON Lines, one object a line. "
+        f"Way out: jq -c '.[]' {file.display_name} > {file.label}l"
+    )
 
 
 def read_csv(file: SourceFile) -> Rows:
@@ -137,7 +137,7 @@ def _table(file: SourceFile, records: _Records) -> Rows:
     for record in records:
         if not isinstance(record, _Record):
             if isinstance(record, BadRow) and header is None:
-                raise CorpusError(f"{file.shown}:{record.line}: the header cannot be read: {record}")
+                raise CorpusError(f"{file.display_name}:{record.line}: the header cannot be read: {record}")
             yield record
         elif header is None:
             header = _header(file, record)
@@ -147,7 +147,7 @@ def _table(file: SourceFile, records: _Records) -> Rows:
 
 
 def _header(file: SourceFile, record: _Record) -> Header:
-    where = f"{file.shown}:{record.line}"
+    where = f"{file.display_name}:{record.line}"
     twice = sorted({name for name in record.cells if record.cells.count(name) > 1})
     if "" in record.cells:
         place = record.cells.index("") + 1
@@ -238,9 +238,6 @@ def _broken_line(lines: Sequence[NumberedLine]) -> int:
     while match := _FIELD.match(record, position):
         position = match.end()
     return min(record.count(b"\n", 0, position), len(lines) - 1)
-
-
-_FIELD = re.compile(rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\n][^,\n]*+)?\r?[,\n]')
 
 
 class _CsvLines:

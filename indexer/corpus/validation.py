@@ -1,4 +1,8 @@
-"""Values that may be stored: characters and vectors; no pyarrow."""
+"""What can be stored, and what cannot.
+
+Of texts and metadata: no NUL character, no lone surrogate, no NaN or infinity, and nothing nested beyond reason. Of the
+embedding that stands in a row: finite numbers, not all of them zero, as float32. Loads no pyarrow.
+"""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +13,20 @@ import numpy.typing as npt
 
 from indexer.corpus.row import BadRow, escape_surrogates
 
-# TODO-DOC indexer.corpus.characters: What can be stored: no NUL character, no lone surrogate, no NaN or infinity, and nothing nested beyond reason.
-
-# TODO-DOC indexer.corpus.vector_values: An embedding that stands in a row of the corpus: checked, and as float32.
-
 MAX_NESTING = 64  # levels of metadata; Arrow and Python recurse on it
+LARGEST = 1e18  # of a number in an embedding: float32 holds its square
+_SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
+_NUMBERS = {int, float}
+_NAMES: dict[type, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    dict: "an object",
+    list: "a list",
+    type(None): "null",
+}
+Vector = npt.NDArray[np.float32]
 
 
 def check_value(value: Any, name: str, depth: int = 0) -> None:
@@ -24,7 +37,8 @@ def check_value(value: Any, name: str, depth: int = 0) -> None:
         check_string(value, name)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            what = f'column "{escape_surrogates(name)}" holds {"NaN" if math.isnan(value) else "infinity"}, which is no number'
+            found = "NaN" if math.isnan(value) else "infinity"
+            what = f'column "{escape_surrogates(name)}" holds {found}, which is no number'
             raise BadRow("number", what, "write null where there is no number")
     elif isinstance(value, dict | list):
         if depth == MAX_NESTING:
@@ -49,12 +63,6 @@ def check_string(text: str, name: str) -> None:
     except UnicodeEncodeError as error:
         what = f'column "{escape_surrogates(name)}" holds half of a character (U+{ord(text[error.start]):04X})'
         raise BadRow("surrogate", what, "write the file with valid Unicode") from None
-
-
-Vector = npt.NDArray[np.float32]
-LARGEST = 1e18  # of a number in an embedding: float32 holds its square
-_SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
-_NUMBERS = {int, float}
 
 
 def to_vector(value: Any, name: str) -> Vector:
@@ -137,14 +145,3 @@ def _unfit(name: str, what: str) -> BadRow:
 
 def _counted(numbers: int) -> str:
     return f"{numbers:,} number{'' if numbers == 1 else 's'}"
-
-
-_NAMES: dict[type, str] = {
-    str: "text",
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    dict: "an object",
-    list: "a list",
-    type(None): "null",
-}
