@@ -111,7 +111,7 @@ def _prefixed(names: Iterable[str], where: str) -> list[str]:
 
 
 def _typed(value: Any, hint: Any, name: str) -> Any:
-    """Check `value` against the type of a setting, of which there are few forms; lists become tuples, whole numbers floats."""
+    """Check `value` against the type of a setting; lists become tuples, whole numbers floats where one is asked for."""
     for text in _texts(value):
         require_text(text, name)
     for option in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
