@@ -196,11 +196,6 @@ class EncoderConfig:
         if self.max_length < 0 or self.batch_tokens < 0:
             raise ConfigError("encoder.max_length and encoder.batch_tokens must be 0 (the default) or more.")
 
-    @property
-    def is_fitted(self) -> bool:
-        """Whether the pooling has a state that is fitted to a corpus."""
-        return self.pooling in FITTED_POOLINGS
-
     def _require_no_model(self) -> None:
         for setting in dataclasses.fields(self):
             value = getattr(self, setting.name)

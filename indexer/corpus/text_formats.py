@@ -166,15 +166,12 @@ def _delimited_row(record: _Record, header: Header) -> Row | BadRow:
 
 
 def _tsv_records(lines: Iterator[NumberedLine | BadRow]) -> _Records:
-    for item in lines:
+    for item in _decoded(lines):
         if isinstance(item, BadRow):
             yield item
             continue
-        number, line = item
-        text = decode_line(line, number)
-        if isinstance(text, BadRow):
-            yield text
-        elif not (text := text.removesuffix("\r")):
+        number, line, text = item
+        if not (text := text.removesuffix("\r")):
             yield BLANK_LINE
         else:
             yield _Record(number, text.split("\t"), line)
@@ -306,15 +303,23 @@ def _is_utf8(cell: str) -> bool:
 def read_text(file: SourceFile, column: str) -> Rows:
     """One row a line, its text under the name `column`."""
     with ByteStream(file) as stream:
-        for item in numbered_lines(stream):
+        for item in _decoded(numbered_lines(stream)):
             if isinstance(item, BadRow):
                 yield item
                 continue
-            number, line = item
-            text = decode_line(line, number)
-            if isinstance(text, BadRow):
-                yield text
-            elif not text or text.isspace():
+            number, line, text = item
+            if not text or text.isspace():
                 yield BLANK_LINE
             else:
                 yield Row(number, {column: text.removesuffix("\r")}, line)
+
+
+def _decoded(lines: Iterator[NumberedLine | BadRow]) -> Iterator[tuple[int, bytes, str] | BadRow]:
+    """The lines with what they say as text."""
+    for item in lines:
+        if isinstance(item, BadRow):
+            yield item
+            continue
+        number, line = item
+        text = decode_line(line, number)
+        yield text if isinstance(text, BadRow) else (number, line, text)
