@@ -22,10 +22,10 @@ from indexer.config import ChunkConfig
 Ints = npt.NDArray[np.int32]
 _GROUP_CHARACTERS = 4 << 20  # tokenised together; what the tokenizer notes of each token is large
 _SEARCHED = 8  # the last eighth of a step is searched for a better place to cut
-_MOST_JOINED = 32  # characters; Unicode's stream-safe texts have no more than 30 marks in a row
+_LONGEST_GRAPHEME = 32  # characters; Unicode's stream-safe texts have no more than 30 marks in a row
 _VIRAMA = 9  # the combining class of what joins two consonants of an Indic script
 # Two characters that are one to the reader, beside a mark on its base: Unicode Standard Annex 29, shortened.
-_JOINED = re.compile(
+_INSIDE_GRAPHEME = re.compile(
     "\u200d.|.[\u200d\u1160-\u11ff\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]|[\U0001f1e6-\U0001f1ff]{2}",
     re.DOTALL,
 )
@@ -117,7 +117,7 @@ class _Places:
     def start(self, place: int) -> int:
         """The first character of a window that begins here; earlier where the cut would go through a character."""
         at = self._starts[place]
-        for _ in range(_MOST_JOINED):
+        for _ in range(_LONGEST_GRAPHEME):
             if not inside_grapheme(self._text, at):
                 break
             at -= 1
@@ -126,7 +126,7 @@ class _Places:
     def end(self, place: int) -> int:
         """The character after the last of a window that ends here; later where the cut would go through one."""
         at = self._starts[place]
-        for _ in range(_MOST_JOINED):
+        for _ in range(_LONGEST_GRAPHEME):
             if not inside_grapheme(self._text, at):
                 break
             at += 1
@@ -165,7 +165,7 @@ def inside_grapheme(text: str, at: int) -> bool:
         return False
     if unicodedata.category(text[at]).startswith("M") or unicodedata.combining(text[at - 1]) == _VIRAMA:
         return True
-    return _JOINED.fullmatch(text, at - 1, at + 1) is not None
+    return _INSIDE_GRAPHEME.fullmatch(text, at - 1, at + 1) is not None
 
 
 def _groups(texts: Sequence[str]) -> Iterator[list[int]]:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from indexer.corpus.row import BadRow, BrokenFile, Header, Row, Rows
+from indexer.corpus.row import BadRow, BrokenFile, Header, Row, RowStream
 from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import to_seekable, unreadable
 from indexer.errors import CorpusError
@@ -25,10 +25,10 @@ _BYTES = {
     pa.large_string(): pa.large_binary(),
     pa.string_view(): pa.binary_view(),
 }
-Ints = npt.NDArray[np.int64]
+Int64Array = npt.NDArray[np.int64]
 
 
-def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = "") -> Rows:
+def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = "") -> RowStream:
     """A Header, then one row a row of the table.
 
     `conversions` (column -> type, as in CorpusConfig.columns) matters for timestamps read as "string": Arrow
@@ -193,7 +193,7 @@ def _storage(column: pa.Array) -> pa.Array:
     return column.storage if isinstance(kind, pa.FixedShapeTensorType) and len(kind.shape) == 1 else column
 
 
-def _bounds(column: pa.Array) -> tuple[Ints, Ints]:
+def _bounds(column: pa.Array) -> tuple[Int64Array, Int64Array]:
     """Where each row's elements start and end in `column.values`, which knows nothing of slices."""
     if pa.types.is_fixed_size_list(column.type):
         size = column.type.list_size

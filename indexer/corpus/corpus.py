@@ -19,7 +19,7 @@ from indexer.corpus.columns import ID_COLUMNS, STORED_NAMES, RowMapper, way_out_
 from indexer.corpus.document import Document, is_blank
 from indexer.corpus.ids import Position, SeenIds, UniqueIds
 from indexer.corpus.npy import read_npy
-from indexer.corpus.row import BadRow, BlankLine, BrokenFile, Header, RejectsFile, Row, Rows
+from indexer.corpus.row import BadRow, BlankLine, BrokenFile, Header, RejectsFile, Row, RowStream
 from indexer.corpus.schema import SchemaBuilder, drop_nulls
 from indexer.corpus.sources import SourceFile, find_sources, id_list_beside, paths_of
 from indexer.corpus.text_formats import read_csv, read_jsonl, read_text, read_tsv
@@ -27,7 +27,7 @@ from indexer.corpus.validation import DimensionCheck, Vector, check_string, chec
 from indexer.errors import ConfigError, CorpusError
 
 OnError = Literal["fail", "skip"]
-Found = tuple[Document, Row, SourceFile]
+LocatedDocument = tuple[Document, Row, SourceFile]
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Corpus:
         reading = _Reading(self.config, self._on_error == "skip", known)
         return _documents(_Pass(reading, self._files, self.report, self._rejects).rows())
 
-    def rows(self) -> Generator[Found]:
+    def rows(self) -> Generator[LocatedDocument]:
         """The documents, each with the row it was made of and the file that holds it.
 
         For another look at what was iterated over: `report` and the file of rejected rows stay as they are.
@@ -146,7 +146,7 @@ def _is_same(first: Path, second: Path) -> bool:
         return False
 
 
-def _documents(rows: Generator[Found]) -> Iterator[Document]:
+def _documents(rows: Generator[LocatedDocument]) -> Iterator[Document]:
     with closing(rows):
         for document, _, _ in rows:
             yield document
@@ -182,7 +182,7 @@ class _Pass:
         self._size = DimensionCheck()
         self._needs_id: bool | None = None  # whether the first row of the current file has an id
 
-    def rows(self) -> Generator[Found]:
+    def rows(self) -> Generator[LocatedDocument]:
         complete = False
         try:
             for number in range(len(self._files)):
@@ -201,7 +201,7 @@ class _Pass:
         if rejects.moved_to:
             self._report.older_rejects_file = str(rejects.moved_to)
 
-    def _file_rows(self, number: int) -> Iterator[Found]:
+    def _file_rows(self, number: int) -> Iterator[LocatedDocument]:
         file = self._files[number]
         self._needs_id = None
         items = _read(file, self._config)
@@ -219,7 +219,7 @@ class _Pass:
                 if found is not None:
                     yield found
 
-    def _take(self, item: Row | Header | BadRow | BlankLine, number: int) -> Found | None:
+    def _take(self, item: Row | Header | BadRow | BlankLine, number: int) -> LocatedDocument | None:
         """The item with its Document, if it makes one. Raises BadRow."""
         if isinstance(item, Row):
             try:
@@ -273,7 +273,7 @@ class _Pass:
             self._rejects.write(file.display_name, bad)
 
 
-def _read(file: SourceFile, config: CorpusConfig) -> Rows:
+def _read(file: SourceFile, config: CorpusConfig) -> RowStream:
     match file.format:
         case "jsonl":
             return read_jsonl(file)
@@ -289,7 +289,7 @@ def _read(file: SourceFile, config: CorpusConfig) -> Rows:
             return read_arrow(file, config.columns, config.vector_column)
 
 
-def _id_list(file: SourceFile, config: CorpusConfig) -> tuple[SourceFile, Rows]:
+def _id_list(file: SourceFile, config: CorpusConfig) -> tuple[SourceFile, RowStream]:
     """The list of ids beside an array of embeddings, and its rows; plain text holds an id a line."""
     ids = id_list_beside(file)
     if ids.format == "text":

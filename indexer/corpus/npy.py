@@ -12,13 +12,13 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.corpus.row import BadRow, BrokenFile, Header, Row, Rows
+from indexer.corpus.row import BadRow, BrokenFile, Header, Row, RowStream
 from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import to_seekable, unreadable
 from indexer.errors import CorpusError
 from indexer.regular_files import open_regular
 
-Array = npt.NDArray[np.floating]
+Embeddings = npt.NDArray[np.floating]
 _TYPES = ("float16", "float32", "float64")
 _HEADER_ERRORS = (ValueError, EOFError, OverflowError, SyntaxError, TokenError, TypeError, RecursionError, MemoryError)
 _EXPECTED = f"expected an array (n, d) of {', '.join(_TYPES[:-1])} or {_TYPES[-1]}"
@@ -32,7 +32,7 @@ class NpyFormatError(Exception):  # for callers to put into their own words
         self.damaged = damaged
 
 
-def read_npy(file: SourceFile, column: str, ids: SourceFile, rows: Rows) -> Rows:
+def read_npy(file: SourceFile, column: str, ids: SourceFile, rows: RowStream) -> RowStream:
     """The rows of the list `ids`, each with its vector (d,) as another `column`, numbered from 1 as in the array.
 
     Raises BrokenFile for a damaged file, and CorpusError for one that is no such array, and where the array and the
@@ -56,7 +56,7 @@ def read_npy(file: SourceFile, column: str, ids: SourceFile, rows: Rows) -> Rows
             raise _mismatch(file, ids, len(array), f"{number:,}")
 
 
-def map_npy(raw: IO[bytes], single: bool = False) -> Array:
+def map_npy(raw: IO[bytes], single: bool = False) -> Embeddings:
     """The array (n, d) in an open file, memory-mapped; `single` takes one of shape (d,) too, as a row.
 
     Raises NpyFormatError.
@@ -87,7 +87,7 @@ def _header(raw: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 @contextmanager
-def _mapped(file: SourceFile) -> Iterator[Array]:
+def _mapped(file: SourceFile) -> Iterator[Embeddings]:
     if file.path is None:
         raise CorpusError("stdin: an array of embeddings needs a list of ids beside it. Way out: name a file.")
     try:
@@ -106,13 +106,13 @@ def _mapped(file: SourceFile) -> Iterator[Array]:
         yield array
 
 
-def _with_vector(item: Row, column: str, number: int, array: Array, file: SourceFile, ids: SourceFile) -> Row:
+def _with_vector(item: Row, column: str, number: int, array: Embeddings, file: SourceFile, ids: SourceFile) -> Row:
     _require_free(column, item.values, file, ids)
     values = item.values | {column: array[number - 1]}
     return Row(number, values, item.raw, item.cells)
 
 
-def _told_where(rows: Rows, ids: SourceFile) -> Rows:
+def _told_where(rows: RowStream, ids: SourceFile) -> RowStream:
     """The rows of the list, its bad ones saying that it is there that they are bad."""
     try:
         for item in rows:

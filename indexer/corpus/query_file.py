@@ -17,7 +17,7 @@ from indexer.corpus.validation import to_vector
 from indexer.errors import ConfigError, IsotropeError
 from indexer.regular_files import open_regular
 
-Vectors = npt.NDArray[np.float32]
+QueryEmbeddings = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def read_query_lines(stream: IO[bytes], shown: str, error: type[IsotropeError]) 
 
 def read_query_vectors(
     path: str | Path, dim: int, error: type[IsotropeError] = ConfigError, where: str = ""
-) -> Vectors:
+) -> QueryEmbeddings:
     """Query embeddings of a .npy file, float32 (n, dim): raw, as the encoder gave them; an array (dim,) is one query.
 
     Raises `error`, its message beginning with `where`, for a file that is no such array, one without a row, one of
@@ -82,7 +82,7 @@ def read_query_vectors(
         raise error(f"{where}{path}:{bad.line}: {bad.what}.") from None
 
 
-def _row(numbers: npt.NDArray[np.floating], row: int) -> Vectors:
+def _row(numbers: npt.NDArray[np.floating], row: int) -> QueryEmbeddings:
     try:
         return to_vector(numbers, "query")
     except BadRow as bad:

@@ -94,7 +94,7 @@ class BrokenFile(BadRow):
         self.skip_hint = SKIP_FILES
 
 
-Rows = Iterator[Row | Header | BadRow | BlankLine]
+RowStream = Iterator[Row | Header | BadRow | BlankLine]
 
 
 class RejectsFile:

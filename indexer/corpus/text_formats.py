@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from indexer.corpus.row import BLANK_LINE, BadRow, BlankLine, Header, Row, Rows, escape_surrogates
+from indexer.corpus.row import BLANK_LINE, BadRow, BlankLine, Header, Row, RowStream, escape_surrogates
 from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import MAX_LINE_BYTES, ByteStream, NumberedLine, decode_line, numbered_lines
 from indexer.errors import CorpusError
@@ -30,7 +30,7 @@ _JSON_TYPES: dict[type, str] = {
 _FIELD = re.compile(rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\n][^,\n]*+)?\r?[,\n]')
 
 
-def read_jsonl(file: SourceFile) -> Rows:
+def read_jsonl(file: SourceFile) -> RowStream:
     """One row a line. Raises CorpusError for a file that is one JSON array."""
     first = True
     with ByteStream(file) as stream:
@@ -106,13 +106,13 @@ def _array(file: SourceFile, number: int) -> CorpusError:
     )
 
 
-def read_csv(file: SourceFile) -> Rows:
+def read_csv(file: SourceFile) -> RowStream:
     """A Header, then one row a record, numbered by the line it starts on."""
     with ByteStream(file) as stream:
         yield from _table(file, _csv_records(numbered_lines(stream)))
 
 
-def read_tsv(file: SourceFile) -> Rows:
+def read_tsv(file: SourceFile) -> RowStream:
     """A Header, then one row a line."""
     with ByteStream(file) as stream:
         yield from _table(file, _tsv_records(numbered_lines(stream)))
@@ -132,7 +132,7 @@ class _Record:
 _Records = Iterator[_Record | BadRow | BlankLine]
 
 
-def _table(file: SourceFile, records: _Records) -> Rows:
+def _table(file: SourceFile, records: _Records) -> RowStream:
     header: Header | None = None
     for record in records:
         if not isinstance(record, _Record):
@@ -300,7 +300,7 @@ def _is_utf8(cell: str) -> bool:
     return True
 
 
-def read_text(file: SourceFile, column: str) -> Rows:
+def read_text(file: SourceFile, column: str) -> RowStream:
     """One row a line, its text under the name `column`."""
     with ByteStream(file) as stream:
         for item in _decoded(numbered_lines(stream)):
