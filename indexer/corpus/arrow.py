@@ -19,8 +19,8 @@ from indexer.errors import CorpusError
 from indexer.regular_files import open_regular
 
 BATCH_ROWS = 1024
-_FILE_MAGIC = b"ARROW1"
-_BYTES = {
+_FILE_MAGIC = b"ARROW1"  # of a file; a stream begins with a message
+_BYTES = {  # types of text as those of the bytes that they hold
     pa.string(): pa.binary(),
     pa.large_string(): pa.large_binary(),
     pa.string_view(): pa.binary_view(),

@@ -40,10 +40,10 @@ ID_COLUMNS = ("_id", "id", "docid")
 TITLE_COLUMNS = ("title",)
 TEXT_COLUMNS = ("text", "contents", "document_text")
 STORED_NAMES = ("id", "title", "text")  # the stored names of the three; no metadata column may have them
-_CACHED_ROLES = 1024
+_MOST_CACHED = 1024  # sets of columns whose roles are remembered
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d{1,25}", re.ASCII)
-_BELOW_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
+_BELOW_MICROSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")  # digits of a second that Python would drop
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 _WAY_OUT = {
     "id": "pass --id-column with the name of a column that every row has",
@@ -174,7 +174,7 @@ class RowMapper:
         if text is None:
             raise BadRow("text", f'"{roles.text}" is null')
         if not isinstance(text, str):
-            raise BadRow("text", f'"{roles.text}" is {_said(text)}, not text', _as_text(roles.text))
+            raise BadRow("text", f'"{roles.text}" is {_in_words(text)}, not text', _as_text(roles.text))
         check_string(text, roles.text)
         return text
 
@@ -226,7 +226,7 @@ class RowMapper:
         if roles is None:
             roles = self._find_roles(names)
             # rows with ever new columns must not fill the memory
-            if len(self._roles) >= _CACHED_ROLES:
+            if len(self._roles) >= _MOST_CACHED:
                 self._roles.clear()
             self._roles[names] = roles
         return roles
@@ -268,7 +268,7 @@ def _identifier(value: Any, column: str) -> str:
     if value is None or value == "":
         raise BadRow("id", f'the id "{column}" is {"null" if value is None else "empty"}')
     if not isinstance(value, str):
-        what = f'the id "{column}" is {_said(value)}; expected text or a whole number'
+        what = f'the id "{column}" is {_in_words(value)}; expected text or a whole number'
         raise BadRow("id", what, _as_text(column))
     return value
 
@@ -277,7 +277,7 @@ def _title(value: Any, column: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        raise BadRow("title", f'"{column}" is {_said(value)}, not text', _as_text(column))
+        raise BadRow("title", f'"{column}" is {_in_words(value)}, not text', _as_text(column))
     check_string(value, column)
     return value
 
@@ -286,7 +286,7 @@ def _as_text(column: str) -> str:
     return f"pass --column {column}:string to read it as text"
 
 
-def _said(value: Any) -> str:
+def _in_words(value: Any) -> str:
     names = {bool: "true or false", int: "a number", float: "a number", list: "a list", dict: "an object"}
     return names.get(type(value), f"of type {type(value).__name__}")
 

@@ -20,13 +20,13 @@ from indexer.corpus.sources import SourceFile
 from indexer.errors import CorpusError, IsotropeError
 from indexer.regular_files import open_regular
 
-CHUNK_BYTES = 1 << 18
+CHUNK_BYTES = 1 << 18  # read at once
 BOMB_BYTES = 64 << 20  # output below this is never called a bomb
 BOMB_RATIO = 250  # output over input; text reaches 3 to 20, gzip can do 1,030
 MAX_LINE_BYTES = 32 << 20
 # what zstd has decompressed before an error is lost with the chunk, so its chunks are small
 _ZSTD_CHUNK_BYTES = 1 << 14
-NumberedLine = tuple[int, bytes]
+NumberedLine = tuple[int, bytes]  # from 1
 
 
 class ByteStream:

@@ -19,7 +19,7 @@ from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import MAX_LINE_BYTES, ByteStream, NumberedLine, decode_line, numbered_lines
 from indexer.errors import CorpusError
 
-_JSON_TYPES: dict[type, str] = {
+_JSON_TYPES: dict[type, str] = {  # in messages
     list: "an array",
     str: "a string",
     int: "a number",
@@ -27,6 +27,7 @@ _JSON_TYPES: dict[type, str] = {
     bool: "true or false",
     type(None): "null",
 }
+# a field of CSV, quoted or not, and what ends it
 _FIELD = re.compile(rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\n][^,\n]*+)?\r?[,\n]')
 
 

@@ -15,9 +15,9 @@ from indexer.corpus.row import BadRow, escape_surrogates
 
 MAX_NESTING = 64  # levels of metadata; Arrow and Python recurse on it
 LARGEST = 1e18  # of a number in an embedding: float32 holds its square
-_SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
-_NUMBERS = {int, float}
-_NAMES: dict[type, str] = {
+_SMALLEST = float(np.finfo(np.float32).smallest_subnormal)  # what is less is zero in float32
+_NUMBER_TYPES = {int, float}
+_TYPE_WORDS: dict[type, str] = {  # in messages
     str: "text",
     bool: "true or false",
     int: "a number",
@@ -114,9 +114,11 @@ def _numbers(value: Any, name: str) -> npt.NDArray[Any]:
         raise _unfit(name, "is null")
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "fiu":
         return value if value.dtype.kind == "f" else value.astype(np.float64)
-    if isinstance(value, list | tuple) and set(map(type, value)) <= _NUMBERS:
+    if isinstance(value, list | tuple) and set(map(type, value)) <= _NUMBER_TYPES:
         return _from_list(value, name)
-    raise BadRow("vector", f'the vector "{name}" is {_said(value)}; expected a list of numbers', _way_out(value, name))
+    raise BadRow(
+        "vector", f'the vector "{name}" is {_in_words(value)}; expected a list of numbers', _way_out(value, name)
+    )
 
 
 def _from_list(value: Sequence[int | float], name: str) -> npt.NDArray[np.float64]:
@@ -126,13 +128,13 @@ def _from_list(value: Sequence[int | float], name: str) -> npt.NDArray[np.float6
         raise _unfit(name, "holds a whole number beyond the range of a 64-bit float") from None
 
 
-def _said(value: Any) -> str:
+def _in_words(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of type {value.dtype} and shape {value.shape}"
     if isinstance(value, list | tuple):
-        odd = next(place for place, element in enumerate(value) if type(element) not in _NUMBERS)
-        return f"a list with {_NAMES.get(type(value[odd]), 'something else')} at position {odd + 1}"
-    return _NAMES.get(type(value), f"of type {type(value).__name__}")
+        odd = next(place for place, element in enumerate(value) if type(element) not in _NUMBER_TYPES)
+        return f"a list with {_TYPE_WORDS.get(type(value[odd]), 'something else')} at position {odd + 1}"
+    return _TYPE_WORDS.get(type(value), f"of type {type(value).__name__}")
 
 
 def _way_out(value: Any, name: str) -> str:
