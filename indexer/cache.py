@@ -59,6 +59,16 @@ def cached_folder(kind: str, key: Mapping[str, Any], make: Callable[[Path], None
     return path
 
 
+def read_cached(path: Path, kind: type[T]) -> T:
+    """A JSON file of an entry as type `kind`. Raises ModelError for one that is not what was kept."""
+    try:
+        return decode_json(read_regular(path), kind)
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise ModelError(f"{path}: not what was kept there: {error}. Delete the folder {path.parent}.") from error
+
+
 @cache
 def _tell_unwritable(folder: Path, reason: str) -> None:
     """Once in a process, whatever is made."""
@@ -108,16 +118,6 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
     else:
         shutil.rmtree(path, ignore_errors=True)
-
-
-def read_cached(path: Path, kind: type[T]) -> T:
-    """A JSON file of an entry as type `kind`. Raises ModelError for one that is not what was kept."""
-    try:
-        return decode_json(read_regular(path), kind)
-    except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror or error}.") from error
-    except ValueError as error:
-        raise ModelError(f"{path}: not what was kept there: {error}. Delete the folder {path.parent}.") from error
 
 
 def _drop_unused(folder: Path, most: int) -> None:

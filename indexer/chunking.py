@@ -22,10 +22,10 @@ from indexer.config import ChunkConfig
 Ints = npt.NDArray[np.int32]
 _GROUP_CHARACTERS = 4 << 20  # tokenised together; what the tokenizer notes of each token is large
 _SEARCHED = 8  # the last eighth of a step is searched for a better place to cut
-_MOST_JOINED = 32  # characters; Unicode's stream-safe texts have no more than 30 marks in a row
+_LONGEST_GRAPHEME = 32  # characters; Unicode's stream-safe texts have no more than 30 marks in a row
 _VIRAMA = 9  # the combining class of what joins two consonants of an Indic script
 # Two characters that are one to the reader, beside a mark on its base: Unicode Standard Annex 29, shortened.
-_JOINED = re.compile(
+_INSIDE_GRAPHEME = re.compile(
     "\u200d.|.[\u200d\u1160-\u11ff\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]|[\U0001f1e6-\U0001f1ff]{2}",
     re.DOTALL,
 )
@@ -56,24 +56,24 @@ class Windows:
 
 
 class Chunker:
-    """Texts to `Windows`. `marks` gives the `Marks` of each of a list of texts."""
+    """Texts to `Windows`. `offsets` gives the `TokenOffsets` of each of a list of texts."""
 
-    def __init__(self, marks: Callable[[list[str]], list[TokenOffsets]], config: ChunkConfig) -> None:
-        self._marks, self._tokens, self._overlap = marks, config.tokens, config.overlap
+    def __init__(self, offsets: Callable[[list[str]], list[TokenOffsets]], config: ChunkConfig) -> None:
+        self._offsets, self._tokens, self._overlap = offsets, config.tokens, config.overlap
 
     def __call__(self, texts: Sequence[str]) -> Windows:
         """The windows of each text. Raises CorpusError for a text that is not valid Unicode."""
         document, spans = [], []
         for group in _groups(texts):
-            for number, marks in zip(group, self._marks([texts[number] for number in group]), strict=True):
-                found = split_text(texts[number], marks, self._tokens, self._overlap)
+            for number, offsets in zip(group, self._offsets([texts[number] for number in group]), strict=True):
+                found = split_text(texts[number], offsets, self._tokens, self._overlap)
                 spans += found
                 document += [number] * len(found)
         edges = np.array(spans, np.int32).reshape(-1, 2)
         return Windows(np.array(document, np.int32), edges[:, 0].copy(), edges[:, 1].copy())
 
 
-def split_text(text: str, marks: TokenOffsets, tokens: int, overlap: int) -> list[tuple[int, int]]:
+def split_text(text: str, offsets: TokenOffsets, tokens: int, overlap: int) -> list[tuple[int, int]]:
     """(start, end) in characters of each window of a text.
 
     A window has at most `tokens` tokens (more only where it would cut through a character), and shares at least
@@ -81,10 +81,10 @@ def split_text(text: str, marks: TokenOffsets, tokens: int, overlap: int) -> lis
     place. A text of no more than `tokens` is one window. Every character of the text is in one, starts and ends rise
     strictly, and every window adds something that is not white space.
     """
-    count, step = len(marks.starts), tokens - overlap
+    count, step = len(offsets.starts), tokens - overlap
     if count <= tokens:
         return [(0, len(text))]
-    places = _Places(text, marks, step // _SEARCHED)
+    places = _Places(text, offsets, step // _SEARCHED)
     spans: list[tuple[int, int]] = []
     first = 0
     while count - first > tokens:  # the rest is cut evenly, and evenly again after each move
@@ -107,17 +107,17 @@ def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> No
 class _Places:
     """Where a text may be cut. A place is the number of the token that would come after the cut."""
 
-    def __init__(self, text: str, marks: TokenOffsets, searched: int) -> None:
-        starts = np.maximum.accumulate(np.clip(marks.starts, 0, len(text)))
+    def __init__(self, text: str, offsets: TokenOffsets, searched: int) -> None:
+        starts = np.maximum.accumulate(np.clip(offsets.starts, 0, len(text)))
         self._text, self._searched = text, searched
         self._starts: list[int] = starts.tolist()
-        self._words: list[int] = marks.words.tolist()
+        self._words: list[int] = offsets.words.tolist()
         self._starts[0] = 0
 
     def start(self, place: int) -> int:
         """The first character of a window that begins here; earlier where the cut would go through a character."""
         at = self._starts[place]
-        for _ in range(_MOST_JOINED):
+        for _ in range(_LONGEST_GRAPHEME):
             if not inside_grapheme(self._text, at):
                 break
             at -= 1
@@ -126,7 +126,7 @@ class _Places:
     def end(self, place: int) -> int:
         """The character after the last of a window that ends here; later where the cut would go through one."""
         at = self._starts[place]
-        for _ in range(_MOST_JOINED):
+        for _ in range(_LONGEST_GRAPHEME):
             if not inside_grapheme(self._text, at):
                 break
             at += 1
@@ -165,7 +165,7 @@ def inside_grapheme(text: str, at: int) -> bool:
         return False
     if unicodedata.category(text[at]).startswith("M") or unicodedata.combining(text[at - 1]) == _VIRAMA:
         return True
-    return _JOINED.fullmatch(text, at - 1, at + 1) is not None
+    return _INSIDE_GRAPHEME.fullmatch(text, at - 1, at + 1) is not None
 
 
 def _groups(texts: Sequence[str]) -> Iterator[list[int]]:

@@ -1,7 +1,7 @@
 """Settings: `BuildConfig` says WHAT is built (stored in the index), `RunOptions` HOW (never stored).
 
-A recipe file (`configs/*.toml`) has one section for each dataclass of `indexer.config`. Unknown keys are refused with
-the nearest known one; `BuildConfig()` is the same as `configs/minilm.toml`.
+A recipe file (`configs/*.toml`) has one section for each dataclass that `BuildConfig` holds. Unknown keys are refused
+with the nearest known one; `BuildConfig()` is the same as `configs/minilm.toml`.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from indexer.settings import (
 Role = Literal["document", "query"]
 Precision = Literal["float32", "bfloat16", "int8"]
 BasicPooling = Literal["cls", "mean", "max"]
-PoolingMode = Literal[BasicPooling, "sif", "sbert-wk", "latte-mix"]  # the latter: see `indexer.pooling.__init__`
+PoolingMode = Literal[BasicPooling, "sif", "sbert-wk", "latte-mix"]  # the latter: see `indexer.pooling`
 Pooling = Literal["auto", PoolingMode]
 Backend = Literal["auto", "torch", "openvino", "numpy"]
 FITTED_POOLINGS = ("sif", "latte-mix")  # that have a state fitted to a corpus
@@ -45,7 +45,7 @@ _FEWEST_TOKENS = 8  # in a window
 
 @dataclass(frozen=True)
 class LatteMixConfig:
-    """A variational auto-encoder of token vectors; see `indexer.pooling.latte_mix.__init__`.
+    """A variational auto-encoder of token vectors; see `indexer.pooling.latte_mix`.
 
     Published: 32 x 100 categories, temperature 0.3, an encoder of one layer, a decoder of three, beta annealed from 0,
     KL threshold 0.3, Adam, 16 sentences a batch, one epoch. What the paper leaves open is marked.
@@ -195,11 +195,6 @@ class EncoderConfig:
             raise ConfigError("encoder.layers is empty; expected at least one, such as [-1] for the last.")
         if self.max_length < 0 or self.batch_tokens < 0:
             raise ConfigError("encoder.max_length and encoder.batch_tokens must be 0 (the default) or more.")
-
-    @property
-    def is_fitted(self) -> bool:
-        """Whether the pooling has a state that is fitted to a corpus."""
-        return self.pooling in FITTED_POOLINGS
 
     def _require_no_model(self) -> None:
         for setting in dataclasses.fields(self):

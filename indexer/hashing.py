@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def fingerprint(identity: dict[str, Any]) -> str:
-    """sha256 of the identity's canonical JSON."""
+    """sha256, hex, of an identity as JSON: sorted keys, no spaces, and ASCII only, unlike `canonical_json`."""
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 

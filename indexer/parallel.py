@@ -23,6 +23,17 @@ Check = Callable[[], None]
 _MOST_PARTS = 4
 
 
+def available_cores() -> int:
+    """Cores that this process may run on."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def part_threads(threads: int) -> int:
+    """Threads that go through parts, of the number that a user gave (0: one a core); each holds a part in memory."""
+    return min(threads or available_cores(), _MOST_PARTS)
+
+
 def pipelined(
     items: Iterator[Item],
     read: Callable[[Item], Material],
@@ -167,14 +178,3 @@ def _threads() -> ThreadpoolController:
 
 
 _limit = _BlasLimit()
-
-
-def available_cores() -> int:
-    """Cores that this process may run on."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
-def part_threads(threads: int) -> int:
-    """Threads that go through parts, of the number that a user gave (0: one a core); each holds a part in memory."""
-    return min(threads or available_cores(), _MOST_PARTS)

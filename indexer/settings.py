@@ -14,6 +14,63 @@ from indexer.errors import ConfigError
 _SEED_BITS = 32
 
 
+def from_mapping(cls: Any, data: Mapping[str, Any], where: str) -> Any:
+    """Make the dataclass `cls` from a mapping; missing keys take their defaults. `where` prefixes names in errors.
+
+    Raises ConfigError for an unknown key or a value of the wrong type.
+    """
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{where or 'the recipe'} is {data!r}; expected a table of settings.")
+    hints = get_type_hints(cls)
+    values = {}
+    for key, value in data.items():
+        name = f"{where}.{key}" if where else key
+        if key not in hints:
+            raise ConfigError(did_you_mean("setting" if where else "section", name, _prefixed(hints, where)))
+        hint = hints[key]
+        values[key] = from_mapping(hint, value, name) if dataclasses.is_dataclass(hint) else _typed(value, hint, name)
+    return cls(**values)
+
+
+def parse_value(hint: Any, raw: str) -> Any:
+    """A value from the command line: TOML if it is, else the text as it stands; 0 for a text setting is "0"."""
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        return raw
+    return raw if hint is str and not isinstance(value, str) else value
+
+
+def setting_type(cls: Any, path: Iterable[str]) -> Any:
+    """The type of a setting, given its name table by table; None for one that there is not."""
+    hint = cls
+    for name in path:
+        hint = get_type_hints(hint).get(name) if dataclasses.is_dataclass(hint) else None
+    return hint
+
+
+def describe_type(hint: Any) -> str:
+    """What values a type of setting takes, in words."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(describe_type(argument) for argument in arguments)
+    if origin is Literal:
+        return " or ".join(json.dumps(argument) for argument in arguments)
+    if origin is tuple:
+        return f"a list of {describe_type(arguments[0])}"
+    if origin is dict:
+        return "a table of text"
+    return {int: "a whole number", float: "a number", str: "text"}[hint]
+
+
+def did_you_mean(what: str, name: str, known: Iterable[str]) -> str:
+    """What to say of a name that is not among those known: the nearest one, else all."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f'did you mean "{close[0]}"?' if close else f"expected one of {', '.join(names)}."
+    return f'unknown {what} "{name}"; {hint}'
+
+
 def named_path(path: str | Path, what: str) -> Path:
     """The path that somebody gave for `what`. Raises ConfigError for an empty text, which Path takes for "."."""
     if not str(path):
@@ -37,59 +94,16 @@ def require_at_least(name: str, value: float, least: int) -> None:
         raise ConfigError(f"{name} is {value}; expected at least {least}.")
 
 
-def require_seed(name: str, value: int) -> None:
-    """Raises ConfigError for what is no seed of numpy and torch."""
-    if not 0 <= value < 1 << _SEED_BITS:
-        raise ConfigError(f"{name} is {value}; expected 0 to {(1 << _SEED_BITS) - 1}.")
-
-
 def require_above_zero(name: str, value: float) -> None:
     """Raises ConfigError, also for infinity."""
     if not 0 < value < float("inf"):
         raise ConfigError(f"{name} is {value}; expected a number above 0.")
 
 
-def parse_value(hint: Any, raw: str) -> Any:
-    """A value from the command line: TOML if it is, else the text as it stands; 0 for a text setting is "0"."""
-    try:
-        value = tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
-        return raw
-    return raw if hint is str and not isinstance(value, str) else value
-
-
-def setting_type(cls: Any, path: Iterable[str]) -> Any:
-    """The type of a setting, given its name table by table; None for one that there is not."""
-    hint = cls
-    for name in path:
-        hint = get_type_hints(hint).get(name) if dataclasses.is_dataclass(hint) else None
-    return hint
-
-
-def did_you_mean(what: str, name: str, known: Iterable[str]) -> str:
-    """What to say of a name that is not among those known: the nearest one, else all."""
-    names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f'did you mean "{close[0]}"?' if close else f"expected one of {', '.join(names)}."
-    return f'unknown {what} "{name}"; {hint}'
-
-
-def from_mapping(cls: Any, data: Mapping[str, Any], where: str) -> Any:
-    """Make the dataclass `cls` from a mapping; missing keys take their defaults. `where` prefixes names in errors.
-
-    Raises ConfigError for an unknown key or a value of the wrong type.
-    """
-    if not isinstance(data, Mapping):
-        raise ConfigError(f"{where or 'the recipe'} is {data!r}; expected a table of settings.")
-    hints = get_type_hints(cls)
-    values = {}
-    for key, value in data.items():
-        name = f"{where}.{key}" if where else key
-        if key not in hints:
-            raise ConfigError(did_you_mean("setting" if where else "section", name, _prefixed(hints, where)))
-        hint = hints[key]
-        values[key] = from_mapping(hint, value, name) if dataclasses.is_dataclass(hint) else _typed(value, hint, name)
-    return cls(**values)
+def require_seed(name: str, value: int) -> None:
+    """Raises ConfigError for what is no seed of numpy and torch."""
+    if not 0 <= value < 1 << _SEED_BITS:
+        raise ConfigError(f"{name} is {value}; expected 0 to {(1 << _SEED_BITS) - 1}.")
 
 
 def _prefixed(names: Iterable[str], where: str) -> list[str]:
@@ -97,7 +111,7 @@ def _prefixed(names: Iterable[str], where: str) -> list[str]:
 
 
 def _typed(value: Any, hint: Any, name: str) -> Any:
-    """Check `value` against one of the few type forms used above; lists become tuples, whole numbers floats."""
+    """Check `value` against the type of a setting; lists become tuples, whole numbers floats where one is asked for."""
     for text in _texts(value):
         require_text(text, name)
     for option in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
@@ -127,17 +141,3 @@ def _is(value: Any, kind: type) -> bool:
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
-
-
-def describe_type(hint: Any) -> str:
-    """What values a type of setting takes, in words."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, UnionType):
-        return " or ".join(describe_type(argument) for argument in arguments)
-    if origin is Literal:
-        return " or ".join(json.dumps(argument) for argument in arguments)
-    if origin is tuple:
-        return f"a list of {describe_type(arguments[0])}"
-    if origin is dict:
-        return "a table of text"
-    return {int: "a whole number", float: "a number", str: "text"}[hint]

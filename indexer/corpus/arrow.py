@@ -1,4 +1,7 @@
-"""Readers of Parquet and Arrow IPC, columns of vectors included."""
+"""Parquet and Arrow IPC files, streamed in batches; rows are numbered from 1.
+
+A column of embeddings is read as arrays: no Python number is made of any.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,76 +12,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from indexer.corpus.row import BadRow, BrokenFile, Header, Row, Rows
+from indexer.corpus.row import BadRow, BrokenFile, Header, Row, RowStream
 from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import to_seekable, unreadable
 from indexer.errors import CorpusError
 from indexer.regular_files import open_regular
 
-# TODO-DOC indexer.corpus.arrow_vectors: A column of embeddings of an Arrow table, as arrays: no Python number is made of any.
-
-# TODO-DOC indexer.corpus.arrow_files: Parquet and Arrow IPC files, streamed in batches; rows are numbered from 1.
-
-Ints = npt.NDArray[np.int64]
-
-
-def check_tensor_rank(shown: str, schema: pa.Schema, name: str) -> None:
-    """Raises CorpusError for a column of tensors of more than one axis, which would else be read as their storage."""
-    kind = schema.field(name).type if name in schema.names else None
-    if isinstance(kind, pa.FixedShapeTensorType) and len(kind.shape) != 1:
-        raise CorpusError(
-            f'{shown}: the column "{name}" holds tensors of shape {tuple(kind.shape)}; expected one axis. Way out: '
-            "write an embedding a document."
-        )
-
-
-def holds_vectors(column: pa.Array) -> bool:
-    """Whether the column is one of lists of numbers, of fixed size or not, or of tensors of one axis."""
-    kind = _storage(column).type
-    is_list = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return is_list and bool(pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
-
-
-def read_vectors(name: str, column: pa.Array, bad: dict[int, BadRow]) -> list[npt.NDArray[Any] | None]:
-    """An array for each row of such a column, None for a null one; rows with a null inside are noted in `bad`."""
-    storage = _storage(column)
-    starts, ends = _bounds(storage)
-    elements = storage.values
-    numbers = elements.to_numpy(zero_copy_only=False)
-    there = storage.is_valid().to_numpy(zero_copy_only=False)
-    if elements.null_count:
-        valid = elements.is_valid().to_numpy(zero_copy_only=False)
-        for place in np.flatnonzero(there).tolist():
-            row = valid[starts[place] : ends[place]]
-            if not row.all():
-                what = f'the vector "{name}" holds null at position {int(np.argmin(row)) + 1}'
-                bad.setdefault(place, BadRow("vector", what))
-    return [
-        numbers[start:end] if known else None
-        for start, end, known in zip(starts.tolist(), ends.tolist(), there.tolist(), strict=True)
-    ]
-
-
-def _storage(column: pa.Array) -> pa.Array:
-    kind = column.type
-    return column.storage if isinstance(kind, pa.FixedShapeTensorType) and len(kind.shape) == 1 else column
-
-
-def _bounds(column: pa.Array) -> tuple[Ints, Ints]:
-    """Where each row's elements start and end in `column.values`, which knows nothing of slices."""
-    if pa.types.is_fixed_size_list(column.type):
-        size = column.type.list_size
-        starts = (column.offset + np.arange(len(column), dtype=np.int64)) * size
-        return starts, starts + size
-    offsets = column.offsets.to_numpy().astype(np.int64)
-    return offsets[:-1], offsets[1:]
-
-
 BATCH_ROWS = 1024
-_FILE_MAGIC = b"ARROW1"
+_FILE_MAGIC = b"ARROW1"  # of a file; a stream begins with a message
+_BYTES = {  # types of text as those of the bytes that they hold
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
+Int64Array = npt.NDArray[np.int64]
 
 
-def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = "") -> Rows:
+def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = "") -> RowStream:
     """A Header, then one row a row of the table.
 
     `conversions` (column -> type, as in CorpusConfig.columns) matters for timestamps read as "string": Arrow
@@ -92,7 +42,7 @@ def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = 
                 return  # an empty file of any format holds no rows
             header, batches = _open(raw, file.format)
             _check_names(file, header.schema)
-            check_tensor_rank(file.shown, header.schema, vectors)
+            check_tensor_rank(file.display_name, header.schema, vectors)
             yield header
             for batch in batches:
                 _check_layout(batch)
@@ -138,6 +88,24 @@ def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch.slice(start, BATCH_ROWS)
 
 
+def _check_names(file: SourceFile, schema: pa.Schema) -> None:
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if twice:
+        raise CorpusError(
+            f'{file.display_name}: two columns are called "{twice[0]}". Way out: give each column its own name.'
+        )
+
+
+def check_tensor_rank(shown: str, schema: pa.Schema, name: str) -> None:
+    """Raises CorpusError for a column of tensors of more than one axis, which would else be read as their storage."""
+    kind = schema.field(name).type if name in schema.names else None
+    if isinstance(kind, pa.FixedShapeTensorType) and len(kind.shape) != 1:
+        raise CorpusError(
+            f'{shown}: the column "{name}" holds tensors of shape {tuple(kind.shape)}; expected one axis. Way out: '
+            "write an embedding a document."
+        )
+
+
 def _check_layout(batch: pa.RecordBatch) -> None:
     """Raises ArrowInvalid for offsets and indices that point outside; pyarrow would follow them and crash.
 
@@ -173,19 +141,6 @@ def _bytes(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-_BYTES = {
-    pa.string(): pa.binary(),
-    pa.large_string(): pa.large_binary(),
-    pa.string_view(): pa.binary_view(),
-}
-
-
-def _check_names(file: SourceFile, schema: pa.Schema) -> None:
-    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if twice:
-        raise CorpusError(f'{file.shown}: two columns are called "{twice[0]}". Way out: give each column its own name.')
-
-
 def _rows(
     batch: pa.RecordBatch, first_row: int, header: Header, conversions: Mapping[str, str], vectors: str
 ) -> Iterator[Row | BadRow]:
@@ -204,6 +159,52 @@ def _rows(
             yield bad[place]
         else:
             yield Row(first_row + place, values, header=header, batch=batch, place=place)
+
+
+def holds_vectors(column: pa.Array) -> bool:
+    """Whether the column is one of lists of numbers, of fixed size or not, or of tensors of one axis."""
+    kind = _storage(column).type
+    is_list = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return is_list and bool(pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type))
+
+
+def read_vectors(name: str, column: pa.Array, bad: dict[int, BadRow]) -> list[npt.NDArray[Any] | None]:
+    """An array for each row of such a column, None for a null one; rows with a null inside are noted in `bad`."""
+    storage = _storage(column)
+    starts, ends = _bounds(storage)
+    elements = storage.values
+    numbers = elements.to_numpy(zero_copy_only=False)
+    there = storage.is_valid().to_numpy(zero_copy_only=False)
+    if elements.null_count:
+        valid = elements.is_valid().to_numpy(zero_copy_only=False)
+        for place in np.flatnonzero(there).tolist():
+            row = valid[starts[place] : ends[place]]
+            if not row.all():
+                what = f'the vector "{name}" holds null at position {int(np.argmin(row)) + 1}'
+                bad.setdefault(place, BadRow("vector", what))
+    return [
+        numbers[start:end] if known else None
+        for start, end, known in zip(starts.tolist(), ends.tolist(), there.tolist(), strict=True)
+    ]
+
+
+def _storage(column: pa.Array) -> pa.Array:
+    kind = column.type
+    return column.storage if isinstance(kind, pa.FixedShapeTensorType) and len(kind.shape) == 1 else column
+
+
+def _bounds(column: pa.Array) -> tuple[Int64Array, Int64Array]:
+    """Where each row's elements start and end in `column.values`, which knows nothing of slices."""
+    if pa.types.is_fixed_size_list(column.type):
+        size = column.type.list_size
+        starts = (column.offset + np.arange(len(column), dtype=np.int64)) * size
+        return starts, starts + size
+    offsets = column.offsets.to_numpy().astype(np.int64)
+    return offsets[:-1], offsets[1:]
+
+
+# what pyarrow raises for bad UTF-8, dates beyond year 9999, lossy casts and unknown time zones, in this order
+_CONVERSION_ERRORS = (UnicodeDecodeError, OverflowError, ValueError, pa.ArrowException, KeyError)
 
 
 def _values(name: str, column: pa.Array, conversion: str, bad: dict[int, BadRow]) -> list[Any]:
@@ -225,10 +226,6 @@ def _value(name: str, cell: pa.Array, conversion: str, place: int, bad: dict[int
         found = BadRow("type", what, f"pass --column {name}:string to read it as text")
     bad.setdefault(place, found)
     return None
-
-
-# what pyarrow raises for bad UTF-8, dates beyond year 9999, lossy casts and unknown time zones, in this order
-_CONVERSION_ERRORS = (UnicodeDecodeError, OverflowError, ValueError, pa.ArrowException, KeyError)
 
 
 def _python(column: pa.Array, conversion: str) -> list[Any]:

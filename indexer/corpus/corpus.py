@@ -1,4 +1,7 @@
-"""Documents that a program hands over, held to the same rules as those read from files."""
+"""`read_corpus` and the `Corpus` it returns: any mix of sources as one stream of Documents.
+
+Documents that a program hands over instead are held to the same rules by `validated_documents`.
+"""
 
 import json
 from collections import Counter
@@ -12,73 +15,19 @@ import pyarrow as pa
 
 from indexer.config import CorpusConfig
 from indexer.corpus.arrow import read_arrow
-from indexer.corpus.columns import ID_COLUMNS, RowMapper, way_out_of
+from indexer.corpus.columns import ID_COLUMNS, STORED_NAMES, RowMapper, way_out_of
 from indexer.corpus.document import Document, is_blank
 from indexer.corpus.ids import Position, SeenIds, UniqueIds
 from indexer.corpus.npy import read_npy
-from indexer.corpus.row import BadRow, BlankLine, BrokenFile, Header, RejectsFile, Row, Rows
+from indexer.corpus.row import BadRow, BlankLine, BrokenFile, Header, RejectsFile, Row, RowStream
 from indexer.corpus.schema import SchemaBuilder, drop_nulls
 from indexer.corpus.sources import SourceFile, find_sources, id_list_beside, paths_of
 from indexer.corpus.text_formats import read_csv, read_jsonl, read_text, read_tsv
 from indexer.corpus.validation import DimensionCheck, Vector, check_string, check_value, to_vector
 from indexer.errors import ConfigError, CorpusError
 
-# TODO-DOC indexer.corpus.reading: `read_corpus` and the `Corpus` it returns: any mix of sources as one stream of Documents.
-
-_STORED = {"id", "title", "text"}
-
-
-def validated_documents(
-    documents: Iterable[Document], config: CorpusConfig, known: pa.Schema | None = None
-) -> Iterator[Document]:
-    """The same documents, one by one, their metadata in canonical form; `known` are the types of an index they are for.
-
-    Raises CorpusError naming the document by its place (1 is the first) for what no reader would let through: ids
-    that are not text or not unique, a blank text, characters that cannot be stored, types that do not fit; and where
-    documents come with vectors, one without, or with one that is not as the others.
-    """
-    seen, types, size = SeenIds(), SchemaBuilder(known), DimensionCheck()
-    for number, document in enumerate(documents, start=1):
-        try:
-            vector = _check(document, config)
-            size.check(vector)
-            if seen.find(document.id) is not None:
-                raise BadRow("duplicate-id", f"the id is that of document {seen.find(document.id)} too")
-            types.observe(document.metadata, f"document {number}")
-        except BadRow as bad:
-            way_out = way_out_of(bad.way_out, known is not None)
-            raise CorpusError(f'document {number} (id "{document.id}"): {bad.what}. Way out: {way_out}.') from bad
-        seen.add(document.id, number)
-        size.take(vector, f"document {number}")
-        yield replace(document, metadata=drop_nulls(document.metadata), vector=vector)
-
-
-def _check(document: Document, config: CorpusConfig) -> Vector | None:
-    """The document's vector, if it has to have one."""
-    for name in ("id", "title", "text"):
-        value = getattr(document, name)
-        if not isinstance(value, str) and not (name == "title" and value is None):
-            raise BadRow(name, f"its {name} is {type(value).__name__}, expected text")
-        check_string(value or "", name)
-    if not document.id:
-        raise BadRow("id", "its id is empty")
-    for name, value in document.metadata.items():
-        if name in _STORED:
-            raise BadRow(name, f'its metadata has a column "{name}", which is the document\'s own', "rename the column")
-        check_string(name, name)
-        check_value(value, name)
-    if config.vector_column:
-        return to_vector(document.vector, "vector")
-    if document.vector is not None:
-        what = "it comes with a vector, but the recipe's encoder makes its own"
-        raise BadRow("vector", what, 'set encoder.kind = "vectors", or leave the vector out')
-    if is_blank(document, config.text):
-        raise BadRow("blank", f"nothing to encode: {', '.join(config.text)} are blank")
-    return None
-
-
 OnError = Literal["fail", "skip"]
-Found = tuple[Document, Row, SourceFile]
+LocatedDocument = tuple[Document, Row, SourceFile]
 
 
 @dataclass
@@ -138,7 +87,7 @@ class Corpus:
         reading = _Reading(self.config, self._on_error == "skip", known)
         return _documents(_Pass(reading, self._files, self.report, self._rejects).rows())
 
-    def rows(self) -> Generator[Found]:
+    def rows(self) -> Generator[LocatedDocument]:
         """The documents, each with the row it was made of and the file that holds it.
 
         For another look at what was iterated over: `report` and the file of rejected rows stay as they are.
@@ -170,7 +119,7 @@ def read_corpus(
     Lines, CSV, TSV, Parquet, Arrow IPC and plain text of one document a line, each also with .gz, .bz2 or .zst.
     A folder with a corpus.jsonl (BEIR) means that file, any other folder all files in it of a known format. With
     `config.vector_column` documents come with embeddings and may be without text, and X.npy is read too, beside the
-    list of its ids (see `array_files`).
+    list of its ids (see `indexer.corpus.npy`).
 
     A row that cannot become a document raises CorpusError while iterating, naming file, line, id and the way out;
     with on_error="skip" it is left out, counted in `Corpus.report`, and listed in the file `rejects` (JSON Lines).
@@ -197,7 +146,7 @@ def _is_same(first: Path, second: Path) -> bool:
         return False
 
 
-def _documents(rows: Generator[Found]) -> Iterator[Document]:
+def _documents(rows: Generator[LocatedDocument]) -> Iterator[Document]:
     with closing(rows):
         for document, _, _ in rows:
             yield document
@@ -233,7 +182,7 @@ class _Pass:
         self._size = DimensionCheck()
         self._needs_id: bool | None = None  # whether the first row of the current file has an id
 
-    def rows(self) -> Generator[Found]:
+    def rows(self) -> Generator[LocatedDocument]:
         complete = False
         try:
             for number in range(len(self._files)):
@@ -252,7 +201,7 @@ class _Pass:
         if rejects.moved_to:
             self._report.older_rejects_file = str(rejects.moved_to)
 
-    def _file_rows(self, number: int) -> Iterator[Found]:
+    def _file_rows(self, number: int) -> Iterator[LocatedDocument]:
         file = self._files[number]
         self._needs_id = None
         items = _read(file, self._config)
@@ -270,7 +219,7 @@ class _Pass:
                 if found is not None:
                     yield found
 
-    def _take(self, item: Row | Header | BadRow | BlankLine, number: int) -> Found | None:
+    def _take(self, item: Row | Header | BadRow | BlankLine, number: int) -> LocatedDocument | None:
         """The item with its Document, if it makes one. Raises BadRow."""
         if isinstance(item, Row):
             try:
@@ -284,7 +233,7 @@ class _Pass:
         if isinstance(item, BlankLine):
             self._report.blank_lines += 1
         else:
-            self._mapper.check_header(item.columns, self._files[number].shown)
+            self._mapper.check_header(item.columns, self._files[number].display_name)
         return None
 
     def _document(self, row: Row, number: int) -> Document:
@@ -318,13 +267,13 @@ class _Pass:
     def _reject(self, file: SourceFile, bad: BadRow) -> None:
         bad.way_out = self._mapper.way_out(bad.way_out)
         if not self._skip:
-            raise CorpusError(bad.message(file.shown)) from bad
+            raise CorpusError(bad.message(file.display_name)) from bad
         self._report.rejected[bad.reason] += 1
         if self._rejects is not None:
-            self._rejects.write(file.shown, bad)
+            self._rejects.write(file.display_name, bad)
 
 
-def _read(file: SourceFile, config: CorpusConfig) -> Rows:
+def _read(file: SourceFile, config: CorpusConfig) -> RowStream:
     match file.format:
         case "jsonl":
             return read_jsonl(file)
@@ -340,9 +289,58 @@ def _read(file: SourceFile, config: CorpusConfig) -> Rows:
             return read_arrow(file, config.columns, config.vector_column)
 
 
-def _id_list(file: SourceFile, config: CorpusConfig) -> tuple[SourceFile, Rows]:
+def _id_list(file: SourceFile, config: CorpusConfig) -> tuple[SourceFile, RowStream]:
     """The list of ids beside an array of embeddings, and its rows; plain text holds an id a line."""
     ids = id_list_beside(file)
     if ids.format == "text":
         return ids, read_text(ids, config.id_column or ID_COLUMNS[0])
     return ids, _read(ids, config)
+
+
+def validated_documents(
+    documents: Iterable[Document], config: CorpusConfig, known: pa.Schema | None = None
+) -> Iterator[Document]:
+    """The same documents, one by one, their metadata in canonical form; `known` are the types of an index they are for.
+
+    Raises CorpusError naming the document by its place (1 is the first) for what no reader would let through: ids
+    that are not text or not unique, a blank text, characters that cannot be stored, types that do not fit; and where
+    documents come with vectors, one without, or with one that is not as the others.
+    """
+    seen, types, size = SeenIds(), SchemaBuilder(known), DimensionCheck()
+    for number, document in enumerate(documents, start=1):
+        try:
+            vector = _check(document, config)
+            size.check(vector)
+            if seen.find(document.id) is not None:
+                raise BadRow("duplicate-id", f"the id is that of document {seen.find(document.id)} too")
+            types.observe(document.metadata, f"document {number}")
+        except BadRow as bad:
+            way_out = way_out_of(bad.way_out, known is not None)
+            raise CorpusError(f'document {number} (id "{document.id}"): {bad.what}. Way out: {way_out}.') from bad
+        seen.add(document.id, number)
+        size.take(vector, f"document {number}")
+        yield replace(document, metadata=drop_nulls(document.metadata), vector=vector)
+
+
+def _check(document: Document, config: CorpusConfig) -> Vector | None:
+    """The document's vector, if it has to have one."""
+    for name in ("id", "title", "text"):
+        value = getattr(document, name)
+        if not isinstance(value, str) and not (name == "title" and value is None):
+            raise BadRow(name, f"its {name} is {type(value).__name__}, expected text")
+        check_string(value or "", name)
+    if not document.id:
+        raise BadRow("id", "its id is empty")
+    for name, value in document.metadata.items():
+        if name in STORED_NAMES:
+            raise BadRow(name, f'its metadata has a column "{name}", which is the document\'s own', "rename the column")
+        check_string(name, name)
+        check_value(value, name)
+    if config.vector_column:
+        return to_vector(document.vector, "vector")
+    if document.vector is not None:
+        what = "it comes with a vector, but the recipe's encoder makes its own"
+        raise BadRow("vector", what, 'set encoder.kind = "vectors", or leave the vector out')
+    if is_blank(document, config.text):
+        raise BadRow("blank", f"nothing to encode: {', '.join(config.text)} are blank")
+    return None

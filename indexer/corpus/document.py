@@ -1,18 +1,18 @@
-"""The one record type that flows through everything."""
+"""The one record type that flows through everything: what is encoded of it, and a question that it could answer."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from indexer.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+_SENTENCE_WORDS, _WINDOW_WORDS = 24, 12  # words of a sentence that is short; words taken of one that is not
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,11 @@ def _column(document: Document, name: str) -> str | None:
     return value
 
 
-_SENTENCE_WORDS, _WINDOW_WORDS = 24, 12
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s|\n")
-
-
 def pseudo_query(document: Document) -> str:
-    """A text such as a user might type: the title, else a short first sentence, else the first words."""
+    """A text such as a user might type: the title, else a short first sentence, else the first words.
+
+    It stands for a query where nobody has typed any yet: to fit the mean of queries, to tune by.
+    """
     if document.title and document.title.strip():
         return document.title.strip()
     words = _SENTENCE_END.split(document.text.strip(), maxsplit=1)[0].split()

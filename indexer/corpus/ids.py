@@ -1,4 +1,18 @@
-"""Ids of documents: unique in a corpus, made of content where they are missing, in bounded memory."""
+"""Ids of documents: made of content where there is none, and unique in a corpus, in about 24 bytes a document.
+
+An id made of content (`content_id`) gives the same document the same id in another file, in another order and
+tomorrow. It is 32 hex digits: blake2b, 128 bits, of the UTF-8 JSON text of [title, text, metadata] without spaces, keys
+in order of code points, whole numbers without a fraction; a zero byte and the vector as little-endian float32 follow
+where a document comes with one. What JSON has no type for is an object with one key that no metadata has: a NUL
+character and the name of the type. None of this may ever change: ids of indexes on disk are made so.
+
+Which ids were met, and where, is known by the 128-bit hash of an id and a position of 64 bits (`SeenIds`), since a dict
+of id strings costs some 150 bytes an entry: 15 GB for 100 million documents. At 10^9 documents the chance of any two
+contents, or any two ids, with one hash is about 10^-21.
+
+In one pass over a corpus (`UniqueIds`) an id that was given is unique, and contents that occur again are told apart by
+a number behind the id: "-2", "-3" and so on.
+"""
 
 import json
 import re
@@ -19,29 +33,21 @@ from indexer.corpus.row import BadRow
 from indexer.corpus.schema import EXACT_INTEGER
 from indexer.corpus.sources import SourceFile
 
-# TODO-DOC indexer.corpus.content_id: Ids for documents that come without one: made of their content, so that the same document has the same id in another file, in another order and tomorrow. An id is 32 hex digits: blake2b, 128 bits, of the UTF-8 JSON text of [title, text, metadata] without spaces, keys in order of code points, whole numbers without a fraction; a zero byte and the vector as little-endian float32 follow where a document comes with one. What JSON has no type for is an object with one key that no metadata has: a NUL character and the name of the type. At 10^9 documents the chance of any two contents with one id is about 10^-21. None of this may ever change: ids of indexes on disk are made so.
-
-# TODO-DOC indexer.corpus.seen_ids: Which ids were met, and where, in about 24 bytes a document. A dict of id strings costs some 150 bytes an entry: 15 GB for 100 million documents. Here an id is its 128-bit hash (at 10^9 documents the chance of any two colliding is about 10^-21) and its position one 64-bit number. Recent ids are in a small dict; when it is full they become a sorted numpy run, and runs of similar size are merged, so that there are few (a logarithm of the number of documents) and each id is moved only as many times. While two runs are merged their memory is held twice.
-
-# TODO-DOC indexer.corpus.unique_ids: The ids of one pass over a corpus: given ones are unique, those made of content are told apart.
-
-_BYTES = 16
+_HASH_BYTES = 16
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True)
 _REPEATED = re.compile(r"-[1-9][0-9]*\Z")
+_LINE_BITS = 40  # of a position; the file and one bit take the rest
+_REMEMBERED = 1 << 12  # contents that were repeated lately
+_UInt64s = npt.NDArray[np.uint64]
 
 
 def content_id(document: Document) -> str:
     """The id of the document's title, text, canonical metadata and vector, whatever its own id is."""
-    written = _ENCODER.encode([document.title, document.text, _plain(document.metadata)])
-    digest = blake2b(written.encode(), digest_size=_BYTES)
+    written = _ENCODER.encode([document.title, document.text, _to_json(document.metadata)])
+    digest = blake2b(written.encode(), digest_size=_HASH_BYTES)
     if document.vector is not None:
         digest.update(b"\0" + np.ascontiguousarray(document.vector, "<f4").tobytes())
     return digest.hexdigest()
-
-
-def repeated_id(identifier: str, times: int) -> str:
-    """The id of the document that has the content of `times - 1` others before it in its corpus."""
-    return f"{identifier}-{times}" if times > 1 else identifier
 
 
 def has_content_id(document: Document) -> bool:
@@ -49,128 +55,9 @@ def has_content_id(document: Document) -> bool:
     return _REPEATED.sub("", document.id) == content_id(document)
 
 
-def _plain(value: Any) -> Any:
-    """The value in types of JSON; equal numbers are written alike."""
-    kind = type(value)
-    if kind in (str, int, bool, type(None)):
-        return value
-    if kind is float:
-        return int(value) if abs(value) <= EXACT_INTEGER and value.is_integer() else value
-    if kind is dict:
-        return {key: _plain(inner) for key, inner in value.items()}
-    if kind is list:
-        return [_plain(inner) for inner in value]
-    return _named(value)
-
-
-def _named(value: Any) -> dict[str, str]:
-    if isinstance(value, bytes):
-        return {"\0bytes": value.hex()}
-    if isinstance(value, Decimal):
-        return {"\0decimal": _decimal(value)}
-    if isinstance(value, datetime):
-        return {"\0timestamp": (value.astimezone(UTC) if value.tzinfo else value).isoformat()}
-    if isinstance(value, date):
-        return {"\0date": value.isoformat()}
-    if isinstance(value, time):
-        return {"\0time": value.isoformat()}
-    raise TypeError(f"metadata of type {type(value).__name__} has no canonical form")
-
-
-def _decimal(value: Decimal) -> str:
-    """Sign, digits and exponent, without zeros at the end: 1.50 and 1.5 are the same."""
-    sign, digits, exponent = value.as_tuple()
-    written = "".join(map(str, digits)).lstrip("0")
-    short = written.rstrip("0")
-    if not short:
-        return "0"
-    return f"{'-' if sign else ''}{short}e{int(exponent) + len(written) - len(short)}"
-
-
-_Numbers = npt.NDArray[np.uint64]
-_HASH_BYTES = 16
-
-
-@dataclass(frozen=True)
-class _Run:
-    """Ids in order of the upper half of their hashes; three columns of equal length."""
-
-    upper: _Numbers
-    lower: _Numbers
-    positions: _Numbers
-
-    def find(self, upper: int, lower: int) -> int | None:
-        # bisect over a memoryview takes a microsecond; np.searchsorted of a single number several
-        view = memoryview(self.upper.data)
-        place = bisect_left(view, upper)
-        while place < len(view) and view[place] == upper:
-            if int(self.lower[place]) == lower:
-                return int(self.positions[place])
-            place += 1
-        return None
-
-
-class SeenIds:
-    """A map from id to the position (0 to 2**64 - 1) it was first added with.
-
-    `recent` is the number of ids kept in the dict before they are packed.
-    """
-
-    def __init__(self, recent: int = 1 << 16) -> None:
-        self._limit = recent
-        self._recent: dict[bytes, int] = {}
-        self._runs: list[_Run] = []
-
-    def __len__(self) -> int:
-        return len(self._recent) + sum(len(run.upper) for run in self._runs)
-
-    def find(self, identifier: str) -> int | None:
-        """The position the id was added with, or None."""
-        key = _hash(identifier)
-        if (position := self._recent.get(key)) is not None:
-            return position
-        upper, lower = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
-        for run in self._runs:
-            if (position := run.find(upper, lower)) is not None:
-                return position
-        return None
-
-    def add(self, identifier: str, position: int) -> None:
-        """Remember a new id; the caller has asked `find` first."""
-        self._recent[_hash(identifier)] = position
-        if len(self._recent) >= self._limit:
-            self._pack()
-
-    def _pack(self) -> None:
-        hashes = np.frombuffer(b"".join(self._recent), dtype="<u8").reshape(-1, 2).astype(np.uint64)
-        positions = np.fromiter(self._recent.values(), dtype=np.uint64, count=len(self._recent))
-        run = _sorted_run(hashes[:, 0], hashes[:, 1], positions)
-        self._recent = {}
-        while self._runs and len(self._runs[-1].upper) <= len(run.upper):
-            run = _merged(self._runs.pop(), run)
-        self._runs.append(run)
-
-
-@lru_cache(maxsize=1)  # `add` follows `find`
-def _hash(identifier: str) -> bytes:
-    return blake2b(identifier.encode("utf-8"), digest_size=_HASH_BYTES).digest()
-
-
-def _sorted_run(upper: _Numbers, lower: _Numbers, positions: _Numbers) -> _Run:
-    order = np.argsort(upper, kind="stable")
-    return _Run(upper[order], lower[order], positions[order])
-
-
-def _merged(a: _Run, b: _Run) -> _Run:
-    return _sorted_run(
-        np.concatenate([a.upper, b.upper]),
-        np.concatenate([a.lower, b.lower]),
-        np.concatenate([a.positions, b.positions]),
-    )
-
-
-_LINE_BITS = 40
-_REMEMBERED = 1 << 12
+def repeated_id(identifier: str, times: int) -> str:
+    """The id of the document that has the content of `times - 1` others before it in its corpus."""
+    return f"{identifier}-{times}" if times > 1 else identifier
 
 
 class Position(NamedTuple):
@@ -193,12 +80,12 @@ class Position(NamedTuple):
 
 
 class UniqueIds:
-    """The ids met so far, in about 24 bytes each (see `SeenIds`)."""
+    """The ids met so far in one pass over some files."""
 
     def __init__(self, files: Sequence[SourceFile]) -> None:
         self._files = files
         self._seen = SeenIds()
-        self._numbers: dict[str, int] = {}  # the last of some contents that were repeated lately
+        self._numbers: dict[str, int] = {}  # id of a content that was repeated lately -> the last number given to it
 
     def add(self, identifier: str, position: Position) -> None:
         """Remember an id that `distinct` gave."""
@@ -206,7 +93,7 @@ class UniqueIds:
 
     def place(self, position: Position) -> str:
         """The position, for messages."""
-        return f"{self._files[position.file].shown}:{position.line}"
+        return f"{self._files[position.file].display_name}:{position.line}"
 
     def distinct(self, document: Document, made: bool) -> Document:
         """The document, or if its id is `made` of content that others had before, with its number among them behind.
@@ -244,3 +131,121 @@ class UniqueIds:
 
     def _is_taken(self, identifier: str, number: int) -> bool:
         return self._seen.find(repeated_id(identifier, number)) is not None
+
+
+class SeenIds:
+    """A map from id to the position (0 to 2**64 - 1) it was first added with.
+
+    Recent ids are in a small dict; when it holds `recent` of them they become a sorted numpy run, and runs of similar
+    size are merged, so that there are few (a logarithm of the number of documents) and each id is moved only as many
+    times. While two runs are merged their memory is held twice.
+    """
+
+    def __init__(self, recent: int = 1 << 16) -> None:
+        self._limit = recent
+        self._recent: dict[bytes, int] = {}
+        self._runs: list[_Run] = []
+
+    def __len__(self) -> int:
+        return len(self._recent) + sum(len(run.upper) for run in self._runs)
+
+    def find(self, identifier: str) -> int | None:
+        """The position the id was added with, or None."""
+        key = _hash(identifier)
+        if (position := self._recent.get(key)) is not None:
+            return position
+        upper, lower = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
+        for run in self._runs:
+            if (position := run.find(upper, lower)) is not None:
+                return position
+        return None
+
+    def add(self, identifier: str, position: int) -> None:
+        """Remember a new id; the caller has asked `find` first."""
+        self._recent[_hash(identifier)] = position
+        if len(self._recent) >= self._limit:
+            self._pack()
+
+    def _pack(self) -> None:
+        hashes = np.frombuffer(b"".join(self._recent), dtype="<u8").reshape(-1, 2).astype(np.uint64)
+        positions = np.fromiter(self._recent.values(), dtype=np.uint64, count=len(self._recent))
+        run = _sorted_run(hashes[:, 0], hashes[:, 1], positions)
+        self._recent = {}
+        while self._runs and len(self._runs[-1].upper) <= len(run.upper):
+            run = _merge(self._runs.pop(), run)
+        self._runs.append(run)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Ids in order of the upper half of their hashes; three columns of equal length."""
+
+    upper: _UInt64s
+    lower: _UInt64s
+    positions: _UInt64s
+
+    def find(self, upper: int, lower: int) -> int | None:
+        # bisect over a memoryview takes a microsecond; np.searchsorted of a single number several
+        view = memoryview(self.upper.data)
+        place = bisect_left(view, upper)
+        while place < len(view) and view[place] == upper:
+            if int(self.lower[place]) == lower:
+                return int(self.positions[place])
+            place += 1
+        return None
+
+
+@lru_cache(maxsize=1)  # `add` follows `find`
+def _hash(identifier: str) -> bytes:
+    return blake2b(identifier.encode("utf-8"), digest_size=_HASH_BYTES).digest()
+
+
+def _sorted_run(upper: _UInt64s, lower: _UInt64s, positions: _UInt64s) -> _Run:
+    order = np.argsort(upper, kind="stable")
+    return _Run(upper[order], lower[order], positions[order])
+
+
+def _merge(a: _Run, b: _Run) -> _Run:
+    return _sorted_run(
+        np.concatenate([a.upper, b.upper]),
+        np.concatenate([a.lower, b.lower]),
+        np.concatenate([a.positions, b.positions]),
+    )
+
+
+def _to_json(value: Any) -> Any:
+    """The value in types of JSON; equal numbers are written alike."""
+    kind = type(value)
+    if kind in (str, int, bool, type(None)):
+        return value
+    if kind is float:
+        return int(value) if abs(value) <= EXACT_INTEGER and value.is_integer() else value
+    if kind is dict:
+        return {key: _to_json(inner) for key, inner in value.items()}
+    if kind is list:
+        return [_to_json(inner) for inner in value]
+    return _tagged(value)
+
+
+def _tagged(value: Any) -> dict[str, str]:
+    if isinstance(value, bytes):
+        return {"\0bytes": value.hex()}
+    if isinstance(value, Decimal):
+        return {"\0decimal": _decimal(value)}
+    if isinstance(value, datetime):
+        return {"\0timestamp": (value.astimezone(UTC) if value.tzinfo else value).isoformat()}
+    if isinstance(value, date):
+        return {"\0date": value.isoformat()}
+    if isinstance(value, time):
+        return {"\0time": value.isoformat()}
+    raise TypeError(f"metadata of type {type(value).__name__} has no canonical form")
+
+
+def _decimal(value: Decimal) -> str:
+    """Sign, digits and exponent, without zeros at the end: 1.50 and 1.5 are the same."""
+    sign, digits, exponent = value.as_tuple()
+    written = "".join(map(str, digits)).lstrip("0")
+    short = written.rstrip("0")
+    if not short:
+        return "0"
+    return f"{'-' if sign else ''}{short}e{int(exponent) + len(written) - len(short)}"

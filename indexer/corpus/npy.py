@@ -12,13 +12,13 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.corpus.row import BadRow, BrokenFile, Header, Row, Rows
+from indexer.corpus.row import BadRow, BrokenFile, Header, Row, RowStream
 from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import to_seekable, unreadable
 from indexer.errors import CorpusError
 from indexer.regular_files import open_regular
 
-Array = npt.NDArray[np.floating]
+Embeddings = npt.NDArray[np.floating]
 _TYPES = ("float16", "float32", "float64")
 _HEADER_ERRORS = (ValueError, EOFError, OverflowError, SyntaxError, TokenError, TypeError, RecursionError, MemoryError)
 _EXPECTED = f"expected an array (n, d) of {', '.join(_TYPES[:-1])} or {_TYPES[-1]}"
@@ -32,7 +32,7 @@ class NpyFormatError(Exception):  # for callers to put into their own words
         self.damaged = damaged
 
 
-def read_npy(file: SourceFile, column: str, ids: SourceFile, rows: Rows) -> Rows:
+def read_npy(file: SourceFile, column: str, ids: SourceFile, rows: RowStream) -> RowStream:
     """The rows of the list `ids`, each with its vector (d,) as another `column`, numbered from 1 as in the array.
 
     Raises BrokenFile for a damaged file, and CorpusError for one that is no such array, and where the array and the
@@ -56,10 +56,10 @@ def read_npy(file: SourceFile, column: str, ids: SourceFile, rows: Rows) -> Rows
             raise _mismatch(file, ids, len(array), f"{number:,}")
 
 
-def map_npy(raw: IO[bytes], single: bool = False) -> Array:
+def map_npy(raw: IO[bytes], single: bool = False) -> Embeddings:
     """The array (n, d) in an open file, memory-mapped; `single` takes one of shape (d,) too, as a row.
 
-    Raises NotAnArray.
+    Raises NpyFormatError.
     """
     try:
         shape, fortran, kind = _header(raw)
@@ -87,7 +87,7 @@ def _header(raw: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 
 
 @contextmanager
-def _mapped(file: SourceFile) -> Iterator[Array]:
+def _mapped(file: SourceFile) -> Iterator[Embeddings]:
     if file.path is None:
         raise CorpusError("stdin: an array of embeddings needs a list of ids beside it. Way out: name a file.")
     try:
@@ -102,17 +102,17 @@ def _mapped(file: SourceFile) -> Iterator[Array]:
         except NpyFormatError as error:
             if error.damaged:
                 raise BrokenFile("malformed", str(error), "write the file again", line=1) from error
-            raise CorpusError(f"{file.shown}: {error}. Way out: write it with numpy.save.") from error
+            raise CorpusError(f"{file.display_name}: {error}. Way out: write it with numpy.save.") from error
         yield array
 
 
-def _with_vector(item: Row, column: str, number: int, array: Array, file: SourceFile, ids: SourceFile) -> Row:
+def _with_vector(item: Row, column: str, number: int, array: Embeddings, file: SourceFile, ids: SourceFile) -> Row:
     _require_free(column, item.values, file, ids)
     values = item.values | {column: array[number - 1]}
     return Row(number, values, item.raw, item.cells)
 
 
-def _told_where(rows: Rows, ids: SourceFile) -> Rows:
+def _told_where(rows: RowStream, ids: SourceFile) -> RowStream:
     """The rows of the list, its bad ones saying that it is there that they are bad."""
     try:
         for item in rows:
@@ -123,20 +123,20 @@ def _told_where(rows: Rows, ids: SourceFile) -> Rows:
 
 
 def _at(bad: BadRow, ids: SourceFile) -> BadRow:
-    bad.what = f"{ids.shown}:{bad.line}: {bad.what}"
+    bad.what = f"{ids.display_name}:{bad.line}: {bad.what}"
     return bad
 
 
 def _require_free(column: str, columns: Any, file: SourceFile, ids: SourceFile) -> None:
     if column in columns:
         raise CorpusError(
-            f'{ids.shown}: has a column "{column}", but the vectors come from {file.shown}. Way out: pass '
-            "--vector-column with a name that is free, or read the list itself."
+            f'{ids.display_name}: has a column "{column}", but the vectors come from {file.display_name}. Way out: '
+            "pass --vector-column with a name that is free, or read the list itself."
         )
 
 
 def _mismatch(file: SourceFile, ids: SourceFile, vectors: int, found: str) -> CorpusError:
     return CorpusError(
-        f"{file.shown}: holds {vectors:,} vectors, but {ids.shown} has {found} rows, so it cannot be told which is "
-        "whose. Way out: write both again, with one row for each vector."
+        f"{file.display_name}: holds {vectors:,} vectors, but {ids.display_name} has {found} rows, so it cannot be "
+        "told which is whose. Way out: write both again, with one row for each vector."
     )

@@ -17,37 +17,46 @@ from indexer.corpus.validation import to_vector
 from indexer.errors import ConfigError, IsotropeError
 from indexer.regular_files import open_regular
 
+QueryEmbeddings = npt.NDArray[np.float32]
 
-def read_id_file(path: Path) -> list[str]:
-    """The ids of a file, or of standard input for "-", in order; empty lines are passed over. Raises ConfigError."""
+
+@dataclass(frozen=True)
+class QueryFile:
+    """The queries of a file, in its order, and how many lines were blank."""
+
+    texts: list[str]
+    blank: int
+
+
+def read_query_file(path: Path, error: type[IsotropeError], where: str = "") -> QueryFile:
+    """The queries of a file, read as `read_query_lines` does.
+
+    Raises `error`, its message beginning with `where`, for a file that cannot be read or holds no query.
+    """
     try:
-        if str(path) == "-":
-            ids = _ids(sys.stdin.buffer, "stdin") if sys.stdin else []
-        else:
-            with open_regular(path) as file:
-                ids = _ids(file, str(path))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}.") from error
-    if not ids:
-        raise ConfigError(f"{path}: holds no id; expected one a line.")
-    return ids
+        with open_regular(path) as file:
+            found = [text for _, text in read_query_lines(file, f"{where}{path}", error)]
+    except OSError as cause:
+        raise error(f"{where}{path}: cannot be read: {cause.strerror or cause}.") from cause
+    texts = [text for text in found if text]
+    if not texts:
+        raise error(f"{where}{path}: holds no queries; expected one a line.")
+    return QueryFile(texts, len(found) - len(texts))
 
 
-def _ids(stream: IO[bytes], shown: str) -> list[str]:
-    return [line for _, line in text_lines(stream, shown, ConfigError) if line]
+def read_query_lines(stream: IO[bytes], shown: str, error: type[IsotropeError]) -> Iterator[tuple[int, str]]:
+    r"""Queries with the numbers of their lines (1 is the first), as they arrive: UTF-8, stripped; a blank line is "".
 
-
-Vectors = npt.NDArray[np.float32]
-
-
-def is_npy(path: str | Path) -> bool:
-    """Whether a file of queries holds embeddings and not texts, by its name."""
-    return Path(path).suffix.lower() == ".npy"
+    Only "\n" ends a line, and a byte order mark is dropped. Raises `error`, naming the stream as `shown`, the line and
+    the byte, for what is not UTF-8; OSError as the stream does.
+    """
+    for number, line in text_lines(stream, shown, error):
+        yield number, line.strip()
 
 
 def read_query_vectors(
     path: str | Path, dim: int, error: type[IsotropeError] = ConfigError, where: str = ""
-) -> Vectors:
+) -> QueryEmbeddings:
     """Query embeddings of a .npy file, float32 (n, dim): raw, as the encoder gave them; an array (dim,) is one query.
 
     Raises `error`, its message beginning with `where`, for a file that is no such array, one without a row, one of
@@ -73,7 +82,7 @@ def read_query_vectors(
         raise error(f"{where}{path}:{bad.line}: {bad.what}.") from None
 
 
-def _row(numbers: npt.NDArray[np.floating], row: int) -> Vectors:
+def _row(numbers: npt.NDArray[np.floating], row: int) -> QueryEmbeddings:
     try:
         return to_vector(numbers, "query")
     except BadRow as bad:
@@ -81,22 +90,9 @@ def _row(numbers: npt.NDArray[np.floating], row: int) -> Vectors:
         raise
 
 
-@dataclass(frozen=True)
-class QueryFile:
-    """The queries of a file, in its order, and how many lines were blank."""
-
-    texts: list[str]
-    blank: int
-
-
-def read_query_lines(stream: IO[bytes], shown: str, error: type[IsotropeError]) -> Iterator[tuple[int, str]]:
-    r"""Queries with the numbers of their lines (1 is the first), as they arrive: UTF-8, stripped; a blank line is "".
-
-    Only "\n" ends a line, and a byte order mark is dropped. Raises `error`, naming the stream as `shown`, the line and
-    the byte, for what is not UTF-8; OSError as the stream does.
-    """
-    for number, line in text_lines(stream, shown, error):
-        yield number, line.strip()
+def is_npy(path: str | Path) -> bool:
+    """Whether a file of queries holds embeddings and not texts, by its name."""
+    return Path(path).suffix.lower() == ".npy"
 
 
 def query_file_sha256(path: str, setting: str) -> str:
@@ -110,17 +106,20 @@ def query_file_sha256(path: str, setting: str) -> str:
         raise ConfigError(f"{setting}: {path} cannot be read: {error.strerror}.") from error
 
 
-def read_query_file(path: Path, error: type[IsotropeError], where: str = "") -> QueryFile:
-    """The queries of a file, read as `read_query_lines` does.
-
-    Raises `error`, its message beginning with `where`, for a file that cannot be read or holds no query.
-    """
+def read_id_file(path: Path) -> list[str]:
+    """The ids of a file, or of standard input for "-", in order; empty lines are passed over. Raises ConfigError."""
     try:
-        with open_regular(path) as file:
-            found = [text for _, text in read_query_lines(file, f"{where}{path}", error)]
-    except OSError as cause:
-        raise error(f"{where}{path}: cannot be read: {cause.strerror or cause}.") from cause
-    texts = [text for text in found if text]
-    if not texts:
-        raise error(f"{where}{path}: holds no queries; expected one a line.")
-    return QueryFile(texts, len(found) - len(texts))
+        if str(path) == "-":
+            ids = _ids(sys.stdin.buffer, "stdin") if sys.stdin else []
+        else:
+            with open_regular(path) as file:
+                ids = _ids(file, str(path))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    if not ids:
+        raise ConfigError(f"{path}: holds no id; expected one a line.")
+    return ids
+
+
+def _ids(stream: IO[bytes], shown: str) -> list[str]:
+    return [line for _, line in text_lines(stream, shown, ConfigError) if line]

@@ -1,4 +1,4 @@
-"""What every reader yields: the header of a file, its rows, and the rows that are bad."""
+"""What every reader yields: a header, rows, blank lines and bad rows; and the file that lists the rows left out."""
 
 import json
 import os
@@ -16,8 +16,6 @@ from indexer.regular_files import open_regular
 from indexer.store.files import DigestBuilder, FileDigest, digest_file, sync_folder
 from indexer.typed_json import decode_json
 
-# TODO-DOC indexer.corpus.rejection: What is wrong with a row, and the file that lists the rows left out.
-
 RAW_CHARACTERS = 2_000  # of a rejected row, kept to recognise it by
 OPTION = "--rejects"
 ENDING = ".rejects.jsonl"  # of such files, by which readers of folders know them
@@ -25,6 +23,44 @@ _FIRST_LINE = 1 << 20  # bytes of one that are read to know it
 FIX_ROW = "fix the row"
 SKIP_ROWS = "pass --on-error skip to leave such rows out and list them"
 SKIP_FILES = "pass --on-error skip to leave out the rest of such files"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The columns of a file whose rows all have the same; comes before the first row.
+
+    `raw` is the header line as written (CSV, TSV); `schema` is the file's own (Parquet, Arrow), which an Arrow
+    `stream` differs from an Arrow file in nothing but its framing.
+    """
+
+    columns: list[str]
+    raw: bytes = b""
+    schema: Any = None  # pyarrow.Schema
+    stream: bool = False
+
+
+@dataclass(slots=True)
+class Row:
+    """One row as found in a file: `line` counts from 1 (physical line, or row number in Parquet and Arrow).
+
+    `raw` is the whole row as written, "" in Parquet and Arrow, where it is number `place` of a `batch` instead.
+    `cells` says that the row is text cells, in which an empty one stands for null.
+    """
+
+    line: int
+    values: dict[str, Any]
+    raw: bytes = b""
+    cells: bool = False
+    header: Header | None = None
+    batch: Any = None  # pyarrow.RecordBatch
+    place: int = 0
+
+
+class BlankLine:
+    """A line without anything on it; counted, no row."""
+
+
+BLANK_LINE = BlankLine()
 
 
 class BadRow(CorpusError):  # noqa: N818 - yielded as a value as often as raised
@@ -56,6 +92,9 @@ class BrokenFile(BadRow):
     def __init__(self, reason: str, what: str, way_out: str, *, line: int = 0) -> None:
         super().__init__(reason, f"{what}; the rest of the file is left out", way_out, line=line)
         self.skip_hint = SKIP_FILES
+
+
+RowStream = Iterator[Row | Header | BadRow | BlankLine]
 
 
 class RejectsFile:
@@ -176,42 +215,3 @@ def excerpt(raw: bytes | str) -> str:
         return escape_surrogates(raw[:RAW_CHARACTERS])
     # a character takes at most four bytes, so the cut never has to decode a line of 32 MiB
     return raw[: 4 * RAW_CHARACTERS].decode("utf-8", "backslashreplace")[:RAW_CHARACTERS]
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """The columns of a file whose rows all have the same; comes before the first row.
-
-    `raw` is the header line as written (CSV, TSV); `schema` is the file's own (Parquet, Arrow), which an Arrow
-    `stream` differs from an Arrow file in nothing but its framing.
-    """
-
-    columns: list[str]
-    raw: bytes = b""
-    schema: Any = None  # pyarrow.Schema
-    stream: bool = False
-
-
-@dataclass(slots=True)
-class Row:
-    """One row as found in a file: `line` counts from 1 (physical line, or row number in Parquet and Arrow).
-
-    `raw` is the whole row as written, "" in Parquet and Arrow, where it is number `place` of a `batch` instead.
-    `cells` says that the row is text cells, in which an empty one stands for null.
-    """
-
-    line: int
-    values: dict[str, Any]
-    raw: bytes = b""
-    cells: bool = False
-    header: Header | None = None
-    batch: Any = None  # pyarrow.RecordBatch
-    place: int = 0
-
-
-class BlankLine:
-    """A line without anything on it; counted, no row."""
-
-
-BLANK_LINE = BlankLine()
-Rows = Iterator[Row | Header | BadRow | BlankLine]

@@ -1,8 +1,11 @@
-"""Schemas of metadata: of the whole stream, of one part, merged, and written as JSON.
+"""Types of metadata columns, found from Python values: of the whole stream, of one part, merged, written as JSON.
 
 The types are bool, int64, float64, string, binary, date32, time64[us], timestamp[us] (in UTC where values are
-zoned), decimal128, list and struct, and null where only nulls in lists were met. See `column_kinds` for how they
-merge.
+zoned), decimal128, list and struct, and null where only nulls in lists were met.
+
+Two types of one column are merged by few rules, all free of loss: null gives way to anything, whole numbers become
+floats where both occur (up to 2**53), structs merge field by field, lists by their elements, decimals widen. Anything
+else is a conflict, and the user decides (`--column name:type`).
 """
 
 import re
@@ -17,13 +20,52 @@ import pyarrow as pa
 from indexer.corpus.row import BadRow
 from indexer.errors import StoreError
 
-# TODO-DOC indexer.corpus.column_kinds: The type of a metadata column, found from Python values and merged from row to row. Two types of one column are merged by few rules, all free of loss: null gives way to anything, whole numbers become floats where both occur (up to 2**53), structs merge field by field, lists by their elements, decimals widen. Anything else is a conflict, and the user decides (`--column name:type`).
-
-INDEX = "the index"  # where a type was met that is an index's
+_INDEX = "the index"  # where a type was met that is an index's
 EXACT_INTEGER = 2**53  # a float64 holds every whole number up to this
-Path = tuple[str, ...]  # a column, then the fields inside it
+ColumnPath = tuple[str, ...]  # a column, then the fields inside it
 _INT64 = range(-(2**63), 2**63)
 _DECIMAL_DIGITS = 38  # of a decimal128
+_TYPE_NAMES = {  # of Python types that are always stored as one
+    type(None): "null",
+    bool: "bool",
+    float: "float64",
+    str: "string",
+    bytes: "binary",
+    date: "date32",
+    time: "time64[us]",
+}
+_TYPE_WORDS = {  # in messages
+    "bool": "true or false",
+    "int64": "whole numbers",
+    "float64": "numbers",
+    "string": "text",
+    "binary": "bytes",
+    "date32": "dates",
+    "time64[us]": "times",
+    "struct": "objects",
+    "list": "lists",
+    "decimal128": "decimals",
+}
+_ARROW_TYPES = {
+    "null": pa.null(),
+    "bool": pa.bool_(),
+    "int64": pa.int64(),
+    "float64": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date32": pa.date32(),
+    "time64[us]": pa.time64("us"),
+    "timestamp[us]": pa.timestamp("us"),
+}
+_CONVERSIONS = {  # what text is read as to be of an Arrow type
+    "int": pa.types.is_integer,
+    "float": pa.types.is_floating,
+    "bool": pa.types.is_boolean,
+    "timestamp": pa.types.is_timestamp,
+    "date": pa.types.is_date,
+    "json": pa.types.is_nested,
+}
+_SCALARS = {"bool": bool, "int64": int, "float64": float, "string": str}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,163 +80,13 @@ class ColumnType:
     digits: tuple[int, int] = (0, 0)  # decimal128: before and after the point
 
 
-_FIXED = {
-    type(None): "null",
-    bool: "bool",
-    float: "float64",
-    str: "string",
-    bytes: "binary",
-    date: "date32",
-    time: "time64[us]",
-}
-_SAID = {
-    "bool": "true or false",
-    "int64": "whole numbers",
-    "float64": "numbers",
-    "string": "text",
-    "binary": "bytes",
-    "date32": "dates",
-    "time64[us]": "times",
-    "struct": "objects",
-    "list": "lists",
-    "decimal128": "decimals",
-}
-
-
-def infer_type(value: Any, where: str, path: Path) -> ColumnType:
-    """The type of one canonical value at `path`. Raises BadRow ("type") for a value that has none."""
-    kind = type(value)
-    if kind in _FIXED:
-        return ColumnType(_FIXED[kind], where)
-    if kind is int:
-        return _integer(value, where, path)
-    if kind is datetime:
-        return ColumnType("timestamp[us]" if value.tzinfo is None else "timestamp[us, tz=UTC]", where)
-    if kind is Decimal:
-        return _decimal(value, where, path)
-    if kind is dict:
-        fields = {key: infer_type(inner, where, (*path, key)) for key, inner in value.items()}
-        return ColumnType("struct", where, fields=fields)
-    if kind is list:
-        return _list(value, where, path)
-    raise _unfit(path, f"a value of type {kind.__name__}, which cannot be stored")
-
-
-def _list(value: list[Any], where: str, path: Path) -> ColumnType:
-    element = ColumnType("null", where)
-    for inner in value:
-        element = merge_types(element, infer_type(inner, where, path), path)
-    return ColumnType("list", where, element=element)
-
-
-def _integer(value: int, where: str, path: Path) -> ColumnType:
-    if value not in _INT64:
-        raise _unfit(path, f"the number {value}, which is beyond 64 bits")
-    wide = where if not -EXACT_INTEGER <= value <= EXACT_INTEGER else ""
-    return ColumnType("int64", where, wide=wide)
-
-
-def _decimal(value: Decimal, where: str, path: Path) -> ColumnType:
-    _, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int):
-        raise _unfit(path, f"the decimal {value}, which cannot be stored")
-    after = max(-exponent, 0)
-    before = max(len(digits) + exponent, 1)
-    return _fitting(ColumnType("decimal128", where, digits=(before, after)), path)
-
-
-def _fitting(kind: ColumnType, path: Path) -> ColumnType:
-    if sum(kind.digits) > _DECIMAL_DIGITS:
-        raise _unfit(path, f"decimals of more than {_DECIMAL_DIGITS} digits")
-    return kind
-
-
-def merge_types(old: ColumnType | None, new: ColumnType, path: Path) -> ColumnType:
-    """The type that holds both, `old` itself when it does. Raises BadRow ("type") naming both places."""
-    if old is None or old.name == "null":
-        return new
-    if new.name == "null":
-        return old
-    if old.name == new.name:
-        return _merge_same(old, new, path)
-    if {old.name, new.name} == {"int64", "float64"}:
-        return _merge_numbers(old, new, path)
-    if old.name.startswith("timestamp[us, tz") and new.name.startswith("timestamp[us, tz"):
-        return replace(old, name="timestamp[us, tz=UTC]")
-    raise _unfit(path, f"{_said(new)} {_at(new.where)}, but {_said(old)} {_at(old.where)}")
-
-
-def _merge_same(old: ColumnType, new: ColumnType, path: Path) -> ColumnType:
-    if old.name == "int64" and new.wide and not old.wide:
-        return replace(old, wide=new.wide)
-    if old.name == "decimal128" and old.digits != new.digits:
-        digits = (max(old.digits[0], new.digits[0]), max(old.digits[1], new.digits[1]))
-        return _fitting(replace(old, digits=digits), path)
-    if old.name == "list" and old.element is not None and new.element is not None:
-        element = merge_types(old.element, new.element, path)
-        return old if element is old.element else replace(old, element=element)
-    if old.name == "struct":
-        fields = {key: merge_types(old.fields.get(key), kind, (*path, key)) for key, kind in new.fields.items()}
-        if any(old.fields.get(key) is not kind for key, kind in fields.items()):
-            return replace(old, fields={**old.fields, **fields})
-    return old
-
-
-def _merge_numbers(old: ColumnType, new: ColumnType, path: Path) -> ColumnType:
-    whole, broken = (old, new) if old.name == "int64" else (new, old)
-    if whole.wide:
-        raise _unfit(
-            path,
-            f"a whole number beyond 2**53 {_at(whole.wide)}, but fractions {_at(broken.where)}, "
-            "and as a float the number would lose digits",
-        )
-    return broken if old is broken else replace(broken, where=old.where)
-
-
-def _unfit(path: Path, what: str) -> BadRow:
-    way_out = f"pass --column {path[0]}:string to read the column as text (or another type that fits all rows)"
-    return BadRow("type", f'metadata column "{".".join(path)}" holds {what}', way_out)
-
-
-def _at(where: str) -> str:
-    return f"in {where}" if where == INDEX else f"at {where}"
-
-
-def _said(kind: ColumnType) -> str:
-    if kind.name.startswith("timestamp"):
-        return "times with a zone" if "tz" in kind.name else "times without a zone"
-    return _SAID[kind.name]
-
-
-_ARROW = {
-    "null": pa.null(),
-    "bool": pa.bool_(),
-    "int64": pa.int64(),
-    "float64": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date32": pa.date32(),
-    "time64[us]": pa.time64("us"),
-    "timestamp[us]": pa.timestamp("us"),
-}
-_READ_AS = {
-    "int": pa.types.is_integer,
-    "float": pa.types.is_floating,
-    "bool": pa.types.is_boolean,
-    "timestamp": pa.types.is_timestamp,
-    "date": pa.types.is_date,
-    "json": pa.types.is_nested,
-}
-_PLAIN = {"bool": bool, "int64": int, "float64": float, "string": str}
-
-
 class SchemaBuilder:
     """The types of all metadata columns met so far, those of an index, if one is `known`, before all others."""
 
     def __init__(self, known: pa.Schema | None = None) -> None:
         self._kinds: dict[str, ColumnType] = {}
         self._plain: dict[str, type] = {}  # columns of one scalar type, for which `observe` need not look closer
-        self.merge({column.name: _kind_of_type(column.type, INDEX) for column in known or ()})
+        self.merge({column.name: _column_type(column.type, _INDEX) for column in known or ()})
 
     def observe(self, metadata: Mapping[str, Any], where: str) -> None:
         """Take in one document's metadata; `where` names its place in messages.
@@ -216,8 +108,8 @@ class SchemaBuilder:
         for name, kind in merged.items():
             self._kinds[name] = kind
             self._plain.pop(name, None)
-            if kind.name in _PLAIN:
-                self._plain[name] = _PLAIN[kind.name]
+            if kind.name in _SCALARS:
+                self._plain[name] = _SCALARS[kind.name]
 
     def schema(self) -> pa.Schema:
         """The Arrow schema, columns in the order first met."""
@@ -237,16 +129,16 @@ def merge_schemas(schemas: Iterable[pa.Schema]) -> pa.Schema:
     """One schema that holds the columns of all. Raises BadRow ("type") where types of a column do not merge."""
     types = SchemaBuilder()
     for number, schema in enumerate(schemas):
-        types.merge({column.name: _kind_of_type(column.type, f"part {number}") for column in schema})
+        types.merge({column.name: _column_type(column.type, f"part {number}") for column in schema})
     return types.schema()
 
 
 def conversions_to(schema: pa.Schema) -> dict[str, str]:
-    """What text has to be read as (see `conversions`) to be of an index's types; columns that text fits are left out.
+    """What text has to be read as (see `indexer.corpus.columns`) to be of an index's types.
 
-    Decimals, times and bytes have no such form.
+    Columns that text fits are left out. Decimals, times and bytes have no such form.
     """
-    return {column.name: name for column in schema for name, is_one in _READ_AS.items() if is_one(column.type)}
+    return {column.name: name for column in schema for name, is_one in _CONVERSIONS.items() if is_one(column.type)}
 
 
 def drop_nulls(metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -278,8 +170,113 @@ def schema_to_json(schema: pa.Schema) -> dict[str, Any]:
 
 
 def schema_from_json(described: Mapping[str, Any]) -> pa.Schema:
-    """What `describe` wrote, as a schema again. Raises StoreError for anything else."""
+    """What `schema_to_json` wrote, as a schema again. Raises StoreError for anything else."""
     return pa.schema([(name, _parsed(form)) for name, form in described.items()])
+
+
+def infer_type(value: Any, where: str, path: ColumnPath) -> ColumnType:
+    """The type of one canonical value at `path`. Raises BadRow ("type") for a value that has none."""
+    kind = type(value)
+    if kind in _TYPE_NAMES:
+        return ColumnType(_TYPE_NAMES[kind], where)
+    if kind is int:
+        return _integer(value, where, path)
+    if kind is datetime:
+        return ColumnType("timestamp[us]" if value.tzinfo is None else "timestamp[us, tz=UTC]", where)
+    if kind is Decimal:
+        return _decimal(value, where, path)
+    if kind is dict:
+        fields = {key: infer_type(inner, where, (*path, key)) for key, inner in value.items()}
+        return ColumnType("struct", where, fields=fields)
+    if kind is list:
+        return _list(value, where, path)
+    raise _unfit(path, f"a value of type {kind.__name__}, which cannot be stored")
+
+
+def _list(value: list[Any], where: str, path: ColumnPath) -> ColumnType:
+    element = ColumnType("null", where)
+    for inner in value:
+        element = merge_types(element, infer_type(inner, where, path), path)
+    return ColumnType("list", where, element=element)
+
+
+def _integer(value: int, where: str, path: ColumnPath) -> ColumnType:
+    if value not in _INT64:
+        raise _unfit(path, f"the number {value}, which is beyond 64 bits")
+    wide = where if not -EXACT_INTEGER <= value <= EXACT_INTEGER else ""
+    return ColumnType("int64", where, wide=wide)
+
+
+def _decimal(value: Decimal, where: str, path: ColumnPath) -> ColumnType:
+    _, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise _unfit(path, f"the decimal {value}, which cannot be stored")
+    after = max(-exponent, 0)
+    before = max(len(digits) + exponent, 1)
+    return _require_digits(ColumnType("decimal128", where, digits=(before, after)), path)
+
+
+def _require_digits(kind: ColumnType, path: ColumnPath) -> ColumnType:
+    if sum(kind.digits) > _DECIMAL_DIGITS:
+        raise _unfit(path, f"decimals of more than {_DECIMAL_DIGITS} digits")
+    return kind
+
+
+def merge_types(old: ColumnType | None, new: ColumnType, path: ColumnPath) -> ColumnType:
+    """The type that holds both, `old` itself when it does. Raises BadRow ("type") naming both places."""
+    if old is None or old.name == "null":
+        return new
+    if new.name == "null":
+        return old
+    if old.name == new.name:
+        return _merge_same(old, new, path)
+    if {old.name, new.name} == {"int64", "float64"}:
+        return _merge_numbers(old, new, path)
+    if old.name.startswith("timestamp[us, tz") and new.name.startswith("timestamp[us, tz"):
+        return replace(old, name="timestamp[us, tz=UTC]")
+    raise _unfit(path, f"{_in_words(new)} {_at(new.where)}, but {_in_words(old)} {_at(old.where)}")
+
+
+def _merge_same(old: ColumnType, new: ColumnType, path: ColumnPath) -> ColumnType:
+    if old.name == "int64" and new.wide and not old.wide:
+        return replace(old, wide=new.wide)
+    if old.name == "decimal128" and old.digits != new.digits:
+        digits = (max(old.digits[0], new.digits[0]), max(old.digits[1], new.digits[1]))
+        return _require_digits(replace(old, digits=digits), path)
+    if old.name == "list" and old.element is not None and new.element is not None:
+        element = merge_types(old.element, new.element, path)
+        return old if element is old.element else replace(old, element=element)
+    if old.name == "struct":
+        fields = {key: merge_types(old.fields.get(key), kind, (*path, key)) for key, kind in new.fields.items()}
+        if any(old.fields.get(key) is not kind for key, kind in fields.items()):
+            return replace(old, fields={**old.fields, **fields})
+    return old
+
+
+def _merge_numbers(old: ColumnType, new: ColumnType, path: ColumnPath) -> ColumnType:
+    whole, broken = (old, new) if old.name == "int64" else (new, old)
+    if whole.wide:
+        raise _unfit(
+            path,
+            f"a whole number beyond 2**53 {_at(whole.wide)}, but fractions {_at(broken.where)}, "
+            "and as a float the number would lose digits",
+        )
+    return broken if old is broken else replace(broken, where=old.where)
+
+
+def _unfit(path: ColumnPath, what: str) -> BadRow:
+    way_out = f"pass --column {path[0]}:string to read the column as text (or another type that fits all rows)"
+    return BadRow("type", f'metadata column "{".".join(path)}" holds {what}', way_out)
+
+
+def _at(where: str) -> str:
+    return f"in {where}" if where == _INDEX else f"at {where}"
+
+
+def _in_words(kind: ColumnType) -> str:
+    if kind.name.startswith("timestamp"):
+        return "times with a zone" if "tz" in kind.name else "times without a zone"
+    return _TYPE_WORDS[kind.name]
 
 
 def _arrow_type(kind: ColumnType) -> pa.DataType:
@@ -292,11 +289,11 @@ def _arrow_type(kind: ColumnType) -> pa.DataType:
     return _parsed(kind.name)
 
 
-def _kind_of_type(kind: pa.DataType, where: str) -> ColumnType:
+def _column_type(kind: pa.DataType, where: str) -> ColumnType:
     if pa.types.is_struct(kind):
-        return ColumnType("struct", where, fields={inner.name: _kind_of_type(inner.type, where) for inner in kind})
+        return ColumnType("struct", where, fields={inner.name: _column_type(inner.type, where) for inner in kind})
     if pa.types.is_list(kind):
-        return ColumnType("list", where, element=_kind_of_type(kind.value_type, where))
+        return ColumnType("list", where, element=_column_type(kind.value_type, where))
     if pa.types.is_decimal128(kind):
         return ColumnType("decimal128", where, digits=(kind.precision - kind.scale, kind.scale))
     return ColumnType(_described(kind), where)
@@ -309,10 +306,10 @@ def _described(kind: pa.DataType) -> Any:
         return {"list": _described(kind.value_type)}
     if pa.types.is_decimal128(kind) or (pa.types.is_timestamp(kind) and kind.unit == "us"):
         return str(kind)
-    for name, plain in _ARROW.items():
+    for name, plain in _ARROW_TYPES.items():
         if kind == plain:
             return name
-    raise StoreError(f"metadata cannot be stored as Arrow type {kind}; expected one of {', '.join(_ARROW)}.")
+    raise StoreError(f"metadata cannot be stored as Arrow type {kind}; expected one of {', '.join(_ARROW_TYPES)}.")
 
 
 def _parsed(form: Any) -> pa.DataType:
@@ -321,10 +318,10 @@ def _parsed(form: Any) -> pa.DataType:
             return pa.struct([(name, _parsed(inner)) for name, inner in fields.items()])
         case {"list": element} if len(form) == 1:
             return pa.list_(_parsed(element))
-        case str() if form in _ARROW:
-            return _ARROW[form]
+        case str() if form in _ARROW_TYPES:
+            return _ARROW_TYPES[form]
         case str() if decimal := re.fullmatch(r"decimal128\((\d+), (\d+)\)", form):
             return pa.decimal128(int(decimal[1]), int(decimal[2]))
         case str() if zoned := re.fullmatch(r"timestamp\[us, tz=(.+)\]", form):
             return pa.timestamp("us", zoned[1])
-    raise StoreError(f"unknown type of a metadata column: {form!r}; expected one of {', '.join(_ARROW)}.")
+    raise StoreError(f"unknown type of a metadata column: {form!r}; expected one of {', '.join(_ARROW_TYPES)}.")

@@ -35,11 +35,11 @@ _BEIR_CORPUS = [f"corpus.jsonl{suffix}" for suffix in ("", *COMPRESSIONS)]
 class SourceFile:
     """One file to read; `path` is None for stdin.
 
-    `shown` names it in messages, `label` in records of what was read.
+    `display_name` stands in messages, `label` in records of what was read.
     """
 
     path: Path | None
-    shown: str
+    display_name: str
     label: str
     format: str  # a value of FORMATS, or "npy"
     compression: str = ""  # a value of COMPRESSIONS, or "" for none
@@ -51,7 +51,7 @@ def find_sources(
     """The files to read, in order, and those found in folders or by globs that are of no known type.
 
     A non-empty `file_format` replaces what the extensions say. With `arrays`, .npy files are read too; the list of ids
-    beside one (see `id_list`) is then no file of its own. Raises ConfigError for an unknown format, and
+    beside one (see `id_list_beside`) is then no file of its own. Raises ConfigError for an unknown format, and
     CorpusError for a missing path (naming the nearest sibling), a glob without a match, a folder with nothing to
     read or one that cannot be listed.
     """
@@ -88,10 +88,12 @@ def id_list_beside(file: SourceFile) -> SourceFile:
     stem = f"{_plain(file.path).stem}{_ID_LIST}"
     if found:
         names = " and ".join(each.label for each in found)
-        raise CorpusError(f"{file.shown}: there are {names} beside it; expected one list of ids. Way out: move one.")
+        raise CorpusError(
+            f"{file.display_name}: there are {names} beside it; expected one list of ids. Way out: move one."
+        )
     raise CorpusError(
-        f"{file.shown}: there is no list of ids beside it. Way out: write {stem}.txt, an id a line in the order of the "
-        f"vectors, or {stem}.jsonl, .csv or .parquet with a row for each: an id and what else is known."
+        f"{file.display_name}: there is no list of ids beside it. Way out: write {stem}.txt, an id a line in the order "
+        f"of the vectors, or {stem}.jsonl, .csv or .parquet with a row for each: an id and what else is known."
     )
 
 
@@ -119,7 +121,7 @@ def _without_id_lists(files: list[SourceFile]) -> list[SourceFile]:
 def _told_apart(files: list[SourceFile]) -> list[SourceFile]:
     """Files of the same name in different folders get their path as label."""
     times = Counter(file.label for file in files)
-    return [replace(file, label=file.shown) if times[file.label] > 1 else file for file in files]
+    return [replace(file, label=file.display_name) if times[file.label] > 1 else file for file in files]
 
 
 def _expand(source: str, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:

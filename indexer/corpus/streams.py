@@ -1,4 +1,7 @@
-"""Bytes of a file, decompressed within bounds, and the numbered lines of them."""
+"""The bytes of one source, decompressed, and their lines.
+
+What a small file may unfold to is limited, and so is the length of a line.
+"""
 
 import bz2
 import codecs
@@ -17,20 +20,13 @@ from indexer.corpus.sources import SourceFile
 from indexer.errors import CorpusError, IsotropeError
 from indexer.regular_files import open_regular
 
-# TODO-DOC indexer.corpus.streams: The bytes of one source, decompressed, with a limit on what a small file may unfold to.
-
-# TODO-DOC indexer.corpus.lines: Lines of a byte stream, numbered, of bounded length.
-
-CHUNK_BYTES = 1 << 18
+CHUNK_BYTES = 1 << 18  # read at once
 BOMB_BYTES = 64 << 20  # output below this is never called a bomb
 BOMB_RATIO = 250  # output over input; text reaches 3 to 20, gzip can do 1,030
-
+MAX_LINE_BYTES = 32 << 20
 # what zstd has decompressed before an error is lost with the chunk, so its chunks are small
 _ZSTD_CHUNK_BYTES = 1 << 14
-
-
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
+NumberedLine = tuple[int, bytes]  # from 1
 
 
 class ByteStream:
@@ -104,7 +100,7 @@ def to_seekable(file: SourceFile) -> IO[bytes]:
         copy.seek(0)
     except OSError as error:
         copy.close()
-        raise CorpusError(f"{file.shown}: cannot be unpacked to a temporary file: {error.strerror}.") from error
+        raise CorpusError(f"{file.display_name}: cannot be unpacked to a temporary file: {error.strerror}.") from error
     except CorpusError:
         copy.close()
         raise
@@ -113,85 +109,7 @@ def to_seekable(file: SourceFile) -> IO[bytes]:
 
 def unreadable(file: SourceFile, error: OSError) -> CorpusError:
     """The machine's refusal to read a file, as an error that names the file."""
-    return CorpusError(f"{file.shown}: cannot be read: {error.strerror or error}.")
-
-
-class _CountingReader(io.RawIOBase):
-    """Counts the bytes read and remembers a fault of the machine, which decompressors report as their own."""
-
-    def __init__(self, raw: Any) -> None:
-        self._raw = raw
-        self.count = 0
-        self.fault: OSError | None = None
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            data = self._raw.read(len(buffer))
-        except OSError as error:
-            self.fault = error
-            raise
-        buffer[: len(data)] = data
-        self.count += len(data)
-        return len(data)
-
-
-class _Gzip:
-    """`read` returns what came before an error in the stream, where GzipFile's own loses it to the error."""
-
-    def __init__(self, raw: _CountingReader) -> None:
-        self.read = gzip.GzipFile(fileobj=raw, mode="rb").read1
-
-
-class _Bz2:
-    """One or more bzip2 streams; unlike bz2.BZ2File, does not pass over garbage after the first in silence."""
-
-    def __init__(self, raw: _CountingReader) -> None:
-        self._raw = raw
-        self._stream = bz2.BZ2Decompressor()
-
-    def read(self, size: int) -> bytes:
-        data = b""
-        while not data:
-            packed = b""
-            if self._stream.eof:
-                packed = self._stream.unused_data or self._raw.read(CHUNK_BYTES) or b""
-                if not packed:
-                    return b""
-                self._stream = bz2.BZ2Decompressor()
-            elif self._stream.needs_input:
-                packed = self._raw.read(CHUNK_BYTES) or b""
-                if not packed:
-                    raise EOFError
-            data = self._stream.decompress(packed, size)
-        return data
-
-
-class _Zstd:
-    def __init__(self, raw: _CountingReader) -> None:
-        import pyarrow as pa
-
-        self._stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
-
-    def read(self, size: int) -> bytes:
-        data: bytes = self._stream.read(min(size, _ZSTD_CHUNK_BYTES))
-        return data
-
-
-def _decompressor(raw: _CountingReader, compression: str) -> _Readable:
-    if compression == "gzip":
-        return _Gzip(raw)
-    if compression == "bz2":
-        return _Bz2(raw)
-    if compression == "zstd":
-        return _Zstd(raw)
-    return raw
-
-
-MAX_LINE_BYTES = 32 << 20
-NumberedLine = tuple[int, bytes]
+    return CorpusError(f"{file.display_name}: cannot be read: {error.strerror or error}.")
 
 
 def numbered_lines(stream: ByteStream) -> Iterator[NumberedLine | BadRow]:
@@ -219,7 +137,7 @@ def numbered_lines(stream: ByteStream) -> Iterator[NumberedLine | BadRow]:
 
 
 def text_lines(stream: IO[bytes], shown: str, error: type[IsotropeError]) -> Iterator[tuple[int, str]]:
-    r"""Lines of a user's list (queries, ids) as they arrive, as text, numbered from 1, by the rules of `split_lines`.
+    r"""Lines of a user's list (queries, ids) as they arrive, as text, numbered from 1, as `numbered_lines` does.
 
     Neither "\n" nor a "\r" before it is given. Raises `error`, naming the list as `shown`, the line and the byte, for
     one that is not UTF-8 or beyond MAX_LINE_BYTES; OSError as the stream does.
@@ -290,3 +208,81 @@ def _read(stream: ByteStream, line: int) -> bytes:
     except BrokenFile as broken:
         broken.line = line
         raise
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class _CountingReader(io.RawIOBase):
+    """Counts the bytes read and remembers a fault of the machine, which decompressors report as their own."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self.count = 0
+        self.fault: OSError | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            data = self._raw.read(len(buffer))
+        except OSError as error:
+            self.fault = error
+            raise
+        buffer[: len(data)] = data
+        self.count += len(data)
+        return len(data)
+
+
+def _decompressor(raw: _CountingReader, compression: str) -> _Readable:
+    if compression == "gzip":
+        return _Gzip(raw)
+    if compression == "bz2":
+        return _Bz2(raw)
+    if compression == "zstd":
+        return _Zstd(raw)
+    return raw
+
+
+class _Gzip:
+    """`read` returns what came before an error in the stream, where GzipFile's own loses it to the error."""
+
+    def __init__(self, raw: _CountingReader) -> None:
+        self.read = gzip.GzipFile(fileobj=raw, mode="rb").read1
+
+
+class _Bz2:
+    """One or more bzip2 streams; unlike bz2.BZ2File, does not pass over garbage after the first in silence."""
+
+    def __init__(self, raw: _CountingReader) -> None:
+        self._raw = raw
+        self._stream = bz2.BZ2Decompressor()
+
+    def read(self, size: int) -> bytes:
+        data = b""
+        while not data:
+            packed = b""
+            if self._stream.eof:
+                packed = self._stream.unused_data or self._raw.read(CHUNK_BYTES) or b""
+                if not packed:
+                    return b""
+                self._stream = bz2.BZ2Decompressor()
+            elif self._stream.needs_input:
+                packed = self._raw.read(CHUNK_BYTES) or b""
+                if not packed:
+                    raise EOFError
+            data = self._stream.decompress(packed, size)
+        return data
+
+
+class _Zstd:
+    def __init__(self, raw: _CountingReader) -> None:
+        import pyarrow as pa
+
+        self._stream = pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._stream.read(min(size, _ZSTD_CHUNK_BYTES))
+        return data

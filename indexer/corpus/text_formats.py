@@ -1,4 +1,10 @@
-"""Readers of text: JSON Lines, CSV and TSV, plain text."""
+"""Readers of text files.
+
+JSON Lines  one object a line
+CSV         RFC 4180: fields may be quoted, and then hold line breaks; with a header
+TSV         IANA text/tab-separated-values: no field holds a tab or a line break, and a quote is literal; with a header
+plain text  one document a line, without columns
+"""
 
 import csv
 import json
@@ -8,19 +14,24 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
-from indexer.corpus.row import BLANK_LINE, BadRow, BlankLine, Header, Row, Rows, escape_surrogates
+from indexer.corpus.row import BLANK_LINE, BadRow, BlankLine, Header, Row, RowStream, escape_surrogates
 from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import MAX_LINE_BYTES, ByteStream, NumberedLine, decode_line, numbered_lines
 from indexer.errors import CorpusError
 
-# TODO-DOC indexer.corpus.jsonl: JSON Lines: one object a line.
+_JSON_TYPES: dict[type, str] = {  # in messages
+    list: "an array",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
+# a field of CSV, quoted or not, and what ends it
+_FIELD = re.compile(rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\n][^,\n]*+)?\r?[,\n]')
 
-# TODO-DOC indexer.corpus.delimited: CSV (RFC 4180: fields may be quoted, and then hold line breaks) and TSV (no quoting: a quote is literal). Both need a header row. TSV is IANA text/tab-separated-values: a field holds no tab and no line break.
 
-# TODO-DOC indexer.corpus.plain_text: Plain text: one document a line, without columns.
-
-
-def read_jsonl(file: SourceFile) -> Rows:
+def read_jsonl(file: SourceFile) -> RowStream:
     """One row a line. Raises CorpusError for a file that is one JSON array."""
     first = True
     with ByteStream(file) as stream:
@@ -47,42 +58,6 @@ def parse_json(text: str) -> Any:
     return _DECODER.decode(text)
 
 
-def _json_row(number: int, line: bytes) -> Row | BadRow:
-    text = decode_line(line, number)
-    if isinstance(text, BadRow):
-        return text
-    try:
-        values = parse_json(text)
-    except json.JSONDecodeError as error:
-        what = f"not a JSON object on one line: {error.msg} (character {error.pos + 1})"
-        return BadRow("malformed", what, line=number, raw=line)
-    except ValueError as error:  # a forbidden constant, a key twice, or an integer of thousands of digits
-        return BadRow("malformed", f"not valid JSON: {error}", line=number, raw=line)
-    except RecursionError:
-        return BadRow("malformed", "the JSON is nested too deeply", line=number, raw=line)
-    if not isinstance(values, dict):
-        what = f"expected a JSON object, found {_NAMES[type(values)]}"
-        return BadRow("malformed", what, line=number, raw=line)
-    return Row(number, values, line)
-
-
-_NAMES: dict[type, str] = {
-    list: "an array",
-    str: "a string",
-    int: "a number",
-    float: "a number",
-    bool: "true or false",
-    type(None): "null",
-}
-
-
-def _array(file: SourceFile, number: int) -> CorpusError:
-    return CorpusError(
-        f"{file.shown}:{number}: the file is one JSON array; expected JSON Lines, one object a line. "
-        f"Way out: jq -c '.[]' {file.shown} > {file.label}l"
-    )
-
-
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON number")
 
@@ -106,13 +81,39 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
 
 
-def read_csv(file: SourceFile) -> Rows:
+def _json_row(number: int, line: bytes) -> Row | BadRow:
+    text = decode_line(line, number)
+    if isinstance(text, BadRow):
+        return text
+    try:
+        values = parse_json(text)
+    except json.JSONDecodeError as error:
+        what = f"not a JSON object on one line: {error.msg} (character {error.pos + 1})"
+        return BadRow("malformed", what, line=number, raw=line)
+    except ValueError as error:  # a forbidden constant, a key twice, or an integer of thousands of digits
+        return BadRow("malformed", f"not valid JSON: {error}", line=number, raw=line)
+    except RecursionError:
+        return BadRow("malformed", "the JSON is nested too deeply", line=number, raw=line)
+    if not isinstance(values, dict):
+        what = f"expected a JSON object, found {_JSON_TYPES[type(values)]}"
+        return BadRow("malformed", what, line=number, raw=line)
+    return Row(number, values, line)
+
+
+def _array(file: SourceFile, number: int) -> CorpusError:
+    return CorpusError(
+        f"{file.display_name}:{number}: the file is one JSON array; expected JSON Lines, one object a line. "
+        f"Way out: jq -c '.[]' {file.display_name} > {file.label}l"
+    )
+
+
+def read_csv(file: SourceFile) -> RowStream:
     """A Header, then one row a record, numbered by the line it starts on."""
     with ByteStream(file) as stream:
         yield from _table(file, _csv_records(numbered_lines(stream)))
 
 
-def read_tsv(file: SourceFile) -> Rows:
+def read_tsv(file: SourceFile) -> RowStream:
     """A Header, then one row a line."""
     with ByteStream(file) as stream:
         yield from _table(file, _tsv_records(numbered_lines(stream)))
@@ -132,12 +133,12 @@ class _Record:
 _Records = Iterator[_Record | BadRow | BlankLine]
 
 
-def _table(file: SourceFile, records: _Records) -> Rows:
+def _table(file: SourceFile, records: _Records) -> RowStream:
     header: Header | None = None
     for record in records:
         if not isinstance(record, _Record):
             if isinstance(record, BadRow) and header is None:
-                raise CorpusError(f"{file.shown}:{record.line}: the header cannot be read: {record}")
+                raise CorpusError(f"{file.display_name}:{record.line}: the header cannot be read: {record}")
             yield record
         elif header is None:
             header = _header(file, record)
@@ -147,7 +148,7 @@ def _table(file: SourceFile, records: _Records) -> Rows:
 
 
 def _header(file: SourceFile, record: _Record) -> Header:
-    where = f"{file.shown}:{record.line}"
+    where = f"{file.display_name}:{record.line}"
     twice = sorted({name for name in record.cells if record.cells.count(name) > 1})
     if "" in record.cells:
         place = record.cells.index("") + 1
@@ -166,15 +167,12 @@ def _delimited_row(record: _Record, header: Header) -> Row | BadRow:
 
 
 def _tsv_records(lines: Iterator[NumberedLine | BadRow]) -> _Records:
-    for item in lines:
+    for item in _decoded(lines):
         if isinstance(item, BadRow):
             yield item
             continue
-        number, line = item
-        text = decode_line(line, number)
-        if isinstance(text, BadRow):
-            yield text
-        elif not (text := text.removesuffix("\r")):
+        number, line, text = item
+        if not (text := text.removesuffix("\r")):
             yield BLANK_LINE
         else:
             yield _Record(number, text.split("\t"), line)
@@ -240,9 +238,6 @@ def _broken_line(lines: Sequence[NumberedLine]) -> int:
     return min(record.count(b"\n", 0, position), len(lines) - 1)
 
 
-_FIELD = re.compile(rb'(?:"[^"]*+(?:""[^"]*+)*+"|[^",\n][^,\n]*+)?\r?[,\n]')
-
-
 class _CsvLines:
     """The lines csv.reader asks for, remembering those of the current record.
 
@@ -306,18 +301,26 @@ def _is_utf8(cell: str) -> bool:
     return True
 
 
-def read_text(file: SourceFile, column: str) -> Rows:
+def read_text(file: SourceFile, column: str) -> RowStream:
     """One row a line, its text under the name `column`."""
     with ByteStream(file) as stream:
-        for item in numbered_lines(stream):
+        for item in _decoded(numbered_lines(stream)):
             if isinstance(item, BadRow):
                 yield item
                 continue
-            number, line = item
-            text = decode_line(line, number)
-            if isinstance(text, BadRow):
-                yield text
-            elif not text or text.isspace():
+            number, line, text = item
+            if not text or text.isspace():
                 yield BLANK_LINE
             else:
                 yield Row(number, {column: text.removesuffix("\r")}, line)
+
+
+def _decoded(lines: Iterator[NumberedLine | BadRow]) -> Iterator[tuple[int, bytes, str] | BadRow]:
+    """The lines with what they say as text."""
+    for item in lines:
+        if isinstance(item, BadRow):
+            yield item
+            continue
+        number, line = item
+        text = decode_line(line, number)
+        yield text if isinstance(text, BadRow) else (number, line, text)

@@ -1,4 +1,8 @@
-"""Values that may be stored: characters and vectors; no pyarrow."""
+"""What can be stored, and what cannot.
+
+Of texts and metadata: no NUL character, no lone surrogate, no NaN or infinity, and nothing nested beyond reason. Of the
+embedding that stands in a row: finite numbers, not all of them zero, as float32. Loads no pyarrow.
+"""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +13,20 @@ import numpy.typing as npt
 
 from indexer.corpus.row import BadRow, escape_surrogates
 
-# TODO-DOC indexer.corpus.characters: What can be stored: no NUL character, no lone surrogate, no NaN or infinity, and nothing nested beyond reason.
-
-# TODO-DOC indexer.corpus.vector_values: An embedding that stands in a row of the corpus: checked, and as float32.
-
 MAX_NESTING = 64  # levels of metadata; Arrow and Python recurse on it
+LARGEST = 1e18  # of a number in an embedding: float32 holds its square
+_SMALLEST = float(np.finfo(np.float32).smallest_subnormal)  # what is less is zero in float32
+_NUMBER_TYPES = {int, float}
+_TYPE_WORDS: dict[type, str] = {  # in messages
+    str: "text",
+    bool: "true or false",
+    int: "a number",
+    float: "a number",
+    dict: "an object",
+    list: "a list",
+    type(None): "null",
+}
+Vector = npt.NDArray[np.float32]
 
 
 def check_value(value: Any, name: str, depth: int = 0) -> None:
@@ -24,7 +37,8 @@ def check_value(value: Any, name: str, depth: int = 0) -> None:
         check_string(value, name)
     elif isinstance(value, float):
         if not math.isfinite(value):
-            what = f'column "{escape_surrogates(name)}" holds {"NaN" if math.isnan(value) else "infinity"}, which is no number'
+            found = "NaN" if math.isnan(value) else "infinity"
+            what = f'column "{escape_surrogates(name)}" holds {found}, which is no number'
             raise BadRow("number", what, "write null where there is no number")
     elif isinstance(value, dict | list):
         if depth == MAX_NESTING:
@@ -49,12 +63,6 @@ def check_string(text: str, name: str) -> None:
     except UnicodeEncodeError as error:
         what = f'column "{escape_surrogates(name)}" holds half of a character (U+{ord(text[error.start]):04X})'
         raise BadRow("surrogate", what, "write the file with valid Unicode") from None
-
-
-Vector = npt.NDArray[np.float32]
-LARGEST = 1e18  # of a number in an embedding: float32 holds its square
-_SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
-_NUMBERS = {int, float}
 
 
 def to_vector(value: Any, name: str) -> Vector:
@@ -106,9 +114,11 @@ def _numbers(value: Any, name: str) -> npt.NDArray[Any]:
         raise _unfit(name, "is null")
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "fiu":
         return value if value.dtype.kind == "f" else value.astype(np.float64)
-    if isinstance(value, list | tuple) and set(map(type, value)) <= _NUMBERS:
+    if isinstance(value, list | tuple) and set(map(type, value)) <= _NUMBER_TYPES:
         return _from_list(value, name)
-    raise BadRow("vector", f'the vector "{name}" is {_said(value)}; expected a list of numbers', _way_out(value, name))
+    raise BadRow(
+        "vector", f'the vector "{name}" is {_in_words(value)}; expected a list of numbers', _way_out(value, name)
+    )
 
 
 def _from_list(value: Sequence[int | float], name: str) -> npt.NDArray[np.float64]:
@@ -118,13 +128,13 @@ def _from_list(value: Sequence[int | float], name: str) -> npt.NDArray[np.float6
         raise _unfit(name, "holds a whole number beyond the range of a 64-bit float") from None
 
 
-def _said(value: Any) -> str:
+def _in_words(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of type {value.dtype} and shape {value.shape}"
     if isinstance(value, list | tuple):
-        odd = next(place for place, element in enumerate(value) if type(element) not in _NUMBERS)
-        return f"a list with {_NAMES.get(type(value[odd]), 'something else')} at position {odd + 1}"
-    return _NAMES.get(type(value), f"of type {type(value).__name__}")
+        odd = next(place for place, element in enumerate(value) if type(element) not in _NUMBER_TYPES)
+        return f"a list with {_TYPE_WORDS.get(type(value[odd]), 'something else')} at position {odd + 1}"
+    return _TYPE_WORDS.get(type(value), f"of type {type(value).__name__}")
 
 
 def _way_out(value: Any, name: str) -> str:
@@ -137,14 +147,3 @@ def _unfit(name: str, what: str) -> BadRow:
 
 def _counted(numbers: int) -> str:
     return f"{numbers:,} number{'' if numbers == 1 else 's'}"
-
-
-_NAMES: dict[type, str] = {
-    str: "text",
-    bool: "true or false",
-    int: "a number",
-    float: "a number",
-    dict: "an object",
-    list: "a list",
-    type(None): "null",
-}

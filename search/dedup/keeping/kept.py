@@ -118,7 +118,7 @@ def _marked_rows(opened: OpenIndex, kept: Rows, corpus: Corpus) -> Iterator[tupl
     with closing(corpus.rows()) as rows:
         for number, (document, row, file) in enumerate(rows):
             if document.id != (known := next(ids, None)):
-                raise _changed(f'{file.shown}:{row.line}: the id is "{document.id}"', known)
+                raise _changed(f'{file.display_name}:{row.line}: the id is "{document.id}"', known)
             yield row, bool(survives[number])
     if (known := next(ids, None)) is not None:
         raise _changed("the corpus ends", known)
@@ -137,7 +137,7 @@ def _columns(opened: OpenIndex, corpus: Corpus | None) -> Columns:
         first = next(rows, None)
     if first is None:
         raise _changed("the corpus holds no documents", next(opened.documents.all_ids(), None))
-    return choose_columns(schema, corpus.config, RowMapper(corpus.config).layout(first[1].values))
+    return choose_columns(schema, corpus.config, RowMapper(corpus.config).roles(first[1].values))
 
 
 def _documents(opened: OpenIndex, kept: Rows) -> Iterator[Document]:

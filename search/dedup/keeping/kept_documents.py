@@ -96,7 +96,7 @@ def choose_columns(schema: pa.Schema, config: CorpusConfig, layout: ColumnRoles 
 
 
 def _reads_back(columns: Columns, config: CorpusConfig) -> bool:
-    found = RowMapper(config).layout(columns.names)
+    found = RowMapper(config).roles(columns.names)
     return (found.id, found.title, found.text, found.metadata, found.vector) == (
         columns.id,
         columns.title,
