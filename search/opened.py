@@ -161,7 +161,7 @@ class OpenIndex:
                 ann.set_search_parameters(segment.index, ann.parameters_for(self.recall_curve(number), recall))
 
     def recall_curve(self, segment: int) -> list[dict[str, Any]]:
-        """What was measured of a segment that is not exact, see `CurvePoint`. Raises ConfigError if nothing was."""
+        """What was measured of a segment that is not exact, see `OperatingPoint`. Raises ConfigError if nothing was."""
         quality, file = self.manifest.quality, self.manifest.segments[segment].file
         curve = quality.get("segments", {}).get(file, quality if segment == 0 else {}).get("recall_curve", [])
         if not curve:
@@ -226,8 +226,8 @@ def describe_index(opened: OpenIndex) -> dict[str, Any]:
     manifest = opened.manifest
     encoder = {key: value for key, value in manifest.encoder["identity"].items() if not isinstance(value, dict)}
     kinds: Counter[str] = Counter()
-    for name, stamp in manifest.files.items():
-        kinds[Path(name).name if name.startswith(layout.PARTS) else name.partition("/")[0]] += stamp.bytes
+    for name, digest in manifest.files.items():
+        kinds[Path(name).name if name.startswith(layout.PARTS) else name.partition("/")[0]] += digest.bytes
     return {
         "index": str(opened.path),
         "format": layout.FORMAT,

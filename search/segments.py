@@ -56,19 +56,19 @@ class Segment:
             self.background.require_sound(wait)
 
 
-def open_segment(path: Path, entry: SegmentEntry, stamp: FileDigest, dim: int, at_once: bool) -> Segment:
+def open_segment(path: Path, entry: SegmentEntry, digest: FileDigest, dim: int, at_once: bool) -> Segment:
     """Open a segment; `at_once`: hash it now, as the whole index is small. Raises CorruptIndexError."""
     background = None
     if at_once:  # sha256 is twice as fast as a digest for each MiB
-        index = ann.load_index(BytesIO(read_checked(path, stamp)), str(path), stamp.bytes)
-    elif stamp.bytes > MAPPED_BYTES:
-        with CheckedFile(path, stamp) as file:  # what FAISS reads to lay out the index
-            file.check((np.array([0, stamp.bytes - 1]), np.array([BLOCK, stamp.bytes])))
-        background = BackgroundCheck(path, stamp)  # and it reads ahead of FAISS, whose pages come one by one
+        index = ann.load_index(BytesIO(read_checked(path, digest)), str(path), digest.bytes)
+    elif digest.bytes > MAPPED_BYTES:
+        with CheckedFile(path, digest) as file:  # what FAISS reads to lay out the index
+            file.check((np.array([0, digest.bytes - 1]), np.array([BLOCK, digest.bytes])))
+        background = BackgroundCheck(path, digest)  # and it reads ahead of FAISS, whose pages come one by one
         index = ann.map_index(path)
     else:
-        with CheckedFile(path, stamp) as file:
-            index = ann.load_index(file, str(path), stamp.bytes)
+        with CheckedFile(path, digest) as file:
+            index = ann.load_index(file, str(path), digest.bytes)
     _require_searchable(index, path)
     if index.ntotal != entry.rows or index.d != dim:
         raise CorruptIndexError(

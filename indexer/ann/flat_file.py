@@ -1,7 +1,7 @@
 """The file of an exact index, written and searched a block of rows at a time, so that no index need fit in memory.
 
 It is FAISS's own file of an IndexFlatIP: a header that FAISS writes for an empty one, with two numbers filled in (the
-rows, and the values that follow), then the float32 vectors, row by row. `is_known` compares that with what the
+rows, and the values that follow), then the float32 vectors, row by row. `matches_faiss` compares that with what the
 FAISS at hand writes.
 """
 

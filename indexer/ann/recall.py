@@ -1,4 +1,9 @@
-"""Recall: the true answers on a sample, and operating points of an index with their recall and cost."""
+"""Recall: the true answers to some queries, and operating points: settings, the recall they reach, and what they cost.
+
+The truth is found by brute force as vectors stream by. A float32 matrix product finds candidates, a float64 dot
+product decides: a float32 sum of d products of unit vectors is wrong by at most d * 2**-24, so a row within twice that
+of the cut is a candidate too. Settings of the search parameters are tried in the order of the work they make.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,27 +19,25 @@ from indexer.ann.parameters import WIDEST_WALK, largest_parameters, search_param
 from indexer.ann.search import search_index
 from indexer.errors import ConfigError
 
-# TODO-DOC indexer.ann.truth: The exact best rows of some queries, by brute force, as vectors stream by: what answers are held against. A float32 matrix product finds candidates, a float64 dot product decides. A float32 sum of d products of unit vectors is wrong by at most d * 2**-24, so a row within twice that of the cut is a candidate too.
-
-# TODO-DOC indexer.ann.curve: Recall against work: what each setting of an index's search parameters reaches, and what it costs.
-
-# TODO-DOC indexer.ann.grid: Settings of the search parameters to try, in the order of the work they make.
-
 SCORE_TOLERANCE = 1e-6  # of a score
 RECALL_DEPTH = 10
 MOST_TIES = 1000  # rows kept of those that score as much as the last of the best
 _MOST_EXCLUDED = 16  # a search for many more answers than usual finds more of them
 _QUERY_ROWS, _VECTOR_ROWS = 1024, 16_384  # that a matrix product takes at once
 _PAIRS = 8192  # float64 dot products at once
-_COPY_SPAN = 1.5e-3  # more than |x - y| of unit vectors that score 1 - ROUNDING together: sqrt(2e-6) = 1.41e-3
+_COPY_SPAN = 1.5e-3  # more than |x - y| of unit vectors that score 1 - SCORE_TOLERANCE: sqrt(2e-6) = 1.41e-3
+_ALL = 0.9995  # recall beyond which nothing more is looked for
+LEAST_WIDTH = 16  # of a walk through a graph, which keeps as many nodes as rows are wanted anyway
+_MOST_CANDIDATES = 1024  # for each row wanted: to sort more takes longer than to scan
+_LEAST_SHARE, _MOST_SHARE = 1 / 256, 4  # of the cost of scanning, what scoring again may cost
 
 
 class GroundTruthBuilder:
-    """The `depth` best rows of each query so far, and the rows that tie with the last of them up to `ROUNDING`.
+    """The `depth` best rows of each query so far, and the rows that tie with the last of them up to `SCORE_TOLERANCE`.
 
     `queries` (n, d) are unit vectors. Rows that count for neither side are given, `excluded` for each query, and
     found: with `origins` (n, d), the unit vectors of the rows that the queries were drawn from, every row that scores
-    at least 1 - `ROUNDING` with its query's origin is passed over too. The attribute `excluded` names both.
+    at least 1 - `SCORE_TOLERANCE` with its query's origin is passed over too. The attribute `excluded` names both.
     """
 
     def __init__(
@@ -162,7 +165,7 @@ class GroundTruth:
     def recall(self, answers: Sequence[SearchResult]) -> float:
         """Mean recall@depth: the share of a query's first answers that are right; 1 if there is no query.
 
-        A row that scores as much as the last of the best, up to `ROUNDING`, is as right as that one.
+        A row that scores as much as the last of the best, up to `SCORE_TOLERANCE`, is as right as that one.
         """
         shares = []
         for (_, rows), right, excluded in zip(answers, self.right, self.excluded, strict=True):
@@ -180,9 +183,6 @@ def pair_scores(queries: Vectors, query: RowIds, vectors: Vectors, row: RowIds) 
         left, right = queries[query[part]].astype(np.float64), vectors[row[part]].astype(np.float64)
         found[part] = np.einsum("nd,nd->n", left, right)
     return found
-
-
-_ALL = 0.9995  # recall beyond which nothing more is looked for
 
 
 @dataclass(frozen=True)
@@ -248,11 +248,6 @@ def parameters_for(curve: Sequence[Mapping[str, Any]], recall: float) -> dict[st
     )
 
 
-LEAST_WIDTH = 16  # of a walk through a graph, which keeps as many nodes as rows are wanted anyway
-_MOST_CANDIDATES = 1024  # for each row wanted: to sort more takes longer than to scan
-_LEAST_SHARE, _MOST_SHARE = 1 / 256, 4  # of the cost of scanning, what scoring again may cost
-
-
 def parameter_grid(index: Any, k: int = 10) -> list[dict[str, int]]:
     """Settings for a query for the best `k`, in ascending work; a parameter grows by doubling up to its largest value.
 
@@ -267,16 +262,6 @@ def parameter_grid(index: Any, k: int = 10) -> list[dict[str, int]]:
     return sorted(
         settings, key=lambda setting: (query_cost(index, k, parameters=setting).cost, sorted(setting.items()))
     )
-
-
-def widen_search(index: Any, k: int = 10) -> bool:
-    """Double the search parameter whose doubling costs least; False when the index has none, or all are largest."""
-    now, largest = search_parameters(index), largest_parameters(index)
-    wider = [{**now, name: min(2 * now[name], most)} for name, most in largest.items() if now[name] < most]
-    if not wider:
-        return False
-    set_search_parameters(index, min(wider, key=lambda setting: query_cost(index, k, parameters=setting).cost))
-    return True
 
 
 def _bounds(index: Any, k: int) -> dict[str, tuple[int, int]]:

@@ -107,7 +107,7 @@ def _write_exact(order: IndexRequest, path: Path, made: BuiltIndex) -> Filled:
             file.write(flat_file.header(dim, order.source.rows))
             for _, vectors in blocks:
                 file.write(ann.require_finite(vectors))
-        stamp, rows = file.stamp, blocks.count
+        stamp, rows = file.digest, blocks.count
     else:
         index = ann.make_index("Flat", dim)
         for _, vectors in blocks:
@@ -139,7 +139,7 @@ def _write_index(path: Path, index: Any) -> FileDigest:
     """Store the index through our own writer: FAISS neither hashes nor syncs, and can miss a full disk."""
     with atomic_write(path) as file:
         ann.save_index(index, file)  # type: ignore[arg-type]
-    return file.stamp
+    return file.digest
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Which rows and documents an index holds, and how they are numbered.
 
 Parts hold documents and rows (vectors) one after another: their stored numbers. A deleted document stays there until
-`compact`; whoever reads an index counts only what is live, from 0 without gaps, and `Numbering` translates. So nothing
-above the store need know that anything was ever deleted. Without chunking a document has one row, with it one a window.
+`compact`; whoever reads an index counts only what is live, from 0 without gaps, and `LiveNumbering` translates. So
+nothing above the store need know that anything was ever deleted. Without chunking a document has one row, with it one
+a window.
 """
 
 import io
@@ -148,7 +149,7 @@ def read_deleted(index: Path, manifest: Manifest) -> Numbers:
 
 
 def write_deleted(index: Path, generation: int, numbers: Numbers) -> tuple[str, FileDigest]:
-    """Write the list of a generation's deleted documents; returns its name and stamp."""
+    """Write the list of a generation's deleted documents; returns its name and digest."""
     name, file = layout.deleted_name(generation), io.BytesIO()
     np.save(file, np.ascontiguousarray(numbers, np.int64), allow_pickle=False)
     make_folder((index / name).parent)

@@ -40,7 +40,7 @@ _CHUNKED_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class PartRecord:
-    """What `part.json` says of a complete part. `files` maps plain file names to stamps."""
+    """What `part.json` says of a complete part. `files` maps plain file names to digests."""
 
     documents: int
     rows: int
@@ -57,19 +57,19 @@ class PartRecord:
     without_tokens: int = 0  # rows whose text holds nothing that a static table knows
 
     def to_json(self) -> bytes:
-        plain = vars(self) | {"files": {name: stamp.to_dict() for name, stamp in self.files.items()}}
+        plain = vars(self) | {"files": {name: digest.to_dict() for name, digest in self.files.items()}}
         return json.dumps(plain, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
 @dataclass(frozen=True)
 class PartDocuments:
-    """What is known of a part once its documents are written. `stamp` is that of documents.parquet."""
+    """What is known of a part once its documents are written. `digest` is that of documents.parquet."""
 
     documents: int
     document_key: str
     embedding_key: str
     schema: dict[str, Any]
-    stamp: FileDigest
+    digest: FileDigest
 
 
 @dataclass(frozen=True)
@@ -109,14 +109,14 @@ def write_windows(
     table = pa.table([texts, *(pa.array(column, pa.int32()) for column in columns)], schema=schema)
     with atomic_write(folder / layout.WINDOWS) as file:
         pq.write_table(table, pa.PythonFile(file, mode="w"), **parquet_options())
-    return file.stamp
+    return file.digest
 
 
 def write_embeddings(folder: Path, embeddings: npt.NDArray[np.floating]) -> FileDigest:
     """Raw pooled embeddings (n, d) as .npy, float32 or float16."""
     with atomic_write(folder / layout.EMBEDDINGS) as file:
         np.lib.format.write_array(file, np.ascontiguousarray(embeddings), allow_pickle=False)
-    return file.stamp
+    return file.digest
 
 
 def write_moments(folder: Path, moments: Moments) -> FileDigest:
@@ -132,7 +132,7 @@ def write_part(folder: Path, documents: PartDocuments, rows: PartRows, fingerpri
     """Write the other files of a part beside its documents, and its record last: the part is complete."""
     stored = rows.embeddings
     files = {
-        layout.DOCUMENTS: documents.stamp,
+        layout.DOCUMENTS: documents.digest,
         layout.WINDOWS: write_windows(folder, rows.hashes, rows.lengths, rows.windows),
         layout.EMBEDDINGS: write_embeddings(folder, stored),
         layout.MOMENTS: write_moments(folder, Moments.of(stored)),
@@ -178,15 +178,15 @@ def _parse_record(data: bytes) -> PartRecord:
 
     plain = decode_json(data, dict[str, Any], MAX_DEPTH)
     convert_json(plain, RecordFields)
-    return PartRecord(**plain | {"files": {name: FileDigest(**stamp) for name, stamp in plain["files"].items()}})
+    return PartRecord(**plain | {"files": {name: FileDigest(**digest) for name, digest in plain["files"].items()}})
 
 
 def is_intact(folder: Path, record: PartRecord) -> bool:
     """Whether every file of the part is there with the bytes its record names."""
     try:
         return all(
-            (folder / name).lstat().st_size == stamp.bytes and digest_file(folder / name) == stamp
-            for name, stamp in record.files.items()
+            (folder / name).lstat().st_size == digest.bytes and digest_file(folder / name) == digest
+            for name, digest in record.files.items()
         )
     except (OSError, StoreError):
         return False

@@ -44,6 +44,9 @@ FACTOR = 3.0  # of every log-scale: Glow's, so that scales learn faster than wei
 _LARGEST = 20.0  # |s|; an embedding unlike all of the sample must not overflow exp(-s)
 _FEW_STEPS = 100
 _COMPARED = 4096  # rows whose log-likelihood is compared before and after training
+_WEIGHTS = 0.05  # standard deviation
+_TINY = 1e-6  # added to a standard deviation before it is divided by
+_FIRST_ROWS = 32  # at least so many, the published batch, say where an actnorm starts
 
 
 @dataclass(frozen=True)
@@ -290,9 +293,6 @@ def _note(count: int, levels: int, config: FlowConfig, before: float, after: flo
 
 
 Sample = npt.NDArray[np.float32]
-_WEIGHTS = 0.05  # standard deviation
-_TINY = 1e-6  # added to a standard deviation before it is divided by
-_FIRST_ROWS = 32  # at least so many, the published batch, say where an actnorm starts
 
 
 def fit_glow(

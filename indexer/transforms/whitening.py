@@ -1,10 +1,12 @@
-"""Whitening: vector = normalise((embedding - mean of its role) @ projection).
+"""Whitening, and the two maps that nothing is fitted for: unit length alone, and square roots.
+
+Whitening is vector = normalise((embedding - mean of its role) @ projection).
 
 With the covariance S = U D U^T, projection = U_k D_k^(-strength / 2):
 strength 1 is the whitening of WhiteningBERT (Huang et al., Findings of EMNLP 2021, section 3.3), 0 centres and
 rotates, values between soften it. `dim` keeps the k leading directions. Shrinkage r replaces D by
-(1 - r) D + r mean(D) before the power is taken. Directions whose eigenvalue is under `FLOOR` of the largest
-carry rounding noise only and are dropped, never amplified: one layer that ends in a LayerNorm is always
+(1 - r) D + r mean(D) before the power is taken. Directions whose eigenvalue is under `EIGENVALUE_FLOOR` of the
+largest carry rounding noise only and are dropped, never amplified: one layer that ends in a LayerNorm is always
 rank-deficient.
 
 Leading directions can be taken out first, as SIF does (Arora et al., ICLR 2017, algorithm 1): the r leading
@@ -24,8 +26,6 @@ from indexer.config import Role, WhiteningConfig
 from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.parallel import single_blas_thread
-
-# TODO-DOC indexer.transforms.hellinger: Square roots of probabilities: an inner product of two rows is then their mean Bhattacharyya coefficient. For embeddings that are categorical distributions side by side (pooling "latte-mix"). With s the inner product, their Jensen-Shannon divergence lies between ln 2 (1 - s) and 1 - s, which is what makes a search by s followed by a ranking of its candidates by the divergence provable (`search.divergence`).
 
 Rows = npt.NDArray[np.floating]
 Vectors = npt.NDArray[np.float32]
@@ -104,6 +104,30 @@ class Normalisation:
         return unit_rows(embeddings, lambda block: np.asarray(block, dtype=np.float64))
 
     def arrays(self) -> dict[str, Array]:
+        return {"dim": np.array([self.dim], dtype=np.float64)}
+
+    def settings(self) -> dict[str, Any]:
+        return {"dim": self.dim, "note": self.note}
+
+
+@dataclass(frozen=True)
+class Hellinger:
+    """Square roots of `dim` probabilities: an inner product is then the mean Bhattacharyya coefficient of two rows.
+
+    For embeddings that are categorical distributions side by side (pooling "latte-mix"). With s the inner product,
+    their Jensen-Shannon divergence lies between ln 2 (1 - s) and 1 - s: what makes a search by s, followed by a ranking
+    of its candidates by the divergence, provable (`search.divergence`).
+    """
+
+    dim: int
+    note: str = ""
+    kind = "hellinger"
+
+    def transform(self, embeddings: Rows, role: Role) -> Vectors:
+        """Probabilities (n, d) to unit vectors (n, d), float32; both roles alike."""
+        return unit_rows(embeddings, lambda block: np.sqrt(np.maximum(np.asarray(block, np.float64), 0)))
+
+    def arrays(self) -> dict[str, npt.NDArray[np.float64]]:
         return {"dim": np.array([self.dim], dtype=np.float64)}
 
     def settings(self) -> dict[str, Any]:
@@ -198,22 +222,3 @@ def _unit(rows: Array) -> Vectors:
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: Vectors = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0).astype(np.float32)
     return unit
-
-
-@dataclass(frozen=True)
-class Hellinger:
-    """Nothing is fitted: `dim` numbers, of which all are probabilities."""
-
-    dim: int
-    note: str = ""
-    kind = "hellinger"
-
-    def transform(self, embeddings: Rows, role: Role) -> Vectors:
-        """Probabilities (n, d) to unit vectors (n, d), float32; both roles alike."""
-        return unit_rows(embeddings, lambda block: np.sqrt(np.maximum(np.asarray(block, np.float64), 0)))
-
-    def arrays(self) -> dict[str, npt.NDArray[np.float64]]:
-        return {"dim": np.array([self.dim], dtype=np.float64)}
-
-    def settings(self) -> dict[str, Any]:
-        return {"dim": self.dim, "note": self.note}

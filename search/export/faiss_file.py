@@ -58,7 +58,7 @@ def export_faiss(index: str | Path, path: str | Path, force: bool = False) -> Ex
         "model": opened.manifest.encoder["model"],
         "query_prefix": identity.get("query_prefix", ""),
     }
-    sizes = {target.name: file.stamp.bytes, names.name: rows.stamp.bytes}
+    sizes = {target.name: file.digest.bytes, names.name: rows.digest.bytes}
     return Exported(KIND, target, sizes, facts, tuple(_notes(facts)))
 
 

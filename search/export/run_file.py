@@ -69,9 +69,9 @@ def export_run(
         notes += cut
     ids, found = _answers(opened, opened.transform.transform(embeddings, "query"), request)
     require_plain_ids(ids, _OPTION)
-    stamp = write_run(target, _TAG, asked.names, ids, found, option="-o", force=force)
+    digest = write_run(target, _TAG, asked.names, ids, found, option="-o", force=force)
     facts = {"queries": len(asked.names), "k": k, "hits": sum(len(rows) for _, rows in found)}
-    return Exported(KIND, target, {target.name: stamp.bytes}, facts, tuple(notes))
+    return Exported(KIND, target, {target.name: digest.bytes}, facts, tuple(notes))
 
 
 def read_queries(path: Path, dim: int) -> Queries:

@@ -49,9 +49,9 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
     chain = _chain(opened, spec, _of_table(spec) if found is None else _of_transformer(opened, spec, found))
     files = modules.folder_files(chain) | {"README.md": _readme(opened, spec, chain).encode()}
     with open_output_folder(folder) as beside:
-        stamps = write_files(beside, files)
+        digests = write_files(beside, files)
         if found is not None:
-            _require_copied(spec, found, files, stamps)
+            _require_copied(spec, found, files, digests)
     facts = {
         "modules": chain.kinds,
         "model": _name(spec),
@@ -62,7 +62,7 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
         "prompts": vars(chain.prompts),
         "fingerprint": spec.fingerprint,
     }
-    sizes = {name: stamp.bytes for name, stamp in stamps.items()}
+    sizes = {name: digest.bytes for name, digest in digests.items()}
     return Exported(KIND, folder, sizes, facts, tuple(_notes(opened, spec)))
 
 
@@ -150,14 +150,14 @@ def _padding_settings(found: ModelFiles) -> dict[str, str]:
 
 
 def _require_copied(
-    spec: EncoderSpec, found: ModelFiles, files: Mapping[str, Content], stamps: Mapping[str, FileDigest]
+    spec: EncoderSpec, found: ModelFiles, files: Mapping[str, Content], digests: Mapping[str, FileDigest]
 ) -> None:
     """Raises ModelError if a copied file changed since it was hashed."""
     expected = spec.identity["weights"] | spec.identity["tokenizer"] | spec.identity["config"]
     for name, sha256 in expected.items():
         source = own_file(found.root, name)
         copies = [copy for copy, content in files.items() if content == source]
-        if any(stamps[copy].sha256 != sha256 for copy in copies):
+        if any(digests[copy].sha256 != sha256 for copy in copies):
             raise ModelError(f"{found.root / name}: changed while it was copied. Run the command again.")
 
 

@@ -1,7 +1,10 @@
-"""A fitted Latte-Mix in numpy: token vectors to posteriors.
+"""A fitted Latte-Mix in numpy: token vectors to posteriors; and its two files.
 
 q(z|u) at test time is the softmax of the logits as they are: the noise and the temperature of training belong to the
 relaxed sample, not to the distribution that is sampled. Between layers stands a ReLU (the paper names none).
+
+latte-mix.safetensors holds the weights, latte-mix.json the settings, the scale and how it was made. The second has the
+sha256 of the first, so that files of two trainings are never taken for one.
 """
 
 import dataclasses
@@ -27,7 +30,9 @@ from indexer.regular_files import read_regular
 from indexer.settings import from_mapping
 from indexer.typed_json import decode_json
 
-# TODO-DOC indexer.lattemix.files: The two files of a Latte-Mix: latte-mix.safetensors (weights) and latte-mix.json (settings, scale, how it was made). The second holds the sha256 of the first, so that files of two trainings are never taken for one.
+WEIGHTS, FACTS = "latte-mix.safetensors", "latte-mix.json"
+FILES = (WEIGHTS, FACTS)
+_FORMAT = 1
 
 Rows = npt.NDArray[np.float32]
 BLOCK_TOKENS = 256  # so that a block of logits stays in the processor's cache
@@ -123,11 +128,6 @@ def _softmax(logits: Rows) -> None:
     logits -= logits.max(axis=-1, keepdims=True)
     np.exp(logits, out=logits)
     logits /= logits.sum(axis=-1, keepdims=True)
-
-
-WEIGHTS, FACTS = "latte-mix.safetensors", "latte-mix.json"
-FILES = (WEIGHTS, FACTS)
-_FORMAT = 1
 
 
 @dataclass(frozen=True)
