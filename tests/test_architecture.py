@@ -13,7 +13,14 @@ ROOT = Path(__file__).resolve().parents[1]
 # Low to high; a module imports only from lower levels or from its own room (the same package, or itself).
 LEVELS: list[set[str]] = [
     {"indexer.errors"},
-    {"indexer.lazy", "indexer.progress", "indexer.regular_files", "indexer.typed_json", "indexer.versions"},
+    {
+        "indexer.arrays",
+        "indexer.lazy",
+        "indexer.progress",
+        "indexer.regular_files",
+        "indexer.typed_json",
+        "indexer.versions",
+    },
     {"indexer.hashing", "indexer.parallel", "indexer.safetensors_file"},
     {"indexer.ann", "indexer.cache", "indexer.moments", "indexer.settings", "indexer.store.layout"},
     {"indexer.store.files"},

@@ -10,7 +10,7 @@ learning a rotation (OPQ) gave 95 % and took six minutes.
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -159,24 +159,12 @@ def allocate_dimensions(variances: npt.NDArray[np.float64], codes: int, size: in
     return places.ravel()
 
 
-Array = npt.NDArray[np.float64]
+# matrix (d, k) and bias (k,), in float64, where nothing of them is lost to cancellation: x @ matrix + bias
+AffineMap = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
-@dataclass(frozen=True)
-class AffineTransform:
-    """The affine part of a transform: (x - mean) @ projection, mean (d,) and projection (d, k)."""
-
-    mean: Array
-    projection: Array
-
-    def bias(self) -> Array:
-        """What is added after the projection, (k,); computed in float64, where nothing is lost to cancellation."""
-        bias: Array = -(self.mean @ self.projection)
-        return bias
-
-
-def with_query_transform(index: Any, layers: AffineTransform | None) -> Any:
-    """`index` (dimension k) behind the query side of a transform: `layers`, where there are any, and unit length.
+def with_query_transform(index: Any, layers: Sequence[AffineMap]) -> Any:
+    """`index` (dimension k) behind the query side of a transform: `layers`, in their order, then unit length.
 
     FAISS runs them before every search, so that its own `read_index(file).search(embeddings, k)` gives what the index
     directory gives for the same embeddings. It would run them before `add` too, where documents have another mean: such
@@ -185,15 +173,15 @@ def with_query_transform(index: Any, layers: AffineTransform | None) -> Any:
     faiss = import_faiss()
     portable = faiss.IndexPreTransform(index)
     portable.prepend_transform(faiss.NormalizationTransform(index.d, 2.0))
-    if layers is not None:
-        portable.prepend_transform(_linear(faiss, layers))
+    for layer in reversed(layers):
+        portable.prepend_transform(_linear(faiss, *layer))
     return portable
 
 
-def _linear(faiss: Any, layers: AffineTransform) -> Any:
-    size, dim = layers.projection.shape
+def _linear(faiss: Any, matrix: npt.NDArray[np.float64], bias: npt.NDArray[np.float64]) -> Any:
+    size, dim = matrix.shape
     linear = faiss.LinearTransform(size, dim, True)
-    faiss.copy_array_to_vector(np.ascontiguousarray(layers.projection.T, np.float32).ravel(), linear.A)
-    faiss.copy_array_to_vector(np.ascontiguousarray(layers.bias(), np.float32), linear.b)
+    faiss.copy_array_to_vector(np.ascontiguousarray(matrix.T, np.float32).ravel(), linear.A)
+    faiss.copy_array_to_vector(np.ascontiguousarray(bias, np.float32), linear.b)
     linear.is_trained = True
     return linear

@@ -4,7 +4,7 @@ The sample is the same for any order of the corpus and any number of workers; se
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from indexer.pipeline.encoder_state import QueryEncoder
 from indexer.pipeline.rows import Population, chosen_documents
 from indexer.pipeline.stored_transform import Fitted as Fitted
 from indexer.progress import Progress, step_callback
-from indexer.transforms import Flow, Whitening, centres_by_role, fit_transform
+from indexer.transforms import fit_transform
 
 QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already steady
 _SETTING = "whitening.query_sample: "
@@ -42,11 +42,11 @@ def fit(population: Population, source: QueryEncoder, progress: Progress, known:
     sample = population.draw(config.whitening.sample)
     on_step = step_callback(progress, "training the flow")
     transform = fit_transform(sample.fit_data(), config.whitening, config.encoder.pooling, on_step)
-    if not isinstance(transform, Whitening | Flow) or not centres_by_role(transform, config.whitening):
+    if transform.query_mean is None or not config.whitening.centres_by_role:
         unused = query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
         return Fitted(transform, sample, {"source": "none", "texts": 0} | ({"sha256": unused} if unused else {}))
     if is_npy(config.whitening.query_sample):
-        embeddings = read_query_vectors(config.whitening.query_sample, len(transform.mean), ConfigError, _SETTING)
+        embeddings = read_query_vectors(config.whitening.query_sample, transform.input_dim, ConfigError, _SETTING)
         origin = {
             "source": "file",
             "texts": len(embeddings),
@@ -55,7 +55,7 @@ def fit(population: Population, source: QueryEncoder, progress: Progress, known:
         return Fitted(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
     if config.encoder.kind == "vectors":
         note = "; ".join(filter(None, [transform.note, _ONE_MEAN]))
-        return Fitted(replace(transform, note=note), sample, {"source": "none", "texts": 0})
+        return Fitted(transform.with_note(note), sample, {"source": "none", "texts": 0})
     texts, origin = _query_texts(population, sum(map(len, sample.documents)), config)
     if known is not None and known.sha256 == origin["texts_sha256"]:
         return Fitted(transform.with_query_mean(known.mean), sample, origin)

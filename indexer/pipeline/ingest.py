@@ -29,7 +29,6 @@ from indexer.store.documents import write_documents
 from indexer.store.embeddings import EmbeddingReader
 from indexer.store.files import make_folder
 from indexer.store.parts import PartRows, TextHashes, write_part
-from indexer.transforms import Whitening
 
 # TODO-DOC indexer.pipeline.part_files: A part of a generation: its place, and the files that make it complete.
 
@@ -213,8 +212,7 @@ def _complete_parts(build: BuildContext, beside: bool) -> dict[str, _Complete]:
 def _dim_of(build: BuildContext, beside: bool) -> int:
     """The size that embeddings must have; 0 for any."""
     if build.taken:
-        transform = build.taken.transform
-        return len(transform.mean) if isinstance(transform, Whitening) else transform.dim
+        return build.taken.transform.input_dim
     return int(build.published.encoder["dim"]) if build.published and beside else 0
 
 

@@ -20,7 +20,6 @@ from indexer.pipeline.sweep import sweep_after
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store.checked import verify_parts
-from indexer.transforms import Flow, Whitening
 
 CHANGEABLE = ("whitening", "index")  # sections of the recipe that need no encoding
 
@@ -107,6 +106,6 @@ def _known_queries(opened: Change) -> KnownQueries | None:
     """The mean of query-like texts that the present transform holds, if it does."""
     texts = opened.published.transform["query_texts"]
     stored = published_transform(opened.index, opened.published).transform
-    if not isinstance(stored, Whitening | Flow) or "texts_sha256" not in texts or texts["source"] == "none":
+    if stored.query_mean is None or "texts_sha256" not in texts or texts["source"] == "none":
         return None
     return KnownQueries(texts["texts_sha256"], stored.query_mean)

@@ -97,8 +97,8 @@ _LATENTS = {"categorical": categorical_sample, "normal": normal_sample, "none": 
 class LatteMixHead(torch.nn.Module):
     """Token states (..., d) to posteriors (..., width), float32, as `LatteMix.posterior` gives them.
 
-    It goes into a transformer's pooling. The weights are buffers, frozen. They belong in float32 also where the model is
-    in half precision.
+    It goes into a transformer's pooling. The weights are buffers, frozen. They belong in float32 also where the model
+    is in half precision.
     """
 
     def __init__(self, latte: LatteMix) -> None:
