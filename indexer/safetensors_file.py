@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Float32Array, Int64Array
 from indexer.errors import ModelError
 from indexer.regular_files import open_regular
 from indexer.typed_json import convert_json, decode_json
@@ -135,14 +136,14 @@ class SafetensorsFile:
     def __contains__(self, name: str) -> bool:
         return name in self._entries
 
-    def floats(self, name: str) -> npt.NDArray[np.float32]:
+    def floats(self, name: str) -> Float32Array:
         """A tensor as float32, of whatever type it is stored in; float32 itself is not copied."""
         kind, values = self._values(name)
         if kind == "BF16":
             return (values.astype(np.uint32) << 16).view(np.float32)
         return values.astype(np.float32, copy=False)
 
-    def integers(self, name: str) -> npt.NDArray[np.int64]:
+    def integers(self, name: str) -> Int64Array:
         """A tensor of integers."""
         kind, values = self._values(name)
         if not kind.startswith(("I", "U")):

@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
+from indexer.arrays import Mask, RowIds
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.store.checked import BackgroundCheck, CheckedFile, read_checked
 from indexer.store.files import BLOCK, FileDigest
 from indexer.store.manifest import SegmentEntry
-from indexer.store.numbering import Mask, Numbers
 
 Vectors = npt.NDArray[np.float32]
-Found = tuple[npt.NDArray[np.float32], Numbers]
+Found = tuple[npt.NDArray[np.float32], RowIds]
 MAPPED_BYTES = 256 << 20  # a larger segment is memory-mapped
 _BLOCK_BYTES = 32 << 20  # of vectors scored at once
 
@@ -31,7 +31,7 @@ _BLOCK_BYTES = 32 << 20  # of vectors scored at once
 class VectorsOf(Protocol):
     """Unit vectors (n, k) of stored rows."""
 
-    def __call__(self, rows: Numbers) -> Vectors: ...
+    def __call__(self, rows: RowIds) -> Vectors: ...
 
 
 @dataclass(frozen=True)
@@ -156,11 +156,11 @@ def _is_cheaper_to_score(segment: Segment, queries: int, k: int, rows: int) -> b
     return making.cost + queries * scoring.cost <= queries * ann.query_cost(segment.index, k, allowed=rows).cost
 
 
-def _numbers(mask: Mask | None, segment: Segment) -> Numbers:
+def _numbers(mask: Mask | None, segment: Segment) -> RowIds:
     return np.arange(segment.entry.rows) if mask is None else np.flatnonzero(mask)
 
 
-def _score(segment: Segment, queries: Vectors, k: int, rows: Numbers, vectors_of: VectorsOf) -> list[Found]:
+def _score(segment: Segment, queries: Vectors, k: int, rows: RowIds, vectors_of: VectorsOf) -> list[Found]:
     """The best k of some rows by their exact scores, block by block."""
     best = [_nothing() for _ in queries]
     most = max(1, _BLOCK_BYTES // (4 * segment.index.d))
@@ -196,7 +196,7 @@ def _joined(found: Sequence[Found]) -> Found:
     return np.concatenate(scores), np.concatenate(rows)
 
 
-def _sorted(scores: npt.NDArray[np.float32], rows: Numbers) -> Found:
+def _sorted(scores: npt.NDArray[np.float32], rows: RowIds) -> Found:
     order = np.lexsort((rows, -scores))
     return scores[order], rows[order]
 

@@ -15,9 +15,6 @@ from indexer.ann.factory import (
     require_finite,
 )
 from indexer.ann.faiss_index import (
-    RowIds,
-    SearchResult,
-    Vectors,
     import_faiss,
     is_graph,
     is_mapped,
@@ -65,9 +62,6 @@ __all__ = [
     "IndexTrainer",
     "OperatingPoint",
     "QueryCost",
-    "RowIds",
-    "SearchResult",
-    "Vectors",
     "add_vectors",
     "candidate_factories",
     "cheapest_point",

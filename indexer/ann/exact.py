@@ -18,19 +18,9 @@ from typing import Any
 import numpy as np
 
 from indexer.ann.factory import add_vectors, make_index, reconstruct
-from indexer.ann.faiss_index import (
-    MOST_ROWS,
-    Mask,
-    RowIds,
-    Scores,
-    SearchResult,
-    Vectors,
-    has_gpu,
-    is_flat,
-    is_on_gpu,
-    to_gpu,
-)
+from indexer.ann.faiss_index import MOST_ROWS, has_gpu, is_flat, is_on_gpu, to_gpu
 from indexer.ann.parameters import SPARE, SPARSE, faiss_search
+from indexer.arrays import Mask, RowIds, Scores, SearchResult, Vectors
 from indexer.errors import MachineError
 
 _BLOCK_ROWS = 1 << 16

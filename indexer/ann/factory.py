@@ -14,11 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from indexer.ann.faiss_index import (
-    RowIds,
-    Vectors,
     adding_threads,
     faiss_message,
     faiss_module,
@@ -26,6 +23,7 @@ from indexer.ann.faiss_index import (
     innermost,
     prefer_matrix_products,
 )
+from indexer.arrays import Float64Array, Int32Array, RowIds, Vectors
 from indexer.errors import ConfigError
 
 _USUAL_DIMENSIONS = (384, 768, 1024, 960)
@@ -144,7 +142,7 @@ def deal_out_dimensions(index: Any, sample: Vectors) -> None:
         faiss.copy_array_to_vector(dealt, padding.map)
 
 
-def allocate_dimensions(variances: npt.NDArray[np.float64], codes: int, size: int) -> npt.NDArray[np.int32]:
+def allocate_dimensions(variances: Float64Array, codes: int, size: int) -> Int32Array:
     """Which dimension goes where, (codes * size,); -1 for none. The one of most variance goes to the code with room
     whose product of variances is least."""
     logarithms = np.log(np.maximum(variances / max(variances.max(), 1e-300), 1e-12))
@@ -160,7 +158,7 @@ def allocate_dimensions(variances: npt.NDArray[np.float64], codes: int, size: in
 
 
 # matrix (d, k) and bias (k,), in float64, where nothing of them is lost to cancellation: x @ matrix + bias
-AffineMap = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+AffineMap = tuple[Float64Array, Float64Array]
 
 
 def with_query_transform(index: Any, layers: Sequence[AffineMap]) -> Any:
@@ -178,7 +176,7 @@ def with_query_transform(index: Any, layers: Sequence[AffineMap]) -> Any:
     return portable
 
 
-def _linear(faiss: Any, matrix: npt.NDArray[np.float64], bias: npt.NDArray[np.float64]) -> Any:
+def _linear(faiss: Any, matrix: Float64Array, bias: Float64Array) -> Any:
     size, dim = matrix.shape
     linear = faiss.LinearTransform(size, dim, True)
     faiss.copy_array_to_vector(np.ascontiguousarray(matrix.T, np.float32).ravel(), linear.A)

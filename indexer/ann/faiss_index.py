@@ -15,15 +15,10 @@ from typing import IO, Any, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Vectors
 from indexer.errors import CorruptIndexError, MachineError
 
-Vectors = npt.NDArray[np.float32]
-Scores = npt.NDArray[np.float32]
-RowIds = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-SearchResult = tuple[Scores, RowIds]  # scores and rows of one query, best first
 _MATRIX_QUERIES = 3
 _WHEELS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")
 _MANY_CENTROIDS = 1024  # a k-means of fewer is over in seconds

@@ -9,18 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.ann.faiss_index import (
-    Mask,
-    RowIds,
-    Scores,
-    Vectors,
-    faiss_module,
-    innermost,
-    kind_of,
-    prefer_matrix_products,
-    refine_layer,
-    unwrap,
-)
+from indexer.ann.faiss_index import faiss_module, innermost, kind_of, prefer_matrix_products, refine_layer, unwrap
+from indexer.arrays import Mask, RowIds, Scores, Vectors
 from indexer.errors import ConfigError
 
 SPARE = 16  # candidates beyond k, so that few searches must be done again for rows that tie with the k-th

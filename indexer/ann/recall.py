@@ -11,12 +11,12 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from indexer.ann.cost import QueryCost, query_cost
-from indexer.ann.faiss_index import RowIds, SearchResult, Vectors, single_faiss_thread
+from indexer.ann.faiss_index import single_faiss_thread
 from indexer.ann.parameters import WIDEST_WALK, largest_parameters, search_parameters, set_search_parameters
 from indexer.ann.search import search_index
+from indexer.arrays import Float64Array, Mask, RowIds, SearchResult, Vectors
 from indexer.errors import ConfigError
 
 SCORE_TOLERANCE = 1e-6  # of a score
@@ -57,7 +57,7 @@ class GroundTruthBuilder:
         self._rows = [np.zeros(0, np.int64) for _ in queries]
         self._cut = np.full(len(queries), -np.inf)
 
-    def update(self, first: int, vectors: Vectors, live: npt.NDArray[np.bool_] | None = None) -> None:
+    def update(self, first: int, vectors: Vectors, live: Mask | None = None) -> None:
         """Take in vectors (m, d), the rows from `first` on; of those only the `live` ones (m,), where that is given."""
         numbers = np.arange(first, first + len(vectors))
         if live is not None:
@@ -73,12 +73,12 @@ class GroundTruthBuilder:
             self._merge(start, rough, vectors, numbers)
 
     @property
-    def last_scores(self) -> npt.NDArray[np.float64]:
+    def last_scores(self) -> Float64Array:
         """The score of the last of the best of each query, (n,); -inf where there are fewer than `depth`."""
         return self._cut.copy()
 
     @property
-    def best(self) -> list[tuple[npt.NDArray[np.float64], RowIds]]:
+    def best(self) -> list[tuple[Float64Array, RowIds]]:
         """(scores, rows) of each query, best first, with the ties of the last: at most `MOST_TIES` of them."""
         return list(zip(self._scores, self._rows, strict=True))
 
@@ -119,7 +119,7 @@ class GroundTruthBuilder:
         for number, first, end in zip(distinct.tolist(), starts, [*starts[1:], len(query)], strict=True):
             self._keep(number + start, exact[first:end], numbers[place[first:end]])
 
-    def _keep(self, number: int, scores: npt.NDArray[np.float64], rows: RowIds) -> None:
+    def _keep(self, number: int, scores: Float64Array, rows: RowIds) -> None:
         scores, rows = np.concatenate([self._scores[number], scores]), np.concatenate([self._rows[number], rows])
         order = np.lexsort((rows, -scores))[: self.depth + MOST_TIES]
         scores, rows = scores[order], rows[order]
@@ -175,7 +175,7 @@ class GroundTruth:
         return float(np.mean(shares)) if shares else 1.0
 
 
-def pair_scores(queries: Vectors, query: RowIds, vectors: Vectors, row: RowIds) -> npt.NDArray[np.float64]:
+def pair_scores(queries: Vectors, query: RowIds, vectors: Vectors, row: RowIds) -> Float64Array:
     """float64 inner products of pairs, (n,): queries[query[i]] with vectors[row[i]]."""
     found = np.zeros(len(query))
     for start in range(0, len(query), _PAIRS):
@@ -201,7 +201,7 @@ class OperatingPoint:
 def recall_curve(
     index: Any,
     truth: GroundTruth,
-    allowed: npt.NDArray[np.bool_] | None = None,
+    allowed: Mask | None = None,
     enough: float = _ALL,
     begun: Sequence[OperatingPoint] = (),
 ) -> list[OperatingPoint]:

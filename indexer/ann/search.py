@@ -9,7 +9,7 @@ import numpy as np
 
 from indexer.ann.cost import query_cost, score_rows
 from indexer.ann.exact import DeviceIndex, exact_search, nothing, top_k
-from indexer.ann.faiss_index import Mask, Scores, SearchResult, Vectors, apply_pretransforms, is_flat, storage_of
+from indexer.ann.faiss_index import apply_pretransforms, is_flat, storage_of
 from indexer.ann.parameters import (
     REACHING,
     SPARE,
@@ -21,6 +21,7 @@ from indexer.ann.parameters import (
     supports_filter,
     widened_for_filter,
 )
+from indexer.arrays import Mask, Scores, SearchResult, Vectors
 from indexer.errors import ConfigError
 
 

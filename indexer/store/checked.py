@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Int64Array
 from indexer.config import Role
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.parallel import available_cores
@@ -65,7 +65,7 @@ class CheckedFile:
         self._position = end
         return data
 
-    def check(self, ranges: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]) -> None:
+    def check(self, ranges: tuple[Int64Array, Int64Array]) -> None:
         """Compare what lies in some byte ranges (starts and ends, (n,) each) for a reader that maps the file itself."""
         firsts, lasts = ranges[0] // BLOCK, (ranges[1] - 1) // BLOCK
         steps = range(int((lasts - firsts).max(initial=-1)) + 1)

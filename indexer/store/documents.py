@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from indexer.arrays import RowIds
 from indexer.corpus.document import Document, join_columns
 from indexer.corpus.schema import EXACT_INTEGER, drop_nulls, infer_schema
 from indexer.errors import CorruptIndexError
@@ -232,9 +232,6 @@ def _text_columns(path: str, kind: pa.DataType) -> Iterator[str]:
         yield path
 
 
-Numbers = npt.NDArray[np.int64]
-
-
 class DocumentReader:
     """Documents of a published index by number; every byte is checked before it is used.
 
@@ -245,7 +242,7 @@ class DocumentReader:
     Arrow's own threads are not used: one that still holds a Python file when the interpreter ends aborts the process.
     """
 
-    def __init__(self, index: Path, manifest: Manifest, schema: pa.Schema, stored: Numbers | None = None) -> None:
+    def __init__(self, index: Path, manifest: Manifest, schema: pa.Schema, stored: RowIds | None = None) -> None:
         self._index, self._manifest, self._schema, self._stored = index, manifest, schema, stored
         self._ends = list(accumulate(part.documents for part in manifest.parts))
         self._parts: OrderedDict[int, PartFile] = OrderedDict()  # the one used last at the end
@@ -344,7 +341,7 @@ class DocumentReader:
                 yield first, column
                 first, chunks = first + len(column), []
 
-    def _live(self, part: int) -> Numbers | None:
+    def _live(self, part: int) -> RowIds | None:
         """The rows of a part that are live, ascending; None when all are."""
         if self._stored is None:
             return None

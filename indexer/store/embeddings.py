@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Embeddings, RowIds
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.regular_files import open_regular
 from indexer.store import layout
@@ -30,7 +30,7 @@ BLOCK_ROWS = 4096
 OPEN_PARTS = 384  # files open at a time
 
 
-def open_embeddings(folder: Path) -> npt.NDArray[np.floating]:
+def open_embeddings(folder: Path) -> Embeddings:
     """Embeddings (n, d) of a part, memory-mapped. Raises CorruptIndexError if the file is not as an index holds it."""
     path = folder / layout.EMBEDDINGS
     try:
@@ -47,8 +47,6 @@ def open_embeddings(folder: Path) -> npt.NDArray[np.floating]:
     raise CorruptIndexError(f"{path}: not an array of embeddings as they are stored. Build the index again.")
 
 
-Rows = npt.NDArray[np.int64]
-Embeddings = npt.NDArray[np.floating]
 _Open = tuple[CheckedFile, Embeddings, int]  # and the byte that the array starts at
 
 
@@ -72,7 +70,7 @@ class EmbeddingReader:
         """Embedding size d."""
         return int(self._manifest.encoder["dim"])
 
-    def rows(self, rows: Rows) -> Embeddings:
+    def rows(self, rows: RowIds) -> Embeddings:
         """Embeddings (n, d) of the given rows, in the order given."""
         part_of = np.searchsorted(self.firsts, rows, side="right") - 1
         found: Embeddings = np.zeros((len(rows), self.dim), np.float32)

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from indexer.arrays import Embeddings, Int32Array
+from indexer.arrays import TextHashes as TextHashes
 from indexer.chunking import Windows
 from indexer.corpus.document import Document
 from indexer.errors import CorruptIndexError, StoreError
@@ -27,8 +28,6 @@ from indexer.store.files import FileDigest, atomic_write, atomic_write_bytes, di
 from indexer.store.manifest import Manifest
 from indexer.typed_json import convert_json, decode_json
 
-TextHashes = npt.NDArray[np.uint64]
-"""128-bit hashes of the texts that were encoded, as (n, 2) unsigned 64-bit numbers."""
 _MOST_BYTES = 1 << 27  # of a record, which grows with the part's files and its columns
 _WINDOWS_SCHEMA = pa.schema(
     [pa.field("text_hash", pa.binary(16), nullable=False), pa.field("tokens", pa.int32(), nullable=False)]
@@ -77,8 +76,8 @@ class PartRows:
     """The rows of a part: text hashes (n, 2), tokens (n,) before truncation, embeddings (n, d) as they are stored."""
 
     hashes: TextHashes
-    lengths: npt.NDArray[np.int32]
-    embeddings: npt.NDArray[np.floating]
+    lengths: Int32Array
+    embeddings: Embeddings
     windows: Windows | None = None  # which document each row is of; None: row i is document i
     truncated: int = 0
     without_tokens: int = 0
@@ -95,9 +94,7 @@ def document_key(embeddings: str, documents: Sequence[Document], rules: dict[str
     return hashlib.sha256(embeddings.encode() + canonical_json(rules) + rows.encode()).hexdigest()
 
 
-def write_windows(
-    folder: Path, hashes: TextHashes, lengths: npt.NDArray[np.int32], windows: Windows | None = None
-) -> FileDigest:
+def write_windows(folder: Path, hashes: TextHashes, lengths: Int32Array, windows: Windows | None = None) -> FileDigest:
     """One line a vector: the hash of the text it stands for and that text's tokens before truncation.
 
     With chunking also its document, counted from the first of the part, and where the window starts and ends in the
@@ -112,7 +109,7 @@ def write_windows(
     return file.digest
 
 
-def write_embeddings(folder: Path, embeddings: npt.NDArray[np.floating]) -> FileDigest:
+def write_embeddings(folder: Path, embeddings: Embeddings) -> FileDigest:
     """Raw pooled embeddings (n, d) as .npy, float32 or float16."""
     with atomic_write(folder / layout.EMBEDDINGS) as file:
         np.lib.format.write_array(file, np.ascontiguousarray(embeddings), allow_pickle=False)
@@ -202,15 +199,15 @@ def read_text_hashes(folder: Path) -> TextHashes:
     )
 
 
-def read_token_counts(folder: Path) -> npt.NDArray[np.int32]:
+def read_token_counts(folder: Path) -> Int32Array:
     """Tokens of each text of a part before truncation, (n,), in row order."""
-    lengths: npt.NDArray[np.int32] = _windows_column(folder, "tokens").to_numpy()
+    lengths: Int32Array = _windows_column(folder, "tokens").to_numpy()
     return lengths
 
 
-def read_window_documents(folder: Path) -> npt.NDArray[np.int32]:
+def read_window_documents(folder: Path) -> Int32Array:
     """The document of each row, (n,), counted from the first of the part; only where documents are chunked."""
-    documents: npt.NDArray[np.int32] = _windows_column(folder, "document").to_numpy()
+    documents: Int32Array = _windows_column(folder, "document").to_numpy()
     return documents
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from indexer.arrays import Embeddings
 from indexer.config import RunOptions
 from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
 from indexer.corpus.sources import COMPRESSIONS
@@ -13,7 +14,6 @@ from indexer.encoders import EncodeStats
 from indexer.encoders.load import open_encoder
 from indexer.encoders.spec import spec_of_index
 from indexer.errors import ConfigError
-from indexer.store.embeddings import Embeddings
 from search.evaluation.retrieval.beir import find_file, read_texts
 from search.evaluation.retrieval.runs import require_plain_ids, write_run
 from search.export.exported import Exported

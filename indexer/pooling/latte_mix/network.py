@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from indexer.arrays import Float32Array
 from indexer.config import LatteMixConfig
-from indexer.pooling.latte_mix.model import LatteMix, Rows, layer_shapes
+from indexer.pooling.latte_mix.model import LatteMix, layer_shapes
 
 _USES = ("weights", "order", "noise", "held out")  # of the seed; each has a stream of its own
 
@@ -37,7 +38,7 @@ def initial_weights(config: LatteMixConfig, size: int) -> dict[str, Tensor]:
     return parameters
 
 
-def to_numpy(parameters: Mapping[str, Tensor]) -> dict[str, Rows]:
+def to_numpy(parameters: Mapping[str, Tensor]) -> dict[str, Float32Array]:
     """Parameters as numpy arrays of their own memory."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in parameters.items()}
 
