@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Int32Array
 from indexer.config import ChunkConfig
 
-Ints = npt.NDArray[np.int32]
 _GROUP_CHARACTERS = 4 << 20  # tokenised together; what the tokenizer notes of each token is large
 _SEARCHED = 8  # the last eighth of a step is searched for a better place to cut
 _LONGEST_GRAPHEME = 32  # characters; Unicode's stream-safe texts have no more than 30 marks in a row
@@ -34,17 +33,17 @@ _INSIDE_GRAPHEME = re.compile(
 class TokenOffsets(NamedTuple):
     """Where the tokens of a text begin, special tokens aside."""
 
-    starts: Ints  # (tokens,) characters
-    words: Ints  # (tokens,) number of the word each token is of
+    starts: Int32Array  # (tokens,) characters
+    words: Int32Array  # (tokens,) number of the word each token is of
 
 
 @dataclass(frozen=True)
 class Windows:
     """Windows of some texts, in the order of the texts and of what they hold; every text has at least one."""
 
-    document: Ints  # (n,): position of the text, ascending
-    start: Ints  # (n,): first character
-    end: Ints  # (n,): the character after the last
+    document: Int32Array  # (n,): position of the text, ascending
+    start: Int32Array  # (n,): first character
+    end: Int32Array  # (n,): the character after the last
 
     def __len__(self) -> int:
         return len(self.document)

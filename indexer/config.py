@@ -284,6 +284,12 @@ class WhiteningConfig:
         if not 0.0 <= self.shrinkage <= 1.0:
             raise ConfigError(f"whitening.shrinkage is {self.shrinkage}; expected 0 to 1.")
 
+    @property
+    def centres_by_role(self) -> bool:
+        """Whether queries are to be centred by a mean of their own."""
+        affine = self.kind == "whitening" and self.strength != "none"
+        return self.centre == "role" and (affine or self.kind == "flow")
+
     def removed(self, pooling: str) -> int:
         """How many leading directions are taken out of embeddings pooled so."""
         if self.remove == "auto":

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from indexer.arrays import Embeddings, RowIds, TextHashes
+
 
 def fingerprint(identity: dict[str, Any]) -> str:
     """sha256, hex, of an identity as JSON: sorted keys, no spaces, and ASCII only, unlike `canonical_json`."""
@@ -36,7 +38,7 @@ def file_sha256(path: Path) -> str:
     return _file_sha256(path, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
 
 
-def hash_texts(texts: Iterable[str]) -> "npt.NDArray[np.uint64]":
+def hash_texts(texts: Iterable[str]) -> "TextHashes":
     """One 128-bit hash a text, (n, 2)."""
     import numpy as np
 
@@ -44,7 +46,7 @@ def hash_texts(texts: Iterable[str]) -> "npt.NDArray[np.uint64]":
     return np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
 
 
-def hash_vectors(embeddings: "npt.NDArray[np.floating]") -> "npt.NDArray[np.uint64]":
+def hash_vectors(embeddings: "Embeddings") -> "TextHashes":
     """One 128-bit hash a row, (n, 2), of its bytes: it stands where another index has the hash of a text."""
     import numpy as np
 
@@ -57,7 +59,7 @@ def hash_id(identity: str) -> int:
     return int.from_bytes(hashlib.blake2b(identity.encode(), digest_size=8).digest(), "big")
 
 
-def bottom_k(hashes: "npt.NDArray[np.uint64]", size: int | str) -> "npt.NDArray[np.int64]":
+def bottom_k(hashes: "npt.NDArray[np.uint64]", size: int | str) -> "RowIds":
     """Positions, ascending, of the `size` smallest of some id hashes, or of "all"."""
     import numpy as np
 

@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Embeddings, Float64Array
 from indexer.parallel import single_blas_thread
 
-Matrix = npt.NDArray[np.floating]
 BLOCK_ROWS = 4096  # fixed, so that the sums are made in the same order whatever the machine
 
 
@@ -25,8 +24,8 @@ class Moments:
     """First and second moments of rows: `count`, `mean` (d,), `scatter` (d, d) = sum of (x - mean)(x - mean)^T."""
 
     count: int
-    mean: npt.NDArray[np.float64]
-    scatter: npt.NDArray[np.float64]
+    mean: Float64Array
+    scatter: Float64Array
 
     @classmethod
     def zero(cls, dim: int) -> "Moments":
@@ -34,7 +33,7 @@ class Moments:
         return cls(0, np.zeros(dim), np.zeros((dim, dim)))
 
     @classmethod
-    def of(cls, rows: Matrix) -> "Moments":
+    def of(cls, rows: Embeddings) -> "Moments":
         """Moments of rows (n, d), in blocks of `BLOCK_ROWS`; a memory-mapped array is read block by block."""
         if not len(rows):
             return cls.zero(rows.shape[1])
@@ -50,7 +49,7 @@ class Moments:
         return Moments(count, mean, self.scatter + other.scatter + between)
 
     @property
-    def covariance(self) -> npt.NDArray[np.float64]:
+    def covariance(self) -> Float64Array:
         """Scatter / count, (d, d). The scale (1/N, 1/(N-1) or none, as in the paper's code) multiplies every
         vector by one number, which the final normalisation takes out again."""
         return self.scatter / max(self.count, 1)
@@ -99,7 +98,7 @@ def tree_sum(moments: Iterable[Moments]) -> Moments:
     return open_sums[0]
 
 
-def _of_block(rows: Matrix) -> Moments:
+def _of_block(rows: Embeddings) -> Moments:
     block = np.asarray(rows, dtype=np.float64)
     mean = block.mean(axis=0)
     with single_blas_thread(), np.errstate(invalid="ignore"):  # rows that are not finite are the build gate's to refuse

@@ -32,8 +32,8 @@ class StreamFile:
     def __init__(self, descriptor: int, path: Path) -> None:
         self._descriptor = descriptor
         self._path = path
-        self._stamper = DigestBuilder()
-        self.stamp = FileDigest(0, "")  # what was written; set at the end
+        self._builder = DigestBuilder()
+        self.digest = FileDigest(0, "")  # what was written; set at the end
         self.closed = False
 
     def write(self, data: Any) -> int:
@@ -46,7 +46,7 @@ class StreamFile:
             raise
         except OSError as error:
             raise StoreError(f"{self._path}: cannot be written: {error.strerror or error}.") from error
-        self._stamper.update(view)
+        self._builder.update(view)
         return len(view)
 
     def flush(self) -> None:
@@ -58,7 +58,7 @@ class StreamFile:
 
     def finish(self) -> None:
         """Note what was written."""
-        self.stamp = self._stamper.stamp()
+        self.digest = self._builder.digest()
 
     def release(self) -> None:
         """Let go of the descriptor; later writes fail."""
@@ -74,7 +74,7 @@ OutputFile = DurableFile | StreamFile
 def open_output(path: Path, option: str = "-o", force: bool = False, stream: bool = True) -> Iterator[OutputFile]:
     """Write a file that a user named, whole or not at all, in its folder, made if need be; or a stream, as it comes.
 
-    After the block, `.stamp` holds its hashes. Raises as `check_output`, StoreError (also for a pipe that nobody comes
+    After the block, `.digest` holds its hashes. Raises as `check_output`, StoreError (also for a pipe that nobody comes
     to read), and BrokenPipeError when the reader of a stream goes away.
     """
     check_output(path, option, force, stream)

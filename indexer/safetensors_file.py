@@ -1,4 +1,5 @@
-"""The header of a safetensors file: read, and compared with the file's size, before anything in it is believed.
+"""Safetensors files without their library: the header, read and compared with the file's size before anything in it is
+believed, and the tensors as arrays.
 
 8 bytes       length of the header, little-endian
 header        JSON: for the name of each tensor its type, its shape, and where its bytes begin and end; and
@@ -16,17 +17,27 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Float32Array, Int64Array
 from indexer.errors import ModelError
 from indexer.regular_files import open_regular
 from indexer.typed_json import convert_json, decode_json
-
-# TODO-DOC indexer.encoders.tables.tensors: The tensors of a safetensors file as arrays, mapped: only what is looked at is read from the disk. The `safetensors` library cannot hand bfloat16 to numpy, and copies.
 
 _MOST_HEADER_BYTES = 100_000_000  # the library's own limit
 _MOST_DIMENSIONS = 16
 _METADATA = "__metadata__"
 _BITS = {"BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "I16": 16, "U16": 16, "F16": 16, "BF16": 16,
          "I32": 32, "U32": 32, "F32": 32, "I64": 64, "U64": 64, "F64": 64}  # fmt: skip
+_TYPES = {
+    "F64": "<f8",
+    "F32": "<f4",
+    "F16": "<f2",
+    "BF16": "<u2",
+    "I64": "<i8",
+    "I32": "<i4",
+    "I16": "<i2",
+    "I8": "<i1",
+    "U8": "<u1",
+}
 
 
 class TensorEntry(msgspec.Struct, frozen=True):
@@ -102,21 +113,11 @@ def _entry(name: str, stated: Any, size: int) -> TensorEntry:
     return entry
 
 
-_TYPES = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "BF16": "<u2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-    "I8": "<i1",
-    "U8": "<u1",
-}
-
-
 class SafetensorsFile:
-    """An open safetensors file. Raises ModelError for a damaged one."""
+    """An open safetensors file, mapped: only what is looked at is read from the disk.
+
+    The `safetensors` library copies, and cannot hand bfloat16 to numpy. Raises ModelError for a damaged file.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -135,14 +136,14 @@ class SafetensorsFile:
     def __contains__(self, name: str) -> bool:
         return name in self._entries
 
-    def floats(self, name: str) -> npt.NDArray[np.float32]:
+    def floats(self, name: str) -> Float32Array:
         """A tensor as float32, of whatever type it is stored in; float32 itself is not copied."""
         kind, values = self._values(name)
         if kind == "BF16":
             return (values.astype(np.uint32) << 16).view(np.float32)
         return values.astype(np.float32, copy=False)
 
-    def integers(self, name: str) -> npt.NDArray[np.int64]:
+    def integers(self, name: str) -> Int64Array:
         """A tensor of integers."""
         kind, values = self._values(name)
         if not kind.startswith(("I", "U")):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Mask, RowIds
 from indexer.errors import ConfigError
 from indexer.pooling.latte_mix.divergence import js_similarities
-from indexer.store.numbering import Mask, Numbers
 from indexer.transforms import Hellinger
 from search.opened import OpenIndex
 from search.segments import Found
@@ -35,7 +35,7 @@ class Ranked:
     and less than any score once all were compared."""
 
     scores: npt.NDArray[np.float32]
-    rows: Numbers
+    rows: RowIds
     bound: float
 
     def proven(self, k: int) -> bool:

@@ -26,7 +26,7 @@ from search.request import Request, require_texts
 from search.unit_vectors import Mark, UnitVectors, require_array, require_mark
 
 if TYPE_CHECKING:
-    from indexer.store.numbering import Mask, Numbers
+    from indexer.arrays import Mask, RowIds
 
 Vectors = npt.NDArray[np.float32]
 _FAISS_THREADS = 1  # one query on a flat index is faster with one than with many
@@ -313,7 +313,7 @@ class SearchEngine:
             window = self._window(document, np.array([place.row]))
         return Hit(document.id, place.score, document.title, document.text, document.metadata, window)
 
-    def _window(self, document: Document, rows: "Numbers") -> Window:
+    def _window(self, document: Document, rows: "RowIds") -> Window:
         start, end = self._opened.numbering.spans(rows)[0].tolist()
         columns = self._opened.config.corpus.text
         spans = column_spans(document, columns, start, end)

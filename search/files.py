@@ -131,7 +131,7 @@ def write_output(path: Path, data: bytes, option: str = "-o", force: bool = Fals
     """`open_output` for data already in memory: whole or not at all, over another file only with `force`."""
     with open_output(path, option, force) as file:
         file.write(data)
-    return file.stamp
+    return file.digest
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def open_output_folder(path: Path, option: str = "-o") -> Iterator[Path]:
 
 
 def write_files(folder: Path, files: Mapping[str, Content]) -> dict[str, FileDigest]:
-    """Write files, by name relative to the folder ("1_Pooling/config.json"), durably; returns their stamps.
+    """Write files, by name relative to the folder ("1_Pooling/config.json"), durably; returns their digests.
 
     Raises StoreError, and ModelError for a file to be copied that cannot be read.
     """
@@ -172,7 +172,7 @@ def _write(path: Path, content: Content) -> FileDigest:
     with atomic_write(path) as file:
         for piece in _pieces(content):
             file.write(piece)
-    return file.stamp
+    return file.digest
 
 
 def _pieces(content: Content) -> Iterator[bytes]:

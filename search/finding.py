@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Mask, RowIds
 from indexer.progress import NoProgress, Progress
-from indexer.store.numbering import Mask, Numbers
 from search.divergence import Probabilities, rank_by_divergence, require_mixtures, require_probabilities
 from search.opened import OpenIndex
 from search.ranked import Groups, Place, by_id, documents_of
@@ -182,7 +182,7 @@ class Finder:
                     self._codes.popitem(last=False)
             return self._codes[column]
 
-    def _matching(self, where: str) -> Numbers:
+    def _matching(self, where: str) -> RowIds:
         """The numbers of the documents that meet a condition."""
         from search.filters import Filters
 

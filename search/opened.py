@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from indexer import ann
+from indexer.arrays import Embeddings, Mask, RowIds
 from indexer.config import BuildConfig
 from indexer.encoders.spec import UNLIMITED
 from indexer.errors import ConfigError, StoreError
 from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.checked import check_files, check_sizes, hashed_on_open, load_transform
-from indexer.store.embeddings import EmbeddingReader, Embeddings
+from indexer.store.embeddings import EmbeddingReader
 from indexer.store.manifest import Manifest, list_generations, load_manifest
-from indexer.store.numbering import LiveNumbering, Mask, Numbers
+from indexer.store.numbering import LiveNumbering
 from indexer.transforms import Transform
 from search.segments import Found, Segment, Vectors, open_segment, search_segments
 
@@ -108,12 +109,12 @@ class OpenIndex:
         """Raw embeddings by stored row."""
         return EmbeddingReader(self.path, self.manifest)
 
-    def embeddings(self, rows: Numbers) -> Embeddings:
+    def embeddings(self, rows: RowIds) -> Embeddings:
         """Raw embeddings of some rows, (n, d)."""
         stored = self.numbering.stored_rows
         return self.stored_embeddings.rows(rows if stored is None else stored[rows])
 
-    def vectors(self, rows: Numbers) -> Vectors:
+    def vectors(self, rows: RowIds) -> Vectors:
         """Unit vectors of some rows, (n, k): the transform of their embeddings."""
         stored = self.numbering.stored_rows
         return self._stored_vectors(rows if stored is None else stored[rows])
@@ -161,7 +162,7 @@ class OpenIndex:
                 ann.set_search_parameters(segment.index, ann.parameters_for(self.recall_curve(number), recall))
 
     def recall_curve(self, segment: int) -> list[dict[str, Any]]:
-        """What was measured of a segment that is not exact, see `CurvePoint`. Raises ConfigError if nothing was."""
+        """What was measured of a segment that is not exact, see `OperatingPoint`. Raises ConfigError if nothing was."""
         quality, file = self.manifest.quality, self.manifest.segments[segment].file
         curve = quality.get("segments", {}).get(file, quality if segment == 0 else {}).get("recall_curve", [])
         if not curve:
@@ -171,7 +172,7 @@ class OpenIndex:
             )
         return list(curve)
 
-    def _stored_vectors(self, rows: Numbers) -> Vectors:
+    def _stored_vectors(self, rows: RowIds) -> Vectors:
         return self.transform.transform(self.stored_embeddings.rows(rows), "document")
 
     @cached_property
@@ -226,8 +227,8 @@ def describe_index(opened: OpenIndex) -> dict[str, Any]:
     manifest = opened.manifest
     encoder = {key: value for key, value in manifest.encoder["identity"].items() if not isinstance(value, dict)}
     kinds: Counter[str] = Counter()
-    for name, stamp in manifest.files.items():
-        kinds[Path(name).name if name.startswith(layout.PARTS) else name.partition("/")[0]] += stamp.bytes
+    for name, digest in manifest.files.items():
+        kinds[Path(name).name if name.startswith(layout.PARTS) else name.partition("/")[0]] += digest.bytes
     return {
         "index": str(opened.path),
         "format": layout.FORMAT,

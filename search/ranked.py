@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.store.numbering import LiveNumbering, Numbers
+from indexer.arrays import RowIds
+from indexer.store.numbering import LiveNumbering
 from search.grouping import UNGROUPED, Codes
 
 Scores = npt.NDArray[np.floating]
@@ -26,7 +27,7 @@ class Place:
     row: int
 
 
-def documents_of(scores: Scores, rows: Numbers, numbering: LiveNumbering, ids_of: IdsOf) -> list[Place]:
+def documents_of(scores: Scores, rows: RowIds, numbering: LiveNumbering, ids_of: IdsOf) -> list[Place]:
     """Documents by their best row, best first, ties by id. `rows` come best first."""
     documents = numbering.documents_of(rows)
     if not numbering.one_to_one:

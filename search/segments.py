@@ -16,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
+from indexer.arrays import Mask, RowIds
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.store.checked import BackgroundCheck, CheckedFile, read_checked
 from indexer.store.files import BLOCK, FileDigest
 from indexer.store.manifest import SegmentEntry
-from indexer.store.numbering import Mask, Numbers
 
 Vectors = npt.NDArray[np.float32]
-Found = tuple[npt.NDArray[np.float32], Numbers]
+Found = tuple[npt.NDArray[np.float32], RowIds]
 MAPPED_BYTES = 256 << 20  # a larger segment is memory-mapped
 _BLOCK_BYTES = 32 << 20  # of vectors scored at once
 
@@ -31,7 +31,7 @@ _BLOCK_BYTES = 32 << 20  # of vectors scored at once
 class VectorsOf(Protocol):
     """Unit vectors (n, k) of stored rows."""
 
-    def __call__(self, rows: Numbers) -> Vectors: ...
+    def __call__(self, rows: RowIds) -> Vectors: ...
 
 
 @dataclass(frozen=True)
@@ -56,19 +56,19 @@ class Segment:
             self.background.require_sound(wait)
 
 
-def open_segment(path: Path, entry: SegmentEntry, stamp: FileDigest, dim: int, at_once: bool) -> Segment:
+def open_segment(path: Path, entry: SegmentEntry, digest: FileDigest, dim: int, at_once: bool) -> Segment:
     """Open a segment; `at_once`: hash it now, as the whole index is small. Raises CorruptIndexError."""
     background = None
     if at_once:  # sha256 is twice as fast as a digest for each MiB
-        index = ann.load_index(BytesIO(read_checked(path, stamp)), str(path), stamp.bytes)
-    elif stamp.bytes > MAPPED_BYTES:
-        with CheckedFile(path, stamp) as file:  # what FAISS reads to lay out the index
-            file.check((np.array([0, stamp.bytes - 1]), np.array([BLOCK, stamp.bytes])))
-        background = BackgroundCheck(path, stamp)  # and it reads ahead of FAISS, whose pages come one by one
+        index = ann.load_index(BytesIO(read_checked(path, digest)), str(path), digest.bytes)
+    elif digest.bytes > MAPPED_BYTES:
+        with CheckedFile(path, digest) as file:  # what FAISS reads to lay out the index
+            file.check((np.array([0, digest.bytes - 1]), np.array([BLOCK, digest.bytes])))
+        background = BackgroundCheck(path, digest)  # and it reads ahead of FAISS, whose pages come one by one
         index = ann.map_index(path)
     else:
-        with CheckedFile(path, stamp) as file:
-            index = ann.load_index(file, str(path), stamp.bytes)
+        with CheckedFile(path, digest) as file:
+            index = ann.load_index(file, str(path), digest.bytes)
     _require_searchable(index, path)
     if index.ntotal != entry.rows or index.d != dim:
         raise CorruptIndexError(
@@ -156,11 +156,11 @@ def _is_cheaper_to_score(segment: Segment, queries: int, k: int, rows: int) -> b
     return making.cost + queries * scoring.cost <= queries * ann.query_cost(segment.index, k, allowed=rows).cost
 
 
-def _numbers(mask: Mask | None, segment: Segment) -> Numbers:
+def _numbers(mask: Mask | None, segment: Segment) -> RowIds:
     return np.arange(segment.entry.rows) if mask is None else np.flatnonzero(mask)
 
 
-def _score(segment: Segment, queries: Vectors, k: int, rows: Numbers, vectors_of: VectorsOf) -> list[Found]:
+def _score(segment: Segment, queries: Vectors, k: int, rows: RowIds, vectors_of: VectorsOf) -> list[Found]:
     """The best k of some rows by their exact scores, block by block."""
     best = [_nothing() for _ in queries]
     most = max(1, _BLOCK_BYTES // (4 * segment.index.d))
@@ -196,7 +196,7 @@ def _joined(found: Sequence[Found]) -> Found:
     return np.concatenate(scores), np.concatenate(rows)
 
 
-def _sorted(scores: npt.NDArray[np.float32], rows: Numbers) -> Found:
+def _sorted(scores: npt.NDArray[np.float32], rows: RowIds) -> Found:
     order = np.lexsort((rows, -scores))
     return scores[order], rows[order]
 

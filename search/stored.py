@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Embeddings, TextHashes
 from indexer.hashing import hash_id
 from indexer.pipeline.rows import RowView
 from indexer.store import layout, parts
 from indexer.store.checked import check_files
-from indexer.store.embeddings import Embeddings
-from indexer.store.parts import TextHashes
 from search.opened import OpenIndex
 
 Vectors = npt.NDArray[np.float32]

@@ -15,11 +15,11 @@ from indexer.store.manifest import Manifest, PartEntry
 
 def write_index(index: Path, parts: Sequence[Sequence[Document]]) -> Manifest:
     """The documents of an index, and the least manifest that names them."""
-    entries, stamps, schemas = [], {}, []
+    entries, digests, schemas = [], {}, []
     for number, documents in enumerate(parts):
         name = layout.part_name(number)
         make_folder(index / name)
-        stamps[f"{name}/{layout.DOCUMENTS}"], schema = write_documents(index / name, documents)
+        digests[f"{name}/{layout.DOCUMENTS}"], schema = write_documents(index / name, documents)
         schemas.append(schema)
         entries.append(PartEntry(name, len(documents), len(documents), "", ""))
     return Manifest(
@@ -30,7 +30,7 @@ def write_index(index: Path, parts: Sequence[Sequence[Document]]) -> Manifest:
         transform={},
         parts=tuple(entries),
         segments=(),
-        files=stamps,
+        files=digests,
         schema=schema_to_json(merge_schemas(schemas)),
         documents=sum(map(len, parts)),
         rows=sum(map(len, parts)),

@@ -168,19 +168,13 @@ def test_the_padding_of_faiss_never_comes_out_and_no_answer_is_short() -> None:
 @pytest.mark.parametrize(
     ("factory", "name"), [("IVF4,Flat", "nprobe"), ("HNSW16", "efSearch"), ("PCA4,IVF4,Flat", "nprobe"), ("Flat", None)]
 )
-def test_search_parameters_are_read_set_and_widened(factory: str, name: str | None) -> None:
+def test_search_parameters_are_read_and_set(factory: str, name: str | None) -> None:
     index = made(factory, unit_vectors(700))
     if name is None:
         assert ann.search_parameters(index) == {}
-        assert not ann.widen_search(index)
         return
     ann.set_search_parameters(index, {name: 2})
     assert ann.search_parameters(index) == {name: 2}
-    assert ann.widen_search(index)
-    assert ann.search_parameters(index) == {name: 4}
-    while ann.widen_search(index):
-        pass
-    assert ann.search_parameters(index) == {name: 700 if name == "efSearch" else 4}
 
 
 @pytest.mark.parametrize("k", [0, -1])
@@ -264,11 +258,11 @@ def test_an_index_that_needs_no_training_ignores_the_sample() -> None:
 def saved(index: Any, path: Path) -> FileDigest:
     with atomic_write(path) as file:
         ann.save_index(index, file)  # type: ignore[arg-type]
-    return file.stamp
+    return file.digest
 
 
-def reopened(stamp: FileDigest, path: Path) -> Any:
-    with CheckedFile(path, stamp) as file:
+def reopened(digest: FileDigest, path: Path) -> Any:
+    with CheckedFile(path, digest) as file:
         return ann.load_index(file, str(path))
 
 
@@ -276,11 +270,11 @@ def reopened(stamp: FileDigest, path: Path) -> Any:
 def test_equal_indexes_are_equal_bytes(factory: str, tmp_path: Path) -> None:
     ann.set_threads(1)
     vectors = unit_vectors(700)
-    stamp = saved(made(factory, vectors), tmp_path / "a")
-    again = reopened(stamp, tmp_path / "a")
+    digest = saved(made(factory, vectors), tmp_path / "a")
+    again = reopened(digest, tmp_path / "a")
     assert (again.ntotal, again.d) == (700, DIM)
-    assert saved(again, tmp_path / "b") == stamp
-    assert saved(made(factory, vectors), tmp_path / "c") == stamp
+    assert saved(again, tmp_path / "b") == digest
+    assert saved(made(factory, vectors), tmp_path / "c") == digest
 
 
 @pytest.mark.parametrize("factory", FACTORIES)
@@ -295,14 +289,14 @@ def test_a_corrupted_file_is_refused_before_faiss_sees_it(tmp_path: Path, monkey
     for module in (files, checked):
         monkeypatch.setattr(module, "BLOCK", 1024)
     path = tmp_path / "a.faiss"
-    stamp = saved(made("Flat", unit_vectors(100)), path)
+    digest = saved(made("Flat", unit_vectors(100)), path)
     data = path.read_bytes()
     assert len(data) > 6 * 1024
     for position in (0, 50, 1023, 1024, 5000, len(data) - 1):
         flipped = bytearray(data)
         flipped[position] ^= 4
         path.write_bytes(flipped)
-        with CheckedFile(path, stamp) as file, pytest.raises(CorruptIndexError, match=r"a\.faiss: its bytes are not"):
+        with CheckedFile(path, digest) as file, pytest.raises(CorruptIndexError, match=r"a\.faiss: its bytes are not"):
             ann.load_index(file, str(path))
 
 
@@ -311,8 +305,8 @@ def test_bytes_that_are_no_index_are_refused_naming_the_file(tmp_path: Path) -> 
     saved(made("Flat", unit_vectors(10)), path)
     whole = path.read_bytes()
     for data in [b"", b"junk", b"junk" * 100, whole[:4], whole[:30], whole[:-1]]:
-        stamp = atomic_write_bytes(path, data)
-        with CheckedFile(path, stamp) as file, pytest.raises(CorruptIndexError, match="somewhere: FAISS cannot read"):
+        digest = atomic_write_bytes(path, data)
+        with CheckedFile(path, digest) as file, pytest.raises(CorruptIndexError, match="somewhere: FAISS cannot read"):
             ann.load_index(file, "somewhere")
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from indexer import ann
 from indexer.ann import exact, parameters
+from indexer.arrays import SearchResult
 from indexer.errors import ConfigError
 from tests.test_ann import COMPONENTS, Vectors, assert_answers_equal, by_brute_force, made, served, unit_vectors
 
@@ -69,7 +70,7 @@ def best_allowed(query: Vectors, mask: Mask, k: int = K) -> list[int]:
     return best
 
 
-def recall(found: list[ann.SearchResult], mask: Mask) -> float:
+def recall(found: list[SearchResult], mask: Mask) -> float:
     """Mean share of the best allowed rows that were found."""
     shares = []
     for (_, rows), query in zip(found, corpus()[1], strict=True):
@@ -78,7 +79,7 @@ def recall(found: list[ann.SearchResult], mask: Mask) -> float:
     return float(np.mean(shares))
 
 
-def assert_sound(found: list[ann.SearchResult], mask: Mask) -> None:
+def assert_sound(found: list[SearchResult], mask: Mask) -> None:
     for scores, rows in found:
         assert mask[rows].all()
         assert len(set(rows.tolist())) == len(rows) == len(scores)

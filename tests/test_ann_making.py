@@ -26,12 +26,12 @@ def faiss() -> Any:
     "factory", ["IVF16,PQ16x4fs,RFlat", "OPQ8_32,PQ8x4fs", "HNSW16", "NSG16", "RaBitQfs", "PQ8", "SQ8"]
 )
 def test_threads_do_not_change_the_index(factory: str, tmp_path: Path, faiss: Any) -> None:
-    vectors, stamps = unit_vectors(ROWS, DIM), set()
+    vectors, digests = unit_vectors(ROWS, DIM), set()
     for count in (1, 3):
         faiss.omp_set_num_threads(count)
-        stamps.add(saved(made(factory, vectors), tmp_path / "a").sha256)
+        digests.add(saved(made(factory, vectors), tmp_path / "a").sha256)
         assert faiss.omp_get_max_threads() == count
-    assert len(stamps) == 1
+    assert len(digests) == 1
 
 
 def test_the_number_of_threads_is_set_back_after_a_failure(faiss: Any) -> None:

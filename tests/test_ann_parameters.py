@@ -186,19 +186,6 @@ def test_the_last_setting_of_the_grid_finds_nearly_everything(factory: str) -> N
     assert recall(index) > 0.99
 
 
-def test_widening_doubles_what_costs_least_until_all_is_largest() -> None:
-    index = loaded("OPQ16_32,IVF16,PQ16x4fs,RFlat")
-    ann.set_search_parameters(index, {"nprobe": 1, "k_factor": 1})
-    settings = [ann.search_parameters(index)]
-    while ann.widen_search(index):
-        settings.append(ann.search_parameters(index))
-    assert settings[-1] == {"nprobe": 16, "k_factor": ROWS}
-    for now, following in pairwise(settings):
-        (changed,) = [name for name in now if now[name] != following[name]]
-        assert following[changed] == min(2 * now[changed], settings[-1][changed])
-    assert not ann.widen_search(loaded("Flat"))
-
-
 # --- work
 
 

@@ -104,10 +104,10 @@ def test_surviving_lines_stay_as_they_were_to_the_byte(
     source.write_bytes(gzip.compress(written(kind, DOCUMENTS).encode()))
     corpus = read_corpus(source)
     target = tmp_path / "new folder" / f"kept.{kind}{packing}"
-    stamp = write_kept(target, opened(corpus, config, tmp_path / "index"), kept(*KEPT), corpus)
+    digest = write_kept(target, opened(corpus, config, tmp_path / "index"), kept(*KEPT), corpus)
     data = target.read_bytes()
     assert UNPACK[packing](data).decode() == written(kind, [DOCUMENTS[number] for number in KEPT])
-    assert stamp.bytes == len(data)
+    assert digest.bytes == len(data)
 
 
 @pytest.mark.parametrize("kind", LINES)
@@ -456,8 +456,8 @@ def test_nothing_left_is_a_corpus_without_documents(config: BuildConfig, tmp_pat
 def test_equal_runs_give_equal_bytes(config: BuildConfig, tmp_path: Path) -> None:
     index = opened(DOCUMENTS, config, tmp_path / "index")
     for name in ("kept.jsonl.gz", "kept.parquet", "kept.arrow.zst"):
-        stamps = {write_kept(tmp_path / str(run) / name, index, kept(*KEPT)) for run in range(2)}
-        assert len(stamps) == 1
+        digests = {write_kept(tmp_path / str(run) / name, index, kept(*KEPT)) for run in range(2)}
+        assert len(digests) == 1
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".arrow"])

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, ann, build_index
-from indexer.ann.factory import AffineTransform, with_query_transform
+from indexer.ann.factory import with_query_transform
 from indexer.config import ChunkConfig, EncoderConfig, IndexConfig, RunOptions, WhiteningConfig
 from indexer.corpus import joined_text
 from indexer.errors import ConfigError, CorruptIndexError, StoreError
 from indexer.moments import Moments
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.delete import delete_documents
-from indexer.transforms import fit_whitening
+from indexer.transforms import Whitening, fit_whitening
 from search import SearchEngine, export_faiss, export_sentence_transformers
 from search.opened import OpenIndex
 from tests.documents import DOCUMENTS
@@ -268,11 +268,12 @@ def test_the_layers_are_the_query_side_of_the_transform(seed: int, size: int, sc
     chance = np.random.default_rng(seed)
     rows: Rows = (scale * chance.normal(size=(60, size)) + chance.normal(size=size)).astype(np.float32)
     whitening = fit_whitening(Moments.of(rows), WhiteningConfig(strength=1))
-    transform = whitening.with_query_mean(rows[:7].mean(axis=0, dtype=np.float64))  # type: ignore[union-attr]
+    assert isinstance(whitening, Whitening)
+    transform = whitening.with_query_mean(rows[:7].mean(axis=0, dtype=np.float64))
     documents = transform.transform(rows, "document")
     index = ann.make_index("Flat", transform.dim)
     ann.add_vectors(index, documents)
-    portable = with_query_transform(index, AffineTransform(transform.query_mean, transform.projection))
+    portable = with_query_transform(index, transform.affine_layers("query"))
     scores, found = portable.search(rows[:5], len(rows))
     wanted = transform.transform(rows[:5], "query") @ documents.T
     np.testing.assert_allclose(scores, np.take_along_axis(wanted, found, axis=1), atol=1e-5)

@@ -21,6 +21,7 @@ from indexer.encoders.hub import quiet_transformers
 from indexer.encoders.load import load_encoder
 from indexer.encoders.spec import spec_of_index
 from indexer.errors import ExistsError, IsotropeError, MismatchError, ModelError, StoreError
+from indexer.transforms import Whitening
 from search import Exported, SearchEngine, export_sentence_transformers
 from search.export import modules
 from search.opened import OpenIndex
@@ -295,7 +296,8 @@ def test_a_dense_is_the_affine_map_and_its_bias_is_exact() -> None:
     chance = np.random.default_rng(0)
     mean: npt.NDArray[np.float64] = 100 + chance.normal(size=6)
     projection = chance.normal(size=(6, 4))
-    content = modules.dense(mean, projection).files["model.safetensors"]
+    (layer,) = Whitening(mean, mean, projection, np.ones(6)).affine_layers("document")
+    content = modules.dense(*layer).files["model.safetensors"]
     assert isinstance(content, bytes)
     weights = load_tensors(content)
     np.testing.assert_array_equal(weights["linear.weight"], projection.T.astype(np.float32))

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from indexer import ann
 from indexer.ann import recall as truth_module
+from indexer.arrays import SearchResult
 from indexer.errors import ConfigError
 
 Vectors = npt.NDArray[np.float32]
@@ -84,7 +85,7 @@ def test_copies_of_a_query_s_origin_are_found_and_left_out(data: st.DataObject) 
         assert sorted(exact.best[number][1].tolist()) == best_by_sorting(vectors, queries[number], copies, 3)[0]
 
 
-def found(*rows: int) -> ann.SearchResult:
+def found(*rows: int) -> SearchResult:
     return np.linspace(1, 0, len(rows), dtype=np.float32), np.array(rows, np.int64)
 
 

@@ -87,8 +87,8 @@ def test_the_state_is_named_by_the_manifest_and_part_of_the_fingerprint(index: P
     assert len(folders) == 1
     folder = folders.pop()
     assert {f"{folder}/{name}": digest for name, digest in state.items()} == {
-        name: stamp.sha256
-        for name, stamp in manifest.files.items()
+        name: digest.sha256
+        for name, digest in manifest.files.items()
         if name.startswith("encoder/") and not name.endswith("state.json")
     }
     assert GRAPH in state

@@ -321,8 +321,8 @@ def test_a_flipped_bit_anywhere_is_noticed(block: int, tmp_path: Path, monkeypat
 def read_everything(index: Path, manifest: Manifest) -> None:
     """Fetch every document, then read the bytes that Parquet had no need of."""
     open_index(index, manifest).fetch(range(manifest.rows))
-    for name, stamp in manifest.files.items():
-        checked.read_checked(index / name, stamp)
+    for name, digest in manifest.files.items():
+        checked.read_checked(index / name, digest)
 
 
 def test_a_missing_or_shortened_file_is_refused_by_name(tmp_path: Path) -> None:

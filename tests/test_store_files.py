@@ -1,4 +1,4 @@
-"""Writing all or nothing, stamps, checked reading and the writer's lock."""
+"""Writing all or nothing, digests, checked reading and the writer's lock."""
 
 import errno
 import hashlib
@@ -94,7 +94,7 @@ def test_a_file_is_there_only_after_the_block_has_ended(tmp_path: Path) -> None:
         assert file.write(memoryview(b"world")) == 5
         assert not path.exists()
     assert path.read_bytes() == b"hello world"
-    assert file.stamp == digest_file(path) == FileDigest(11, hashlib.sha256(b"hello world").hexdigest())
+    assert file.digest == digest_file(path) == FileDigest(11, hashlib.sha256(b"hello world").hexdigest())
     assert names(tmp_path) == ["a"]
 
 
@@ -122,9 +122,9 @@ def test_a_file_is_replaced_at_once(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_is_written_and_read(tmp_path: Path) -> None:
-    stamp = atomic_write_bytes(tmp_path / "a", b"")
-    assert stamp == FileDigest(0, hashlib.sha256().hexdigest()) == digest_file(tmp_path / "a")
-    with CheckedFile(tmp_path / "a", stamp) as file:
+    digest = atomic_write_bytes(tmp_path / "a", b"")
+    assert digest == FileDigest(0, hashlib.sha256().hexdigest()) == digest_file(tmp_path / "a")
+    with CheckedFile(tmp_path / "a", digest) as file:
         assert file.read() == b""
         assert file.read(5) == b""
 
@@ -241,22 +241,22 @@ def test_any_other_failure_of_the_link_is_an_error(tmp_path: Path, monkeypatch: 
     assert names(tmp_path) == []
 
 
-# --- stamps
+# --- digests
 
 
 @given(st.lists(st.binary(max_size=3 * SMALL_BLOCK), max_size=8))
-def test_any_chunking_of_the_bytes_gives_the_same_stamp(chunks: list[bytes]) -> None:
+def test_any_chunking_of_the_bytes_gives_the_same_digest(chunks: list[bytes]) -> None:
     data = b"".join(chunks)
     with small_blocks(), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a"
         path.write_bytes(data)
-        stamper = DigestBuilder()
+        builder = DigestBuilder()
         for chunk in chunks:
-            stamper.update(chunk)
+            builder.update(chunk)
         blocks = [data[start : start + SMALL_BLOCK] for start in range(0, len(data), SMALL_BLOCK)]
         digests = [hashlib.blake2b(block, digest_size=8).hexdigest() for block in blocks]
         expected = FileDigest(len(data), hashlib.sha256(data).hexdigest(), "".join(digests) if len(data) > 16 else "")
-        assert stamper.stamp() == digest_file(path) == expected
+        assert builder.digest() == digest_file(path) == expected
         assert [expected.block_digest(number) for number in range(len(blocks))] == (
             digests if len(blocks) > 1 else [""] * len(blocks)
         )
@@ -265,20 +265,20 @@ def test_any_chunking_of_the_bytes_gives_the_same_stamp(chunks: list[bytes]) -> 
 @pytest.mark.parametrize("size", [files.BLOCK - 1, files.BLOCK, files.BLOCK + 1, 2 * files.BLOCK, 9 * files.BLOCK + 7])
 def test_blocks_are_a_mib_and_one_alone_has_no_digest(size: int, tmp_path: Path) -> None:
     data = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    stamp = atomic_write_bytes(tmp_path / "a", data)
+    digest = atomic_write_bytes(tmp_path / "a", data)
     count = -(-size // (1 << 20))
-    assert len(stamp.blocks) == (16 * count if count > 1 else 0)
-    assert stamp == digest_file(tmp_path / "a")
-    assert read_checked(tmp_path / "a", stamp) == data
+    assert len(digest.blocks) == (16 * count if count > 1 else 0)
+    assert digest == digest_file(tmp_path / "a")
+    assert read_checked(tmp_path / "a", digest) == data
 
 
-def test_a_stamp_comes_back_from_json() -> None:
-    for stamp in (FileDigest(1, "a"), FileDigest(1 << 21, "a", "bc")):
-        assert FileDigest(**stamp.to_dict()) == stamp
+def test_a_digest_comes_back_from_json() -> None:
+    for digest in (FileDigest(1, "a"), FileDigest(1 << 21, "a", "bc")):
+        assert FileDigest(**digest.to_dict()) == digest
     assert "blocks" not in FileDigest(1, "a").to_dict()
 
 
-def test_a_file_to_be_stamped_must_be_there(tmp_path: Path) -> None:
+def test_a_file_to_be_hashed_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(CorruptIndexError, match="absent: the index names this file, but it is not there"):
         digest_file(tmp_path / "absent")
     with pytest.raises(StoreError, match="cannot be read"):
@@ -300,8 +300,8 @@ STEPS = st.lists(
 def test_seeks_and_reads_are_those_of_a_plain_file(data: bytes, steps: list[tuple[str, int, int]]) -> None:
     with small_blocks(), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a"
-        stamp = atomic_write_bytes(path, data)
-        with CheckedFile(path, stamp) as file, path.open("rb") as plain:
+        digest = atomic_write_bytes(path, data)
+        with CheckedFile(path, digest) as file, path.open("rb") as plain:
             assert file.size() == len(data)
             for what, number, whence in steps:
                 if what == "read":
@@ -328,9 +328,9 @@ def test_a_flipped_bit_is_noticed_when_its_block_is_read_and_not_before(data: by
     flipped[bit // 8] ^= 1 << bit % 8
     with small_blocks(), tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a"
-        stamp = atomic_write_bytes(path, data)
+        digest = atomic_write_bytes(path, data)
         path.write_bytes(flipped)
-        with CheckedFile(path, stamp) as file:
+        with CheckedFile(path, digest) as file:
             for block in range(-(-len(data) // SMALL_BLOCK)):
                 file.seek(block * SMALL_BLOCK)
                 if block == bad:
@@ -340,28 +340,28 @@ def test_a_flipped_bit_is_noticed_when_its_block_is_read_and_not_before(data: by
                 else:
                     assert file.read(SMALL_BLOCK) == data[block * SMALL_BLOCK : (block + 1) * SMALL_BLOCK]
         with pytest.raises(CorruptIndexError, match="checksum mismatch"):
-            read_checked(path, stamp)
+            read_checked(path, digest)
 
 
 def test_every_flipped_bit_of_a_file_of_one_block_is_noticed_at_once(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    stamp = atomic_write_bytes(path, b"hello")
+    digest = atomic_write_bytes(path, b"hello")
     for bit in range(8 * 5):
         flipped = bytearray(b"hello")
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
         with pytest.raises(CorruptIndexError, match=f"{path}: its bytes are not those that were published"):
-            CheckedFile(path, stamp)
+            CheckedFile(path, digest)
 
 
 @pytest.mark.parametrize("data", [b"hell", b"hello!", b""])
 def test_another_size_is_refused_before_anything_is_read(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a"
-    stamp = atomic_write_bytes(path, b"hello")
+    digest = atomic_write_bytes(path, b"hello")
     path.write_bytes(data)
     for opening in (CheckedFile, read_checked, check_size):
         with pytest.raises(CorruptIndexError, match=f"{path}: {len(data)} bytes, the index says 5"):
-            opening(path, stamp)
+            opening(path, digest)
 
 
 def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:

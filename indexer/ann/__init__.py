@@ -15,11 +15,6 @@ from indexer.ann.factory import (
     require_finite,
 )
 from indexer.ann.faiss_index import (
-    Reader,
-    RowIds,
-    Scores,
-    SearchResult,
-    Vectors,
     import_faiss,
     is_graph,
     is_mapped,
@@ -27,13 +22,11 @@ from indexer.ann.faiss_index import (
     map_index,
     save_index,
     set_threads,
-    single_faiss_thread,
     to_cpu,
     to_gpu,
 )
 from indexer.ann.parameters import require_parameters, search_parameters, set_search_parameters, supports_filter
 from indexer.ann.recall import (
-    RECALL_DEPTH,
     SCORE_TOLERANCE,
     GroundTruth,
     GroundTruthBuilder,
@@ -43,7 +36,6 @@ from indexer.ann.recall import (
     parameter_grid,
     parameters_for,
     recall_curve,
-    widen_search,
 )
 from indexer.ann.search import search_index
 from indexer.ann.selection import (
@@ -61,7 +53,6 @@ from indexer.ann.selection import (
 from indexer.ann.training import IndexTrainer, train_index
 
 __all__ = [
-    "RECALL_DEPTH",
     "SAMPLE_ROWS",
     "SCORE_TOLERANCE",
     "Candidate",
@@ -71,11 +62,6 @@ __all__ = [
     "IndexTrainer",
     "OperatingPoint",
     "QueryCost",
-    "Reader",
-    "RowIds",
-    "Scores",
-    "SearchResult",
-    "Vectors",
     "add_vectors",
     "candidate_factories",
     "cheapest_point",
@@ -107,11 +93,9 @@ __all__ = [
     "search_parameters",
     "set_search_parameters",
     "set_threads",
-    "single_faiss_thread",
     "stored_bytes",
     "supports_filter",
     "to_cpu",
     "to_gpu",
     "train_index",
-    "widen_search",
 ]

@@ -60,7 +60,7 @@ def query_cost(
 
 
 def score_rows(index: Any, rows: int, allowed: int) -> QueryCost | None:
-    """The work of scoring all allowed rows of an index that `row_store` is part of; None without one that can."""
+    """The work of scoring all allowed rows of an index by its `storage_of`; None where none can."""
     store = storage_of(index)
     return _scan(store, rows, _code_size(store), 0, allowed) if store is not None and supports_filter(store) else None
 

@@ -1,4 +1,12 @@
-"""Exact answers: float32 finds candidates on a CPU or GPU, float64 decides."""
+"""Exact search of an index that holds the vectors as they are: float32 finds candidates, on a CPU or GPU, and float64
+decides.
+
+The last bits of a float32 score depend on how many queries come at once, and on the device. A float32 sum of d products
+of unit vectors, added up in any order, is wrong by at most d * 2**-24, for the row that was found and for the one that
+was not, so candidates are asked for until the last of them is further than twice that below the k-th.
+
+Candidates of a GPU come through FAISS where its wheel can, else through torch, which also reaches MPS.
+"""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -10,28 +18,64 @@ from typing import Any
 import numpy as np
 
 from indexer.ann.factory import add_vectors, make_index, reconstruct
-from indexer.ann.faiss_index import (
-    MOST_ROWS,
-    Mask,
-    RowIds,
-    Scores,
-    SearchResult,
-    Vectors,
-    has_gpu,
-    is_flat,
-    is_on_gpu,
-    to_gpu,
-)
+from indexer.ann.faiss_index import MOST_ROWS, has_gpu, is_flat, is_on_gpu, to_gpu
 from indexer.ann.parameters import SPARE, SPARSE, faiss_search
+from indexer.arrays import Mask, RowIds, Scores, SearchResult, Vectors
 from indexer.errors import MachineError
 
-# TODO-DOC indexer.ann.arrays: The arrays that go in and out of an index, and answers put together from several.
+_BLOCK_ROWS = 1 << 16
+_QUERIES = 512  # at once: 128 MiB of scores
+_TURN = threading.Lock()  # in what numbers torch multiplies is the process's setting
+_HOST_ROWS = 1 << 16  # read at a time from an index that may be larger than the memory
+_BLOCK_BYTES = 32 << 20  # of allowed vectors, copied at once
+_FEW_QUERIES = 4  # for more, copies are worth it: FAISS compares allowed rows with one query after the other
+# The best `reach` rows of each query, by float32 scores, best first.
+Ask = Callable[[Vectors, int], tuple[Scores, RowIds]]
 
-# TODO-DOC indexer.ann.exact_torch: Inner products on a device that torch reaches: CUDA or MPS without FAISS's GPU wheel, or the CPU. Vectors are held there in blocks; a matrix product of a block and some queries, then the best rows of it, give candidates that the caller scores again (see `flat`). Products are of float32, without TF32 or bfloat16.
 
-# TODO-DOC indexer.ann.devices: An exact index whose candidates come from a GPU: through FAISS where its wheel can, else through torch.
+def exact_search(index: Any, queries: Vectors, k: int, allowed: Mask | None = None) -> list[SearchResult]:
+    """For each query (n, d) the best `k` rows and all that tie with the k-th. `k` is at most the rows allowed."""
+    most = index.ntotal if allowed is None else int(np.count_nonzero(allowed))
+    if allowed is not None and (len(queries) > _FEW_QUERIES or most * SPARSE < index.ntotal):
+        return search_copies(index, queries, k, np.flatnonzero(allowed))
+    return search_until_certain(
+        index, lambda some, reach: faiss_search(index, some, reach, {}, allowed=allowed), queries, k, most
+    )
 
-# TODO-DOC indexer.ann.flat: Exact search of an index that holds the vectors as they are. Float32 scores choose candidates, float64 dot products decide: the last bits of a float32 score depend on how many queries come at once, and on the device. A float32 sum of d products of unit vectors, added up in any order, is wrong by at most d * 2**-24, for the row that was found and for the one that was not, so candidates are asked for until the last of them is further than twice that below the k-th.
+
+def search_until_certain(index: Any, ask_for: Ask, queries: Vectors, k: int, most: int) -> list[SearchResult]:
+    """Ask for candidates, `most` there are, until none of the others can be among the best `k` or tie with the k-th.
+
+    `index` is the flat index that has their vectors.
+    """
+    results: dict[int, SearchResult] = {}
+    pending, reach = list(range(len(queries))), min(k + SPARE, most)
+    while pending:
+        scores, rows = ask_for(queries[pending], reach)
+        again = []
+        for position, query in enumerate(pending):
+            results[query] = top_k(_exact(index, queries[query], rows[position]), rows[position], k)
+            if reach < most and scores[position][-1] >= results[query][0][-1] - index.d * 2.0**-23:
+                again.append(query)
+        pending, reach = again, min(4 * reach, most)
+    return [results[query] for query in range(len(queries))]
+
+
+def search_copies(index: Any, queries: Vectors, k: int, rows: RowIds) -> list[SearchResult]:
+    """The same of some rows only, which are copied into an index of their own block by block."""
+    most, found = max(1, _BLOCK_BYTES // (4 * index.d)), [list[SearchResult]() for _ in queries]
+    for start in range(0, len(rows), most):
+        some = rows[start : start + most]
+        block = make_index("Flat", index.d)
+        add_vectors(block, reconstruct(index, some))
+        for answers, (scores, places) in zip(found, exact_search(block, queries, min(k, len(some))), strict=True):
+            answers.append((scores, some[places]))
+    return [merge_top_k(answers, k) for answers in found]
+
+
+def _exact(index: Any, query: Vectors, rows: RowIds) -> Scores:
+    scores: Scores = (reconstruct(index, rows).astype(np.float64) @ query.astype(np.float64)).astype(np.float32)
+    return scores
 
 
 def nothing() -> SearchResult:
@@ -55,13 +99,68 @@ def merge_top_k(answers: Sequence[SearchResult], k: int) -> SearchResult:
     return top_k(np.concatenate(scores), np.concatenate(rows), k)
 
 
-_BLOCK_ROWS = 1 << 16
-_QUERIES = 512  # at once: 128 MiB of scores
-_TURN = threading.Lock()  # in what numbers torch multiplies is the process's setting
+def on_device(index: Any, device: str) -> Any:
+    """An index that is searched on a device ("cuda", "cuda:N", "mps") with the same answers; "cpu" leaves it as it is.
+
+    For flat indexes; other kinds are searched on the CPU whatever the device, so they come back as they are. The
+    vectors stay on the device as long as the result lives. Raises MachineError if they do not fit.
+    """
+    if device == "cpu" or not is_flat(index):
+        return index
+    if has_gpu(device):
+        return DeviceIndex(index, to_gpu(index, device))
+
+    vectors = TorchFlatIndex(index.d, device)
+    for start in range(0, index.ntotal, _HOST_ROWS):
+        vectors.add(reconstruct(index, np.arange(start, min(start + _HOST_ROWS, index.ntotal))))
+    return DeviceIndex(index, vectors)
+
+
+@dataclass(frozen=True)
+class DeviceIndex:
+    """A flat index and its vectors on a device. `search_index` takes it as it takes the index."""
+
+    index: Any
+    on_device: Any  # a GPU index of FAISS, or TorchFlatIndex
+    _lock: Lock = field(default_factory=Lock)  # FAISS's GPU indexes are for one search at a time
+
+    @property
+    def d(self) -> int:
+        """Dimensions."""
+        return int(self.index.d)
+
+    @property
+    def ntotal(self) -> int:
+        """Rows."""
+        return int(self.index.ntotal)
+
+    def search(self, queries: Vectors, k: int, allowed: Mask | None) -> list[SearchResult]:
+        """As `exact_search` of the index, with the same answers."""
+        most = self.ntotal if allowed is None else int(np.count_nonzero(allowed))
+        if allowed is not None and most * SPARSE < self.ntotal:
+            return search_copies(self.index, queries, k, np.flatnonzero(allowed))
+        if allowed is not None and is_on_gpu(self.on_device):
+            return exact_search(self.index, queries, k, allowed)  # FAISS's GPU indexes take no selector
+        return search_until_certain(self.index, lambda some, reach: self._ask(some, reach, allowed), queries, k, most)
+
+    def _ask(self, queries: Vectors, reach: int, allowed: Mask | None) -> tuple[Scores, RowIds]:
+        found: tuple[Scores, RowIds]
+        if not is_on_gpu(self.on_device):
+            found = self.on_device.ask(queries, reach, allowed)
+            return found
+        if reach > MOST_ROWS:
+            return faiss_search(self.index, queries, reach, {})
+        with self._lock:
+            found = self.on_device.search(np.ascontiguousarray(queries, dtype=np.float32), reach)
+        return found
 
 
 class TorchFlatIndex:
-    """Vectors (n, dim) on a device, numbered from 0 in the order in which they are added."""
+    """Vectors (n, dim) on a device that torch reaches, numbered from 0 in the order in which they are added.
+
+    They are held in blocks. A matrix product of a block and some queries, in float32 without TF32 or bfloat16, then
+    the best rows of it, give candidates that the caller scores again.
+    """
 
     def __init__(self, dim: int, device: str) -> None:
         import torch
@@ -147,114 +246,3 @@ def _fitting(device: Any) -> Iterator[None]:
         raise MachineError(
             f'the vectors of the index do not fit on the device "{device}" ({error}). Search with --device cpu.'
         ) from error
-
-
-_HOST_ROWS = 1 << 16  # read at a time from an index that may be larger than the memory
-
-
-@dataclass(frozen=True)
-class DeviceIndex:
-    """A flat index and its vectors on a device. `search_index` takes it as it takes the index."""
-
-    index: Any
-    on_device: Any  # a GPU index of FAISS, or TorchVectors
-    _lock: Lock = field(default_factory=Lock)  # FAISS's GPU indexes are for one search at a time
-
-    @property
-    def d(self) -> int:
-        """Dimensions."""
-        return int(self.index.d)
-
-    @property
-    def ntotal(self) -> int:
-        """Rows."""
-        return int(self.index.ntotal)
-
-    def search(self, queries: Vectors, k: int, allowed: Mask | None) -> list[SearchResult]:
-        """As `search_flat` of the index, with the same answers."""
-        most = self.ntotal if allowed is None else int(np.count_nonzero(allowed))
-        if allowed is not None and most * SPARSE < self.ntotal:
-            return search_copies(self.index, queries, k, np.flatnonzero(allowed))
-        if allowed is not None and is_on_gpu(self.on_device):
-            return exact_search(self.index, queries, k, allowed)  # FAISS's GPU indexes take no selector
-        return search_until_certain(self.index, lambda some, reach: self._ask(some, reach, allowed), queries, k, most)
-
-    def _ask(self, queries: Vectors, reach: int, allowed: Mask | None) -> tuple[Scores, RowIds]:
-        found: tuple[Scores, RowIds]
-        if not is_on_gpu(self.on_device):
-            found = self.on_device.ask(queries, reach, allowed)
-            return found
-        if reach > MOST_ROWS:
-            return faiss_search(self.index, queries, reach, {})
-        with self._lock:
-            found = self.on_device.search(np.ascontiguousarray(queries, dtype=np.float32), reach)
-        return found
-
-
-def on_device(index: Any, device: str) -> Any:
-    """An index that is searched on a device ("cuda", "cuda:N", "mps") with the same answers; "cpu" leaves it as it is.
-
-    For flat indexes; other kinds are searched on the CPU whatever the device, so they come back as they are. The
-    vectors stay on the device as long as the result lives. Raises MachineError if they do not fit.
-    """
-    if device == "cpu" or not is_flat(index):
-        return index
-    if has_gpu(device):
-        return DeviceIndex(index, to_gpu(index, device))
-
-    vectors = TorchFlatIndex(index.d, device)
-    for start in range(0, index.ntotal, _HOST_ROWS):
-        vectors.add(reconstruct(index, np.arange(start, min(start + _HOST_ROWS, index.ntotal))))
-    return DeviceIndex(index, vectors)
-
-
-Ask = Callable[
-    [Vectors, int], tuple[Scores, RowIds]
-]  # the best `reach` rows of each query, by float32 scores, best first
-_BLOCK_BYTES = 32 << 20  # of allowed vectors, copied at once
-_FEW_QUERIES = 4  # for more, copies are worth it: FAISS compares allowed rows with one query after the other
-
-
-def exact_search(index: Any, queries: Vectors, k: int, allowed: Mask | None = None) -> list[SearchResult]:
-    """For each query (n, d) the best `k` rows and all that tie with the k-th. `k` is at most the rows allowed."""
-    most = index.ntotal if allowed is None else int(np.count_nonzero(allowed))
-    if allowed is not None and (len(queries) > _FEW_QUERIES or most * SPARSE < index.ntotal):
-        return search_copies(index, queries, k, np.flatnonzero(allowed))
-    return search_until_certain(
-        index, lambda some, reach: faiss_search(index, some, reach, {}, allowed=allowed), queries, k, most
-    )
-
-
-def search_until_certain(index: Any, ask_for: Ask, queries: Vectors, k: int, most: int) -> list[SearchResult]:
-    """Ask for candidates, `most` there are, until none of the others can be among the best `k` or tie with the k-th.
-
-    `index` is the flat index that has their vectors.
-    """
-    results: dict[int, SearchResult] = {}
-    pending, reach = list(range(len(queries))), min(k + SPARE, most)
-    while pending:
-        scores, rows = ask_for(queries[pending], reach)
-        again = []
-        for position, query in enumerate(pending):
-            results[query] = top_k(_exact(index, queries[query], rows[position]), rows[position], k)
-            if reach < most and scores[position][-1] >= results[query][0][-1] - index.d * 2.0**-23:
-                again.append(query)
-        pending, reach = again, min(4 * reach, most)
-    return [results[query] for query in range(len(queries))]
-
-
-def search_copies(index: Any, queries: Vectors, k: int, rows: RowIds) -> list[SearchResult]:
-    """The same of some rows only, which are copied into an index of their own block by block."""
-    most, found = max(1, _BLOCK_BYTES // (4 * index.d)), [list[SearchResult]() for _ in queries]
-    for start in range(0, len(rows), most):
-        some = rows[start : start + most]
-        block = make_index("Flat", index.d)
-        add_vectors(block, reconstruct(index, some))
-        for answers, (scores, places) in zip(found, exact_search(block, queries, min(k, len(some))), strict=True):
-            answers.append((scores, some[places]))
-    return [merge_top_k(answers, k) for answers in found]
-
-
-def _exact(index: Any, query: Vectors, rows: RowIds) -> Scores:
-    scores: Scores = (reconstruct(index, rows).astype(np.float64) @ query.astype(np.float64)).astype(np.float32)
-    return scores

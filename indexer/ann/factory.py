@@ -1,15 +1,21 @@
-"""Factory strings of FAISS: what they mean, padding to the codes they ask for, and empty indexes made of them."""
+"""Factory strings of FAISS: empty indexes made of them, vectors added, a transform put in front.
+
+FAISS's vector instructions take whole registers, so that scalar codes of 381 dimensions take several times as long to
+read as those of 384. "Pad384," puts zeros around everything that follows, what is scored again included. Dimensions
+then have no order of their own, and are dealt out to the codes of a product quantizer so that the product of their
+variances is about the same in each: the eigenvalue allocation of Ge et al., Optimized Product Quantization (CVPR 2013),
+without a rotation, as whitened vectors lie along their principal axes already. On 106,000 vectors of 381 dimensions
+the ten best are among the first 40 by codes of 48 bytes in 96 % of cases, and in 90 % in the order as it comes;
+learning a rotation (OPQ) gave 95 % and took six minutes.
+"""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from indexer.ann.faiss_index import (
-    RowIds,
-    Vectors,
     adding_threads,
     faiss_message,
     faiss_module,
@@ -17,15 +23,13 @@ from indexer.ann.faiss_index import (
     innermost,
     prefer_matrix_products,
 )
+from indexer.arrays import Float64Array, Int32Array, RowIds, Vectors
 from indexer.errors import ConfigError
 
-# TODO-DOC indexer.ann.making: Making an index: what its factory string means, and adding.
-
-# TODO-DOC indexer.ann.shaping: What a factory string leaves open: how vectors are padded and shared out among codes, and how well graphs are made. "Pad384,": FAISS's vector instructions take whole registers, so that scalar codes of 381 dimensions take several times as long to read as those of 384. Here zeros are put around everything that follows, what is scored again included. Dimensions then have no order of their own, and are dealt out to the codes of a product quantizer so that the product of their variances is about the same in each: the eigenvalue allocation of Ge et al., Optimized Product Quantization (CVPR 2013), without a rotation, as whitened vectors lie along their principal axes already. On 106,000 vectors of 381 dimensions the ten best are among the first 40 by codes of 48 bytes in 96 % of cases, and in 90 % in the order as it comes; learning a rotation (OPQ) gave 95 % and took six minutes.
-
-# TODO-DOC indexer.ann.portable: An index that takes embeddings as an encoder gives them: the query side of a transform as its first layers. FAISS runs the layers before every search, so its own `read_index(file).search(embeddings, k)` gives what the index directory gives for the same queries. It would run them before `add` too, where documents have another mean: a portable index is for searching.
-
 _USUAL_DIMENSIONS = (384, 768, 1024, 960)
+EFFORT = 100  # nodes kept while a graph finds the neighbours of a new one; FAISS's own 40 leaves worse links
+_PADDED = re.compile(r"Pad(\d+),(.+)")
+_NO_DIMENSION = -1
 
 
 def factory_of(index_type: str) -> str:
@@ -103,11 +107,6 @@ def reconstruct(index: Any, rows: RowIds) -> Vectors:
     return vectors
 
 
-EFFORT = 100  # nodes kept while a graph finds the neighbours of a new one; FAISS's own 40 leaves worse links
-_PADDED = re.compile(r"Pad(\d+),(.+)")
-_NO_DIMENSION = -1
-
-
 def padded_factory(factory: str, dim: int) -> Any:
     """FAISS's index of a factory string, padded outside of all that follows, with graphs made to last."""
     faiss = faiss_module()
@@ -143,7 +142,7 @@ def deal_out_dimensions(index: Any, sample: Vectors) -> None:
         faiss.copy_array_to_vector(dealt, padding.map)
 
 
-def allocate_dimensions(variances: npt.NDArray[np.float64], codes: int, size: int) -> npt.NDArray[np.int32]:
+def allocate_dimensions(variances: Float64Array, codes: int, size: int) -> Int32Array:
     """Which dimension goes where, (codes * size,); -1 for none. The one of most variance goes to the code with room
     whose product of variances is least."""
     logarithms = np.log(np.maximum(variances / max(variances.max(), 1e-300), 1e-12))
@@ -158,39 +157,29 @@ def allocate_dimensions(variances: npt.NDArray[np.float64], codes: int, size: in
     return places.ravel()
 
 
-Array = npt.NDArray[np.float64]
+# matrix (d, k) and bias (k,), in float64, where nothing of them is lost to cancellation: x @ matrix + bias
+AffineMap = tuple[Float64Array, Float64Array]
 
 
-@dataclass(frozen=True)
-class AffineTransform:
-    """The affine part of a transform: (x - mean) @ projection, mean (d,) and projection (d, k)."""
+def with_query_transform(index: Any, layers: Sequence[AffineMap]) -> Any:
+    """`index` (dimension k) behind the query side of a transform: `layers`, in their order, then unit length.
 
-    mean: Array
-    projection: Array
-
-    def bias(self) -> Array:
-        """What is added after the projection, (k,); computed in float64, where nothing is lost to cancellation."""
-        bias: Array = -(self.mean @ self.projection)
-        return bias
-
-
-def with_query_transform(index: Any, layers: AffineTransform | None) -> Any:
-    """`index` (dimension k) behind the layers and a normalisation to unit length; None: the normalisation only.
-
-    The index is not copied: it must not be changed while the result is in use.
+    FAISS runs them before every search, so that its own `read_index(file).search(embeddings, k)` gives what the index
+    directory gives for the same embeddings. It would run them before `add` too, where documents have another mean: such
+    an index is for searching. The index is not copied: it must not be changed while the result is in use.
     """
     faiss = import_faiss()
     portable = faiss.IndexPreTransform(index)
     portable.prepend_transform(faiss.NormalizationTransform(index.d, 2.0))
-    if layers is not None:
-        portable.prepend_transform(_linear(faiss, layers))
+    for layer in reversed(layers):
+        portable.prepend_transform(_linear(faiss, *layer))
     return portable
 
 
-def _linear(faiss: Any, layers: AffineTransform) -> Any:
-    size, dim = layers.projection.shape
+def _linear(faiss: Any, matrix: Float64Array, bias: Float64Array) -> Any:
+    size, dim = matrix.shape
     linear = faiss.LinearTransform(size, dim, True)
-    faiss.copy_array_to_vector(np.ascontiguousarray(layers.projection.T, np.float32).ravel(), linear.A)
-    faiss.copy_array_to_vector(np.ascontiguousarray(layers.bias(), np.float32), linear.b)
+    faiss.copy_array_to_vector(np.ascontiguousarray(matrix.T, np.float32).ravel(), linear.A)
+    faiss.copy_array_to_vector(np.ascontiguousarray(bias, np.float32), linear.b)
     linear.is_trained = True
     return linear

@@ -1,4 +1,9 @@
-"""FAISS itself: imported here and nowhere else, its index objects unwrapped, saved, loaded, taken to a GPU."""
+"""FAISS itself: imported here and nowhere else, its index objects unwrapped, saved, loaded, taken to a GPU.
+
+A factory string puts wrappers around the index that is searched: the layers. Files are in FAISS's own format, through
+readers and writers that hash and sync, and always hold CPU indexes. An index is made with no more threads than leave
+the result as it is and are of use.
+"""
 
 import importlib.metadata
 import re
@@ -10,27 +15,16 @@ from typing import IO, Any, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Vectors
 from indexer.errors import CorruptIndexError, MachineError
 
-# TODO-DOC indexer.ann.faiss_module: The one place that imports FAISS.
-
-# TODO-DOC indexer.ann.threads: How many threads FAISS uses while it makes an index: no more than leave the result as it is and are of use.
-
-# TODO-DOC indexer.ann.layers: What an index is made of: the wrappers that a factory string puts around the index that is searched.
-
-# TODO-DOC indexer.ann.files: Index files: FAISS's own format, through readers and writers that hash and sync.
-
-# TODO-DOC indexer.ann.gpu: FAISS on a GPU: which kinds of index go there, and the way back. Files always hold CPU indexes.
-
-Vectors = npt.NDArray[np.float32]
-Scores = npt.NDArray[np.float32]
-RowIds = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-SearchResult = tuple[Scores, RowIds]  # scores and rows of one query, best first
 _MATRIX_QUERIES = 3
 _WHEELS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")
+_MANY_CENTROIDS = 1024  # a k-means of fewer is over in seconds
+_NO_LIMIT = 1 << 40  # bytes of one array; FAISS's own limit
+MOST_ROWS = 2048  # that FAISS selects for a query on a GPU
+_known: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()  # to unwrap takes as long as a small search
 
 
 def import_faiss() -> ModuleType:
@@ -86,9 +80,6 @@ def _installed(name: str) -> bool:
     return True
 
 
-_MANY_CENTROIDS = 1024  # a k-means of fewer is over in seconds
-
-
 @contextmanager
 def single_faiss_thread() -> Iterator[None]:
     """Within the block FAISS runs on one thread."""
@@ -128,9 +119,6 @@ def adding_threads(index: Any) -> Iterator[None]:
             yield
     else:
         yield
-
-
-_known: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()  # to unwrap takes as long as a small search
 
 
 def unwrap(index: Any) -> tuple[Any, ...]:
@@ -202,9 +190,6 @@ def _wrapped(faiss: Any, layer: Any) -> Any | None:
     if isinstance(layer, faiss.IndexPreTransform):
         return layer.index
     return layer.base_index if isinstance(layer, faiss.IndexRefine) else None
-
-
-_NO_LIMIT = 1 << 40  # bytes of one array; FAISS's own limit
 
 
 class Reader(Protocol):
@@ -285,9 +270,6 @@ def _lies_in_file(layer: Any) -> bool:
     return not getattr(getattr(layer, "codes", None), "is_owned", True)
 
 
-MOST_ROWS = 2048  # that FAISS selects for a query on a GPU
-
-
 def has_gpu(device: str) -> bool:
     """Whether the FAISS at hand is built for CUDA and sees the device "cuda" or "cuda:N"."""
     faiss = faiss_module()
@@ -329,7 +311,7 @@ def to_cpu(index: Any) -> Any:
 def centroids_on(index: Any, device: str) -> Iterator[None]:
     """Within the block the centroids of inverted lists are trained on a GPU, and the index stays where it is.
 
-    For kinds that `to_device` leaves where they are: with many lists, most of their training is that.
+    For kinds that `to_gpu` leaves where they are: with many lists, most of their training is that.
     """
     if is_on_gpu(index) or not has_gpu(device) or not hasattr(innermost(index), "clustering_index"):
         yield

@@ -1,7 +1,7 @@
 """The file of an exact index, written and searched a block of rows at a time, so that no index need fit in memory.
 
 It is FAISS's own file of an IndexFlatIP: a header that FAISS writes for an empty one, with two numbers filled in (the
-rows, and the values that follow), then the float32 vectors, row by row. `is_known` compares that with what the
+rows, and the values that follow), then the float32 vectors, row by row. `matches_faiss` compares that with what the
 FAISS at hand writes.
 """
 
@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from indexer import ann
+from indexer.arrays import RowIds, SearchResult, Vectors
 from indexer.errors import CorruptIndexError
 
-Vectors = npt.NDArray[np.float32]
 _ROWS_AT = 8  # in the header, after four letters and the dimensions (int32): the rows (int64)
 _VALUES_AT = -8  # the last eight bytes: how many values follow (uint64)
 _BLOCK_BYTES = 32 << 20  # read at a time
@@ -50,7 +49,7 @@ def read_blocks(path: Path, dim: int, rows: int) -> Iterator[tuple[int, Vectors]
             raise CorruptIndexError(f"{path}: holds more than the {rows:,} vectors it says.")
 
 
-def read_rows(path: Path, dim: int, wanted: npt.NDArray[np.int64]) -> Vectors:
+def read_rows(path: Path, dim: int, wanted: RowIds) -> Vectors:
     """The vectors (n, dim) of some rows of a file."""
     start, vectors = len(header(dim, 0)), np.empty((len(wanted), dim), np.float32)
     with open(path, "rb") as file:  # not memory-mapped: each row would draw in pages around it
@@ -60,9 +59,9 @@ def read_rows(path: Path, dim: int, wanted: npt.NDArray[np.int64]) -> Vectors:
     return vectors
 
 
-def search_flat_file(path: Path, dim: int, rows: int, queries: Vectors) -> list[ann.SearchResult]:
+def search_flat_file(path: Path, dim: int, rows: int, queries: Vectors) -> list[SearchResult]:
     """For each query (n, dim) the best row of a file and all that tie with it, as `ann.search_index` gives them."""
-    best: list[ann.SearchResult] = [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
+    best: list[SearchResult] = [(np.zeros(0, np.float32), np.zeros(0, np.int64)) for _ in queries]
     for first, vectors in read_blocks(path, dim, rows):
         block = ann.make_index("Flat", dim)
         ann.add_vectors(block, vectors)
@@ -71,7 +70,7 @@ def search_flat_file(path: Path, dim: int, rows: int, queries: Vectors) -> list[
     return best
 
 
-def _better(one: ann.SearchResult, other: ann.SearchResult) -> ann.SearchResult:
+def _better(one: SearchResult, other: SearchResult) -> SearchResult:
     """The one with the higher score; both where they are equal."""
     if not len(one[0]) or not len(other[0]) or one[0][0] != other[0][0]:
         return max(one, other, key=lambda found: found[0][0] if len(found[0]) else -np.inf)

@@ -9,18 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.ann.faiss_index import (
-    Mask,
-    RowIds,
-    Scores,
-    Vectors,
-    faiss_module,
-    innermost,
-    kind_of,
-    prefer_matrix_products,
-    refine_layer,
-    unwrap,
-)
+from indexer.ann.faiss_index import faiss_module, innermost, kind_of, prefer_matrix_products, refine_layer, unwrap
+from indexer.arrays import Mask, RowIds, Scores, Vectors
 from indexer.errors import ConfigError
 
 SPARE = 16  # candidates beyond k, so that few searches must be done again for rows that tie with the k-th
@@ -29,6 +19,9 @@ WIDEST_WALK = 4096  # nodes kept on the way through a graph: FAISS looks through
 REACHING = ("nprobe", "efSearch")  # parameters that decide how many rows a search comes by
 _MOST_BITS = 8
 _MARGIN = 1.25  # candidates asked for beyond what an even spread of the allowed rows makes likely
+_SET = threading.Lock()
+_takes: dict[tuple[tuple[str, ...], bool], bool] = {}  # by kind of index and whether a selector is passed
+Bits = npt.NDArray[np.uint8]
 
 
 def search_parameters(index: Any) -> dict[str, int]:
@@ -103,11 +96,6 @@ def oversampling(wanted: int, allowed: int, rows: int) -> int:
     return min(rows, max(allowed, wanted + SPARE), math.ceil((wanted + SPARE) * _MARGIN * rows / allowed))
 
 
-Bits = npt.NDArray[np.uint8]
-_SET = threading.Lock()
-_takes: dict[tuple[tuple[str, ...], bool], bool] = {}  # by kind of index and whether a selector is passed
-
-
 def faiss_search(
     index: Any,
     queries: Vectors,
@@ -118,7 +106,8 @@ def faiss_search(
 ) -> tuple[Scores, RowIds]:
     """The best `reach` rows of each query (n, d) as FAISS gives them, (n, reach): padded with row -1.
 
-    `candidates` are scored again where the index does that. `allowed` (ntotal,) is for kinds that `takes_selector`.
+    `candidates` are scored again where the index does that. `allowed` (ntotal,) is for kinds of index that
+    `supports_filter`.
     """
     prefer_matrix_products(index.d)
     queries = np.ascontiguousarray(queries, dtype=np.float32)

@@ -1,4 +1,9 @@
-"""Recall: the true answers on a sample, and operating points of an index with their recall and cost."""
+"""Recall: the true answers to some queries, and operating points: settings, the recall they reach, and what they cost.
+
+The truth is found by brute force as vectors stream by. A float32 matrix product finds candidates, a float64 dot
+product decides: a float32 sum of d products of unit vectors is wrong by at most d * 2**-24, so a row within twice that
+of the cut is a candidate too. Settings of the search parameters are tried in the order of the work they make.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -6,19 +11,13 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from indexer.ann.cost import QueryCost, query_cost
-from indexer.ann.faiss_index import RowIds, SearchResult, Vectors, single_faiss_thread
+from indexer.ann.faiss_index import single_faiss_thread
 from indexer.ann.parameters import WIDEST_WALK, largest_parameters, search_parameters, set_search_parameters
 from indexer.ann.search import search_index
+from indexer.arrays import Float64Array, Mask, RowIds, SearchResult, Vectors
 from indexer.errors import ConfigError
-
-# TODO-DOC indexer.ann.truth: The exact best rows of some queries, by brute force, as vectors stream by: what answers are held against. A float32 matrix product finds candidates, a float64 dot product decides. A float32 sum of d products of unit vectors is wrong by at most d * 2**-24, so a row within twice that of the cut is a candidate too.
-
-# TODO-DOC indexer.ann.curve: Recall against work: what each setting of an index's search parameters reaches, and what it costs.
-
-# TODO-DOC indexer.ann.grid: Settings of the search parameters to try, in the order of the work they make.
 
 SCORE_TOLERANCE = 1e-6  # of a score
 RECALL_DEPTH = 10
@@ -26,15 +25,19 @@ MOST_TIES = 1000  # rows kept of those that score as much as the last of the bes
 _MOST_EXCLUDED = 16  # a search for many more answers than usual finds more of them
 _QUERY_ROWS, _VECTOR_ROWS = 1024, 16_384  # that a matrix product takes at once
 _PAIRS = 8192  # float64 dot products at once
-_COPY_SPAN = 1.5e-3  # more than |x - y| of unit vectors that score 1 - ROUNDING together: sqrt(2e-6) = 1.41e-3
+_COPY_SPAN = 1.5e-3  # more than |x - y| of unit vectors that score 1 - SCORE_TOLERANCE: sqrt(2e-6) = 1.41e-3
+_ALL = 0.9995  # recall beyond which nothing more is looked for
+LEAST_WIDTH = 16  # of a walk through a graph, which keeps as many nodes as rows are wanted anyway
+_MOST_CANDIDATES = 1024  # for each row wanted: to sort more takes longer than to scan
+_LEAST_SHARE, _MOST_SHARE = 1 / 256, 4  # of the cost of scanning, what scoring again may cost
 
 
 class GroundTruthBuilder:
-    """The `depth` best rows of each query so far, and the rows that tie with the last of them up to `ROUNDING`.
+    """The `depth` best rows of each query so far, and the rows that tie with the last of them up to `SCORE_TOLERANCE`.
 
     `queries` (n, d) are unit vectors. Rows that count for neither side are given, `excluded` for each query, and
     found: with `origins` (n, d), the unit vectors of the rows that the queries were drawn from, every row that scores
-    at least 1 - `ROUNDING` with its query's origin is passed over too. The attribute `excluded` names both.
+    at least 1 - `SCORE_TOLERANCE` with its query's origin is passed over too. The attribute `excluded` names both.
     """
 
     def __init__(
@@ -54,7 +57,7 @@ class GroundTruthBuilder:
         self._rows = [np.zeros(0, np.int64) for _ in queries]
         self._cut = np.full(len(queries), -np.inf)
 
-    def update(self, first: int, vectors: Vectors, live: npt.NDArray[np.bool_] | None = None) -> None:
+    def update(self, first: int, vectors: Vectors, live: Mask | None = None) -> None:
         """Take in vectors (m, d), the rows from `first` on; of those only the `live` ones (m,), where that is given."""
         numbers = np.arange(first, first + len(vectors))
         if live is not None:
@@ -70,12 +73,12 @@ class GroundTruthBuilder:
             self._merge(start, rough, vectors, numbers)
 
     @property
-    def last_scores(self) -> npt.NDArray[np.float64]:
+    def last_scores(self) -> Float64Array:
         """The score of the last of the best of each query, (n,); -inf where there are fewer than `depth`."""
         return self._cut.copy()
 
     @property
-    def best(self) -> list[tuple[npt.NDArray[np.float64], RowIds]]:
+    def best(self) -> list[tuple[Float64Array, RowIds]]:
         """(scores, rows) of each query, best first, with the ties of the last: at most `MOST_TIES` of them."""
         return list(zip(self._scores, self._rows, strict=True))
 
@@ -116,7 +119,7 @@ class GroundTruthBuilder:
         for number, first, end in zip(distinct.tolist(), starts, [*starts[1:], len(query)], strict=True):
             self._keep(number + start, exact[first:end], numbers[place[first:end]])
 
-    def _keep(self, number: int, scores: npt.NDArray[np.float64], rows: RowIds) -> None:
+    def _keep(self, number: int, scores: Float64Array, rows: RowIds) -> None:
         scores, rows = np.concatenate([self._scores[number], scores]), np.concatenate([self._rows[number], rows])
         order = np.lexsort((rows, -scores))[: self.depth + MOST_TIES]
         scores, rows = scores[order], rows[order]
@@ -162,7 +165,7 @@ class GroundTruth:
     def recall(self, answers: Sequence[SearchResult]) -> float:
         """Mean recall@depth: the share of a query's first answers that are right; 1 if there is no query.
 
-        A row that scores as much as the last of the best, up to `ROUNDING`, is as right as that one.
+        A row that scores as much as the last of the best, up to `SCORE_TOLERANCE`, is as right as that one.
         """
         shares = []
         for (_, rows), right, excluded in zip(answers, self.right, self.excluded, strict=True):
@@ -172,7 +175,7 @@ class GroundTruth:
         return float(np.mean(shares)) if shares else 1.0
 
 
-def pair_scores(queries: Vectors, query: RowIds, vectors: Vectors, row: RowIds) -> npt.NDArray[np.float64]:
+def pair_scores(queries: Vectors, query: RowIds, vectors: Vectors, row: RowIds) -> Float64Array:
     """float64 inner products of pairs, (n,): queries[query[i]] with vectors[row[i]]."""
     found = np.zeros(len(query))
     for start in range(0, len(query), _PAIRS):
@@ -180,9 +183,6 @@ def pair_scores(queries: Vectors, query: RowIds, vectors: Vectors, row: RowIds) 
         left, right = queries[query[part]].astype(np.float64), vectors[row[part]].astype(np.float64)
         found[part] = np.einsum("nd,nd->n", left, right)
     return found
-
-
-_ALL = 0.9995  # recall beyond which nothing more is looked for
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class OperatingPoint:
 def recall_curve(
     index: Any,
     truth: GroundTruth,
-    allowed: npt.NDArray[np.bool_] | None = None,
+    allowed: Mask | None = None,
     enough: float = _ALL,
     begun: Sequence[OperatingPoint] = (),
 ) -> list[OperatingPoint]:
@@ -248,11 +248,6 @@ def parameters_for(curve: Sequence[Mapping[str, Any]], recall: float) -> dict[st
     )
 
 
-LEAST_WIDTH = 16  # of a walk through a graph, which keeps as many nodes as rows are wanted anyway
-_MOST_CANDIDATES = 1024  # for each row wanted: to sort more takes longer than to scan
-_LEAST_SHARE, _MOST_SHARE = 1 / 256, 4  # of the cost of scanning, what scoring again may cost
-
-
 def parameter_grid(index: Any, k: int = 10) -> list[dict[str, int]]:
     """Settings for a query for the best `k`, in ascending work; a parameter grows by doubling up to its largest value.
 
@@ -267,16 +262,6 @@ def parameter_grid(index: Any, k: int = 10) -> list[dict[str, int]]:
     return sorted(
         settings, key=lambda setting: (query_cost(index, k, parameters=setting).cost, sorted(setting.items()))
     )
-
-
-def widen_search(index: Any, k: int = 10) -> bool:
-    """Double the search parameter whose doubling costs least; False when the index has none, or all are largest."""
-    now, largest = search_parameters(index), largest_parameters(index)
-    wider = [{**now, name: min(2 * now[name], most)} for name, most in largest.items() if now[name] < most]
-    if not wider:
-        return False
-    set_search_parameters(index, min(wider, key=lambda setting: query_cost(index, k, parameters=setting).cost))
-    return True
 
 
 def _bounds(index: Any, k: int) -> dict[str, tuple[int, int]]:

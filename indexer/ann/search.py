@@ -1,4 +1,7 @@
-"""The best rows of an index, among all or among those allowed, ties included."""
+"""The best rows of an index, among all or among those allowed, ties included.
+
+An approximate search is repeated with more reach until it has found enough.
+"""
 
 from typing import Any
 
@@ -6,7 +9,7 @@ import numpy as np
 
 from indexer.ann.cost import query_cost, score_rows
 from indexer.ann.exact import DeviceIndex, exact_search, nothing, top_k
-from indexer.ann.faiss_index import Mask, Scores, SearchResult, Vectors, apply_pretransforms, is_flat, storage_of
+from indexer.ann.faiss_index import apply_pretransforms, is_flat, storage_of
 from indexer.ann.parameters import (
     REACHING,
     SPARE,
@@ -18,11 +21,65 @@ from indexer.ann.parameters import (
     supports_filter,
     widened_for_filter,
 )
+from indexer.arrays import Mask, Scores, SearchResult, Vectors
 from indexer.errors import ConfigError
 
-# TODO-DOC indexer.ann.approximate: Approximate search, repeated with more reach until it found enough, of all rows or of those that are allowed.
 
-# TODO-DOC indexer.ann.searching: Searching an index: the best rows of each query, of all rows or of those that are allowed, ties included.
+def search_index(index: Any, queries: Vectors, k: int, allowed: Mask | None = None) -> list[SearchResult]:
+    """For each query (n, d), the best `k` rows of the index and all that tie with the k-th, best first.
+
+    Returns (scores, rows) a query. `allowed` (ntotal,) says which rows may be found; None is all of them. The search
+    is as much wider as fewer rows are allowed, so filters cost no recall; where that is more work than to score each
+    of them, the index does so if it holds what that takes (see `storage_of`).
+
+    Fewer than k come back only when there are no more, or from an index that cannot be searched for some rows only
+    (see `supports_filter`) and cannot score them either: the caller scores them. On an exact index each score is the
+    float64 dot product rounded to float32, so one query and a batch of queries give the same answer.
+
+    Raises ConfigError for k under 1 and for `allowed` that is not a bool for each row.
+    """
+    if k < 1:
+        raise ConfigError(f"k is {k}; expected at least 1.")
+    count = _count_allowed(index, allowed)
+    if count == 0 or not len(queries):
+        return [nothing() for _ in queries]
+    if count == index.ntotal:
+        allowed = None
+    if isinstance(index, DeviceIndex):
+        return index.search(queries, min(k, count), allowed)
+    if is_flat(index):
+        return exact_search(index, queries, min(k, count), allowed)
+    if allowed is None:
+        return approximate_search(index, queries, min(k, count))
+    return _search_some(*apply_pretransforms(index, queries), k, allowed, count)
+
+
+def _count_allowed(index: Any, allowed: Mask | None) -> int:
+    if allowed is None:
+        return int(index.ntotal)
+    if allowed.dtype != np.bool_ or allowed.shape != (index.ntotal,):
+        raise ConfigError(
+            f"allowed rows are {allowed.dtype} of shape {allowed.shape}; expected a bool for each of "
+            f"{index.ntotal:,} rows."
+        )
+    return int(np.count_nonzero(allowed))
+
+
+def _search_some(index: Any, queries: Vectors, k: int, allowed: Mask, count: int) -> list[SearchResult]:
+    """Search for allowed rows only, or score each of them: what is less work, and what finds enough."""
+    if is_flat(index):
+        return exact_search(index, queries, min(k, count), allowed)
+    store, scoring = storage_of(index), score_rows(index, index.ntotal, count)
+    if store is None or scoring is None:
+        return filtered_search(index, queries, min(k, count), allowed, count)
+    if scoring.cost <= query_cost(index, k, allowed=count).cost:
+        return _search_some(store, queries, k, allowed, count)
+    found = filtered_search(index, queries, min(k, count), allowed, count)
+    short = [query for query, (_, rows) in enumerate(found) if len(rows) < min(k, count)]
+    if short:
+        for query, best in zip(short, _search_some(store, queries[short], k, allowed, count), strict=True):
+            found[query] = best
+    return found
 
 
 def approximate_search(index: Any, queries: Vectors, k: int) -> list[SearchResult]:
@@ -101,60 +158,3 @@ def _and_drop(index: Any, queries: Vectors, k: int, allowed: Mask, count: int) -
 def _may_tie(scores: Scores, given: Mask, best: SearchResult, k: int) -> bool:
     """Whether rows beyond those that FAISS gave could tie with the last of the best `k`."""
     return bool(given.all() and len(best[1]) >= k and scores[-1] >= best[0][k - 1])
-
-
-def search_index(index: Any, queries: Vectors, k: int, allowed: Mask | None = None) -> list[SearchResult]:
-    """For each query (n, d), the best `k` rows of the index and all that tie with the k-th, best first.
-
-    Returns (scores, rows) a query. `allowed` (ntotal,) says which rows may be found; None is all of them. The search
-    is as much wider as fewer rows are allowed, so filters cost no recall; where that is more work than to score each
-    of them, the index does so if it holds what that takes (see `row_store`).
-
-    Fewer than k come back only when there are no more, or from an index that cannot be searched for some rows only
-    (see `takes_selector`) and cannot score them either: the caller scores them. On an exact index each score is the
-    float64 dot product rounded to float32, so one query and a batch of queries give the same answer.
-
-    Raises ConfigError for k under 1 and for `allowed` that is not a bool for each row.
-    """
-    if k < 1:
-        raise ConfigError(f"k is {k}; expected at least 1.")
-    count = _count_allowed(index, allowed)
-    if count == 0 or not len(queries):
-        return [nothing() for _ in queries]
-    if count == index.ntotal:
-        allowed = None
-    if isinstance(index, DeviceIndex):
-        return index.search(queries, min(k, count), allowed)
-    if is_flat(index):
-        return exact_search(index, queries, min(k, count), allowed)
-    if allowed is None:
-        return approximate_search(index, queries, min(k, count))
-    return _search_some(*apply_pretransforms(index, queries), k, allowed, count)
-
-
-def _search_some(index: Any, queries: Vectors, k: int, allowed: Mask, count: int) -> list[SearchResult]:
-    """Search for allowed rows only, or score each of them: what is less work, and what finds enough."""
-    if is_flat(index):
-        return exact_search(index, queries, min(k, count), allowed)
-    store, scoring = storage_of(index), score_rows(index, index.ntotal, count)
-    if store is None or scoring is None:
-        return filtered_search(index, queries, min(k, count), allowed, count)
-    if scoring.cost <= query_cost(index, k, allowed=count).cost:
-        return _search_some(store, queries, k, allowed, count)
-    found = filtered_search(index, queries, min(k, count), allowed, count)
-    short = [query for query, (_, rows) in enumerate(found) if len(rows) < min(k, count)]
-    if short:
-        for query, best in zip(short, _search_some(store, queries[short], k, allowed, count), strict=True):
-            found[query] = best
-    return found
-
-
-def _count_allowed(index: Any, allowed: Mask | None) -> int:
-    if allowed is None:
-        return int(index.ntotal)
-    if allowed.dtype != np.bool_ or allowed.shape != (index.ntotal,):
-        raise ConfigError(
-            f"allowed rows are {allowed.dtype} of shape {allowed.shape}; expected a bool for each of "
-            f"{index.ntotal:,} rows."
-        )
-    return int(np.count_nonzero(allowed))

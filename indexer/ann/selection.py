@@ -1,4 +1,13 @@
-"""The kind of index: candidates, measured on a sample and ranked."""
+"""The kind of index, chosen by measuring some on a sample of the vectors, and judged by what a query costs.
+
+Each kind is trained as it would be for all vectors, filled with the sample, and tuned to the recall that is asked for.
+What a query then costs is counted for all rows, not timed, so the same vectors give the same choice on any machine.
+
+Codes of four bits are scanned with the processor's table look-ups (`x4fs`), each a table of 16 for a few dimensions,
+and the best of them scored again by codes of 8 or 16 bits a dimension: `Refine(SQ8)` finds up to 99 % of the ten best,
+`Refine(SQfp16)` 99.9 %, with half the bytes of `RFlat`. "Pad384" deals the dimensions out to the codes. "IVF1" is one
+list of everything: unlike the same codes without lists, it can be searched for some rows only.
+"""
 
 import math
 from collections.abc import Sequence
@@ -12,16 +21,17 @@ from indexer.ann.parameters import search_parameters
 from indexer.ann.recall import LEAST_WIDTH, RECALL_DEPTH, GroundTruth, cheapest_point, recall_curve
 from indexer.ann.training import IndexTrainer
 
-# TODO-DOC indexer.ann.candidates: Kinds of index that a choice is made among, as FAISS factory strings. Codes of four bits are scanned with the processor's table look-ups (`x4fs`), each a table of 16 for a few dimensions, and the best of them scored again by codes of 8 or 16 bits a dimension: `Refine(SQ8)` finds up to 99 % of the ten best, `Refine(SQfp16)` 99.9 %, with half the bytes of `RFlat`. "Pad384" deals the dimensions out to the codes. "IVF1" is one list of everything: unlike the same codes without lists, it can be searched for some rows only.
-
-# TODO-DOC indexer.ann.choosing: Choosing a kind of index by measuring some on a sample of the vectors, and judging them by what a query costs. Each kind is trained as it would be for all vectors, filled with the sample, and tuned to the recall that is asked for. What a query then costs is counted for all rows, not timed. So the same vectors give the same choice on any machine.
-
 _DIMENSIONS_A_CODE = 4  # one bit a dimension
 _LEAST_FOR_LISTS = 100_000  # rows below which scanning all codes takes less than choosing among lists
 _LINKS = 32
 _REGISTER = 16  # dimensions that vector instructions take at once
 _FINER = ("Refine(SQ8)", "Refine(SQfp16)")
 _COARSER = ("Refine(SQ6)", "Refine(SQ4)")  # they take less memory, and find less
+SAMPLE_ROWS = 30_000
+SMALL_BYTES = 64 << 20
+# By hnswlib on 12,500, 50,000 and 200,000 whitened embeddings: 95 % of the ten best take an efSearch of 32, 41 and 60,
+# 99.5 % of them 124, 155 and 265.
+_WIDENING = 0.25
 
 
 def candidate_factories(rows: int, dim: int, limited: bool) -> list[str]:
@@ -46,14 +56,6 @@ def candidate_factories(rows: int, dim: int, limited: bool) -> list[str]:
 def nlist_for(rows: int) -> int:
     """Inverted lists for so many rows: the power of two nearest to four times the square root."""
     return int(2 ** round(math.log2(4 * math.sqrt(rows))))
-
-
-SAMPLE_ROWS = 30_000
-SMALL_BYTES = 64 << 20
-
-# By hnswlib on 12,500, 50,000 and 200,000 whitened embeddings: 95 % of the ten best take an efSearch of 32, 41 and 60,
-# 99.5 % of them 124, 155 and 265.
-_WIDENING = 0.25
 
 
 @dataclass(frozen=True)

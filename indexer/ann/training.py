@@ -11,7 +11,6 @@ import numpy as np
 
 from indexer.ann.factory import deal_out_dimensions, make_index
 from indexer.ann.faiss_index import (
-    Vectors,
     apply_pretransforms,
     centroids_on,
     faiss_message,
@@ -23,6 +22,7 @@ from indexer.ann.faiss_index import (
     training_threads,
     unwrap,
 )
+from indexer.arrays import Vectors
 from indexer.errors import ConfigError
 
 _ROWS_A_LIST = 64  # that centroids are found among; FAISS's own 256 take four times as long for the same recall

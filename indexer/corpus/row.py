@@ -136,7 +136,7 @@ class RejectsFile:
         self._file.write(line)
         self._stamper.update(line)
         self._size += len(line)
-        if self._older and self._size == self._older.bytes and self._stamper.stamp() == self._older:
+        if self._older and self._size == self._older.bytes and self._stamper.digest() == self._older:
             self._older = None  # all of it is in this one: such as the list of a run that was interrupted
 
     def close(self, complete: bool) -> bool:

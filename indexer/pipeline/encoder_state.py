@@ -50,12 +50,12 @@ def require_fittable(spec: EncoderSpec) -> None:
 
 def with_stored_state(index: Path, spec: EncoderSpec) -> EncoderSpec:
     """The encoder with the state that an earlier run left in the index, if it needs one and it is whole."""
-    stamps = state_files(index, spec) if spec.needs_state else {}
-    if not stamps or not all(
-        (index / name).is_file() and digest_file(index / name) == stamp for name, stamp in stamps.items()
+    digests = state_files(index, spec) if spec.needs_state else {}
+    if not digests or not all(
+        (index / name).is_file() and digest_file(index / name) == digest for name, digest in digests.items()
     ):
         return spec
-    files = {Path(name).name: stamp.sha256 for name, stamp in stamps.items() if not name.endswith(layout.STATE)}
+    files = {Path(name).name: digest.sha256 for name, digest in digests.items() if not name.endswith(layout.STATE)}
     return with_fitted_state(spec, index / layout.state_folder(spec.fingerprint), files)
 
 
@@ -79,7 +79,7 @@ def copy_state(index: Path, spec: EncoderSpec, donor: PublishedIndex, published:
     if not spec.needs_state:
         return
     folder = layout.state_folder(spec.fingerprint)
-    there = {name: stamp for name, stamp in donor.manifest.files.items() if name.startswith(f"{folder}/")}
+    there = {name: digest for name, digest in donor.manifest.files.items() if name.startswith(f"{folder}/")}
     if state_files(index, spec) == there:
         return
     if _is_published(published, spec):
@@ -193,11 +193,11 @@ def _stated(index: Path, spec: EncoderSpec) -> dict[str, Any]:
 
 
 def state_files(index: Path, spec: EncoderSpec) -> dict[str, FileDigest]:
-    """What a manifest says of the encoder's state: file, relative to the index -> stamp; nothing while incomplete."""
+    """What a manifest says of the encoder's state: file, relative to the index -> digest; nothing while incomplete."""
     folder, stated = layout.state_folder(spec.unfitted), _stated(index, spec)
     if not stated:
         return {}
-    files = {f"{folder}/{name}": FileDigest(**stamp) for name, stamp in stated["files"].items()}
+    files = {f"{folder}/{name}": FileDigest(**digest) for name, digest in stated["files"].items()}
     return files | {f"{folder}/{layout.STATE}": digest_file(index / folder / layout.STATE)}
 
 

@@ -4,7 +4,7 @@ The sample is the same for any order of the corpus and any number of workers; se
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from indexer.pipeline.generation import FittedTransform
 from indexer.pipeline.rows import RowView
 from indexer.progress import Progress, step_callback
 from indexer.store.embeddings import open_embeddings
-from indexer.transforms import Flow, Whitening, centres_by_role, fit_transform
+from indexer.transforms import Whitening, fit_transform
 
 QUERY_TEXTS = 1024  # the mean of a few hundred query-like texts is already steady
 _SETTING = "whitening.query_sample"
@@ -48,18 +48,18 @@ def fit(
     sample = rows.sample(config.whitening.sample)
     on_step = step_callback(progress, "training the flow")
     transform = fit_transform(sample.fit_data(), config.whitening, config.encoder.pooling, on_step)
-    if not isinstance(transform, Whitening | Flow) or not centres_by_role(transform, config.whitening):
+    if transform.query_mean is None or not config.whitening.centres_by_role:
         unused = query_file_sha256(queries, _SETTING)
         return FittedTransform(
             transform, sample, {"source": "none", "texts": 0} | ({"sha256": unused} if unused else {})
         )
     if is_npy(queries):
-        embeddings = read_query_vectors(queries, len(transform.mean), ConfigError, f"{_SETTING}: ")
+        embeddings = read_query_vectors(queries, transform.input_dim, ConfigError, f"{_SETTING}: ")
         origin = {"source": "file", "texts": len(embeddings), "sha256": query_file_sha256(queries, _SETTING)}
         return FittedTransform(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
     if config.encoder.kind == "vectors":
         note = "; ".join(filter(None, [transform.note, _ONE_MEAN]))
-        return FittedTransform(replace(transform, note=note), sample, {"source": "none", "texts": 0})
+        return FittedTransform(transform.with_note(note), sample, {"source": "none", "texts": 0})
     texts, origin = _query_texts(rows, config)
     if known is not None and known.sha256 == origin["texts_sha256"]:
         return FittedTransform(transform.with_query_mean(known.mean), sample, origin)

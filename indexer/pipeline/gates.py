@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.ann import SCORE_TOLERANCE as SCORE_TOLERANCE
-from indexer.ann import RowIds, SearchResult, Vectors
+from indexer.arrays import RowIds, SearchResult, Vectors
 from indexer.config import WhiteningConfig
 from indexer.errors import QualityError
 from indexer.moments import Moments

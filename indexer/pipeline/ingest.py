@@ -30,7 +30,6 @@ from indexer.store import layout, parts
 from indexer.store.documents import write_documents
 from indexer.store.files import make_folder
 from indexer.store.parts import PartDocuments, PartRecord, PartRows, TextHashes, write_part
-from indexer.transforms import Whitening
 
 Embeddings = npt.NDArray[np.floating]
 
@@ -261,8 +260,7 @@ def _complete_parts(generation: Generation, beside: bool) -> dict[str, tuple[str
 def _embedding_size(generation: Generation, beside: bool) -> int:
     """The size that embeddings must have; 0 for any."""
     if generation.donor is not None:
-        transform = generation.donor.transform
-        return len(transform.mean) if isinstance(transform, Whitening) else transform.dim
+        return generation.donor.transform.input_dim
     return int(generation.followed.manifest.encoder["dim"]) if beside else 0
 
 

@@ -17,7 +17,6 @@ from indexer.pipeline.segment import write_segment
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store.checked import verify_parts
-from indexer.transforms import Flow, Whitening
 
 CHANGEABLE = ("whitening", "index")  # sections of the recipe that need no encoding
 
@@ -91,6 +90,6 @@ def changed_recipe(config: BuildConfig, assignments: Sequence[str]) -> BuildConf
 def _known_query_mean(published: PublishedIndex) -> KnownQueryMean | None:
     """The mean of query-like texts that the present transform holds, if it does."""
     texts, stored = published.manifest.transform["query_texts"], published.transform
-    if not isinstance(stored, Whitening | Flow) or "texts_sha256" not in texts or texts["source"] == "none":
+    if stored.query_mean is None or "texts_sha256" not in texts or texts["source"] == "none":
         return None
     return KnownQueryMean(texts["texts_sha256"], stored.query_mean)

@@ -128,7 +128,7 @@ def _write_exact(request: IndexRequest, path: Path, built: BuiltIndex) -> Segmen
             file.write(flat_file.header(dim, request.rows.stored))
             for _, vectors in blocks:
                 file.write(ann.require_finite(vectors))
-        digest, rows = file.stamp, blocks.count
+        digest, rows = file.digest, blocks.count
     else:
         index = ann.make_index("Flat", dim)
         for _, vectors in blocks:
@@ -158,7 +158,7 @@ def _write_index(path: Path, index: Any) -> FileDigest:
     """Store the index through our own writer: FAISS neither hashes nor syncs, and can miss a full disk."""
     with atomic_write(path) as file:
         ann.save_index(index, file)  # type: ignore[arg-type]
-    return file.stamp
+    return file.digest
 
 
 def judge_segment(

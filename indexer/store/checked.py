@@ -1,4 +1,4 @@
-"""Reading files of a published index, never trusting a byte before its hash is checked."""
+"""Files of a published index: no byte is used before its hash is checked; an index compared with its manifest."""
 
 import hashlib
 import os
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Int64Array
 from indexer.config import Role
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.parallel import available_cores
@@ -29,9 +29,8 @@ from indexer.store.files import (
 from indexer.store.manifest import Manifest
 from indexer.transforms import Transform, transform_from_bytes
 
-# TODO-DOC indexer.store.verify: Comparing every file of an index with its manifest.
-
 _WAY_OUT = "Restore the file from a copy, or build again with --overwrite, which encodes only what is lost."
+OPEN_HASH_BYTES = 256 << 20  # what opening an index hashes at once; larger ones are checked as they are read
 
 
 class CheckedFile:
@@ -40,24 +39,24 @@ class CheckedFile:
     A file of one block or less is compared with its sha256 at once. Raises CorruptIndexError naming the file.
     """
 
-    def __init__(self, path: Path, stamp: FileDigest) -> None:
-        self._path, self._stamp = path, stamp
+    def __init__(self, path: Path, digest: FileDigest) -> None:
+        self._path, self._digest = path, digest
         self._position = 0
         self._checked: set[int] = set()
         self._descriptor: int | None = None
-        check_size(path, stamp)
+        check_size(path, digest)
         try:
             with open_regular(path, follow_links=False) as file:
                 self._descriptor = os.dup(file.fileno())
         except OSError as error:
             raise _unreadable(path, error) from error
-        if not stamp.blocks:
-            if hashlib.sha256(self._pread(stamp.bytes, 0)).hexdigest() != stamp.sha256:
+        if not digest.blocks:
+            if hashlib.sha256(self._pread(digest.bytes, 0)).hexdigest() != digest.sha256:
                 raise changed(path)
             self._checked.add(0)
 
     def read(self, size: int = -1) -> bytes:
-        end = self._stamp.bytes if size is None or size < 0 else min(self._position + size, self._stamp.bytes)
+        end = self._digest.bytes if size is None or size < 0 else min(self._position + size, self._digest.bytes)
         if end <= self._position:
             return b""
         for block in range(self._position // BLOCK, (end - 1) // BLOCK + 1):
@@ -66,7 +65,7 @@ class CheckedFile:
         self._position = end
         return data
 
-    def check(self, ranges: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]) -> None:
+    def check(self, ranges: tuple[Int64Array, Int64Array]) -> None:
         """Compare what lies in some byte ranges (starts and ends, (n,) each) for a reader that maps the file itself."""
         firsts, lasts = ranges[0] // BLOCK, (ranges[1] - 1) // BLOCK
         steps = range(int((lasts - firsts).max(initial=-1)) + 1)
@@ -75,7 +74,7 @@ class CheckedFile:
             self._check(block)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        base = (0, self._position, self._stamp.bytes)[whence]
+        base = (0, self._position, self._digest.bytes)[whence]
         self._position = max(0, base + offset)
         return self._position
 
@@ -83,7 +82,7 @@ class CheckedFile:
         return self._position
 
     def size(self) -> int:
-        return self._stamp.bytes
+        return self._digest.bytes
 
     def readable(self) -> bool:
         return True
@@ -118,7 +117,7 @@ class CheckedFile:
     def _check(self, block: int) -> None:
         if block in self._checked:
             return
-        if digest_block(self._pread(BLOCK, block * BLOCK)) != self._stamp.block_digest(block):
+        if digest_block(self._pread(BLOCK, block * BLOCK)) != self._digest.block_digest(block):
             raise changed(self._path)
         self._checked.add(block)
 
@@ -139,8 +138,8 @@ class CheckedFile:
 class BackgroundCheck:
     """Hashes a large file while it is in use already. The thread does not outlive the process."""
 
-    def __init__(self, path: Path, stamp: FileDigest) -> None:
-        self._path, self._stamp = path, stamp
+    def __init__(self, path: Path, digest: FileDigest) -> None:
+        self._path, self._digest = path, digest
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._compare, name="hash-file", daemon=True)
         self._thread.start()
@@ -154,28 +153,28 @@ class BackgroundCheck:
 
     def _compare(self) -> None:
         try:
-            if hash_file(self._path) != self._stamp.sha256:
+            if hash_file(self._path) != self._digest.sha256:
                 self._error = changed(self._path)
         except (CorruptIndexError, StoreError) as error:
             self._error = error
 
 
-def read_checked(path: Path, stamp: FileDigest) -> bytes:
+def read_checked(path: Path, digest: FileDigest) -> bytes:
     """The whole file, its size and sha256 checked."""
-    check_size(path, stamp)
+    check_size(path, digest)
     try:
-        data = read_regular(path, stamp.bytes, follow_links=False)
+        data = read_regular(path, digest.bytes, follow_links=False)
     except OSError as error:
         raise _unreadable(path, error) from error
-    if hashlib.sha256(data).hexdigest() != stamp.sha256:
+    if hashlib.sha256(data).hexdigest() != digest.sha256:
         raise changed(path)
     return data
 
 
-def check_file(path: Path, stamp: FileDigest) -> None:
+def check_file(path: Path, digest: FileDigest) -> None:
     """Compare size, sha256 and the digest of each MiB. Raises CorruptIndexError, and StoreError as `check_size`."""
-    check_size(path, stamp)
-    if digest_file(path) != stamp:
+    check_size(path, digest)
+    if digest_file(path) != digest:
         raise changed(path)
 
 
@@ -184,7 +183,7 @@ def changed(path: Path) -> CorruptIndexError:
     return CorruptIndexError(f"{path}: its bytes are not those that were published (checksum mismatch). {_WAY_OUT}")
 
 
-def check_size(path: Path, stamp: FileDigest) -> None:
+def check_size(path: Path, digest: FileDigest) -> None:
     """Compare a file's presence and size with the manifest. Raises CorruptIndexError, and StoreError where it is no
     file of the index alone: a link, a pipe or device, or a file that has other names too."""
     try:
@@ -199,8 +198,8 @@ def check_size(path: Path, stamp: FileDigest) -> None:
             f"{path}: {what}; expected a file that belongs to this index alone. If you trust it, make a copy of the "
             "index with: cp -rL"
         )
-    if found.st_size != stamp.bytes:
-        raise CorruptIndexError(f"{path}: {found.st_size:,} bytes, the index says {stamp.bytes:,}. {_WAY_OUT}")
+    if found.st_size != digest.bytes:
+        raise CorruptIndexError(f"{path}: {found.st_size:,} bytes, the index says {digest.bytes:,}. {_WAY_OUT}")
 
 
 @contextmanager
@@ -242,14 +241,11 @@ def load_transform(index: Path, manifest: Manifest) -> Transform:
     return transform
 
 
-OPEN_HASH_BYTES = 256 << 20  # what opening an index hashes at once; larger ones are checked as they are read
-
-
 def check_sizes(index: Path, manifest: Manifest) -> None:
     """Raises CorruptIndexError for the first file that is missing or of another size, StoreError for links."""
     require_own_folders(index, manifest.files)
-    for name, stamp in manifest.files.items():
-        check_size(index / name, stamp)
+    for name, digest in manifest.files.items():
+        check_size(index / name, digest)
 
 
 def hashed_on_open(manifest: Manifest, names: list[str]) -> bool:
@@ -270,9 +266,9 @@ def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:
 def verify_parts(index: Path, manifest: Manifest, parts: Collection[str]) -> None:
     """Hash every file of the named parts. Raises CorruptIndexError for the first that is not what was published."""
     require_own_folders(index, [name for name in manifest.files if name.rpartition("/")[0] in parts])
-    for name, stamp in manifest.files.items():
+    for name, digest in manifest.files.items():
         if name.rpartition("/")[0] in parts:
-            check_file(index / name, stamp)
+            check_file(index / name, digest)
 
 
 def damaged_files(
@@ -284,9 +280,9 @@ def damaged_files(
     """
     require_own_files(index)
     errors = []
-    for name, stamp in sorted(manifest.files.items()):
+    for name, digest in sorted(manifest.files.items()):
         try:
-            check_file(index / name, stamp)
+            check_file(index / name, digest)
         except CorruptIndexError as error:
             errors.append(error)
         on_file(name)

@@ -1,4 +1,7 @@
-"""Documents in Parquet: written, read back, looked up by number and id, their columns by path."""
+"""Documents in Parquet: those of one part written and read back, and those of a published index looked up.
+
+Columns are named by path: the column, then fields inside its objects.
+"""
 
 import bisect
 import math
@@ -12,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from indexer.arrays import RowIds
 from indexer.corpus.document import Document, join_columns
 from indexer.corpus.schema import EXACT_INTEGER, drop_nulls, infer_schema
 from indexer.errors import CorruptIndexError
@@ -26,19 +29,18 @@ from indexer.store.checked import CheckedFile, as_damage
 from indexer.store.files import FileDigest, atomic_write
 from indexer.store.manifest import Manifest
 
-# TODO-DOC indexer.store.document_files: The documents of one part in Parquet: written, read whole, and looked up by row.
-
-# TODO-DOC indexer.store.document_columns: Columns of documents, by path: their types, their values, and how they are packed in Parquet.
-
-# TODO-DOC indexer.store.documents: Documents of a published index in Parquet, read back a few, a column or a whole part at a time.
-
 GROUP_BYTES = 48 << 10  # of a row group; small, so that fetching one hit's text reads little
 _GROUP_ROWS = (32, 256)  # documents in one, at least and at most, however long they are
+HELD_BYTES = 32 << 20  # of row groups that a reader keeps in memory
+OPEN_PARTS = 384  # files open at a time; with as many of embeddings, below the 1,024 that a process may usually open
+_LOOKED_UP = 1 << 20  # ids in memory at a time, while some are looked up
+LONG = 32  # bytes a value, on average
 STORED = [
     pa.field("id", pa.string(), nullable=False),
     pa.field("title", pa.string()),
     pa.field("text", pa.string(), nullable=False),
 ]
+ColumnPath = tuple[str, ...]  # a column, then fields inside its objects
 
 
 def parquet_options() -> dict[str, Any]:
@@ -60,7 +62,7 @@ def _document_options(table: pa.Table) -> dict[str, Any]:
 
 
 def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileDigest, pa.Schema]:
-    """Write a part's `documents.parquet`; returns its stamp and the schema of its metadata."""
+    """Write a part's `documents.parquet`; returns its digest and the schema of its metadata."""
     metadata = infer_schema(document.metadata for document in documents)
     columns: list[Any] = [
         [document.id for document in documents],
@@ -73,7 +75,7 @@ def write_documents(folder: Path, documents: Sequence[Document]) -> tuple[FileDi
     table = pa.table(arrays, schema=schema)
     with atomic_write(folder / layout.DOCUMENTS) as file:
         pq.write_table(table, pa.PythonFile(file, mode="w"), **_document_options(table))
-    return file.stamp, metadata
+    return file.digest, metadata
 
 
 def read_texts(folder: Path, columns: Sequence[str]) -> list[str]:
@@ -158,10 +160,6 @@ def _promoted(value: Any, kind: pa.DataType) -> Any:
     return value
 
 
-LONG = 32  # bytes a value, on average
-ColumnPath = tuple[str, ...]  # a column, then fields inside its objects
-
-
 def type_at(schema: pa.Schema, path: ColumnPath) -> pa.DataType:
     """The type of a column, or of a field inside its objects. Raises KeyError where there is none."""
     kind = schema.field(path[0]).type
@@ -234,12 +232,6 @@ def _text_columns(path: str, kind: pa.DataType) -> Iterator[str]:
         yield path
 
 
-HELD_BYTES = 32 << 20  # of row groups that a reader keeps in memory
-OPEN_PARTS = 384  # files open at a time; with as many of embeddings, below the 1,024 that a process may usually open
-_LOOKED_UP = 1 << 20  # ids in memory at a time, while some are looked up
-Numbers = npt.NDArray[np.int64]
-
-
 class DocumentReader:
     """Documents of a published index by number; every byte is checked before it is used.
 
@@ -250,7 +242,7 @@ class DocumentReader:
     Arrow's own threads are not used: one that still holds a Python file when the interpreter ends aborts the process.
     """
 
-    def __init__(self, index: Path, manifest: Manifest, schema: pa.Schema, stored: Numbers | None = None) -> None:
+    def __init__(self, index: Path, manifest: Manifest, schema: pa.Schema, stored: RowIds | None = None) -> None:
         self._index, self._manifest, self._schema, self._stored = index, manifest, schema, stored
         self._ends = list(accumulate(part.documents for part in manifest.parts))
         self._parts: OrderedDict[int, PartFile] = OrderedDict()  # the one used last at the end
@@ -349,7 +341,7 @@ class DocumentReader:
                 yield first, column
                 first, chunks = first + len(column), []
 
-    def _live(self, part: int) -> Numbers | None:
+    def _live(self, part: int) -> RowIds | None:
         """The rows of a part that are live, ascending; None when all are."""
         if self._stored is None:
             return None
@@ -402,9 +394,9 @@ class DocumentReader:
 
     def _opened(self, part: int) -> PartFile:
         path, documents = self._path(part), self._manifest.parts[part].documents
-        stamp = self._manifest.files[path.relative_to(self._index).as_posix()]
+        digest = self._manifest.files[path.relative_to(self._index).as_posix()]
         with as_damage(path):
-            source = pa.PythonFile(CheckedFile(path, stamp), mode="r")
+            source = pa.PythonFile(CheckedFile(path, digest), mode="r")
             file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
             found, fields = PartFile.of(file), list(file.schema_arrow)
         if file.metadata.num_rows != documents:

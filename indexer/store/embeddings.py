@@ -1,4 +1,6 @@
-"""Stored embeddings of a published index, read a few rows or a block at a time, no byte before it is checked."""
+"""Stored embeddings: a part's .npy file memory-mapped, and those of a published index read a few rows or a block at a
+time, no byte before it is checked.
+"""
 
 import os
 import re
@@ -8,16 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Embeddings, RowIds
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.regular_files import open_regular
 from indexer.store import layout
 from indexer.store.checked import CheckedFile
 from indexer.store.manifest import Manifest
-
-# TODO-DOC indexer.store.arrays: Embeddings as .npy files: opened memory-mapped, their header read without numpy's parser.
-
 
 # The start of embeddings.npy. numpy's own reader parses it with `ast`, which in several threads at once fails now and
 # then in Python before 3.11.9 and 3.12.4 ("AST constructor recursion depth mismatch").
@@ -27,9 +26,11 @@ _HEADER = re.compile(
     re.DOTALL,
 )
 _HEADER_BYTES = 256
+BLOCK_ROWS = 4096
+OPEN_PARTS = 384  # files open at a time
 
 
-def open_embeddings(folder: Path) -> npt.NDArray[np.floating]:
+def open_embeddings(folder: Path) -> Embeddings:
     """Embeddings (n, d) of a part, memory-mapped. Raises CorruptIndexError if the file is not as an index holds it."""
     path = folder / layout.EMBEDDINGS
     try:
@@ -46,10 +47,6 @@ def open_embeddings(folder: Path) -> npt.NDArray[np.floating]:
     raise CorruptIndexError(f"{path}: not an array of embeddings as they are stored. Build the index again.")
 
 
-Rows = npt.NDArray[np.int64]
-Embeddings = npt.NDArray[np.floating]
-BLOCK_ROWS = 4096
-OPEN_PARTS = 384  # files open at a time
 _Open = tuple[CheckedFile, Embeddings, int]  # and the byte that the array starts at
 
 
@@ -73,7 +70,7 @@ class EmbeddingReader:
         """Embedding size d."""
         return int(self._manifest.encoder["dim"])
 
-    def rows(self, rows: Rows) -> Embeddings:
+    def rows(self, rows: RowIds) -> Embeddings:
         """Embeddings (n, d) of the given rows, in the order given."""
         part_of = np.searchsorted(self.firsts, rows, side="right") - 1
         found: Embeddings = np.zeros((len(rows), self.dim), np.float32)
@@ -106,8 +103,8 @@ class EmbeddingReader:
         if number not in self._parts:
             entry = self._manifest.parts[number]
             name = f"{entry.name}/{layout.EMBEDDINGS}"
-            path, stamp = self._index / name, self._manifest.files[name]
-            file = CheckedFile(path, stamp)
+            path, digest = self._index / name, self._manifest.files[name]
+            file = CheckedFile(path, digest)
             file.check((np.array([0]), np.array([1])))
             embeddings = open_embeddings(path.parent)
             if embeddings.shape != (entry.rows, self.dim):
@@ -115,7 +112,7 @@ class EmbeddingReader:
                     f"{path}: {embeddings.shape[0]:,} embeddings of {embeddings.shape[1]} dimensions, the manifest "
                     f"says {entry.rows:,} of {self.dim}. Build the index again."
                 )
-            self._parts[number] = file, embeddings, stamp.bytes - embeddings.nbytes
+            self._parts[number] = file, embeddings, digest.bytes - embeddings.nbytes
             if len(self._parts) > OPEN_PARTS:
                 self._parts.popitem(last=False)[1][0].close()
         self._parts.move_to_end(number)

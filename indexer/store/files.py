@@ -2,7 +2,7 @@
 
 A file is written beside its place, synced, read back and compared, then renamed; its folder is synced. So a
 name either is not there or holds every byte that was meant, also after a power cut. Only one writer is at work
-at a time (see `lock`), and readers never look at names that no manifest gives.
+at a time (see `writer_lock`), and readers never look at names that no manifest gives.
 
 An index may come from an archive that somebody else packed, with links in it that lead elsewhere. Nothing is written,
 removed or read through one: `require_own_files` refuses them all before a writer begins, removal goes from folder to
@@ -24,8 +24,6 @@ from typing import Any, NoReturn
 from indexer.errors import CorruptIndexError, LockedError, StoreError
 from indexer.regular_files import open_regular
 from indexer.store.layout import LOCK, TEMPORARY
-
-# TODO-DOC indexer.store.lock: One writer at a time, by an advisory lock that the kernel frees when the writer dies, however it dies.
 
 BLOCK = 1 << 20  # bytes a block digest covers
 _DIGEST = 8  # bytes of each block digest
@@ -51,12 +49,12 @@ class FileDigest:
 
 
 def digest_block(data: bytes | memoryview) -> str:
-    """The digest of one block, as `FileStamp.blocks` holds it."""
+    """The digest of one block, as `FileDigest.blocks` holds it."""
     return hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()
 
 
 class DigestBuilder:
-    """Makes a `FileStamp` of bytes that stream by."""
+    """Makes a `FileDigest` of bytes that stream by."""
 
     def __init__(self) -> None:
         self._sha = hashlib.sha256()
@@ -76,7 +74,7 @@ class DigestBuilder:
                 self._blocks.append(self._block.hexdigest())
                 self._block = hashlib.blake2b(digest_size=_DIGEST)
 
-    def stamp(self) -> FileDigest:
+    def digest(self) -> FileDigest:
         tail = [self._block.hexdigest()] if self._size % BLOCK else []
         blocks = self._blocks + tail
         return FileDigest(self._size, self._sha.hexdigest(), "".join(blocks) if len(blocks) > 1 else "")
@@ -91,12 +89,12 @@ def write_all(descriptor: int, data: Any) -> memoryview:
 
 
 class DurableFile:
-    """A binary file being written; readable under its name only once `write_file` has ended well."""
+    """A binary file being written; readable under its name only once `atomic_write` has ended well."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._stamper = DigestBuilder()
-        self.stamp = FileDigest(0, "")  # what was written; set at the end
+        self._builder = DigestBuilder()
+        self.digest = FileDigest(0, "")  # what was written; set at the end
         self.closed = False
 
     def write(self, data: Any) -> int:
@@ -105,7 +103,7 @@ class DurableFile:
             # the descriptor can be that of another file.
             raise ValueError("write to a closed file")
         view = write_all(self._descriptor, data)
-        self._stamper.update(view)
+        self._builder.update(view)
         return len(view)
 
     def flush(self) -> None:
@@ -116,7 +114,7 @@ class DurableFile:
 
     def finish(self) -> None:
         os.fsync(self._descriptor)
-        self.stamp = self._stamper.stamp()
+        self.digest = self._builder.digest()
 
     def release(self) -> None:
         """Let go of the descriptor; later writes fail. Not called `close`, which Arrow would call too early."""
@@ -127,7 +125,7 @@ class DurableFile:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[DurableFile]:
-    """Write `path` durably and all at once, replacing what was there. After the block, `.stamp` holds its hashes.
+    """Write `path` durably and all at once, replacing what was there. After the block, `.digest` holds its hashes.
 
     Raises StoreError naming the path when the disk is full or fails; nothing is then left under the name.
     """
@@ -139,7 +137,7 @@ def atomic_write(path: Path) -> Iterator[DurableFile]:
             file.finish()
         finally:
             file.release()
-        _read_back(temporary, file.stamp)
+        _read_back(temporary, file.digest)
         os.replace(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
@@ -151,10 +149,10 @@ def atomic_write(path: Path) -> Iterator[DurableFile]:
 
 
 def atomic_write_bytes(path: Path, data: bytes) -> FileDigest:
-    """`write_file` for data already in memory."""
+    """`atomic_write` for data already in memory."""
     with atomic_write(path) as file:
         file.write(data)
-    return file.stamp
+    return file.digest
 
 
 def create_exclusive(path: Path, data: bytes) -> None:
@@ -290,15 +288,15 @@ def sync_folder(path: Path) -> None:
 
 def digest_file(path: Path) -> FileDigest:
     """Read a whole file and hash it. Raises CorruptIndexError if it is not there."""
-    stamper = DigestBuilder()
+    builder = DigestBuilder()
     with _reading(path) as file:
         while data := file.read(8 * BLOCK):
-            stamper.update(data)
-    return stamper.stamp()
+            builder.update(data)
+    return builder.digest()
 
 
 def hash_file(path: Path) -> str:
-    """The sha256 (hex) of a whole file, which takes a third of the time of `stamp_file`. Raises as that does."""
+    """The sha256 (hex) of a whole file, which takes a third of the time of `digest_file`. Raises as that does."""
     with _reading(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -342,7 +340,7 @@ def _store_error(path: Path, error: OSError) -> StoreError:
 
 @contextmanager
 def writer_lock(index: Path) -> Iterator[None]:
-    """Hold the index directory for writing.
+    """Hold the index directory for writing, by an advisory lock that the kernel frees when the writer dies, however.
 
     Raises LockedError at once if another process does, and StoreError if anything in it is a link or a special file.
     """

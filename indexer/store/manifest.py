@@ -47,7 +47,7 @@ class SegmentEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Everything a reader needs. `files` maps every file (path relative to the index) to its stamp.
+    """Everything a reader needs. `files` maps every file (path relative to the index) to its digest.
 
     `documents` and `rows` count those that are part of the index; the parts may hold more, which `deleted` lists.
     """
@@ -84,7 +84,7 @@ class Manifest:
         plain["format"] = layout.FORMAT
         plain["parts"] = [vars(part) for part in self.parts]
         plain["segments"] = [vars(segment) for segment in self.segments]
-        plain["files"] = {name: stamp.to_dict() for name, stamp in self.files.items()}
+        plain["files"] = {name: digest.to_dict() for name, digest in self.files.items()}
         plain["features"] = list(self.features)
         return plain
 
@@ -93,7 +93,7 @@ class Manifest:
         values = {name: plain[name] for name in cls.__dataclass_fields__}
         values["parts"] = tuple(PartEntry(**part) for part in plain["parts"])
         values["segments"] = tuple(SegmentEntry(**segment) for segment in plain["segments"])
-        values["files"] = {name: FileDigest(**stamp) for name, stamp in plain["files"].items()}
+        values["files"] = {name: FileDigest(**digest) for name, digest in plain["files"].items()}
         values["features"] = tuple(plain["features"])
         return cls(**values)
 

@@ -22,8 +22,8 @@ PartName = Annotated[str, Meta(pattern=r"^parts/[0-9]{5,18}\Z")]
 PartFile = Annotated[str, Meta(pattern=rf"^({'|'.join(layout.PART_DATA)})\Z")]
 
 
-class Stamp(Struct, forbid_unknown_fields=True):
-    """See `FileStamp`."""
+class Digest(Struct, forbid_unknown_fields=True):
+    """See `FileDigest`."""
 
     bytes: Count
     sha256: Hash
@@ -139,7 +139,7 @@ class IndexFigures(Struct):
 
 
 class CurveFigures(Struct):
-    """See `CurvePoint`."""
+    """See `OperatingPoint`."""
 
     search_parameters: dict[str, int]
     recall: float
@@ -218,7 +218,7 @@ class ManifestFields(Struct):
     transform: TransformFacts
     parts: list[Part]
     segments: list[Segment]
-    files: dict[FileName, Stamp]
+    files: dict[FileName, Digest]
     schema: dict[str, Any]
     documents: Count
     rows: Count
@@ -243,14 +243,14 @@ class RecordFields(Struct, forbid_unknown_fields=True):
     not_finite: Count
     zero: Count
     schema: dict[str, Any]
-    files: dict[PartFile, Stamp]
+    files: dict[PartFile, Digest]
     without_tokens: Count = 0
 
 
 class StateFields(Struct):
     """What `state.json` says of an encoder's fitted state."""
 
-    files: dict[PlainName, Stamp]
+    files: dict[PlainName, Digest]
     key: str | UnsetType = UNSET
     trained: bool = False
 

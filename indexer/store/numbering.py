@@ -1,8 +1,9 @@
 """Which rows and documents an index holds, and how they are numbered.
 
 Parts hold documents and rows (vectors) one after another: their stored numbers. A deleted document stays there until
-`compact`; whoever reads an index counts only what is live, from 0 without gaps, and `Numbering` translates. So nothing
-above the store need know that anything was ever deleted. Without chunking a document has one row, with it one a window.
+`compact`; whoever reads an index counts only what is live, from 0 without gaps, and `LiveNumbering` translates. So
+nothing above the store need know that anything was ever deleted. Without chunking a document has one row, with it one
+a window.
 """
 
 import io
@@ -11,16 +12,16 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Int64Array, RowIds
+from indexer.arrays import Mask as Mask
 from indexer.errors import CorruptIndexError
 from indexer.store import layout
 from indexer.store.checked import CheckedFile, as_damage, read_checked
 from indexer.store.files import FileDigest, atomic_write_bytes, make_folder
 from indexer.store.manifest import WINDOWS, Manifest
 
-Numbers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+Numbers = RowIds  # its older name
 _SPAN = ("document", "start", "end")
 
 
@@ -51,25 +52,25 @@ class LiveNumbering:
         return live
 
     @cached_property
-    def stored_documents(self) -> Numbers | None:
+    def stored_documents(self) -> RowIds | None:
         """The stored number of each live document, ascending, (documents,); None when they are the same."""
         return None if self.live_documents is None else np.flatnonzero(self.live_documents)
 
     @cached_property
-    def stored_rows(self) -> Numbers | None:
+    def stored_rows(self) -> RowIds | None:
         """The stored number of each live row, ascending, (rows,); None when they are the same."""
         return None if self.live_rows is None else np.flatnonzero(self.live_rows)
 
-    def numbers_of(self, stored: Numbers) -> Numbers:
+    def numbers_of(self, stored: RowIds) -> RowIds:
         """The numbers of live rows, given their stored ones."""
         return stored if self.stored_rows is None else np.searchsorted(self.stored_rows, stored)
 
-    def documents_of(self, rows: Numbers) -> Numbers:
+    def documents_of(self, rows: RowIds) -> RowIds:
         """The document of each row, (n,)."""
-        documents: Numbers = np.asarray(rows) if self.one_to_one else self._document_of[rows]
+        documents: RowIds = np.asarray(rows) if self.one_to_one else self._document_of[rows]
         return documents
 
-    def rows_of(self, documents: Numbers) -> Numbers:
+    def rows_of(self, documents: RowIds) -> RowIds:
         """All rows of some documents, ascending."""
         wanted = np.unique(np.asarray(documents, np.int64))
         if self.one_to_one:
@@ -78,7 +79,7 @@ class LiveNumbering:
         counts = ends - starts
         return np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
 
-    def spans(self, rows: Numbers) -> Numbers:
+    def spans(self, rows: RowIds) -> Int64Array:
         """Where each row's window starts and ends in the joined text of its document, in characters, (n, 2).
 
         Only for an index with windows.
@@ -87,7 +88,7 @@ class LiveNumbering:
         return self._stored_spans[stored, 1:]
 
     @cached_property
-    def _document_of(self) -> Numbers:
+    def _document_of(self) -> RowIds:
         """The live document of each live row, (rows,); ascending."""
         stored = self._stored_spans[:, 0]
         if self.live_rows is None or self.live_documents is None:
@@ -95,12 +96,12 @@ class LiveNumbering:
         return (np.cumsum(self.live_documents) - 1)[stored[self.live_rows]]
 
     @cached_property
-    def _stored_spans(self) -> Numbers:
+    def _stored_spans(self) -> Int64Array:
         """Stored document, start and end of each stored row, (stored rows, 3)."""
         return np.concatenate([*_part_spans(self._index, self._manifest), np.zeros((0, 3), np.int64)])
 
 
-def _part_spans(index: Path, manifest: Manifest) -> Iterator[Numbers]:
+def _part_spans(index: Path, manifest: Manifest) -> Iterator[Int64Array]:
     import pyarrow as pa  # here, as it takes time, and most indexes have no windows
     import pyarrow.parquet as pq
 
@@ -122,7 +123,7 @@ def _part_spans(index: Path, manifest: Manifest) -> Iterator[Numbers]:
         yield spans
 
 
-def _require_spans(spans: Numbers, documents: int, path: Path) -> None:
+def _require_spans(spans: Int64Array, documents: int, path: Path) -> None:
     """Windows lie in ascending documents of their part, every one of which has some, and end after they start."""
     of, starts, ends = spans.T
     steps = np.diff(of, prepend=-1)
@@ -131,7 +132,7 @@ def _require_spans(spans: Numbers, documents: int, path: Path) -> None:
         raise CorruptIndexError(f"{path}: its windows are not those of {documents:,} documents in order.")
 
 
-def read_deleted(index: Path, manifest: Manifest) -> Numbers:
+def read_deleted(index: Path, manifest: Manifest) -> RowIds:
     """Stored numbers of the deleted documents, ascending. Raises CorruptIndexError."""
     if manifest.deleted is None:
         return np.zeros(0, np.int64)
@@ -143,12 +144,12 @@ def read_deleted(index: Path, manifest: Manifest) -> Numbers:
     whole = whole and bool((np.diff(numbers) > 0).all())
     if not whole or (len(numbers) and not 0 <= numbers[0] <= numbers[-1] < manifest.stored_documents):
         raise CorruptIndexError(f"{path}: not a list of ascending document numbers of this index.")
-    checked: Numbers = numbers
+    checked: RowIds = numbers
     return checked
 
 
-def write_deleted(index: Path, generation: int, numbers: Numbers) -> tuple[str, FileDigest]:
-    """Write the list of a generation's deleted documents; returns its name and stamp."""
+def write_deleted(index: Path, generation: int, numbers: RowIds) -> tuple[str, FileDigest]:
+    """Write the list of a generation's deleted documents; returns its name and digest."""
     name, file = layout.deleted_name(generation), io.BytesIO()
     np.save(file, np.ascontiguousarray(numbers, np.int64), allow_pickle=False)
     make_folder((index / name).parent)

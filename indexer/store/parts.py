@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from indexer.arrays import Embeddings, Int32Array
+from indexer.arrays import TextHashes as TextHashes
 from indexer.chunking import Windows
 from indexer.corpus.document import Document
 from indexer.errors import CorruptIndexError, StoreError
@@ -27,8 +28,6 @@ from indexer.store.files import FileDigest, atomic_write, atomic_write_bytes, di
 from indexer.store.manifest import Manifest
 from indexer.typed_json import convert_json, decode_json
 
-TextHashes = npt.NDArray[np.uint64]
-"""128-bit hashes of the texts that were encoded, as (n, 2) unsigned 64-bit numbers."""
 _MOST_BYTES = 1 << 27  # of a record, which grows with the part's files and its columns
 _WINDOWS_SCHEMA = pa.schema(
     [pa.field("text_hash", pa.binary(16), nullable=False), pa.field("tokens", pa.int32(), nullable=False)]
@@ -40,7 +39,7 @@ _CHUNKED_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class PartRecord:
-    """What `part.json` says of a complete part. `files` maps plain file names to stamps."""
+    """What `part.json` says of a complete part. `files` maps plain file names to digests."""
 
     documents: int
     rows: int
@@ -57,19 +56,19 @@ class PartRecord:
     without_tokens: int = 0  # rows whose text holds nothing that a static table knows
 
     def to_json(self) -> bytes:
-        plain = vars(self) | {"files": {name: stamp.to_dict() for name, stamp in self.files.items()}}
+        plain = vars(self) | {"files": {name: digest.to_dict() for name, digest in self.files.items()}}
         return json.dumps(plain, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
 @dataclass(frozen=True)
 class PartDocuments:
-    """What is known of a part once its documents are written. `stamp` is that of documents.parquet."""
+    """What is known of a part once its documents are written. `digest` is that of documents.parquet."""
 
     documents: int
     document_key: str
     embedding_key: str
     schema: dict[str, Any]
-    stamp: FileDigest
+    digest: FileDigest
 
 
 @dataclass(frozen=True)
@@ -77,8 +76,8 @@ class PartRows:
     """The rows of a part: text hashes (n, 2), tokens (n,) before truncation, embeddings (n, d) as they are stored."""
 
     hashes: TextHashes
-    lengths: npt.NDArray[np.int32]
-    embeddings: npt.NDArray[np.floating]
+    lengths: Int32Array
+    embeddings: Embeddings
     windows: Windows | None = None  # which document each row is of; None: row i is document i
     truncated: int = 0
     without_tokens: int = 0
@@ -95,9 +94,7 @@ def document_key(embeddings: str, documents: Sequence[Document], rules: dict[str
     return hashlib.sha256(embeddings.encode() + canonical_json(rules) + rows.encode()).hexdigest()
 
 
-def write_windows(
-    folder: Path, hashes: TextHashes, lengths: npt.NDArray[np.int32], windows: Windows | None = None
-) -> FileDigest:
+def write_windows(folder: Path, hashes: TextHashes, lengths: Int32Array, windows: Windows | None = None) -> FileDigest:
     """One line a vector: the hash of the text it stands for and that text's tokens before truncation.
 
     With chunking also its document, counted from the first of the part, and where the window starts and ends in the
@@ -109,14 +106,14 @@ def write_windows(
     table = pa.table([texts, *(pa.array(column, pa.int32()) for column in columns)], schema=schema)
     with atomic_write(folder / layout.WINDOWS) as file:
         pq.write_table(table, pa.PythonFile(file, mode="w"), **parquet_options())
-    return file.stamp
+    return file.digest
 
 
-def write_embeddings(folder: Path, embeddings: npt.NDArray[np.floating]) -> FileDigest:
+def write_embeddings(folder: Path, embeddings: Embeddings) -> FileDigest:
     """Raw pooled embeddings (n, d) as .npy, float32 or float16."""
     with atomic_write(folder / layout.EMBEDDINGS) as file:
         np.lib.format.write_array(file, np.ascontiguousarray(embeddings), allow_pickle=False)
-    return file.stamp
+    return file.digest
 
 
 def write_moments(folder: Path, moments: Moments) -> FileDigest:
@@ -132,7 +129,7 @@ def write_part(folder: Path, documents: PartDocuments, rows: PartRows, fingerpri
     """Write the other files of a part beside its documents, and its record last: the part is complete."""
     stored = rows.embeddings
     files = {
-        layout.DOCUMENTS: documents.stamp,
+        layout.DOCUMENTS: documents.digest,
         layout.WINDOWS: write_windows(folder, rows.hashes, rows.lengths, rows.windows),
         layout.EMBEDDINGS: write_embeddings(folder, stored),
         layout.MOMENTS: write_moments(folder, Moments.of(stored)),
@@ -178,15 +175,15 @@ def _parse_record(data: bytes) -> PartRecord:
 
     plain = decode_json(data, dict[str, Any], MAX_DEPTH)
     convert_json(plain, RecordFields)
-    return PartRecord(**plain | {"files": {name: FileDigest(**stamp) for name, stamp in plain["files"].items()}})
+    return PartRecord(**plain | {"files": {name: FileDigest(**digest) for name, digest in plain["files"].items()}})
 
 
 def is_intact(folder: Path, record: PartRecord) -> bool:
     """Whether every file of the part is there with the bytes its record names."""
     try:
         return all(
-            (folder / name).lstat().st_size == stamp.bytes and digest_file(folder / name) == stamp
-            for name, stamp in record.files.items()
+            (folder / name).lstat().st_size == digest.bytes and digest_file(folder / name) == digest
+            for name, digest in record.files.items()
         )
     except (OSError, StoreError):
         return False
@@ -202,15 +199,15 @@ def read_text_hashes(folder: Path) -> TextHashes:
     )
 
 
-def read_token_counts(folder: Path) -> npt.NDArray[np.int32]:
+def read_token_counts(folder: Path) -> Int32Array:
     """Tokens of each text of a part before truncation, (n,), in row order."""
-    lengths: npt.NDArray[np.int32] = _windows_column(folder, "tokens").to_numpy()
+    lengths: Int32Array = _windows_column(folder, "tokens").to_numpy()
     return lengths
 
 
-def read_window_documents(folder: Path) -> npt.NDArray[np.int32]:
+def read_window_documents(folder: Path) -> Int32Array:
     """The document of each row, (n,), counted from the first of the part; only where documents are chunked."""
-    documents: npt.NDArray[np.int32] = _windows_column(folder, "document").to_numpy()
+    documents: Int32Array = _windows_column(folder, "document").to_numpy()
     return documents
 
 

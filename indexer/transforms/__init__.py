@@ -10,25 +10,26 @@ from typing import Any, Protocol
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from indexer.arrays import Embeddings, Float64Array, Vectors
 from indexer.config import Role, WhiteningConfig
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.moments import Moments
 from indexer.safetensors_file import parse_header
 from indexer.transforms.flow import Flow as Flow
 from indexer.transforms.flow import fit_flow
+from indexer.transforms.whitening import AffineLayer as AffineLayer
 from indexer.transforms.whitening import Hellinger as Hellinger
 from indexer.transforms.whitening import Normalisation as Normalisation
-from indexer.transforms.whitening import Rows, Vectors
 from indexer.transforms.whitening import Whitening as Whitening
 from indexer.transforms.whitening import fit_whitening as fit_whitening
 from indexer.typed_json import decode_json
 
 __all__ = [
+    "AffineLayer",
     "Flow",
     "Hellinger",
     "Normalisation",
@@ -48,21 +49,58 @@ class Transform(Protocol):
     kind: str
 
     @property
+    def note(self) -> str:
+        """What the fit could not do as asked, in words; "" when all is well."""
+        ...
+
+    @property
     def dim(self) -> int:
         """Vector size k."""
         ...
 
-    def transform(self, embeddings: Rows, role: Role) -> Vectors:
+    @property
+    def input_dim(self) -> int:
+        """Embedding size d."""
+        ...
+
+    @property
+    def query_mean(self) -> Float64Array | None:
+        """The mean (d,) that queries are centred by; None where the transform centres nothing."""
+        ...
+
+    def transform(self, embeddings: Embeddings, role: Role) -> Vectors:
         """Embeddings (n, d) to vectors (n, k)."""
         ...
 
-    def arrays(self) -> dict[str, npt.NDArray[np.float64]]:
-        """What `save` writes."""
+    def project(self, embeddings: Embeddings, role: Role) -> Float64Array:
+        """The same before normalisation to unit length, float64."""
+        ...
+
+    def affine_layers(self, role: Role) -> list[AffineLayer] | None:
+        """Affine maps that, one after another, do what `project` does: none for the identity.
+
+        None where no such maps do it. Other programs run them in place of the transform.
+        """
+        ...
+
+    def with_query_mean(self, mean: Float64Array) -> "Transform":
+        """The same transform with queries centred by `mean` (d,); itself where `query_mean` is None."""
+        ...
+
+    def with_note(self, note: str) -> "Transform":
+        """The same transform with another note."""
+        ...
+
+    def arrays(self) -> dict[str, Float64Array]:
+        """What its file holds."""
         ...
 
     def settings(self) -> dict[str, Any]:
         """What the manifest says of it: JSON types."""
         ...
+
+
+_KINDS = {one.kind: one for one in (Whitening, Normalisation, Flow, Hellinger)}
 
 
 def transform_to_bytes(transform: Transform) -> bytes:
@@ -93,14 +131,8 @@ def transform_from_bytes(data: bytes, where: str) -> Transform:
         header = parse_header(data[8 : 8 + length], len(data))
         metadata = decode_json(header.metadata["isotrope"].encode(), _Metadata)
         settings = decode_json(metadata.settings.encode(), _Settings)
-        if metadata.kind == "normalisation":
-            return Normalisation(settings.dim, settings.note)
-        if metadata.kind == "whitening":
-            return Whitening.from_arrays(arrays, settings.note)
-        if metadata.kind == "flow":
-            return Flow.from_arrays(arrays, msgspec.structs.asdict(settings))
-        if metadata.kind == "hellinger":
-            return Hellinger(settings.dim, settings.note)
+        if metadata.kind in _KINDS:
+            return _KINDS[metadata.kind].from_arrays(arrays, msgspec.structs.asdict(settings))
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CorruptIndexError(f"{where}: not a transform file: {error}.") from error
     raise CorruptIndexError(f'{where}: holds a transform of kind "{metadata.kind}", which this version does not know.')
@@ -111,10 +143,10 @@ class FitData:
     """The embeddings a transform is fitted on: their moments, and block by block, any number of times."""
 
     moments: Callable[[], Moments]
-    blocks: Callable[[], Iterator[Rows]]
+    blocks: Callable[[], Iterator[Embeddings]]
 
     @classmethod
-    def of(cls, rows: Rows) -> "FitData":
+    def of(cls, rows: Embeddings) -> "FitData":
         """Embeddings (n, d) in memory."""
         return cls(lambda: Moments.of(rows), lambda: iter([rows]))
 
@@ -136,13 +168,7 @@ def fit_transform(data: FitData, config: WhiteningConfig, pooling: str, on_step:
     return fit_whitening(data.moments(), config, config.removed(pooling))
 
 
-def centres_by_role(transform: Transform, config: WhiteningConfig) -> bool:
-    """Whether queries are centred by a mean of their own."""
-    centres = isinstance(transform, Whitening) and config.strength != "none"
-    return config.centre == "role" and (centres or isinstance(transform, Flow))
-
-
-def _no_rows() -> Iterator[Rows]:
+def _no_rows() -> Iterator[Embeddings]:
     raise ConfigError(
         'whitening.kind "flow" is trained on embeddings one by one, of which only moments are at hand here; '
         "leave the kind out, or measure it with `isotrope evaluate sts` or `isotrope refit`."

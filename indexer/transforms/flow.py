@@ -26,24 +26,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Embeddings, Float32Array, Float64Array, Vectors
 from indexer.config import FlowConfig, Role
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread, single_torch_thread
-from indexer.transforms.whitening import EIGENVALUE_FLOOR, Normalisation, Rows, Vectors, unit_rows
+from indexer.transforms.whitening import EIGENVALUE_FLOOR, Normalisation, unit_rows
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-Array = npt.NDArray[np.float64]
 Values = Any  # an array of numpy, or a tensor of torch
 OnStep = Callable[[int, int], None]  # steps done, steps in all
 FACTOR = 3.0  # of every log-scale: Glow's, so that scales learn faster than weights
 _LARGEST = 20.0  # |s|; an embedding unlike all of the sample must not overflow exp(-s)
 _FEW_STEPS = 100
 _COMPARED = 4096  # rows whose log-likelihood is compared before and after training
+_WEIGHTS = 0.05  # standard deviation
+_TINY = 1e-6  # added to a standard deviation before it is divided by
+_FIRST_ROWS = 32  # at least so many, the published batch, say where an actnorm starts
 
 
 @dataclass(frozen=True)
@@ -131,16 +133,16 @@ class Flow:
     what the fit could not do as asked ("" when all is well).
     """
 
-    parameters: Mapping[str, Array]
-    mean: Array
-    query_mean: Array
+    parameters: Mapping[str, Float64Array]
+    mean: Float64Array
+    query_mean: Float64Array
     levels: int
     depth: int
     note: str = ""
     kind = "flow"
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array], settings: Mapping[str, Any]) -> "Flow":
+    def from_arrays(cls, arrays: Mapping[str, Float64Array], settings: Mapping[str, Any]) -> "Flow":
         """What `arrays` and `settings` describe. Raises KeyError or ValueError for other arrays."""
         parameters = {name: np.asarray(array) for name, array in arrays.items()}
         mean, query_mean = parameters.pop("mean"), parameters.pop("query_mean")
@@ -158,33 +160,46 @@ class Flow:
         """Vector size, which is that of the embeddings."""
         return len(self.mean)
 
-    def transform(self, embeddings: Rows, role: Role) -> Vectors:
+    @property
+    def input_dim(self) -> int:
+        """Embedding size."""
+        return len(self.mean)
+
+    def transform(self, embeddings: Embeddings, role: Role) -> Vectors:
         """Embeddings (n, d) to unit vectors (n, d), float32. The role selects the mean."""
         return unit_rows(embeddings, lambda block: self.project(block, role))
 
-    def project(self, embeddings: Rows, role: Role) -> Array:
+    def project(self, embeddings: Embeddings, role: Role) -> Float64Array:
         """The transform before normalisation: z, float64 (n, d)."""
         with single_blas_thread():
-            projected: Array = self._glow.forward(np.asarray(embeddings, dtype=np.float64) + self._move(role))[0]
+            projected: Float64Array = self._glow.forward(np.asarray(embeddings, dtype=np.float64) + self._move(role))[0]
         return projected
 
-    def invert(self, z: Rows, role: Role = "document") -> Array:
+    def invert(self, z: Embeddings, role: Role = "document") -> Float64Array:
         """The embeddings, float64 (n, d), that `project` takes to z (n, d)."""
         with single_blas_thread():
-            embeddings: Array = self._glow.inverse(np.asarray(z, dtype=np.float64)) - self._move(role)
+            embeddings: Float64Array = self._glow.inverse(np.asarray(z, dtype=np.float64)) - self._move(role)
         return embeddings
 
-    def log_likelihood(self, embeddings: Rows) -> Array:
+    def log_likelihood(self, embeddings: Embeddings) -> Float64Array:
         """log p of document embeddings (n, d) in nats, float64 (n,)."""
         with single_blas_thread():
-            nats: Array = self._glow.log_likelihood(np.asarray(embeddings, dtype=np.float64))
+            nats: Float64Array = self._glow.log_likelihood(np.asarray(embeddings, dtype=np.float64))
         return nats
 
-    def with_query_mean(self, mean: Array) -> "Flow":
+    def with_query_mean(self, mean: Float64Array) -> "Flow":
         """The same transform with queries centred by `mean` (d,)."""
         return dataclasses.replace(self, query_mean=mean)
 
-    def arrays(self) -> dict[str, Array]:
+    def with_note(self, note: str) -> "Flow":
+        """The same transform with another note."""
+        return dataclasses.replace(self, note=note)
+
+    def affine_layers(self, role: Role) -> None:
+        """No affine maps give what a flow does."""
+        return
+
+    def arrays(self) -> dict[str, Float64Array]:
         return {"mean": self.mean, "query_mean": self.query_mean, **self.parameters}
 
     def settings(self) -> dict[str, Any]:
@@ -194,12 +209,12 @@ class Flow:
     def _glow(self) -> Glow:
         return Glow(self.parameters, self.levels, self.depth)
 
-    def _move(self, role: Role) -> Array | float:
+    def _move(self, role: Role) -> Float64Array | float:
         return self.mean - self.query_mean if role == "query" else 0.0
 
 
 def fit_flow(
-    blocks: Callable[[], Iterator[Rows]], count: int, config: FlowConfig, on_step: OnStep | None = None
+    blocks: Callable[[], Iterator[Embeddings]], count: int, config: FlowConfig, on_step: OnStep | None = None
 ) -> Flow | Normalisation:
     """Fit on the `count` document embeddings of a sample, which `blocks()` gives block by block: at least one block, if
     need be of no rows. They are held in memory as float32.
@@ -256,7 +271,7 @@ def _halves(x: Values) -> tuple[Values, Values]:
     return x[:, :half], x[:, half:]
 
 
-def _gathered(blocks: Iterator[Rows], count: int) -> npt.NDArray[np.float32]:
+def _gathered(blocks: Iterator[Embeddings], count: int) -> Float32Array:
     first = next(blocks)
     rows = np.empty((count, first.shape[1]), dtype=np.float32)
     done = 0
@@ -289,15 +304,9 @@ def _note(count: int, levels: int, config: FlowConfig, before: float, after: flo
     return "; ".join(notes)
 
 
-Sample = npt.NDArray[np.float32]
-_WEIGHTS = 0.05  # standard deviation
-_TINY = 1e-6  # added to a standard deviation before it is divided by
-_FIRST_ROWS = 32  # at least so many, the published batch, say where an actnorm starts
-
-
 def fit_glow(
-    rows: Sample, levels: int, config: FlowConfig, on_step: OnStep | None = None
-) -> tuple[dict[str, Array], dict[str, Array]]:
+    rows: Float32Array, levels: int, config: FlowConfig, on_step: OnStep | None = None
+) -> tuple[dict[str, Float64Array], dict[str, Float64Array]]:
     """Parameters of a `Glow` fitted on rows (n, d), n > 0: as they start, and after training.
 
     Each epoch goes through the rows in an order of its own; its last batch may be smaller. The loss is the negative
@@ -321,7 +330,7 @@ def fit_glow(
         return before, _arrays(glow.parameters)
 
 
-def _start(rows: Sample, levels: int, config: FlowConfig, generator: "torch.Generator") -> Glow:
+def _start(rows: Float32Array, levels: int, config: FlowConfig, generator: "torch.Generator") -> Glow:
     import torch
 
     parameters: dict[str, Tensor] = {}
@@ -359,7 +368,7 @@ def _standardising(x: "Tensor") -> "tuple[Tensor, Tensor]":
     return -x.mean(dim=0), -torch.log(variance.sqrt() + _TINY) / FACTOR
 
 
-def _batches(rows: Sample, config: FlowConfig, generator: "torch.Generator") -> "Iterator[Tensor]":
+def _batches(rows: Float32Array, config: FlowConfig, generator: "torch.Generator") -> "Iterator[Tensor]":
     import torch
 
     for _ in range(config.epochs):
@@ -368,11 +377,11 @@ def _batches(rows: Sample, config: FlowConfig, generator: "torch.Generator") -> 
             yield _picked(rows, order[start : start + config.batch])
 
 
-def _picked(rows: Sample, numbers: "Tensor") -> "Tensor":
+def _picked(rows: Float32Array, numbers: "Tensor") -> "Tensor":
     import torch
 
     return torch.from_numpy(rows[numbers.numpy()]).double()
 
 
-def _arrays(parameters: "Mapping[str, Tensor]") -> dict[str, Array]:
+def _arrays(parameters: "Mapping[str, Tensor]") -> dict[str, Float64Array]:
     return {name: parameter.detach().numpy().copy() for name, parameter in parameters.items()}

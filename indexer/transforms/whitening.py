@@ -1,10 +1,12 @@
-"""Whitening: vector = normalise((embedding - mean of its role) @ projection).
+"""Whitening, and the two maps that nothing is fitted for: unit length alone, and square roots.
+
+Whitening is vector = normalise((embedding - mean of its role) @ projection).
 
 With the covariance S = U D U^T, projection = U_k D_k^(-strength / 2):
 strength 1 is the whitening of WhiteningBERT (Huang et al., Findings of EMNLP 2021, section 3.3), 0 centres and
 rotates, values between soften it. `dim` keeps the k leading directions. Shrinkage r replaces D by
-(1 - r) D + r mean(D) before the power is taken. Directions whose eigenvalue is under `FLOOR` of the largest
-carry rounding noise only and are dropped, never amplified: one layer that ends in a LayerNorm is always
+(1 - r) D + r mean(D) before the power is taken. Directions whose eigenvalue is under `EIGENVALUE_FLOOR` of the
+largest carry rounding noise only and are dropped, never amplified: one layer that ends in a LayerNorm is always
 rank-deficient.
 
 Leading directions can be taken out first, as SIF does (Arora et al., ICLR 2017, algorithm 1): the r leading
@@ -15,23 +17,26 @@ projection is then an orthonormal basis of what is left, and nothing is centred.
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Embeddings, Float64Array, Vectors
 from indexer.config import Role, WhiteningConfig
 from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.parallel import single_blas_thread
 
-# TODO-DOC indexer.transforms.hellinger: Square roots of probabilities: an inner product of two rows is then their mean Bhattacharyya coefficient. For embeddings that are categorical distributions side by side (pooling "latte-mix"). With s the inner product, their Jensen-Shannon divergence lies between ln 2 (1 - s) and 1 - s, which is what makes a search by s followed by a ranking of its candidates by the divergence provable (`search.divergence`).
-
-Rows = npt.NDArray[np.floating]
-Vectors = npt.NDArray[np.float32]
-Array = npt.NDArray[np.float64]
 EIGENVALUE_FLOOR = 1e-9  # of the largest eigenvalue; float32 embeddings carry about 1e-14 of it as noise power
 BLOCK_ROWS = 4096
+
+
+class AffineLayer(NamedTuple):
+    """embedding @ matrix + bias: float64, matrix (d, k) and bias (k,)."""
+
+    matrix: Float64Array
+    bias: Float64Array
 
 
 @dataclass(frozen=True)
@@ -42,18 +47,18 @@ class Whitening:
     not do as asked ("" when all is well).
     """
 
-    mean: Array
-    query_mean: Array
-    projection: Array
-    spectrum: Array
+    mean: Float64Array
+    query_mean: Float64Array
+    projection: Float64Array
+    spectrum: Float64Array
     note: str = ""
     kind = "whitening"
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], note: str) -> "Whitening":
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, Any]) -> "Whitening":
         """What `arrays` describes. Raises TypeError for arrays of other names, ValueError for others that are none of a
         whitening."""
-        found = cls(**{name: np.asarray(array) for name, array in arrays.items()}, note=note)
+        found = cls(**{name: np.asarray(array) for name, array in arrays.items()}, note=settings["note"])
         sizes = {found.mean.shape, found.query_mean.shape, found.spectrum.shape, found.projection.shape[:1]}
         if len(sizes) > 1 or found.mean.ndim != 1 or found.projection.ndim != 2 or not found.projection.size:
             raise ValueError("its arrays are not those of a whitening: their shapes do not fit together")
@@ -64,22 +69,34 @@ class Whitening:
         """Vector size k."""
         return int(self.projection.shape[1])
 
-    def transform(self, embeddings: Rows, role: Role) -> Vectors:
+    @property
+    def input_dim(self) -> int:
+        """Embedding size d."""
+        return len(self.mean)
+
+    def transform(self, embeddings: Embeddings, role: Role) -> Vectors:
         """Embeddings (n, d) to unit vectors (n, k), float32. The role selects the mean."""
         return unit_rows(embeddings, lambda block: self.project(block, role))
 
-    def project(self, embeddings: Rows, role: Role) -> Array:
+    def project(self, embeddings: Embeddings, role: Role) -> Float64Array:
         """The transform before normalisation, float64 (n, k)."""
-        mean = self.query_mean if role == "query" else self.mean
         with single_blas_thread():
-            projected: Array = (np.asarray(embeddings, dtype=np.float64) - mean) @ self.projection
+            projected: Float64Array = (np.asarray(embeddings, np.float64) - self._mean_of(role)) @ self.projection
         return projected
 
-    def with_query_mean(self, mean: Array) -> "Whitening":
+    def affine_layers(self, role: Role) -> list[AffineLayer]:
+        """The one map that `project` is."""
+        return [AffineLayer(self.projection, -(self._mean_of(role) @ self.projection))]
+
+    def with_query_mean(self, mean: Float64Array) -> "Whitening":
         """The same transform with queries centred by `mean` (d,)."""
         return dataclasses.replace(self, query_mean=mean)
 
-    def arrays(self) -> dict[str, Array]:
+    def with_note(self, note: str) -> "Whitening":
+        """The same transform with another note."""
+        return dataclasses.replace(self, note=note)
+
+    def arrays(self) -> dict[str, Float64Array]:
         return {
             "mean": self.mean,
             "query_mean": self.query_mean,
@@ -90,24 +107,85 @@ class Whitening:
     def settings(self) -> dict[str, Any]:
         return {"dim": self.dim, "note": self.note}
 
+    def _mean_of(self, role: Role) -> Float64Array:
+        return self.query_mean if role == "query" else self.mean
+
 
 @dataclass(frozen=True)
-class Normalisation:
-    """No transform but unit length (`strength = "none"`, and corpora too small to fit anything)."""
+class _Fixed:
+    """A map of embeddings of `dim` dimensions that nothing is fitted for; queries and documents alike."""
 
     dim: int
     note: str = ""
-    kind = "normalisation"
+    query_mean = None
 
-    def transform(self, embeddings: Rows, role: Role) -> Vectors:
-        """Embeddings (n, d) to unit vectors (n, d), float32; both roles alike."""
-        return unit_rows(embeddings, lambda block: np.asarray(block, dtype=np.float64))
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]], settings: Mapping[str, Any]) -> Self:
+        """What `settings` describes."""
+        return cls(settings["dim"], settings["note"])
 
-    def arrays(self) -> dict[str, Array]:
+    @property
+    def input_dim(self) -> int:
+        """Embedding size, which is that of the vectors."""
+        return self.dim
+
+    def with_query_mean(self, mean: Float64Array) -> Self:
+        """The same transform: nothing is centred."""
+        return self
+
+    def with_note(self, note: str) -> Self:
+        """The same transform with another note."""
+        return dataclasses.replace(self, note=note)
+
+    def arrays(self) -> dict[str, Float64Array]:
         return {"dim": np.array([self.dim], dtype=np.float64)}
 
     def settings(self) -> dict[str, Any]:
         return {"dim": self.dim, "note": self.note}
+
+
+@dataclass(frozen=True)
+class Normalisation(_Fixed):
+    """No transform but unit length (`strength = "none"`, and corpora too small to fit anything)."""
+
+    kind = "normalisation"
+
+    def transform(self, embeddings: Embeddings, role: Role) -> Vectors:
+        """Embeddings (n, d) to unit vectors (n, d), float32."""
+        return unit_rows(embeddings, lambda block: self.project(block, role))
+
+    def project(self, embeddings: Embeddings, role: Role) -> Float64Array:
+        """The embeddings as float64."""
+        return np.asarray(embeddings, dtype=np.float64)
+
+    def affine_layers(self, role: Role) -> list[AffineLayer]:
+        """None: the identity."""
+        return []
+
+
+@dataclass(frozen=True)
+class Hellinger(_Fixed):
+    """Square roots of `dim` probabilities: an inner product is then the mean Bhattacharyya coefficient of two rows.
+
+    For embeddings that are categorical distributions side by side (pooling "latte-mix"). With s the inner product,
+    their Jensen-Shannon divergence lies between ln 2 (1 - s) and 1 - s: what makes a search by s, followed by a ranking
+    of its candidates by the divergence, provable (`search.divergence`).
+    """
+
+    kind = "hellinger"
+
+    def transform(self, embeddings: Embeddings, role: Role) -> Vectors:
+        """Probabilities (n, d) to unit vectors (n, d), float32."""
+        return unit_rows(embeddings, lambda block: self.project(block, role))
+
+    def project(self, embeddings: Embeddings, role: Role) -> Float64Array:
+        """The square roots before normalisation, float64 (n, d)."""
+        roots: Float64Array = np.sqrt(np.maximum(np.asarray(embeddings, np.float64), 0))
+        return roots
+
+    def affine_layers(self, role: Role) -> None:
+        """No affine map gives square roots."""
+        return
 
 
 def fit_whitening(moments: Moments, config: WhiteningConfig, remove: int = 0) -> Whitening | Normalisation:
@@ -138,7 +216,7 @@ def fit_whitening(moments: Moments, config: WhiteningConfig, remove: int = 0) ->
     return Whitening(mean, mean, projection, spectrum, _note(moments.count, size, dim, config))
 
 
-def _spectrum(moments: Moments, remove: int) -> tuple[Array, Array]:
+def _spectrum(moments: Moments, remove: int) -> tuple[Float64Array, Float64Array]:
     """Eigenvalues, descending, and eigenvectors as columns, the largest entry of each made positive.
 
     Those of the directions that were taken out stand last.
@@ -154,19 +232,19 @@ def _spectrum(moments: Moments, remove: int) -> tuple[Array, Array]:
     return values, vectors * signs
 
 
-def _leading(moment: Array, count: int) -> Array:
+def _leading(moment: Float64Array, count: int) -> Float64Array:
     """The leading eigenvectors (d, count) of a symmetric matrix (d, d)."""
-    leading: Array = np.linalg.eigh(moment)[1][:, ::-1][:, :count]
+    leading: Float64Array = np.linalg.eigh(moment)[1][:, ::-1][:, :count]
     return leading
 
 
-def _without(covariance: Array, directions: Array) -> Array:
+def _without(covariance: Float64Array, directions: Float64Array) -> Float64Array:
     """The covariance of rows without their part along `directions` (d, r), to which it gives less than nothing.
 
     A negative value sets them apart from directions in which the rows merely do not vary.
     """
     rest = np.eye(len(covariance)) - directions @ directions.T
-    left: Array = rest @ covariance @ rest - np.trace(covariance) * directions @ directions.T
+    left: Float64Array = rest @ covariance @ rest - np.trace(covariance) * directions @ directions.T
     return left
 
 
@@ -186,7 +264,7 @@ def _note(count: int, size: int, dim: int, config: WhiteningConfig) -> str:
     return "; ".join(notes)
 
 
-def unit_rows(embeddings: Rows, project: Callable[[Rows], Array]) -> Vectors:
+def unit_rows(embeddings: Embeddings, project: Callable[[Embeddings], Float64Array]) -> Vectors:
     """Apply `project` block by block and scale rows to unit length; rows of zeros stay zero."""
     blocks = [_unit(project(embeddings[start : start + BLOCK_ROWS])) for start in range(0, len(embeddings), BLOCK_ROWS)]
     if not blocks:
@@ -194,26 +272,7 @@ def unit_rows(embeddings: Rows, project: Callable[[Rows], Array]) -> Vectors:
     return np.concatenate(blocks)
 
 
-def _unit(rows: Array) -> Vectors:
+def _unit(rows: Float64Array) -> Vectors:
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: Vectors = np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 0).astype(np.float32)
     return unit
-
-
-@dataclass(frozen=True)
-class Hellinger:
-    """Nothing is fitted: `dim` numbers, of which all are probabilities."""
-
-    dim: int
-    note: str = ""
-    kind = "hellinger"
-
-    def transform(self, embeddings: Rows, role: Role) -> Vectors:
-        """Probabilities (n, d) to unit vectors (n, d), float32; both roles alike."""
-        return unit_rows(embeddings, lambda block: np.sqrt(np.maximum(np.asarray(block, np.float64), 0)))
-
-    def arrays(self) -> dict[str, npt.NDArray[np.float64]]:
-        return {"dim": np.array([self.dim], dtype=np.float64)}
-
-    def settings(self) -> dict[str, Any]:
-        return {"dim": self.dim, "note": self.note}

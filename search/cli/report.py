@@ -47,6 +47,6 @@ def command(index: Path, output: Path, results: tuple[Path, ...], duplicates: Pa
     check_written({"-o": output}, reads, force)
     engine = SearchEngine(index, model, run_options(options))
     with BuildProgress(quiet) as progress:
-        stamp = write_report(engine, output, results, recall, progress, duplicates, force=force)
+        digest = write_report(engine, output, results, recall, progress, duplicates, force=force)
     with stdout_free_for(output):
-        click.echo(f"{output}: {size(stamp.bytes)}")
+        click.echo(f"{output}: {size(digest.bytes)}")

@@ -9,7 +9,7 @@ from indexer.encoders.model_files import find_model_files
 from indexer.encoders.protocol import is_transformer
 from indexer.errors import ConfigError
 from indexer.moments import Moments
-from indexer.transforms import FitData, Flow, Transform, Whitening, centres_by_role, fit_transform, transform_to_bytes
+from indexer.transforms import FitData, Transform, fit_transform, transform_to_bytes
 from search.evaluation.settings import Setting
 
 _SIZES = ("hidden_size", "d_model", "n_embd", "dim", "emb_dim")  # what transformers' attribute maps call it
@@ -40,9 +40,9 @@ def fit_setting(setting: Setting, documents: Moments | FitData, queries: Moments
     """
     material = FitData.of_moments(documents) if isinstance(documents, Moments) else documents
     transform = fit_transform(material, setting.whitening, setting.pooling)
-    if queries is None or not isinstance(transform, Whitening | Flow):
+    if queries is None or not setting.whitening.centres_by_role:
         return transform
-    return transform.with_query_mean(queries.mean) if centres_by_role(transform, setting.whitening) else transform
+    return transform.with_query_mean(queries.mean)
 
 
 def transform_hash(transform: Transform) -> str:

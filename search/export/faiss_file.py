@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
-from indexer.ann.factory import AffineTransform, with_query_transform
+from indexer.ann.factory import with_query_transform
 from indexer.errors import ConfigError
 from indexer.hashing import bottom_k, hash_id
 from indexer.output_files import open_output
-from indexer.transforms import Normalisation, Transform, Whitening
+from indexer.transforms import AffineLayer, Transform
 from search.export.exported import Exported
 from search.export.live_rows import BLOCK_ROWS, write_ids
 from search.files import check_outputs
@@ -58,19 +58,18 @@ def export_faiss(index: str | Path, path: str | Path, force: bool = False) -> Ex
         "model": opened.manifest.encoder["model"],
         "query_prefix": identity.get("query_prefix", ""),
     }
-    sizes = {target.name: file.stamp.bytes, names.name: rows.stamp.bytes}
+    sizes = {target.name: file.digest.bytes, names.name: rows.digest.bytes}
     return Exported(KIND, target, sizes, facts, tuple(_notes(facts)))
 
 
-def _layers(transform: Transform) -> AffineTransform | None:
-    if isinstance(transform, Normalisation):
-        return None
-    if not isinstance(transform, Whitening):
+def _layers(transform: Transform) -> list[AffineLayer]:
+    layers = transform.affine_layers("query")
+    if layers is None:
         raise ConfigError(
             f'whitening.kind is "{transform.kind}", for which FAISS has no layer, so the file could not take '
             "embeddings of queries. --to parquet exports the vectors; refit with another kind to export to FAISS."
         )
-    return AffineTransform(transform.query_mean, transform.projection)
+    return layers
 
 
 def _index(opened: OpenIndex) -> tuple[Any, str, str]:

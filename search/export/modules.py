@@ -102,16 +102,16 @@ def pooling(mode: PoolingMode, size: int) -> Module:
     )
 
 
-def dense(mean: Array, projection: Array) -> Module:
-    """(x - mean) @ projection: mean (d,), projection (d, k). The bias is computed in float64."""
-    size, dim = projection.shape
+def dense(matrix: Array, bias: Array) -> Module:
+    """x @ matrix + bias: matrix (d, k), bias (k,)."""
+    size, dim = matrix.shape
     config = {
         "in_features": size,
         "out_features": dim,
         "bias": True,
         "activation_function": "torch.nn.modules.linear.Identity",
     }
-    weights = {"linear.weight": projection.T, "linear.bias": -(mean @ projection)}
+    weights = {"linear.weight": matrix.T, "linear.bias": bias}
     return Module("Dense", _with_weights(config, weights))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from indexer.arrays import Embeddings
 from indexer.config import RunOptions
 from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
 from indexer.corpus.sources import COMPRESSIONS
@@ -13,7 +14,6 @@ from indexer.encoders import EncodeStats
 from indexer.encoders.load import open_encoder
 from indexer.encoders.spec import spec_of_index
 from indexer.errors import ConfigError
-from indexer.store.embeddings import Embeddings
 from search.evaluation.retrieval.beir import find_file, read_texts
 from search.evaluation.retrieval.runs import require_plain_ids, write_run
 from search.export.exported import Exported
@@ -69,9 +69,9 @@ def export_run(
         notes += cut
     ids, found = _answers(opened, opened.transform.transform(embeddings, "query"), request)
     require_plain_ids(ids, _OPTION)
-    stamp = write_run(target, _TAG, asked.names, ids, found, option="-o", force=force)
+    digest = write_run(target, _TAG, asked.names, ids, found, option="-o", force=force)
     facts = {"queries": len(asked.names), "k": k, "hits": sum(len(rows) for _, rows in found)}
-    return Exported(KIND, target, {target.name: stamp.bytes}, facts, tuple(notes))
+    return Exported(KIND, target, {target.name: digest.bytes}, facts, tuple(notes))
 
 
 def read_queries(path: Path, dim: int) -> Queries:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from indexer.config import BasicPooling
+from indexer.config import BasicPooling, Role
 from indexer.encoders import EncoderSpec
 from indexer.encoders.model_files import ModelFiles, find_model_files, own_file
 from indexer.encoders.model_json import read_json
@@ -23,7 +23,6 @@ from indexer.errors import ConfigError, ModelError
 from indexer.output_files import check_output_folder
 from indexer.pooling.sif import read_counts, sif_weights
 from indexer.store.files import FileDigest
-from indexer.transforms import Normalisation, Transform, Whitening
 from search.export import modules
 from search.export.exported import Exported
 from search.export.modules import Chain, Module, Prompts
@@ -49,9 +48,9 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
     chain = _chain(opened, spec, _of_table(spec) if found is None else _of_transformer(opened, spec, found))
     files = modules.folder_files(chain) | {"README.md": _readme(opened, spec, chain).encode()}
     with open_output_folder(folder) as beside:
-        stamps = write_files(beside, files)
+        digests = write_files(beside, files)
         if found is not None:
-            _require_copied(spec, found, files, stamps)
+            _require_copied(spec, found, files, digests)
     facts = {
         "modules": chain.kinds,
         "model": _name(spec),
@@ -62,7 +61,7 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
         "prompts": vars(chain.prompts),
         "fingerprint": spec.fingerprint,
     }
-    sizes = {name: stamp.bytes for name, stamp in stamps.items()}
+    sizes = {name: digest.bytes for name, digest in digests.items()}
     return Exported(KIND, folder, sizes, facts, tuple(_notes(opened, spec)))
 
 
@@ -75,7 +74,7 @@ def _require_exportable(opened: OpenIndex) -> None:
         reason = f'encoder.kind is "{kind}": the index holds embeddings made elsewhere, so there is no model to export'
     elif pooling not in (("mean", "sif") if kind == "static" else get_args(BasicPooling)):
         reason = f'encoder.pooling is "{pooling}", for which sentence-transformers has no module'
-    elif not isinstance(transform, Whitening | Normalisation):
+    elif transform.affine_layers("document") is None:
         reason = f'whitening.kind is "{transform.kind}", for which sentence-transformers has no module'
     if reason:
         raise ConfigError(f"{opened.path}: {reason}. --to parquet exports its vectors.")
@@ -106,19 +105,14 @@ def _of_table(spec: EncoderSpec) -> list[Module]:
 
 def _chain(opened: OpenIndex, spec: EncoderSpec, chain: list[Module]) -> Chain:
     settings = spec.identity
-    affine, of_queries = _affine(opened.transform)
-    query = {len(chain): of_queries} if of_queries else {}
-    chain += [*affine, modules.normalize()]
+    affine = {role: opened.transform.affine_layers(role) or [] for role in get_args(Role)}
+    query = {
+        len(chain) + number: modules.dense(*layer)
+        for number, (layer, other) in enumerate(zip(affine["query"], affine["document"], strict=True))
+        if not all(map(np.array_equal, layer, other))
+    }
+    chain += [*(modules.dense(*layer) for layer in affine["document"]), modules.normalize()]
     return Chain(chain, query, Prompts(settings["query_prefix"], settings["document_prefix"]))
-
-
-def _affine(transform: Transform) -> tuple[list[Module], Module | None]:
-    """The module that transforms documents, if any, and that of queries where it differs."""
-    if not isinstance(transform, Whitening):
-        return [], None
-    alike = np.array_equal(transform.mean, transform.query_mean)
-    of_queries = None if alike else modules.dense(transform.query_mean, transform.projection)
-    return [modules.dense(transform.mean, transform.projection)], of_queries
 
 
 def _model_files(found: ModelFiles) -> dict[str, Content]:
@@ -150,14 +144,14 @@ def _padding_settings(found: ModelFiles) -> dict[str, str]:
 
 
 def _require_copied(
-    spec: EncoderSpec, found: ModelFiles, files: Mapping[str, Content], stamps: Mapping[str, FileDigest]
+    spec: EncoderSpec, found: ModelFiles, files: Mapping[str, Content], digests: Mapping[str, FileDigest]
 ) -> None:
     """Raises ModelError if a copied file changed since it was hashed."""
     expected = spec.identity["weights"] | spec.identity["tokenizer"] | spec.identity["config"]
     for name, sha256 in expected.items():
         source = own_file(found.root, name)
         copies = [copy for copy, content in files.items() if content == source]
-        if any(stamps[copy].sha256 != sha256 for copy in copies):
+        if any(digests[copy].sha256 != sha256 for copy in copies):
             raise ModelError(f"{found.root / name}: changed while it was copied. Run the command again.")
 
 

@@ -24,4 +24,4 @@ def export_parquet(index: str | Path, path: str | Path, force: bool = False) -> 
     with open_output(target, force=force) as file:
         write_vectors(file, opened)
     facts = {"documents": opened.manifest.documents, "rows": opened.numbering.rows, "dimensions": opened.transform.dim}
-    return Exported(KIND, target, {target.name: file.stamp.bytes}, facts)
+    return Exported(KIND, target, {target.name: file.digest.bytes}, facts)

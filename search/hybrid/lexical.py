@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
+from indexer.arrays import Mask
 from indexer.cache import cached_folder
 from indexer.corpus.document import joined_text
 from indexer.progress import NoProgress, Progress
 from indexer.store import layout
-from indexer.store.numbering import Mask
 from search.hybrid.bm25 import Bm25
 from search.hybrid.terms import require_terms, terms_key, terms_of
 from search.opened import OpenIndex

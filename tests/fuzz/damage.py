@@ -1,7 +1,7 @@
 """What an attacker, a bad disk or a careless copy may have done to files before a command reads them.
 
 Every `Damage` says in plain values what it does, so that a failing example can be read and done again. "Sealed" damage
-to a file of an index is followed by new stamps and checksums: what is then published is damaged, not the bytes.
+to a file of an index is followed by new digests and checksums: what is then published is damaged, not the bytes.
 """
 
 import copy
@@ -317,18 +317,18 @@ def reseal(index: Path, changed: str) -> None:
     folder = index / Path(changed).parent
     for record in ("part.json", "state.json"):
         if (folder / record).is_file() and Path(changed).name != record:
-            _stamp(folder / record, Path(changed).name, index / changed)
+            _digest(folder / record, Path(changed).name, index / changed)
             reseal(index, str(Path(changed).with_name(record)))
     for manifest in sorted(index.glob("manifests/*.json")):
         if manifest.name != Path(changed).name:
-            _stamp(manifest, changed, index / changed)
+            _digest(manifest, changed, index / changed)
         plain = json.loads(read_regular(manifest))
         plain.pop("checksum", None)
         plain["checksum"] = hashlib.sha256(dump(plain)).hexdigest()
         manifest.write_bytes(dump(plain, indent=1) + b"\n")
 
 
-def _stamp(record: Path, name: str, path: Path) -> None:
+def _digest(record: Path, name: str, path: Path) -> None:
     plain, data = json.loads(read_regular(record)), read_regular(path)
     if name in plain.get("files", {}):
         plain["files"][name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}

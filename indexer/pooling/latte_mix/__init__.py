@@ -3,14 +3,12 @@
 A variational auto-encoder learns, without labels, to describe a token vector by `dims` categorical choices. A text is
 the mean of its tokens' posteriors: `dims` categorical distributions, compared by their Jensen-Shannon divergence.
 
-    model       the fitted encoder in numpy, for building and searching
-    files       its two files
+    model       the fitted encoder in numpy, for building and searching, and its two files
     divergence  how alike two texts are
-    network     the same auto-encoder in torch: first weights, noise, losses
+    network     the same auto-encoder in torch: first weights, noise, losses, the fitted encoder as a module
     training    the loop
-    head        the fitted encoder as a torch module
 
-Names are handed on lazily: reading a fitted state loads no torch; `network`, `training` and `head` do.
+Names are handed on lazily: reading a fitted state loads no torch; `network` and `training` do.
 """
 
 from typing import TYPE_CHECKING

@@ -10,19 +10,17 @@ the mean Jensen-Shannon divergence in nats:  ln 2 (1 - s) <= JS <= 1 - s.  It ho
 """
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Embeddings, Float64Array
 from indexer.errors import ConfigError, EvaluationError
 
-Array = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.floating]
-Normals = tuple[Rows, Rows]  # mean and standard deviation of a text's tokens, (tokens, dims) each
+Normals = tuple[Embeddings, Embeddings]  # mean and standard deviation of a text's tokens, (tokens, dims) each
 LN2 = float(np.log(2))
 _BLOCK_ROWS = 64  # so that the rows at work stay in the processor's cache
 _TINY = np.finfo(np.float64).tiny
 
 
-def js_similarity(left: Rows, right: Rows, dims: int) -> Array:
+def js_similarity(left: Embeddings, right: Embeddings, dims: int) -> Float64Array:
     """1 - JS / ln 2 of rows (n, width) and (n, width), one by one: (n,). 1 for equal texts, 0 for those that share no
     class in any dimension. JS is the mean over the dimensions. Raises ConfigError for rows that do not fit."""
     _check(left, right, dims, paired=True)
@@ -34,7 +32,7 @@ def js_similarity(left: Rows, right: Rows, dims: int) -> Array:
     return similarities
 
 
-def js_similarities(left: Rows, right: Rows, dims: int) -> Array:
+def js_similarities(left: Embeddings, right: Embeddings, dims: int) -> Float64Array:
     """`js_similarity` of every row of `left` (n, width) with every row of `right` (m, width): (n, m)."""
     _check(left, right, dims)
     rows = np.asarray(left, np.float64)
@@ -49,22 +47,22 @@ def js_similarities(left: Rows, right: Rows, dims: int) -> Array:
     return table
 
 
-def negative_l2(left: Rows, right: Rows) -> Array:
+def negative_l2(left: Embeddings, right: Embeddings) -> Float64Array:
     """Minus the Euclidean distance of rows (n, width) and (n, width), one by one: (n,)."""
     _check(left, right, paired=True)
-    distances: Array = np.linalg.norm(np.asarray(left, np.float64) - right, axis=1)
+    distances: Float64Array = np.linalg.norm(np.asarray(left, np.float64) - right, axis=1)
     return -distances
 
 
-def hellinger_roots(rows: Rows, dims: int) -> Array:
+def hellinger_roots(rows: Embeddings, dims: int) -> Float64Array:
     """sqrt(p) / sqrt(dims) of rows (n, width): unit vectors, whose inner product is the mean Bhattacharyya
     coefficient of the dimensions, and whose distance is sqrt(2) times the Hellinger distance."""
     _check(rows, rows, dims)
-    roots: Array = np.sqrt(np.asarray(rows, np.float64) / dims)
+    roots: Float64Array = np.sqrt(np.asarray(rows, np.float64) / dims)
     return roots
 
 
-def js_similarity_upper_bound(inner: Array) -> Array:
+def js_similarity_upper_bound(inner: Float64Array) -> Float64Array:
     """The largest `js_similarity` that two texts can have whose `hellinger_roots` have the inner product s: s itself.
 
     By JS >= ln 2 (1 - s), see above; reached where each class either has the same probability in both texts or none
@@ -75,7 +73,7 @@ def js_similarity_upper_bound(inner: Array) -> Array:
     return np.asarray(inner, np.float64)
 
 
-def js_similarity_lower_bound(inner: Array) -> Array:
+def js_similarity_lower_bound(inner: Float64Array) -> Float64Array:
     """The smallest `js_similarity` at the inner product s: 1 - (1 - s) / ln 2, or 0."""
     return np.maximum(1 - (1 - np.asarray(inner, np.float64)) / LN2, 0)
 
@@ -99,31 +97,31 @@ def mixture_l2(left: Normals, right: Normals) -> float:
     return float(np.sqrt(np.maximum(squared, 0).mean()))
 
 
-def _overlap(left: Normals, right: Normals) -> Array:
+def _overlap(left: Normals, right: Normals) -> Float64Array:
     """Integral of the product of two mixtures, (dims,)."""
     (means, deviations), (other_means, other_deviations) = left, right
     apart = np.asarray(means, np.float64)[:, None] - other_means
     variance = np.square(deviations, dtype=np.float64)[:, None] + np.square(other_deviations, dtype=np.float64)
-    density: Array = np.exp(-np.square(apart) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
-    overlap: Array = density.mean(axis=(0, 1))
+    density: Float64Array = np.exp(-np.square(apart) / (2 * variance)) / np.sqrt(2 * np.pi * variance)
+    overlap: Float64Array = density.mean(axis=(0, 1))
     return overlap
 
 
-def _js_similarity(between: Array, left: Array, right: Array, dims: int) -> Array:
+def _js_similarity(between: Float64Array, left: Float64Array, right: Float64Array, dims: int) -> Float64Array:
     """Of entropies: JS = H((p + q) / 2) - (H(p) + H(q)) / 2, which is exactly 0 for equal rows."""
-    similarity: Array = np.clip(1 - (between - (left + right) / 2) / (dims * LN2), 0, 1)
+    similarity: Float64Array = np.clip(1 - (between - (left + right) / 2) / (dims * LN2), 0, 1)
     return similarity
 
 
-def _entropy(rows: Array) -> Array:
+def _entropy(rows: Float64Array) -> Float64Array:
     """Sum over all classes of -p ln p, (n,); 0 for p = 0."""
     logs = np.maximum(rows, _TINY)
     np.log(logs, out=logs)
-    entropy: Array = -np.einsum("ij,ij->i", rows, logs)
+    entropy: Float64Array = -np.einsum("ij,ij->i", rows, logs)
     return entropy
 
 
-def _check(left: Rows, right: Rows, dims: int = 1, paired: bool = False) -> None:
+def _check(left: Embeddings, right: Embeddings, dims: int = 1, paired: bool = False) -> None:
     fits = left.ndim == right.ndim == 2 and left.shape[1] == right.shape[1] and left.shape[1] % dims == 0
     if not fits or (paired and len(left) != len(right)):
         raise ConfigError(

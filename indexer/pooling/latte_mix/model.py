@@ -1,7 +1,10 @@
-"""A fitted Latte-Mix in numpy: token vectors to posteriors.
+"""A fitted Latte-Mix in numpy: token vectors to posteriors; and its two files.
 
 q(z|u) at test time is the softmax of the logits as they are: the noise and the temperature of training belong to the
 relaxed sample, not to the distribution that is sampled. Between layers stands a ReLU (the paper names none).
+
+latte-mix.safetensors holds the weights, latte-mix.json the settings, the scale and how it was made. The second has the
+sha256 of the first, so that files of two trainings are never taken for one.
 """
 
 import dataclasses
@@ -15,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from indexer.arrays import Embeddings, Float32Array
 from indexer.config import LatteMixConfig
 from indexer.errors import ConfigError, ModelError
 from indexer.parallel import single_blas_thread
@@ -27,9 +30,10 @@ from indexer.regular_files import read_regular
 from indexer.settings import from_mapping
 from indexer.typed_json import decode_json
 
-# TODO-DOC indexer.lattemix.files: The two files of a Latte-Mix: latte-mix.safetensors (weights) and latte-mix.json (settings, scale, how it was made). The second holds the sha256 of the first, so that files of two trainings are never taken for one.
+WEIGHTS, FACTS = "latte-mix.safetensors", "latte-mix.json"
+FILES = (WEIGHTS, FACTS)
+_FORMAT = 1
 
-Rows = npt.NDArray[np.float32]
 BLOCK_TOKENS = 256  # so that a block of logits stays in the processor's cache
 
 
@@ -44,7 +48,7 @@ class LatteMix:
     config: LatteMixConfig
     size: int  # d, of a token vector
     scale: float
-    parameters: Mapping[str, Rows]
+    parameters: Mapping[str, Float32Array]
     about: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -52,7 +56,7 @@ class LatteMix:
         """Numbers in a posterior."""
         return self.config.width
 
-    def posterior(self, tokens: npt.NDArray[np.floating]) -> Rows:
+    def posterior(self, tokens: Embeddings) -> Float32Array:
         """q(z|u) of token vectors (n, d), float32 (n, width): of each dimension the probabilities of its classes,
         for a normal latent its mean, without a latent the code. Not finite where the tokens are not.
 
@@ -60,7 +64,7 @@ class LatteMix:
         """
         return self._encoded(tokens, self.width)
 
-    def normal(self, tokens: npt.NDArray[np.floating]) -> tuple[Rows, Rows]:
+    def normal(self, tokens: Embeddings) -> tuple[Float32Array, Float32Array]:
         """Mean and standard deviation of q(z|u), float32 (n, dims) each. Raises ConfigError for another latent."""
         if self.config.latent != "normal":
             raise ConfigError(
@@ -70,7 +74,7 @@ class LatteMix:
         encoded, dims = self._encoded(tokens, 2 * self.config.dims), self.config.dims
         return encoded[:, :dims], np.exp(encoded[:, dims:] / 2)
 
-    def _encoded(self, tokens: npt.NDArray[np.floating], width: int) -> Rows:
+    def _encoded(self, tokens: Embeddings, width: int) -> Float32Array:
         """The first `width` outputs of the encoder, block by block; logits are turned into probabilities."""
         if tokens.ndim != 2 or tokens.shape[1] != self.size:
             raise ModelError(
@@ -83,7 +87,7 @@ class LatteMix:
                 self._encode_block(tokens[start : start + BLOCK_TOKENS], encoded[start : start + BLOCK_TOKENS])
         return encoded
 
-    def _encode_block(self, tokens: npt.NDArray[np.floating], into: Rows) -> None:
+    def _encode_block(self, tokens: Embeddings, into: Float32Array) -> None:
         state = tokens.astype(np.float32) / np.float32(self.scale)
         for layer in range(self.config.encoder_layers):
             if layer:
@@ -118,16 +122,11 @@ def layer_shapes(config: LatteMixConfig, size: int) -> dict[str, tuple[int, ...]
     return shapes
 
 
-def _softmax(logits: Rows) -> None:
+def _softmax(logits: Float32Array) -> None:
     """Over the last axis, in place."""
     logits -= logits.max(axis=-1, keepdims=True)
     np.exp(logits, out=logits)
     logits /= logits.sum(axis=-1, keepdims=True)
-
-
-WEIGHTS, FACTS = "latte-mix.safetensors", "latte-mix.json"
-FILES = (WEIGHTS, FACTS)
-_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -204,9 +203,9 @@ def _facts(path: Path) -> _Facts:
     return facts
 
 
-def _tensors(data: bytes, path: Path) -> Mapping[str, Rows]:
+def _tensors(data: bytes, path: Path) -> Mapping[str, Float32Array]:
     try:
-        tensors: Mapping[str, Rows] = load_tensors(data)
+        tensors: Mapping[str, Float32Array] = load_tensors(data)
     except (SafetensorError, KeyError) as error:  # KeyError: a type that numpy does not have
         raise ModelError(f"{path}: not a safetensors file of float32 numbers: {error}.") from error
     if any(array.dtype != np.float32 or not np.isfinite(array).all() for array in tensors.values()):

@@ -1,4 +1,4 @@
-"""The auto-encoder in torch: first weights, noise, losses.
+"""The auto-encoder in torch: first weights, noise, losses, and the fitted encoder as a module.
 
 Per token, in units of the scaled vector u:
     reconstruction = |u - decoder(z)|^2, z one relaxed sample of q(z|u)
@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from indexer.arrays import Float32Array
 from indexer.config import LatteMixConfig
-from indexer.pooling.latte_mix.model import LatteMix, Rows, layer_shapes
-
-# TODO-DOC indexer.lattemix.head: The encoder of a fitted Latte-Mix as a torch module, for inside a transformer's pooling.
+from indexer.pooling.latte_mix.model import LatteMix, layer_shapes
 
 _USES = ("weights", "order", "noise", "held out")  # of the seed; each has a stream of its own
 
@@ -39,7 +38,7 @@ def initial_weights(config: LatteMixConfig, size: int) -> dict[str, Tensor]:
     return parameters
 
 
-def to_numpy(parameters: Mapping[str, Tensor]) -> dict[str, Rows]:
+def to_numpy(parameters: Mapping[str, Tensor]) -> dict[str, Float32Array]:
     """Parameters as numpy arrays of their own memory."""
     return {name: tensor.detach().cpu().numpy().copy() for name, tensor in parameters.items()}
 
@@ -99,7 +98,8 @@ _LATENTS = {"categorical": categorical_sample, "normal": normal_sample, "none": 
 class LatteMixHead(torch.nn.Module):
     """Token states (..., d) to posteriors (..., width), float32, as `LatteMix.posterior` gives them.
 
-    The weights are buffers, frozen. They belong in float32 also where the model is in half precision.
+    It goes into a transformer's pooling. The weights are buffers, frozen. They belong in float32 also where the model
+    is in half precision.
     """
 
     def __init__(self, latte: LatteMix) -> None:

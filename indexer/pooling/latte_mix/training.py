@@ -12,18 +12,17 @@ from itertools import chain
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from indexer.arrays import Float32Array, Int64Array
 from indexer.config import LatteMixConfig
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
 from indexer.parallel import single_torch_thread
-from indexer.pooling.latte_mix.model import LatteMix, Rows
+from indexer.pooling.latte_mix.model import LatteMix
 from indexer.pooling.latte_mix.network import generator, initial_weights, losses, to_numpy
 
-Ints = npt.NDArray[np.int64]
-Group = tuple[Rows, Ints]
+Group = tuple[Float32Array, Int64Array]
 SCALE_TOKENS = 16_384  # the scale is one number: the first of the tokens tell it
 LOGGED = 50  # entries in the log of losses, about
 
@@ -41,7 +40,7 @@ def train_latte_mix(
     texts: int,
     config: LatteMixConfig,
     on_step: Callable[[int, int], None] | None = None,
-    held_out: Rows | None = None,
+    held_out: Float32Array | None = None,
     device: str = "cpu",
 ) -> LatteMix:
     """Fit on the `texts` texts of the stream. `on_step(step, steps)` is called after each step, from 1.
@@ -68,7 +67,7 @@ def train_latte_mix(
     return LatteMix(config, size, scale, to_numpy(parameters), run.about())
 
 
-def evaluate(latte: LatteMix, tokens: Rows) -> tuple[float, float]:
+def evaluate(latte: LatteMix, tokens: Float32Array) -> tuple[float, float]:
     """Reconstruction error and KL of token vectors (n, d), in the units of training: one sample a token, of a fixed
     seed. For looking at a training; needs the memory of one batch of all the tokens."""
     parameters = {name: torch.from_numpy(np.array(array)) for name, array in latte.parameters.items()}
@@ -84,7 +83,7 @@ class _Run:
     scale: float
     device: str
     parameters: dict[str, Tensor]
-    held_out: Rows | None  # scaled
+    held_out: Float32Array | None  # scaled
     step: int = 0
     tokens: int = 0
     empty: int = 0
@@ -121,7 +120,7 @@ def _train(run: _Run, epochs: Iterable[Iterable[Group]], on_step: Callable[[int,
                 on_step(run.step, run.steps)
 
 
-def _step(run: _Run, optimiser: torch.optim.Optimizer, batch: Rows, noise: torch.Generator) -> Tensor:
+def _step(run: _Run, optimiser: torch.optim.Optimizer, batch: Float32Array, noise: torch.Generator) -> Tensor:
     """One step of Adam; reconstruction and KL before it, (2,)."""
     scaled = torch.from_numpy(batch).to(run.device, torch.float32) / run.scale
     reconstruction, kl, costed = losses(run.parameters, scaled, run.config, noise)
@@ -155,17 +154,19 @@ def _log(run: _Run, means: Tensor) -> None:
         run.held_out_log.append([run.step, *_evaluate(run.parameters, run.held_out, run.config, run.device)])
 
 
-def _evaluate(parameters: dict[str, Tensor], scaled: Rows, config: LatteMixConfig, device: str) -> tuple[float, float]:
+def _evaluate(
+    parameters: dict[str, Tensor], scaled: Float32Array, config: LatteMixConfig, device: str
+) -> tuple[float, float]:
     random = generator(config.seed, "held out", device)
     with torch.no_grad():
         reconstruction, kl, _ = losses(parameters, torch.from_numpy(scaled).to(device), config, random)
     return float(reconstruction), float(kl)
 
 
-def _batches(groups: Iterable[Group], run: _Run, order: torch.Generator) -> Iterator[Rows]:
+def _batches(groups: Iterable[Group], run: _Run, order: torch.Generator) -> Iterator[Float32Array]:
     """Tokens of `config.batch` texts at a time; a batch may reach over the end of a group, only the last is short.
     A batch of texts without tokens has none."""
-    waiting: list[Rows] = []
+    waiting: list[Float32Array] = []
     count = 0
     for rows, starts in groups:
         for text in torch.randperm(len(starts) - 1, generator=order).tolist():

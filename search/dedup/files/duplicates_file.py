@@ -67,7 +67,7 @@ def write_duplicates(path: Path, duplicates: Duplicates, force: bool = False) ->
     table = table.cast(with_facts(SCHEMA, duplicates.facts))
     with open_output(path, force=force) as file:
         pq.write_table(table, pa.PythonFile(file, mode="w"), **parquet_options() | {"row_group_size": ROW_GROUP})
-    return file.stamp
+    return file.digest
 
 
 def read_duplicates(path: Path) -> Duplicates:

@@ -83,7 +83,7 @@ class PairWriter:
         except StoreError as error:
             total = self.pairs + self.identical
             raise StoreError(f"{error} {total:,} pairs were to be written; {_HIGHER}") from error
-        return file.stamp
+        return file.digest
 
     def _spill(self) -> None:
         """Write what waits as one sorted run."""

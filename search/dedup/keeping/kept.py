@@ -99,7 +99,7 @@ def _write(path: Path, fill: Callable[[PackedFile], None], force: bool) -> FileD
     _, compression = format_of(path)
     with open_output(path, _OPTION, force) as file, packed(file, compression) as sink:
         fill(sink)
-    return file.stamp
+    return file.digest
 
 
 def _as_they_were(sink: PackedFile, opened: OpenIndex, kept: Rows, corpus: Corpus, file_format: str) -> None:

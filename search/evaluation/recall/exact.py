@@ -18,7 +18,7 @@ _QUERY_ROWS = 1024  # queries a matrix product takes at once
 def duplicates_of(stored: StoredRows, documents: Rows) -> list[Rows]:
     """For each of some documents, its rows and those that are the same to search, ascending; none for a document of -1.
 
-    The same are rows with the same text hash, and rows whose vectors score at least 1 - `ROUNDING` together.
+    The same are rows with the same text hash, and rows whose vectors score at least 1 - `SCORE_TOLERANCE` together.
     """
     known = np.flatnonzero(documents >= 0)
     found: list[list[Rows]] = [[] for _ in documents]
@@ -38,8 +38,8 @@ def exact_recall(
     """recall@k of each query, (n,): the share of its answers that are among the exact k best.
 
     `queries` (n, d) are unit vectors, `answers` (n, k) rows of the index (-1: none), `excluded` rows of each
-    query that count for neither side. An answer that scores as much as the k-th best, up to `ROUNDING`, is right:
-    which of several equal rows is named does not matter.
+    query that count for neither side. An answer that scores as much as the k-th best, up to `SCORE_TOLERANCE`, is
+    right: which of several equal rows is named does not matter.
     """
     best = GroundTruthBuilder(queries, answers.shape[1], excluded)
     scores = np.full(answers.shape, -np.inf)

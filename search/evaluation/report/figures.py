@@ -57,7 +57,7 @@ def measure_figures(opened: OpenIndex) -> Figures:
     pairs = _pairs(len(paired))
     raw = Normalisation(opened.manifest.encoder["dim"])
     before = _cloud(sample, paired, pairs, raw)
-    same = isinstance(opened.transform, Normalisation)
+    same = opened.transform.affine_layers("document") == []
     return Figures(
         rows=len(stored),
         windowed=not opened.numbering.one_to_one,

@@ -70,12 +70,6 @@ def ask_index(opened: OpenIndex, vectors: npt.NDArray[np.float32], depth: int) -
     return found
 
 
-def needs_query_mean(setting: Setting) -> bool:
-    """Whether its queries are centred by a mean of their own."""
-    whitening = setting.whitening
-    return whitening.centre == "role" and (whitening.kind == "flow" or whitening.strength != "none")
-
-
 def _fitted(collection: Collection, setting: Setting) -> Transform:
-    queries = collection.query_moments(setting.key) if needs_query_mean(setting) else None
+    queries = collection.query_moments(setting.key) if setting.whitening.centres_by_role else None
     return fit_setting(setting, collection.material(setting.key), queries)

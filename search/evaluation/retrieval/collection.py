@@ -25,7 +25,7 @@ from indexer.hashing import bottom_k, hash_id
 from indexer.moments import Moments
 from indexer.pipeline.fit import QUERY_TEXTS
 from indexer.progress import Progress
-from indexer.transforms import FitData, Flow, Whitening, centres_by_role
+from indexer.transforms import FitData
 from search.evaluation.retrieval.beir import find_file
 from search.evaluation.states import States, StateSource
 from search.evaluation.subject import Subject
@@ -193,7 +193,7 @@ class IndexedCorpus:
     def _mean_of_queries(self) -> Moments:
         """A transform keeps its means in embedding space, so the index's own mean of queries serves any strength."""
         transform, whitening = self._opened.transform, self._opened.config.whitening
-        if isinstance(transform, Whitening | Flow) and centres_by_role(transform, whitening):
+        if transform.query_mean is not None and whitening.centres_by_role:
             return Moments.of(transform.query_mean[None])
         if is_precomputed(self._subject.spec) or is_npy(whitening.query_sample):
             return self._mean_of_given()

@@ -9,10 +9,9 @@ from indexer import ann
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
-from indexer.transforms import centres_by_role
 from search.evaluation.fits import check_dimensions
 from search.evaluation.resampling import LEVEL, RESAMPLES
-from search.evaluation.retrieval.answers import Answers, fitted_answers, index_answers, needs_query_mean
+from search.evaluation.retrieval.answers import Answers, fitted_answers, index_answers
 from search.evaluation.retrieval.beir import JudgedQueries, read_judged
 from search.evaluation.retrieval.bm25 import LABEL, rank_bm25
 from search.evaluation.retrieval.collection import BeirCorpus, Collection, IndexedCorpus
@@ -154,7 +153,7 @@ class _Evaluation:
         queries, states, cut, files = ask(self._task.query_vectors, self._judged.queries, self._subject, self._source)
         self.data |= files
         if not self._own:
-            query_like = any(needs_query_mean(setting) for setting in settings)
+            query_like = any(setting.whitening.centres_by_role for setting in settings)
             self.data |= _query_file(self._subject) if query_like else {}
             self._collection.prepare(query_like)
         self.notes += self._cut(cut, self._collection.truncated)
@@ -235,7 +234,7 @@ def _collection(
 def _query_file(subject: Subject) -> dict[str, str]:
     """The hash of the recipe's file of queries, where it is read: an index may hold the mean of its queries."""
     whitening = subject.config.whitening
-    kept = subject.opened and centres_by_role(subject.opened.transform, whitening)
+    kept = subject.opened is not None and subject.opened.transform.query_mean is not None and whitening.centres_by_role
     digest = "" if kept else query_file_sha256(whitening.query_sample, "whitening.query_sample")
     return {"whitening.query_sample": digest} if digest else {}
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import EvaluationError
-from indexer.transforms import Flow, Normalisation, Transform, Whitening
+from indexer.transforms import Transform
 from search.extras import require_extra
 
 Array = npt.NDArray[np.float64]
@@ -15,11 +15,7 @@ Positions = npt.NDArray[np.intp]
 
 def projected(transform: Transform, rows: npt.NDArray[np.floating]) -> Array:
     """What the transform makes of embeddings (n, d) in role "document", before unit length: float64 (n, k)."""
-    if isinstance(transform, Whitening | Flow):
-        return transform.project(rows, "document")
-    if isinstance(transform, Normalisation):
-        return np.asarray(rows, np.float64)
-    return transform.transform(rows, "document").astype(np.float64)
+    return transform.project(rows, "document")
 
 
 def cosines(vectors: Array, first: Positions, second: Positions) -> Array:

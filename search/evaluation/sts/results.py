@@ -76,7 +76,7 @@ def notes_on(scored: Sequence[Scored], fit: str, truncated: int) -> list[str]:
     notes = [note for one in scored for note in one.task.notes]
     for one in scored:
         where = one.task.name if fit == "task" else f"fit {fit}"
-        said = [transform.settings()["note"] for transform in one.transforms]
+        said = [transform.note for transform in one.transforms]
         notes += [f"{where}: {note}" for note in said if note]
         estimates = [estimate for column in one.estimates.values() for estimate in column]
         if any(estimate.interval.low is None for estimate in estimates):

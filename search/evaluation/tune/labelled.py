@@ -7,7 +7,7 @@ from typing import Any
 
 from indexer.corpus.corpus import OnError
 from indexer.progress import NoProgress, Progress
-from search.evaluation.retrieval.answers import fitted_answers, needs_query_mean
+from search.evaluation.retrieval.answers import fitted_answers
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.collection import BeirCorpus, Collection, IndexedCorpus, encode_counting
 from search.evaluation.retrieval.metrics import measure as judged_values
@@ -45,7 +45,7 @@ class Labelled:
         self.notes = [*self._judged.notes, *self._collection.notes, *self._judged.match(set(names))]
         self._names, self._places = names, places_of(names)
         self._states, _ = encode_counting(self.source, self._queries, "query")
-        self._collection.prepare(any(needs_query_mean(setting) for setting in settings))
+        self._collection.prepare(any(setting.whitening.centres_by_role for setting in settings))
         if cut := self._collection.truncated:
             encoded = "windows" if self.subject.config.chunk.tokens else "documents"
             self.notes.append(f"{cut:,} {encoded} were cut at {self.source.spec.identity['max_length']} tokens")
