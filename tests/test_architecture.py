@@ -47,14 +47,6 @@ HEAVY = {"numpy", "torch", "transformers", "faiss", "pyarrow", "duckdb", "openvi
 MOST_LINES = 500
 MOST_ARGUMENTS = 6
 # To be shortened, and then taken out of here: functions of indexer/ that take more, and why they still do.
-LONG_SIGNATURES = {
-    "indexer/ann/search.py:_until_full": "a search repeated with more reach: its bounds are arguments",
-    "indexer/pipeline/add.py:_report": "until a Generation knows what was added",
-    "indexer/pipeline/publication.py:publish_generation": "until a Generation publishes itself",
-    "indexer/pipeline/segment.py:fill_segment": "until rows and options of a segment travel as one",
-    "indexer/pipeline/segment.py:judge_segment": "until rows and options of a segment travel as one",
-    "indexer/pipeline/segment.py:write_segment_of": "until a Generation adds its segments",
-}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -223,8 +215,7 @@ def test_no_function_of_the_indexer_takes_too_many_arguments() -> None:
     functions = [(path, node) for path, tree in modules() for node in ast.walk(tree)
                  if path.parts[0] == "indexer" and isinstance(node, Function)]  # fmt: skip
     found = {f"{path}:{node.name}" for path, node in functions if len(arguments(node)) > MOST_ARGUMENTS}
-    assert sorted(found - LONG_SIGNATURES.keys()) == []
-    assert sorted(LONG_SIGNATURES.keys() - found) == [], "no longer too long: take it out of LONG_SIGNATURES"
+    assert sorted(found) == []
 
 
 def arguments(function: Function) -> list[str]:

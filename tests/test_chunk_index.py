@@ -3,7 +3,7 @@
 import hashlib
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, add_documents, build_index, chunking, compact_index, delete_documents
+from indexer.chunking import Chunker, Windows
 from indexer.config import ChunkConfig, EncoderConfig, RunOptions, StoreConfig
 from indexer.corpus.document import column_spans, joined_text
 from indexer.encoders import load_encoder, resolve_spec
@@ -54,6 +55,19 @@ def index(config: BuildConfig, tmp_path_factory: pytest.TempPathFactory) -> Path
     path = tmp_path_factory.mktemp("windows") / "index"
     build_index(corpus(), path, config)
     return path
+
+
+def test_a_text_is_cut_once(config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cut: list[str] = []
+    once = Chunker.__call__
+
+    def counted(self: Chunker, texts: Sequence[str]) -> Windows:
+        cut.extend(texts)
+        return once(self, texts)
+
+    monkeypatch.setattr(Chunker, "__call__", counted)
+    build_index(corpus(), tmp_path / "index", config)
+    assert len(cut) == len(corpus())
 
 
 def windows_of(documents: list[Document], config: BuildConfig) -> list[tuple[int, int, int, str]]:

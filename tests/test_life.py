@@ -1,7 +1,7 @@
 """The life of an index: add, delete, refit and compact leave what a fresh build of the same documents would give."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from indexer.encoders import load_encoder
 from indexer.errors import ConfigError, CorpusError, ExistsError, MismatchError
 from indexer.pipeline import encoder_state
 from indexer.store import files
+from indexer.store.documents import DocumentReader
 from indexer.store.manifest import DELETED, list_generations, load_manifest
 from search import SearchEngine, verify_index
 from tests.directories import snapshot
@@ -65,6 +66,23 @@ def test_added_documents_are_found_as_in_a_fresh_build(index: Path, tiny_config:
     assert report.documents == len(DOCUMENTS) + 2
     assert_equals_fresh_build(index, expected_after_add(DOCUMENTS, NEW), tmp_path / "fresh", tiny_config)
     assert verify_index(index).passed
+
+
+def test_an_addition_of_many_parts_reads_the_published_ids_once(
+    index: Path, tiny_config: BuildConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[DocumentReader] = []
+    all_ids = DocumentReader.all_ids
+
+    def counted(self: DocumentReader) -> Iterator[str]:
+        read.append(self)
+        return all_ids(self)
+
+    monkeypatch.setattr(DocumentReader, "all_ids", counted)
+    many = [*NEW, *(Document(f"more-{number}", f"text {number}") for number in range(20))]
+    assert len(many) > 3 * tiny_config.store.part_documents
+    report = add_documents(many, index)
+    assert (report.added, report.replaced, report.unchanged, len(read)) == (22, 1, 1, 1)
 
 
 def test_an_addition_writes_only_what_is_new_and_encodes_only_new_texts(index: Path, counting: Counting) -> None:

@@ -160,7 +160,7 @@ def test_an_added_part_that_is_deleted_leaves_an_index_in_order(mixed: Path) -> 
 # --- queries of the index that are not there any more
 
 
-def test_additions_and_compactions_do_without_query_files_that_went(
+def test_additions_compactions_and_refits_do_without_query_files_that_went(
     tiny_config: BuildConfig, counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(segment, "SMALL_ROWS", 50)
@@ -174,6 +174,9 @@ def test_additions_and_compactions_do_without_query_files_that_went(
     assert "queries.txt is not there; held-out documents" in report.notes[0]
     assert "queries.txt is not there" in compact_index(index, LOW).notes[0]
     assert "held-out documents" in load_manifest(index).quality["index"]["query_origin"]
+    assert any("queries.txt is not there" in note for note in refit_index(index, options=LOW).notes)
+    with pytest.raises(ConfigError, match=r"index\.queries: .*other\.txt cannot be read"):
+        refit_index(index, [f"index.queries={tmp_path / 'other.txt'}"], LOW)
 
 
 def test_a_compaction_that_needs_the_encoder_takes_it_from_where_it_is_now(
