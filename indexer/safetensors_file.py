@@ -1,4 +1,7 @@
-"""The header of a safetensors file: read, and compared with the file's size, before anything in it is believed.
+"""A safetensors file: its header, and its tensors as arrays.
+
+The header is compared with the file's size before anything in it is believed. Tensors are mapped: only what is looked
+at is read from the disk. (The `safetensors` library cannot hand bfloat16 to numpy, and copies.)
 
 8 bytes       length of the header, little-endian
 header        JSON: for the name of each tensor its type, its shape, and where its bytes begin and end; and
@@ -20,7 +23,6 @@ from indexer.errors import ModelError
 from indexer.regular_files import open_regular
 from indexer.typed_json import convert_json, decode_json
 
-# TODO-DOC indexer.encoders.tables.tensors: The tensors of a safetensors file as arrays, mapped: only what is looked at is read from the disk. The `safetensors` library cannot hand bfloat16 to numpy, and copies.
 
 _MOST_HEADER_BYTES = 100_000_000  # the library's own limit
 _MOST_DIMENSIONS = 16
@@ -116,7 +118,7 @@ _TYPES = {
 
 
 class SafetensorsFile:
-    """An open safetensors file. Raises ModelError for a damaged one."""
+    """The tensors of a file, mapped. Raises ModelError for a damaged one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

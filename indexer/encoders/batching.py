@@ -1,4 +1,9 @@
-"""The batch plan: texts of like length together, under a budget of tokens, the same for any thread count."""
+"""An `Encoder` out of a tokenizer and a `ModelRunner`: groups, batches, order, counting. What computes is the runner's.
+
+Texts are tokenised in groups, one thread tokenising the next group while the model works on this one. Each group is cut
+into batches of like length, under a budget of tokens and the same for any thread count; a batch that does not fit into
+memory is halved; and the rows go back into the order asked for.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,9 +20,6 @@ from indexer.encoders.spec import resolve_layers
 from indexer.encoders.tokenizer import TextTokenizer
 from indexer.errors import ConfigError, MachineError, ModelError
 
-# TODO-DOC indexer.encoders.memory: Running out of memory: recognising it, and going on with half a batch.
-
-# TODO-DOC indexer.encoders.batched: An `Encoder` out of a tokenizer and a `Runner`: groups, batches, order, counting. What computes is the runner's. Texts are tokenised in groups, each group cut into batches of like length (`batches`), and the rows put back into the order asked for. One thread tokenises the next group while the model works on this one.
 
 Ints = npt.NDArray[np.int64]
 CPU_TOKENS = 1024  # a budget that suits the caches of a CPU core

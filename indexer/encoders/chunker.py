@@ -1,4 +1,7 @@
-"""The chunker of an encoder: windows of its own tokens, no larger than it takes with its prefix and special tokens."""
+"""What the rows of a part stand for: the texts of its documents or, with chunking, windows of those.
+
+Windows are made of the encoder's own tokens, and are no larger than it takes with its prefix and special tokens.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +14,6 @@ from indexer.config import ChunkConfig
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.tokenizer import TextTokenizer, open_tokenizer
 from indexer.errors import ConfigError
-
-# TODO-DOC indexer.pipeline.row_texts: What the rows of a part stand for: the texts of its documents or, with chunking, the windows of those.
 
 
 def open_chunker(spec: EncoderSpec, config: ChunkConfig) -> Chunker:

@@ -1,4 +1,7 @@
-"""Which device runs the model, and in which number type a class of results is computed there."""
+"""Which device runs the model, in which number type a class of results is computed there, and copies to it and back.
+
+The copies never make a GPU wait: they go through pinned memory, and run beside the computing.
+"""
 
 import re
 from collections import deque
@@ -12,8 +15,6 @@ import torch
 
 from indexer.config import Precision
 from indexer.errors import ConfigError, MachineError
-
-# TODO-DOC indexer.encoders.transfers: Arrays to a GPU and back without ever making it wait: pinned memory, copies that run beside the computing.
 
 
 def choose_device(asked: str) -> torch.device:

@@ -1,6 +1,6 @@
 """Fitting what an encoder needs beside its model: int8 ranges, SIF's token counts, Latte-Mix's auto-encoder.
 
-Each writes a few files into a folder; `identity.with_state` makes them part of the encoder.
+Each writes a few files into a folder; `spec.with_fitted_state` makes them part of the encoder.
 """
 
 import shutil
@@ -86,7 +86,7 @@ def fit_latte_mix(
 ) -> dict[str, Any]:
     """Train Latte-Mix on texts and write it into `folder`; returns what is kept about it.
 
-    Raises what `lattemix.training` raises.
+    Raises what `latte_mix.training` raises.
     """
     from indexer.encoders.token_embeddings import TokenEmbeddings, TokenGroup, token_fingerprint
     from indexer.pooling.latte_mix import save_latte_mix, train_latte_mix

@@ -1,7 +1,7 @@
-"""Which files of a model's folder are read, and their hashes.
+"""Which files of a model, or of a static table, decide its results, and their hashes.
 
 Weights come from safetensors only: a pickled `pytorch_model.bin` is refused, with the converter named.
-Nothing here imports torch or transformers, so that an index can be matched with a model cheaply.
+Nothing here loads a numerical library, so that an index can be matched with a model cheaply.
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,6 @@ from indexer.encoders.model_json import (
     read_tokenizer_config,
 )
 from indexer.errors import ModelError
-
-# TODO-DOC indexer.encoders.tables.files: Which files of a static table decide its results. Loads no numerical library.
 
 
 # Read by the tokenizer beside its vocabulary, when there.

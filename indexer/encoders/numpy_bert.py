@@ -50,7 +50,7 @@ class NumpyEncoder(BatchedEncoder):
 
 
 class NumpyRunner:
-    """A `Runner` (see `batched`)."""
+    """A `ModelRunner` (see `batching`)."""
 
     backend = "numpy, float32"
     turn = nullcontext()  # it keeps nothing from one batch to the next
@@ -231,7 +231,7 @@ def _gelu(state: Rows) -> Rows:
 
 
 def _pool(states: Rows, batch: Batch, mode: str) -> Rows:
-    """As `indexer.pooling.pool`."""
+    """As `indexer.pooling`, in numpy."""
     if mode == "cls":
         return states[:, 0]
     mask = batch.mask

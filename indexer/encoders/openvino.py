@@ -1,5 +1,9 @@
 """The OpenVINO backend: the fast way on a CPU. Imports neither torch nor transformers once a model is converted.
 
+A graph takes token ids and their mask and gives the pooled states asked for, so that neither layers nor tokens leave
+it. It is converted once by torch, and kept only after it has given what torch gives, to float32 rounding, for several
+shapes.
+
 bfloat16 where the processor computes in it, float32 elsewhere; int8 runs a graph that was calibrated on the corpus
 and lies in the index. Each lane has its own stream of one thread and takes whole batches, so the bits of a batch do
 not depend on how many lanes there are.
@@ -45,15 +49,17 @@ if TYPE_CHECKING:
     from indexer.encoders.hf_model import PooledModel
 
 
-# TODO-DOC indexer.encoders.openvino_import: OpenVINO, imported so that it reports to nobody and brings no converter of other frameworks' models. `import openvino` sends "imported" to its makers through openvino_telemetry, where that is installed, from a process of its own; and it imports the converter that does so, which is two thirds of the time. Neither is wanted here: converted graphs are made by `graphs`. NNCF asks openvino_telemetry too, so that stays out for the life of the process.
-
-# TODO-DOC indexer.encoders.graphs: A transformer as an OpenVINO graph from token ids to pooled rows: converted once by torch, proved, kept. The graph takes token ids and their mask and gives the pooled states asked for, so that neither layers nor tokens leave it. A graph is kept only after it has given what torch gives, to float32 rounding, for several shapes.
-
 _CONVERTER = "openvino.tools.ovc"
 _REPORTING = "openvino_telemetry"
 
 
 def _import() -> Any:
+    """OpenVINO, so that it reports to nobody and brings no converter of other frameworks' models.
+
+    `import openvino` sends "imported" to its makers through openvino_telemetry, where that is installed, from a process
+    of its own; and it imports the converter that does so, which is two thirds of the time. Neither is wanted: graphs are
+    converted by `_traced`. NNCF asks openvino_telemetry too, so that stays out for the life of the process.
+    """
     modules: dict[str, Any] = sys.modules
     modules.setdefault(_REPORTING, None)  # an import of it now fails; what asks for it has a way out
     if "openvino" in modules:
@@ -238,7 +244,7 @@ class OpenVinoEncoder(BatchedEncoder):
 
 
 class OpenVinoRunner:
-    """A `Runner` (see `batched`). Threads share its requests, of which there is one a lane."""
+    """A `ModelRunner` (see `batching`). Threads share its requests, of which there is one a lane."""
 
     turn = nullcontext()
 

@@ -15,6 +15,9 @@ Of kind "vectors", where embeddings come with the corpus: kind, rules, and model
 
 With `pooling = "auto"` the settings of a sentence-transformers folder stand in it as resolved, so the same
 settings written out in the recipe are the same encoder. Else names and paths are not part of it.
+
+How many layers and how many tokens a model takes is read from its config.json and tokenizer_config.json. The encoder of
+a published index is found, hashed, and refused if it is another one now (`spec_of_index`).
 """
 
 import dataclasses
@@ -42,9 +45,6 @@ from indexer.hashing import fingerprint
 from indexer.store import layout
 from indexer.store.manifest import Manifest
 
-# TODO-DOC indexer.encoders.limits: How many layers and how many tokens a model takes, read from its config.json and tokenizer_config.json.
-
-# TODO-DOC indexer.encoders.published: The encoder of a published index: found, hashed, and refused if it is another one now.
 
 RULES = 2  # bump when the same files and settings would give other embeddings
 STATIC_RULES = 1  # those of kind "static"

@@ -1,4 +1,16 @@
-"""A vector for each word or token, and the tokenizer that finds them."""
+"""A static table: a row for each word or token, and the tokenizer that finds them in a text.
+
+Tables of words come from a file of word vectors. It is read once, and what was read is kept in the cache: the rows as
+plain float32, which are mapped, the tokenizer, and a few facts.
+
+Tables of a tokenizer's tokens are folders of model2vec and of sentence-transformers' StaticEmbedding:
+
+    row of token t = embeddings[mapping[t]] * weights[t]
+
+`mapping` and `weights` are there where a newer model2vec wrote them. Both libraries average the rows of a text's tokens
+without the special ones ([CLS], [SEP]). model2vec leaves its unknown token out of that mean; sentence-transformers has
+a row for it like any other, so there it counts.
+"""
 
 import json
 from collections.abc import Iterable
@@ -21,13 +33,6 @@ from indexer.encoders.word_vectors import read_word_vectors
 from indexer.errors import MachineError, ModelError
 from indexer.safetensors_file import SafetensorsFile
 
-# TODO-DOC indexer.encoders.tables.table: A static table: a row for each word or token, and the tokenizer that finds them in a text.
-
-# TODO-DOC indexer.encoders.tables.token_tables: Tables of a tokenizer's tokens: folders of model2vec and of sentence-transformers' StaticEmbedding. row of token t = embeddings[mapping[t]] * weights[t] `mapping` and `weights` are there where a newer model2vec wrote them. Both libraries average the rows of a text's tokens without the special ones ([CLS], [SEP]). model2vec leaves its unknown token out of that mean; sentence-transformers has a row for it like any other, so there it counts.
-
-# TODO-DOC indexer.encoders.tables.word_tables: Tables of words, from a file of word vectors. It is read once; what was read is kept in the cache. An entry is three files: the rows as plain float32, which are mapped, the tokenizer, and a few facts.
-
-# TODO-DOC indexer.encoders.tables.loading: A table from a path: a file of word vectors, or a folder.
 
 Vectors = npt.NDArray[np.float32]
 
@@ -51,7 +56,7 @@ class EmbeddingTable:
     def row_of(self, word: str) -> int | None:
         """The row of a word; None for one that has none.
 
-        In a table of words it is looked up as it is, in the form `word_tokenizer.written` gives and lower-cased where
+        In a table of words it is looked up as it is, in the form `word_tokenizer.normalise_word` gives and lower-cased where
         texts are: "new york" or "U.S." are found if they are rows. In a table of tokens it has a row if it is one
         token.
         """

@@ -148,7 +148,7 @@ def tokenizer_errors(name: str) -> AbstractContextManager[None]:
 
 
 def parse_tokenizer(data: bytes, max_length: int, name: str = "the tokenizer") -> TextTokenizer:
-    """What `tokenizer_loading.dump_tokenizer` kept; loads neither torch nor transformers. `name` is for errors, of
+    """What `dump_tokenizer` kept; loads neither torch nor transformers. `name` is for errors, of
     which it raises ModelError."""
     from tokenizers import Tokenizer
 
@@ -204,7 +204,7 @@ def load_tokenizer(folder: Path, max_length: int, lowercase: bool) -> TextTokeni
 
 
 def dump_tokenizer(tokenizer: TextTokenizer) -> str | None:
-    """A tokenizer as JSON text for `tokens.parse_tokenizer`; None for one in Python."""
+    """A tokenizer as JSON text for `parse_tokenizer`; None for one in Python."""
     run = tokenizer.run
     if not isinstance(run, FastTokenizer):
         return None

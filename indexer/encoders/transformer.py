@@ -2,7 +2,7 @@
 
 On a CPU each thread takes whole batches, so no thread ever waits for another inside an operation, and the bits of a
 batch do not depend on how many there are: a matrix product cut over threads adds up in another order. On a GPU the
-next batch is on its way while one is computed, and rows come back behind it (`transfers`).
+next batch is on its way while one is computed, and rows come back behind it (`device.AsyncCopies`).
 """
 
 import os
@@ -59,7 +59,7 @@ class TransformerEncoder(BatchedEncoder):
 
 
 class TorchRunner:
-    """A `Runner` (see `batched`). `device` and `dtype` say where and in what numbers it runs."""
+    """A `ModelRunner` (see `batching`). `device` and `dtype` say where and in what numbers it runs."""
 
     turn = _TURN
 

@@ -1,4 +1,13 @@
-"""The rows of word vectors written as text, parsed many lines at a time."""
+"""Files of word vectors, as GloVe and word2vec write them, a block of rows at a time.
+
+GloVe               word 0.1 0.2 ... on each line
+word2vec, text      the same under a first line "words dimensions"; fastText's .vec files too
+word2vec, binary    that first line, then for each word: the word, a space, its numbers as little-endian float32, and
+                    often a newline
+
+Which of them a file is, its contents tell, and whether gzip, bzip2 or zstd packed it. Words may hold spaces (GloVe's "at
+name@domain.com" does), so numbers are counted from the end of the line.
+"""
 
 import re
 from collections import Counter
@@ -17,9 +26,6 @@ from indexer.corpus.streams import ByteStream
 from indexer.errors import CorpusError, ModelError
 from indexer.regular_files import open_regular
 
-# TODO-DOC indexer.encoders.tables.binary_rows: The rows of word2vec's binary form.
-
-# TODO-DOC indexer.encoders.tables.word_files: Files of word vectors, as GloVe and word2vec write them, a block of rows at a time. GloVe word 0.1 0.2 ... on each line word2vec, as text the same under a first line "words dimensions"; fastText's .vec files too word2vec, as binary that first line, then for each word: the word, a space, its numbers as little-endian float32, and often a newline Which of them a file is, its contents tell, and whether gzip, bzip2 or zstd packed it. Words may hold spaces (GloVe's "at name@domain.com" does), so numbers are counted from the end of the line.
 
 Vectors = npt.NDArray[np.float32]
 _LONGEST_LINE = 8 << 20  # bytes
@@ -30,7 +36,7 @@ _SHOWN = 40  # characters of a field
 def parse_text(
     path: Path, blocks: Iterable[bytes], dim: int, stated: int | None
 ) -> Iterator[tuple[list[bytes], Vectors]]:
-    """Words and vectors (n, dim), float32, block by block. Raises ModelError as `word_files.read_rows` does.
+    """Rows written as text: words and vectors (n, dim), float32, block by block. Raises ModelError.
 
     `stated` is the number of words that a first line, which `blocks` begin after, tells; None without such a line.
     """
@@ -143,7 +149,7 @@ _LONGEST_WORD = 1 << 16  # bytes; beyond it what is read is no word
 def parse_binary(
     path: Path, blocks: Iterable[bytes], dim: int, stated: int
 ) -> Iterator[tuple[list[bytes], npt.NDArray[np.float32]]]:
-    """Words and vectors (n, dim), float32, block by block. Raises ModelError as `word_files.read_rows` does."""
+    """Rows of word2vec's binary form: words and vectors (n, dim), float32, block by block. Raises ModelError."""
     found, rest = 0, b""
     for block in blocks:
         rest += block
