@@ -23,7 +23,6 @@ from indexer.errors import ModelError
 from indexer.regular_files import open_regular
 from indexer.typed_json import convert_json, decode_json
 
-
 _MOST_HEADER_BYTES = 100_000_000  # the library's own limit
 _MOST_DIMENSIONS = 16
 _METADATA = "__metadata__"

@@ -20,7 +20,6 @@ from indexer.encoders.spec import resolve_layers
 from indexer.encoders.tokenizer import TextTokenizer
 from indexer.errors import ConfigError, MachineError, ModelError
 
-
 Ints = npt.NDArray[np.int64]
 CPU_TOKENS = 1024  # a budget that suits the caches of a CPU core
 AHEAD = 4  # batches a lane that wait, so that a long one holds nobody up

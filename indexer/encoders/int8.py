@@ -1,8 +1,8 @@
 """int8: a graph whose weights and activations are rounded to 8 bits, by ranges seen on texts of the user's own.
 
 NNCF watches the float32 graph encode a sample, smooths outliers from activations into weights, and corrects the bias
-that rounding leaves. What it makes is a graph like any other (see `openvino`), which needs NNCF no more. It is fitted to the
-texts, so it is kept in the index and is part of the encoder's identity.
+that rounding leaves. What it makes is a graph like any other (see `openvino`), which needs NNCF no more. It is fitted
+to the texts, so it is kept in the index and is part of the encoder's identity.
 """
 
 import importlib.util
@@ -38,8 +38,8 @@ def require_calibration() -> None:
 def quantise(spec: EncoderSpec, texts: Sequence[str], folder: Path) -> None:
     """Write the int8 graph of an encoder, calibrated on `texts`, into `folder`.
 
-    `with_fitted_state(spec, folder, ...)` is then the encoder. Raises ConfigError when NNCF is not installed or there is no
-    text, ModelError when OpenVINO cannot run the model.
+    `with_fitted_state(spec, folder, ...)` is then the encoder. Raises ConfigError when NNCF is not installed or there is
+    no text, ModelError when OpenVINO cannot run the model.
     """
     require_calibration()
     if not texts:

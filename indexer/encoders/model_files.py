@@ -21,7 +21,6 @@ from indexer.encoders.model_json import (
 )
 from indexer.errors import ModelError
 
-
 # Read by the tokenizer beside its vocabulary, when there.
 _TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 

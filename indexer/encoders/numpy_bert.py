@@ -231,7 +231,7 @@ def _gelu(state: Rows) -> Rows:
 
 
 def _pool(states: Rows, batch: Batch, mode: str) -> Rows:
-    """As `indexer.pooling`, in numpy."""
+    """As `indexer.pooling.pool`."""
     if mode == "cls":
         return states[:, 0]
     mask = batch.mask

@@ -57,8 +57,8 @@ def _import() -> Any:
     """OpenVINO, so that it reports to nobody and brings no converter of other frameworks' models.
 
     `import openvino` sends "imported" to its makers through openvino_telemetry, where that is installed, from a process
-    of its own; and it imports the converter that does so, which is two thirds of the time. Neither is wanted: graphs are
-    converted by `_traced`. NNCF asks openvino_telemetry too, so that stays out for the life of the process.
+    of its own; and it imports the converter that does so, which is two thirds of the time. Neither is wanted: `_traced`
+    converts graphs. NNCF asks openvino_telemetry too, so that stays out for the life of the process.
     """
     modules: dict[str, Any] = sys.modules
     modules.setdefault(_REPORTING, None)  # an import of it now fails; what asks for it has a way out

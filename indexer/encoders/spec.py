@@ -45,7 +45,6 @@ from indexer.hashing import fingerprint
 from indexer.store import layout
 from indexer.store.manifest import Manifest
 
-
 RULES = 2  # bump when the same files and settings would give other embeddings
 STATIC_RULES = 1  # those of kind "static"
 VECTOR_RULES = 1  # those of kind "vectors"

@@ -33,7 +33,6 @@ from indexer.encoders.word_vectors import read_word_vectors
 from indexer.errors import MachineError, ModelError
 from indexer.safetensors_file import SafetensorsFile
 
-
 Vectors = npt.NDArray[np.float32]
 
 
@@ -56,9 +55,9 @@ class EmbeddingTable:
     def row_of(self, word: str) -> int | None:
         """The row of a word; None for one that has none.
 
-        In a table of words it is looked up as it is, in the form `word_tokenizer.normalise_word` gives and lower-cased where
-        texts are: "new york" or "U.S." are found if they are rows. In a table of tokens it has a row if it is one
-        token.
+        In a table of words it is looked up as it is, in the form `word_tokenizer.normalise_word` gives and lower-cased
+        where texts are: "new york" or "U.S." are found if they are rows. In a table of tokens it has a row if it is
+        one token.
         """
         with tokenizer_errors(f'the word "{word[:60]}"'):
             if self.words:

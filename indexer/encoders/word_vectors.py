@@ -5,8 +5,8 @@ word2vec, text      the same under a first line "words dimensions"; fastText's .
 word2vec, binary    that first line, then for each word: the word, a space, its numbers as little-endian float32, and
                     often a newline
 
-Which of them a file is, its contents tell, and whether gzip, bzip2 or zstd packed it. Words may hold spaces (GloVe's "at
-name@domain.com" does), so numbers are counted from the end of the line.
+Which of them a file is, its contents tell, and whether gzip, bzip2 or zstd packed it. Words may hold spaces (GloVe's
+"at name@domain.com" does), so numbers are counted from the end of the line.
 """
 
 import re
@@ -25,7 +25,6 @@ from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import ByteStream
 from indexer.errors import CorpusError, ModelError
 from indexer.regular_files import open_regular
-
 
 Vectors = npt.NDArray[np.float32]
 _LONGEST_LINE = 8 << 20  # bytes
