@@ -15,7 +15,8 @@ from indexer.chunking import Chunker, TokenOffsets, split_text
 from indexer.config import BuildConfig, ChunkConfig, EncoderConfig
 from indexer.encoders import resolve_spec
 from indexer.encoders.chunker import open_chunker
-from indexer.encoders.tokenizer import TextTokenizer, open_tokenizer
+from indexer.encoders.load import open_tokenizer
+from indexer.encoders.tokenizer import TextTokenizer
 from indexer.errors import ConfigError, CorpusError
 
 regex: Any = pytest.importorskip("regex")  # comes with transformers

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.config import Role
-from indexer.encoders.protocol import EncoderSpec, EncodeStats, PoolingKey, Tokens
+from indexer.encoders.identity import PoolingKey
+from indexer.encoders.protocol import EncoderSpec, EncodeStats, Tokens
 from indexer.encoders.spec import resolve_layers
 from indexer.encoders.tokenizer import TextTokenizer
 from indexer.errors import ConfigError, MachineError, ModelError
@@ -203,15 +204,17 @@ class ModelRunner(Protocol):
 class BatchedEncoder:
     """An `Encoder`; see `protocol`. `blocks` is the model's number of blocks. Safe to share between threads."""
 
+    notes: tuple[str, ...] = ()
+
     def __init__(self, spec: EncoderSpec, tokenizer: TextTokenizer, runner: ModelRunner, blocks: int) -> None:
         self.spec, self.tokenizer, self.runner, self._blocks = spec, tokenizer, runner, blocks
-        self.plan = runner.plan(spec.identity["batch_tokens"])
-        self._group = spec.identity.get("group_texts", GROUP_TEXTS)
+        self.plan = runner.plan(spec.identity.batch_tokens)
+        self._group = spec.identity.group_texts or GROUP_TEXTS
 
     @property
     def dim(self) -> int:
         """Embedding size d."""
-        return self.runner.width(self.spec.identity["pooling"])
+        return self.runner.width(self.spec.identity.pooling)
 
     @property
     def backend(self) -> str:
@@ -224,13 +227,13 @@ class BatchedEncoder:
 
         Raises MachineError when a single text does not fit into memory.
         """
-        rows: Rows = self._run(self._groups(texts, role), len(texts), [self._own], log)[0]
+        rows: Rows = self._run(self._groups(texts, role), len(texts), [self.spec.identity.key], log)[0]
         return rows
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         """Token ids, with the prefix of the role. CorpusError for a text that is not Unicode; ModelError for a
         token that the model does not have."""
-        prefix = self.spec.identity[f"{role}_prefix"]
+        prefix = self.spec.identity.prefix(role)
         tokens = self.tokenizer([prefix + text for text in texts] if prefix else texts)
         largest = int(tokens.ids.max(initial=0))
         if largest >= self.runner.vocabulary:
@@ -243,7 +246,7 @@ class BatchedEncoder:
     def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Rows:
         """Pooled embeddings of tokenised texts: the same bits as `encode` gives."""
         groups = (tokens.part(group.start, group.stop) for group in self._ranges(len(tokens)))
-        rows: Rows = self._run(groups, len(tokens), [self._own], log)[0]
+        rows: Rows = self._run(groups, len(tokens), [self.spec.identity.key], log)[0]
         return rows
 
     def states(
@@ -265,16 +268,12 @@ class BatchedEncoder:
             found |= zip(alike, rows, strict=True)
         return found
 
-    @property
-    def _own(self) -> PoolingKey:
-        return tuple(self.spec.identity["layers"]), self.spec.identity["pooling"]
-
     def _resolved(self, average: tuple[int, ...]) -> tuple[int, ...]:
-        resolved, loaded = resolve_layers(average, self._blocks), self.spec.identity["layers"]
+        resolved, loaded = resolve_layers(average, self._blocks), self.spec.identity.layers
         if not resolved or not set(resolved) <= set(loaded):
             raise ConfigError(
-                f"states of layers {list(average)} were asked for, but the encoder was loaded for {loaded}; load it "
-                "with encoder.layers naming every layer that is wanted."
+                f"states of layers {list(average)} were asked for, but the encoder was loaded for {list(loaded)}; "
+                "load it with encoder.layers naming every layer that is wanted."
             )
         return tuple(resolved)
 
@@ -285,7 +284,7 @@ class BatchedEncoder:
         start = 0
         for tokens in groups:
             log.lengths.extend(tokens.lengths.tolist())
-            log.truncated += int(np.count_nonzero(tokens.lengths > self.spec.identity["max_length"]))
+            log.truncated += int(np.count_nonzero(tokens.lengths > self.spec.identity.max_length))
             with self.runner.turn:
                 self._run_group(tokens, keys, log, rows[:, start : start + len(tokens)])
             start += len(tokens)

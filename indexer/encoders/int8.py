@@ -19,7 +19,7 @@ import numpy as np
 from indexer.encoders.batching import Batch
 from indexer.encoders.openvino import GRAPH, open_graph, write_graph_info
 from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.tokenizer import open_tokenizer
+from indexer.encoders.tokenizer import open_model_tokenizer
 from indexer.errors import ConfigError
 
 CALIBRATION_TEXTS = 300  # NNCF's own number; more changed nothing that could be measured
@@ -38,14 +38,13 @@ def require_calibration() -> None:
 def quantise(spec: EncoderSpec, texts: Sequence[str], folder: Path) -> None:
     """Write the int8 graph of an encoder, calibrated on `texts`, into `folder`.
 
-    `with_fitted_state(spec, folder, ...)` is then the encoder. Raises ConfigError when NNCF is not installed or there is
-    no text, ModelError when OpenVINO cannot run the model.
+    `with_fitted_state(spec, folder, ...)` is then the encoder. Raises ConfigError when NNCF is not installed or there
+    is no text, ModelError when OpenVINO cannot run the model.
     """
     require_calibration()
     if not texts:
         raise ConfigError('encoder.precision is "int8", but there is no text to calibrate it on.')
-    own = (tuple(spec.identity["layers"]), spec.identity["pooling"])
-    graph = open_graph(spec, [own])
+    graph = open_graph(spec, [spec.identity.key])
     inputs = list(_inputs(spec, texts[:CALIBRATION_TEXTS], graph.takes_types))
     with _silent():
         from indexer.encoders.openvino import openvino  # first: NNCF imports it too
@@ -66,7 +65,7 @@ def quantise(spec: EncoderSpec, texts: Sequence[str], folder: Path) -> None:
 
 
 def _inputs(spec: EncoderSpec, texts: Sequence[str], takes_types: bool) -> Iterator[dict[str, Any]]:
-    tokenizer, prefix = open_tokenizer(spec), spec.identity["document_prefix"]
+    tokenizer, prefix = open_model_tokenizer(spec), spec.identity.document_prefix
     tokens = tokenizer([prefix + text for text in texts])
     for position in range(len(tokens)):
         batch = Batch.of(tokens, np.array([position]), tokenizer.facts.padding)
@@ -88,8 +87,10 @@ def _silent() -> Iterator[None]:
 
             level = logger.level
             logger.setLevel(logging.ERROR)
-            yield
-            logger.setLevel(level)
+            try:
+                yield
+            finally:
+                logger.setLevel(level)
     finally:
         if not told:
             del os.environ["NNCF_CI"]

@@ -37,16 +37,16 @@ from indexer.encoders.batching import (
     Rows,
     retry_halved,
 )
-from indexer.encoders.model_files import find_model_files
-from indexer.encoders.protocol import EncoderSpec, PoolingKey
+from indexer.encoders.identity import PoolingKey
+from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.spec import num_layers
-from indexer.encoders.tokenizer import open_tokenizer
+from indexer.encoders.tokenizer import open_model_tokenizer
 from indexer.errors import ConfigError, MachineError, ModelError
 from indexer.parallel import available_cores, ordered_map
 from indexer.versions import version_of
 
 if TYPE_CHECKING:
-    from indexer.encoders.hf_model import PooledModel
+    from indexer.encoders.hf_model import KeyedModel
 
 
 _CONVERTER = "openvino.tools.ovc"
@@ -111,12 +111,11 @@ def open_graph(spec: EncoderSpec, keys: Sequence[PoolingKey]) -> OpenVinoGraph:
 
     Raises ModelError, saying what to do, when the model cannot be converted; that too is kept.
     """
-    identity = spec.identity
     key = {
         "rules": RULES,
-        "weights": identity["weights"],
-        "config": identity["config"],
-        "tokenizer": identity["tokenizer"],
+        "weights": spec.identity.weights,
+        "config": spec.identity.config,
+        "tokenizer": spec.identity.tokenizer,
         "states": [[list(layers), pooling] for layers, pooling in keys],
         "versions": {name: version_of(name) for name in ("openvino", "torch", "transformers")},
     }
@@ -144,12 +143,12 @@ def _read(folder: Path, spec: EncoderSpec) -> OpenVinoGraph:
 def _convert(spec: EncoderSpec, keys: Sequence[PoolingKey], folder: Path) -> None:
     import torch
 
-    from indexer.encoders.hf_model import PooledModel, load_model
+    from indexer.encoders.hf_model import KeyedModel, PooledModel, load_model
 
     layers = sorted({layer for average, _ in keys for layer in average})
-    loaded = load_model(find_model_files(Path(spec.folder)).root, layers, torch.float32)
-    model = PooledModel(loaded, layers, keys, spec).eval()
-    types = open_tokenizer(spec).facts.types != "none"  # where it knows none, the model is given none: not even 0
+    loaded = load_model(spec.files, layers, torch.float32)
+    model = KeyedModel(PooledModel(loaded, layers, spec), keys).eval()
+    types = open_model_tokenizer(spec).facts.types != "none"  # where it knows none, the model is given none: not even 0
     graph = OpenVinoGraph(folder, loaded.dim, loaded.vocabulary, loaded.takes_types and types)
     reason = _write_proved(model, graph)
     if reason:
@@ -160,7 +159,7 @@ def _convert(spec: EncoderSpec, keys: Sequence[PoolingKey], folder: Path) -> Non
     write_graph_info(graph, folder)
 
 
-def _write_proved(model: "PooledModel", graph: OpenVinoGraph) -> str:
+def _write_proved(model: "KeyedModel", graph: OpenVinoGraph) -> str:
     """Convert, write and compare with torch; returns why it cannot be used, or nothing."""
     import torch
 
@@ -176,7 +175,7 @@ def _write_proved(model: "PooledModel", graph: OpenVinoGraph) -> str:
             return f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200]}"
 
 
-def _traced(model: "PooledModel", example: dict[str, Any]) -> Any:
+def _traced(model: "KeyedModel", example: dict[str, Any]) -> Any:
     """The graph of a model. `openvino.convert_model` would do the same, and report its use to its makers."""
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
@@ -190,7 +189,7 @@ def _traced(model: "PooledModel", example: dict[str, Any]) -> Any:
     return converted
 
 
-def _difference(model: "PooledModel", compiled: Any, graph: OpenVinoGraph, shape: tuple[int, int]) -> str:
+def _difference(model: "KeyedModel", compiled: Any, graph: OpenVinoGraph, shape: tuple[int, int]) -> str:
     inputs = _inputs(graph, shape)
     want = model(**inputs).numpy()
     found = compiled({name: tensor.numpy() for name, tensor in inputs.items()})[0]
@@ -238,9 +237,7 @@ class OpenVinoEncoder(BatchedEncoder):
         if options.device not in ("auto", "cpu"):
             raise ConfigError(f'device is "{options.device}", but the backend openvino runs on the CPU.')
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as in the torch backend on a CPU
-        tokenizer = open_tokenizer(spec)
-        blocks = num_layers(find_model_files(Path(spec.folder)))
-        super().__init__(spec, tokenizer, OpenVinoRunner(spec, options), blocks)
+        super().__init__(spec, open_model_tokenizer(spec), OpenVinoRunner(spec, options), num_layers(spec.files))
 
 
 class OpenVinoRunner:
@@ -252,15 +249,14 @@ class OpenVinoRunner:
         self._spec = spec
         self.lanes = options.threads or available_cores()
         self._core = openvino.Core()
-        self.number_type = inference_precision(self._core, spec.identity["precision"])
-        own: PoolingKey = (tuple(spec.identity["layers"]), spec.identity["pooling"])
+        self.number_type = inference_precision(self._core, spec.identity.precision)
         self._compiled: dict[tuple[PoolingKey, ...], _Compiled] = {}
-        self._graph = self._of((own,)).graph
+        self._graph = self._of((spec.identity.key,)).graph
 
     @property
     def backend(self) -> str:
         """What runs it, and in what numbers."""
-        precision = self._spec.identity["precision"]
+        precision = self._spec.identity.precision
         return f"openvino, {f'int8 and {self.number_type}' if precision == 'int8' else self.number_type}"
 
     def width(self, pooling: str) -> int:
@@ -292,7 +288,7 @@ class OpenVinoRunner:
         return self._compiled[keys]
 
     def _open(self, keys: tuple[PoolingKey, ...]) -> OpenVinoGraph:
-        if self._spec.identity["precision"] != "int8":
+        if self._spec.identity.precision != "int8":
             return open_graph(self._spec, keys)
         if self._compiled:
             raise ConfigError(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from indexer.cache import cached_folder
 from indexer.chunking import TokenOffsets
 from indexer.encoders.hub import as_model_errors, first_line, library_errors, quiet_transformers
-from indexer.encoders.model_files import PYTHON_TOKENIZED, find_model_files
+from indexer.encoders.model_files import PYTHON_TOKENIZED
 from indexer.encoders.model_json import read_config, read_tokenizer
 from indexer.encoders.protocol import EncoderSpec, Tokens
 from indexer.errors import ConfigError, CorpusError, ModelError
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 Ints = npt.NDArray[np.int32]
 Encoded = tuple[list[list[int]], list[list[int]] | None]
 """Token ids of each text, and its token types where they are not all 0."""
+_FILE = "tokenizer.json"
+_RULES = 2  # bump when the same files would give another tokenizer
+_PROBE = "a"
 
 
 @dataclass(frozen=True)
@@ -178,7 +181,28 @@ def _not_unicode(texts: list[str]) -> str:
     return f"the text {shown} is not valid Unicode (it holds a lone surrogate); decode it with the right encoding."
 
 
-_PROBE = "a"
+def open_model_tokenizer(spec: EncoderSpec) -> TextTokenizer:
+    """The tokenizer of a model with layers: one of the `tokenizers` library from the cache, without transformers.
+
+    One written in Python is loaded by transformers each time. Raises as `load_tokenizer` does.
+    """
+    identity, root = spec.identity, spec.files.root
+    key = {
+        "rules": _RULES,
+        "tokenizer": identity.tokenizer,
+        "config": identity.config,
+        "lowercase": identity.lowercase,
+        "versions": {name: version_of(name) for name in ("tokenizers", "transformers")},
+    }
+
+    def make(folder: Path) -> None:
+        dumped = dump_tokenizer(load_tokenizer(root, identity.max_length, identity.lowercase))
+        (folder / _FILE).write_text(dumped or "", encoding="utf-8")
+
+    data = read_regular(cached_folder("tokenizers", key, make) / _FILE)
+    if data:
+        return parse_tokenizer(data, identity.max_length, str(root))
+    return load_tokenizer(root, identity.max_length, identity.lowercase)
 
 
 def load_tokenizer(folder: Path, max_length: int, lowercase: bool) -> TextTokenizer:
@@ -279,30 +303,3 @@ def _first_id(tokenizer: Any, names: Sequence[str]) -> int:
     """Id of the first of the named special tokens that the tokenizer has; else 0."""
     found = (getattr(tokenizer, f"{name}_token_id", None) for name in names)
     return next((int(token) for token in found if token is not None), 0)
-
-
-_FILE = "tokenizer.json"
-_RULES = 2  # bump when the same files would give another tokenizer
-
-
-def open_tokenizer(spec: EncoderSpec) -> TextTokenizer:
-    """The tokenizer of an encoder. A Python one is loaded by transformers each time."""
-    identity, root = spec.identity, find_model_files(Path(spec.folder)).root
-    key = {
-        "rules": _RULES,
-        "tokenizer": identity["tokenizer"],
-        "config": identity["config"],
-        "lowercase": identity["lowercase"],
-        "versions": {name: version_of(name) for name in ("tokenizers", "transformers")},
-    }
-
-    def make(folder: Path) -> None:
-
-        dumped = dump_tokenizer(load_tokenizer(root, identity["max_length"], identity["lowercase"]))
-        (folder / _FILE).write_text(dumped or "", encoding="utf-8")
-
-    data = read_regular(cached_folder("tokenizers", key, make) / _FILE)
-    if data:
-        return parse_tokenizer(data, identity["max_length"], str(root))
-
-    return load_tokenizer(root, identity["max_length"], identity["lowercase"])

@@ -24,7 +24,6 @@ from indexer.pipeline.encoder_state import (
     kept_state_note,
     require_fittable,
     require_same_state,
-    table_notes,
     unknown_note,
     with_kept_state,
 )
@@ -145,7 +144,7 @@ def _produce(build: BuildContext, ingested: Ingested, options: RunOptions, progr
         transform = copy_transform(index, generation, build.taken)
     else:
         transform = write_transform(index, generation, fit(contents.population, source, progress))
-    known = table_notes(source.get()) if build.spec.identity["kind"] == "static" else ()
+    known = source.get().notes if build.spec.traits.has_table else ()
     segment = write_segment_of(index, generation, contents, records, transform, config, source, options, progress)
     recipe, held = recipe_of_build(build, records[0].dim), new_parts(index, ingested.slots, records)
     manifest = publish_generation(

@@ -11,6 +11,7 @@ import numpy as np
 from indexer.config import BuildConfig
 from indexer.corpus.document import Document
 from indexer.encoders import EncoderSpec
+from indexer.encoders.identity import EncoderIdentity
 from indexer.encoders.spec import spec_of_index
 from indexer.hashing import fingerprint
 from indexer.pipeline.context import BuildContext
@@ -57,7 +58,7 @@ class Change:
         return self._whole(self.documents.all_documents(), np.arange(self.published.documents))
 
     def _whole(self, documents: Iterable[Document], numbers: Numbers) -> Iterator[Document]:
-        if self.config.encoder.kind != "vectors":
+        if self.config.encoder.traits.encodes_texts:
             return iter(documents)
         return with_vectors(documents, self.stored(numbers), self._embeddings)
 
@@ -93,7 +94,7 @@ class Change:
         spec = EncoderSpec(
             encoder["model"],
             encoder["folder"],
-            encoder["identity"],
+            EncoderIdentity.from_dict(encoder["identity"]),
             self.published.fingerprint,
             bool(encoder["folder"]),
             state,

@@ -161,8 +161,8 @@ class _Stages:
         part, task, slot = embedded.part, embedded.part.task, embedded.part.task.slot
         embeddings, lengths = _all_rows(embedded)
         stored = embeddings.astype(self.source.config.store.embeddings, copy=False)
-        truncated = int(np.count_nonzero(lengths > self.source.spec.identity["max_length"]))
-        empty = int(np.count_nonzero(lengths == 0)) if self.source.spec.identity["kind"] == "static" else 0
+        truncated = int(np.count_nonzero(lengths > self.source.spec.identity.max_length))
+        empty = int(np.count_nonzero(lengths == 0)) if self.source.spec.traits.has_table else 0
         rows = PartRows(part.hashes, lengths, stored, part.windows, truncated, empty)
         record = write_part(task.folder, slot.written, rows, self.source.spec.fingerprint)
         backend = self.source.get().backend if embedded.fresh is not None else ""

@@ -24,7 +24,6 @@ from indexer.encoders.fitting import Texts, fit_state, load_fitted_state
 from indexer.encoders.int8 import CALIBRATION_TEXTS
 from indexer.encoders.load import open_encoder, warm_backend
 from indexer.encoders.spec import spec_of_index, with_fitted_state
-from indexer.encoders.static import StaticEncoder
 from indexer.errors import ConfigError, MismatchError
 from indexer.hashing import fingerprint
 from indexer.parallel import available_cores
@@ -51,7 +50,7 @@ def require_fittable(spec: EncoderSpec) -> None:
     """Raise what would stop the encoder from being fitted, as far as it can be known before a corpus is read."""
     if spec.trained:
         load_fitted_state(spec)
-    elif spec.needs_state and spec.identity["precision"] == "int8":
+    elif spec.needs_state and spec.identity.precision == "int8":
         from indexer.encoders.int8 import require_calibration
 
         require_calibration()
@@ -95,8 +94,8 @@ def require_same_state(build: BuildContext) -> None:
     if spec.state is None or build.taken or not _is_published(build.published, spec):
         return
     trained = _stated(build.index, spec).get("trained", False)
-    wanted = load_fitted_state(_without_state(spec)).identity["state"] if spec.trained else None
-    if (spec.trained and spec.identity["state"] != wanted) or (trained and not spec.trained):
+    wanted = load_fitted_state(_without_state(spec)).identity.state if spec.trained else None
+    if (spec.trained and spec.identity.state != wanted) or (trained and not spec.trained):
         asked = f"that of encoder.fitted ({spec.trained})" if spec.trained else "one that is fitted on its own corpus"
         raise ConfigError(
             f"{build.index}: holds embeddings of another auto-encoder than the recipe asks for, {asked}; build at "
@@ -137,7 +136,7 @@ def kept_state_note(build: BuildContext) -> str:
 
 
 def _sampled_texts(build: BuildContext, population: Population) -> Texts:
-    int8 = build.spec.identity.get("precision") == "int8"
+    int8 = build.spec.identity.precision == "int8"
     drawn = population.draw_documents(CALIBRATION_TEXTS if int8 else build.config.whitening.sample)
 
     def texts() -> Iterator[list[str]]:
@@ -152,7 +151,7 @@ def _key(spec: EncoderSpec, texts: Texts) -> str:
     """What a state is fitted on: the texts, or what was trained beforehand."""
     if spec.trained:
         plain = _without_state(spec) if spec.state else spec
-        return fingerprint({"trained": load_fitted_state(plain).identity["state"]})
+        return fingerprint({"trained": load_fitted_state(plain).identity.state})
     digest = hashlib.sha256()
     for block in texts():
         for text in block:
@@ -167,8 +166,9 @@ def _is_published(published: Manifest | None, spec: EncoderSpec) -> bool:
 
 
 def _without_state(spec: EncoderSpec) -> EncoderSpec:
-    identity = {key: value for key, value in spec.identity.items() if key != "state"}
-    return replace(spec, identity=identity, fingerprint=spec.unfitted, state=None, without_state="")
+    return replace(
+        spec, identity=spec.identity.without_state(), fingerprint=spec.unfitted, state=None, without_state=""
+    )
 
 
 def _stated(index: Path, spec: EncoderSpec) -> dict[str, Any]:
@@ -208,11 +208,6 @@ class LateEncoder:
         return open_encoder(spec_of_index(self._opened.index, self._opened.published, self._model), self._options)
 
 
-def table_notes(encoder: Encoder) -> tuple[str, ...]:
-    """What was passed over or repaired when the table was read."""
-    return encoder.table.notes if isinstance(encoder, StaticEncoder) else ()
-
-
 def unknown_note(quality: Mapping[str, Any]) -> tuple[str, ...]:
     """That some texts hold nothing the table knows, if so."""
     count = quality.get("without_tokens", 0)
@@ -231,7 +226,7 @@ class EncoderSource:
     def get(self) -> Encoder:
         """The encoder. Raises MismatchError if its files have changed since the build began."""
         if self._encoder is None:
-            now = resolve_spec(self.config.encoder, self.spec.folder, self.spec.identity["rules"])
+            now = resolve_spec(self.config.encoder, self.spec.folder, self.spec.identity.rules)
             if now.fingerprint != self.spec.unfitted:
                 raise MismatchError(
                     f"{self.spec.folder}: the model changed while the build was running: "

@@ -53,7 +53,7 @@ def fit(population: Population, source: QueryEncoder, progress: Progress, known:
             "sha256": query_file_sha256(config.whitening.query_sample, "whitening.query_sample"),
         }
         return Fitted(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
-    if config.encoder.kind == "vectors":
+    if not config.encoder.traits.encodes_texts:
         note = "; ".join(filter(None, [transform.note, _ONE_MEAN]))
         return Fitted(replace(transform, note=note), sample, {"source": "none", "texts": 0})
     texts, origin = _query_texts(population, sum(map(len, sample.documents)), config)

@@ -17,7 +17,6 @@ from indexer.config import StoreConfig
 from indexer.corpus import Corpus
 from indexer.corpus.document import Document, joined_text
 from indexer.corpus.schema import schema_to_json
-from indexer.encoders.precomputed import is_precomputed
 from indexer.errors import CorpusError, ExistsError
 from indexer.hashing import hash_id, hash_texts, hash_vectors
 from indexer.pipeline.context import BuildContext
@@ -232,7 +231,7 @@ class _Placing:
 
     def __call__(self, documents: Sequence[Document], position: int) -> PendingPart:
         build, columns = self._build, self._build.config.corpus.text
-        given = given_embeddings(documents, build.config.store) if is_precomputed(build.spec) else None
+        given = given_embeddings(documents, build.config.store) if not build.spec.traits.encodes_texts else None
         if given is not None and self._dim not in (0, given.shape[1]):
             owner = "the index whose transform is taken over" if build.taken else str(build.index)
             raise CorpusError(

@@ -79,7 +79,7 @@ def recipe_of_build(build: BuildContext, dim: int) -> Recipe:
     spec = build.spec
     # A hub id is looked up again by whoever opens the index; only a folder's place must be remembered.
     folder = spec.folder if spec.local else ""
-    encoder = {"model": spec.model, "folder": folder, "dim": dim, "identity": spec.identity}
+    encoder = {"model": spec.model, "folder": folder, "dim": dim, "identity": spec.identity.to_dict()}
     state = state_files(build.index, spec) if spec.state else {}
     return Recipe(build.config.to_dict(), encoder, spec.fingerprint, state)
 

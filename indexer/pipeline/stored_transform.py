@@ -58,7 +58,7 @@ def taken_transform(index: Path, spec: EncoderSpec) -> Donor:
     manifest = load_manifest(index)
     check_sizes(index, manifest)
     identity = {key: value for key, value in manifest.encoder["identity"].items() if key != "state"}
-    if identity != spec.identity:
+    if identity != spec.identity.to_dict():
         raise MismatchError(
             f"{index}: its transform was fitted to another encoder's embeddings: {spec_difference(identity, spec)}. "
             "Take the transform of an index that was built with this recipe's encoder."
