@@ -249,7 +249,7 @@ def test_a_graph_that_is_not_the_models_does_not_pass_its_proof(tiny_model: Mode
     model, other = KeyedModel(pooled, [((2,), "mean")]), KeyedModel(pooled, [((2,), "max")])
     graph = backend.OpenVinoGraph(tmp_path, loaded.dim, loaded.vocabulary, loaded.takes_types)
     assert backend._write_proved(model, graph) == ""
-    compiled = backend.openvino.Core().compile_model(graph.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = backend.openvino().Core().compile_model(graph.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     with torch.no_grad():
         assert "it is off by" in backend._difference(other, compiled, graph, (3, 17))
 

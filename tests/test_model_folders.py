@@ -231,7 +231,7 @@ def test_a_pattern_that_takes_too_many_steps_is_an_error_that_names_the_text(fol
     )
     assert np.isfinite(encoder.encode(["the whale"], "document")).all()
     texts = ["the whale", "a" * 40 + "b", "the song"]
-    for run in (lambda: encoder.encode(texts, "document"), lambda: encoder.tokenizer.marks(texts)):  # type: ignore[attr-defined]
+    for run in (lambda: encoder.encode(texts, "document"), lambda: encoder.tokenizer.offsets(texts)):  # type: ignore[attr-defined]
         with pytest.raises(ModelError, match=rf'copy: the tokenizer failed: .*over\. The text begins "{"a" * 40}b"'):
             run()
     with pytest.raises(CorpusError, match="not valid Unicode"):

@@ -22,19 +22,12 @@ from indexer.encoders.tokenizer import TextTokenizer
 from indexer.errors import ConfigError, MachineError, ModelError
 
 Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.float32]
+GROUP_TEXTS = 8192  # texts tokenised and cut into batches together
 CPU_TOKENS = 1024  # a budget that suits the caches of a CPU core
 AHEAD = 4  # batches a lane that wait, so that a long one holds nobody up
-
-
-Rows = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class PooledBatch:
-    """Pooled rows (states, batch, d) of one batch, float32, and how often it had to be halved."""
-
-    rows: Rows
-    retries: int
+# What the allocators of torch and OpenVINO say.
+_OOM_WORDS = ("bad allocation", "bad_alloc", "can't allocate memory", "not enough memory", "out of memory")
 
 
 @dataclass(frozen=True)
@@ -124,13 +117,12 @@ class Batch:
         return Batch(self.ids[rows], types, lengths)
 
 
-_WORDS = (
-    "bad allocation",
-    "bad_alloc",
-    "can't allocate memory",
-    "not enough memory",
-    "out of memory",
-)  # of the allocators of torch and OpenVINO
+@dataclass(frozen=True)
+class PooledBatch:
+    """Pooled rows (states, batch, d) of one batch, float32, and how often it had to be halved."""
+
+    rows: Rows
+    retries: int
 
 
 def is_oom(error: BaseException) -> bool:
@@ -138,7 +130,7 @@ def is_oom(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     message = str(error).lower()
-    return isinstance(error, RuntimeError) and any(words in message for words in _WORDS)
+    return isinstance(error, RuntimeError) and any(words in message for words in _OOM_WORDS)
 
 
 def retry_halved(
@@ -164,9 +156,6 @@ def retry_halved(
     first, second = (retry_halved(forward, half, where, release) for half in batch.halves())
     release()  # only now are the rows of both halves there
     return PooledBatch(np.concatenate([first.rows, second.rows], axis=1), 1 + first.retries + second.retries)
-
-
-GROUP_TEXTS = 8192  # texts tokenised and cut into batches together
 
 
 class ModelRunner(Protocol):

@@ -23,15 +23,15 @@ def open_chunker(spec: EncoderSpec, config: ChunkConfig) -> Chunker:
     which characters a token stands for.
     """
     tokenizer = open_tokenizer(spec)
-    tokenizer.marks([])  # a tokenizer that cannot is refused before the corpus is read
+    tokenizer.offsets([])  # a tokenizer that cannot is refused before the corpus is read
     _require_room(tokenizer, spec, config)
-    return Chunker(tokenizer.marks, config)
+    return Chunker(tokenizer.offsets, config)
 
 
 def _require_room(tokenizer: TextTokenizer, spec: EncoderSpec, config: ChunkConfig) -> None:
     longest, prefix = spec.identity.max_length, spec.identity.document_prefix
     special = tokenizer.facts.head + tokenizer.facts.tail
-    in_prefix = len(tokenizer.marks([prefix])[0].starts)
+    in_prefix = len(tokenizer.offsets([prefix])[0].starts)
     room = longest - special - in_prefix
     if config.tokens > room:
         prefixed = f" and {in_prefix} of the document prefix" if in_prefix else ""

@@ -16,6 +16,9 @@ import torch
 from indexer.config import Precision
 from indexer.errors import ConfigError, MachineError
 
+Result = TypeVar("Result")
+_BEHIND = 2  # results on their way while the next batches are started
+
 
 def choose_device(asked: str) -> torch.device:
     """The device for `auto` (CUDA, else MPS, else the CPU), `cpu`, `cuda`, `cuda:N` or `mps`.
@@ -90,10 +93,6 @@ def _there() -> str:
     if torch.backends.mps.is_available():
         names.append("mps")
     return f"this machine has {', '.join(names)}"
-
-
-Result = TypeVar("Result")
-_BEHIND = 2  # results on their way while the next batches are started
 
 
 class AsyncCopies:

@@ -1,4 +1,4 @@
-"""Loading a transformer from a folder: the right class, no random weights, no more blocks than asked for.
+"""A transformer, loaded from its folder and pooled: the right class, no random weights, no more blocks than asked for.
 
 A model of an architecture in `_CUT` is built with only the blocks up to the highest layer asked for, and what
 the full model applies after its last block (a final norm) is taken out, so that its last output is
@@ -48,6 +48,7 @@ _CUT = {
 _ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
 _SLACK = 2  # numbers of the model for one in its weights: some are in two places, and a pooler may be missing
 _MOST_TABLES = 1 << 28  # numbers that a model computes for itself, such as a mask of all its positions
+_LOADING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -257,9 +258,6 @@ class KeyedModel(torch.nn.Module):
     ) -> torch.Tensor:
         """As `PooledModel.forward`."""
         return self._forward(input_ids, token_type_ids, attention_mask)
-
-
-_LOADING = threading.Lock()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from indexer.encoders.batching import Batch
-from indexer.encoders.openvino import GRAPH, open_graph, write_graph_info
+from indexer.encoders.openvino import GRAPH, open_graph, openvino, write_graph_info
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.tokenizer import open_model_tokenizer
 from indexer.errors import ConfigError
@@ -46,21 +46,19 @@ def quantise(spec: EncoderSpec, texts: Sequence[str], folder: Path) -> None:
         raise ConfigError('encoder.precision is "int8", but there is no text to calibrate it on.')
     graph = open_graph(spec, [spec.identity.key])
     inputs = list(_inputs(spec, texts[:CALIBRATION_TEXTS], graph.takes_types))
+    runtime = openvino()  # first: NNCF imports it too, and not as quietly
     with _silent():
-        from indexer.encoders.openvino import openvino  # first: NNCF imports it too
-
-        # isort: split
         import nncf
 
         quantised = nncf.quantize(
-            openvino.Core().read_model(str(graph.path)),
+            runtime.Core().read_model(str(graph.path)),
             nncf.Dataset(inputs),
             model_type=nncf.ModelType.TRANSFORMER,
             subset_size=len(inputs),
         )
         for number, operation in enumerate(quantised.get_ordered_ops()):
             operation.set_friendly_name(f"{operation.get_type_name()}-{number}")  # its own count goes on and on
-        openvino.save_model(quantised, folder / GRAPH, compress_to_fp16=False)
+        runtime.save_model(quantised, folder / GRAPH, compress_to_fp16=False)
     write_graph_info(graph, folder)
 
 

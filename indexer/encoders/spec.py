@@ -69,9 +69,9 @@ def resolve_spec(config: EncoderConfig, folder: str | Path | None = None, rules:
 
     Raises ModelError (files missing or not as expected) and ConfigError (a setting the model cannot follow).
     """
-    if config.kind == "vectors":
+    if not config.traits.encodes_texts:
         return _spec_of_vectors(config, folder, rules)
-    if config.kind == "static":
+    if config.traits.has_table:
         return _spec_of_table(config, folder, rules)
     located = locate_model(config.model, folder)
     files = find_model_files(located.folder)

@@ -66,9 +66,9 @@ class TokenEmbeddings:
         """Token ids of texts."""
         return self._encoder.tokenize(texts, "document")
 
-    def marks(self, texts: Sequence[str]) -> list[TokenOffsets]:
+    def offsets(self, texts: Sequence[str]) -> list[TokenOffsets]:
         """Where the tokens of each text begin, special ones aside and before any cut."""
-        return self.tokenizer.marks(texts)
+        return self.tokenizer.offsets(texts)
 
     def __call__(self, texts: Sequence[str], layers: Sequence[int] = ()) -> Iterator[TokenGroup]:
         """Token vectors of each group of texts; `layers` (non-negative) are averaged, by default the encoder's own."""

@@ -70,7 +70,7 @@ class TextTokenizer:
         flat_types = _flat([self._cut(row) if row else [0] for row in types], starts[-1]) if types else None
         return Tokens(_flat(ids, starts[-1]), flat_types, starts, lengths)
 
-    def marks(self, texts: Sequence[str]) -> list[TokenOffsets]:
+    def offsets(self, texts: Sequence[str]) -> list[TokenOffsets]:
         """Where the tokens of each text begin, uncut and without special tokens.
 
         Raises ConfigError for a tokenizer that does not say, CorpusError for a text that is not valid Unicode.
@@ -80,7 +80,7 @@ class TextTokenizer:
                 "chunk.tokens needs to know which characters a token stands for, which this model's tokenizer, "
                 "written in Python, does not say. Set chunk.tokens=0, or choose a model with a tokenizer.json."
             )
-        return self.run.marks(list(texts))
+        return self.run.offsets(list(texts))
 
     def _cut(self, row: list[int]) -> list[int]:
         """The first tokens (the last, where the tokenizer truncates on the left) between the special ones."""
@@ -115,7 +115,7 @@ class FastTokenizer:
         encodings = self._run(self.tokenizer.encode_batch_fast, texts)
         return [row.ids for row in encodings], [row.type_ids for row in encodings] if self.types else None
 
-    def marks(self, texts: list[str]) -> list[TokenOffsets]:
+    def offsets(self, texts: list[str]) -> list[TokenOffsets]:
         """Where the tokens of each text begin, in characters of the text as it is before it is normalised."""
         encodings = self._run(lambda some: self.tokenizer.encode_batch(some, add_special_tokens=False), texts)
         return [

@@ -68,10 +68,11 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
 def _require_exportable(opened: OpenIndex) -> None:
     """Raises ConfigError for what no modules of sentence-transformers compute."""
     encoder, transform = opened.encoder, opened.transform
+    elsewhere = "the index holds embeddings made elsewhere, so there is no model to export"
     poolings = ("mean", "sif") if encoder.traits.has_table else get_args(BasicPooling)
     reason = ""
     if not encoder.traits.encodes_texts:
-        reason = f'encoder.kind is "{encoder.kind}": the index holds embeddings made elsewhere, so there is no model to export'
+        reason = f'encoder.kind is "{encoder.kind}": {elsewhere}'
     elif encoder.pooling not in poolings:
         reason = f'encoder.pooling is "{encoder.pooling}", for which sentence-transformers has no module'
     elif not isinstance(transform, Whitening | Normalisation):
