@@ -57,7 +57,7 @@ class LoadedModel:
 
     model: Any  # a transformers PreTrainedModel
     dim: int
-    picked: tuple[int, ...]  # which of `hidden_states` to average; empty: `last_hidden_state` is the layer
+    picked: tuple[int, ...]  # which of `hidden_states` are the layers; empty: `last_hidden_state` is the one
     states: int  # how many `hidden_states` there must be when some are picked
     vocabulary: int  # rows of the embedding table
     takes_types: bool  # whether forward takes token_type_ids

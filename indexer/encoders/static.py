@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.config import PoolingMode, Role, RunOptions
+from indexer.encoders.batching import Rows
 from indexer.encoders.identity import PoolingKey
 from indexer.encoders.protocol import EncoderSpec, EncodeStats, Tokens
 from indexer.encoders.static_tables import load_table, table_tokenizer
-from indexer.encoders.tokenizer import Ints
+from indexer.encoders.tokenizer import TokenIds
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
 from indexer.pooling.sif import Weights, read_counts, sif_weights
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from indexer.pooling.latte_mix import LatteMix
 
 
-Rows = npt.NDArray[np.float32]
 _BLOCK_TOKENS = 1 << 15  # looked up together, to stay in the cache
 
 
@@ -89,14 +89,14 @@ class StaticEncoder:
         """Vectors of tokens, (tokens, d). A table has no layers."""
         return self._vectors(tokens.ids)
 
-    def _vectors(self, ids: Ints) -> Rows:
+    def _vectors(self, ids: TokenIds) -> Rows:
         vectors = self.table.vectors[np.minimum(ids, len(self.table.vectors) - 1)]
         stands_in = ids == len(self.table.vectors)
         if stands_in.any():
             vectors[stands_in] = self._mean
         return vectors
 
-    def _known(self, ids: Ints) -> npt.NDArray[np.bool_]:
+    def _known(self, ids: TokenIds) -> npt.NDArray[np.bool_]:
         """Which tokens have a vector that is not all zero, (tokens,)."""
         distinct, places = np.unique(ids, return_inverse=True)
         known = distinct != self.table.unknown

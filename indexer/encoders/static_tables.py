@@ -30,11 +30,10 @@ from indexer.encoders.model_files import TableFiles, file_sha256, find_table_fil
 from indexer.encoders.model_json import TokenizerModel, read_json, read_tokenizer
 from indexer.encoders.tokenizer import FastTokenizer, TextTokenizer, TokenizerInfo, tokenizer_errors
 from indexer.encoders.word_tokenizer import is_uncased, normalise_word, word_tokenizer
-from indexer.encoders.word_vectors import read_word_vectors
+from indexer.encoders.word_vectors import Vectors, read_word_vectors
 from indexer.errors import MachineError, ModelError
 from indexer.safetensors_file import SafetensorsFile
 
-Vectors = npt.NDArray[np.float32]
 RULES = 1  # bump when the same file would give another table of words
 _ROWS, _TOKENIZER, _FACTS = "rows.f32", "tokenizer.json", "facts.json"  # of a table of words in the cache
 _EMBEDDINGS = ("embeddings", "embedding.weight")  # of model2vec, of sentence-transformers

@@ -8,16 +8,14 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from indexer.chunking import TokenOffsets
 from indexer.config import RunOptions
+from indexer.encoders.batching import Ints, Rows
 from indexer.encoders.protocol import Encoder, EncoderSpec, Tokens
 from indexer.encoders.tokenizer import TextTokenizer
 from indexer.errors import ConfigError
 
-Rows = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int64]
 TokenGroup = tuple[Rows, Ints]
 """Token vectors (tokens, d) of some texts end to end, and where each text's begin, (texts + 1,)."""
 _DEFAULTS = RunOptions()

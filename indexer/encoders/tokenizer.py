@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-Ints = npt.NDArray[np.int32]
+TokenIds = npt.NDArray[np.int32]
 Encoded = tuple[list[list[int]], list[list[int]] | None]
 """Token ids of each text, and its token types where they are not all 0."""
 _FILE = "tokenizer.json"
@@ -164,7 +164,7 @@ def parse_tokenizer(data: bytes, max_length: int, name: str = "the tokenizer") -
     return TextTokenizer(FastTokenizer(tokenizer, kept.facts.types == "given", name), kept.facts, max_length)
 
 
-def _flat(rows: list[list[int]], total: int) -> Ints:
+def _flat(rows: list[list[int]], total: int) -> TokenIds:
     try:
         return np.fromiter(chain.from_iterable(rows), np.int32, total)
     except OverflowError as error:

@@ -268,9 +268,7 @@ def _miscounted(path: Path, stated: int, found: int) -> str:
     return f"{path}: the first line says {stated:,} words, but there are {found:,}; {why}"
 
 
-def parse_binary(
-    path: Path, blocks: Iterable[bytes], dim: int, stated: int
-) -> Iterator[tuple[list[bytes], npt.NDArray[np.float32]]]:
+def parse_binary(path: Path, blocks: Iterable[bytes], dim: int, stated: int) -> Iterator[tuple[list[bytes], Vectors]]:
     """Rows of word2vec's binary form: words and vectors (n, dim), float32, block by block. Raises ModelError."""
     found, rest = 0, b""
     for block in blocks:
@@ -291,7 +289,7 @@ def parse_binary(
         )
 
 
-def _records(data: bytes, dim: int, most: int) -> tuple[list[bytes], npt.NDArray[np.float32], int]:
+def _records(data: bytes, dim: int, most: int) -> tuple[list[bytes], Vectors, int]:
     """The whole words and vectors that `data` begins with, and where they end."""
     words: list[bytes] = []
     numbers: list[bytes] = []
@@ -307,7 +305,7 @@ def _records(data: bytes, dim: int, most: int) -> tuple[list[bytes], npt.NDArray
     return words, np.frombuffer(b"".join(numbers), "<f4").reshape(-1, dim), at
 
 
-def _require_finite(path: Path, words: list[bytes], vectors: npt.NDArray[np.float32], before: int) -> None:
+def _require_finite(path: Path, words: list[bytes], vectors: Vectors, before: int) -> None:
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         row = int(finite.argmin())
