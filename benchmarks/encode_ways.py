@@ -143,7 +143,7 @@ def _calibrated(spec: Any, sample: Sequence[str]) -> Any:
 
     calibration: Any = import_module("indexer.encoders.int8")
     folder = Path(mkdtemp(prefix="isotrope-int8-"))
-    calibration.calibrate(spec, sample, folder)
+    calibration.quantise(spec, sample, folder)
     return with_fitted_state(spec, folder, {path.name: file_sha256(path) for path in sorted(folder.iterdir())})
 
 

@@ -1,6 +1,6 @@
 """A long text as overlapping windows of tokens: where each begins and ends, in characters of the text itself.
 
-    chunker = Chunker(tokenizer.marks, ChunkConfig(tokens=128, overlap=32))
+    chunker = Chunker(tokenizer.offsets, ChunkConfig(tokens=128, overlap=32))
     windows = chunker(texts)            # which text, start, end of every window
     pieces = windows.texts(texts)       # what is encoded, one row each
 

@@ -27,6 +27,7 @@ from indexer.settings import (
 )
 
 Role = Literal["document", "query"]
+EncoderKind = Literal["transformer", "static", "vectors"]
 Precision = Literal["float32", "bfloat16", "int8"]
 BasicPooling = Literal["cls", "mean", "max"]
 PoolingMode = Literal[BasicPooling, "sif", "sbert-wk", "latte-mix"]  # the latter: see `indexer.pooling`
@@ -41,6 +42,22 @@ _DEEPEST = 3  # layers of a Latte-Mix encoder
 _FEWEST_LAYERS = 2  # of which SBERT-WK can compare any
 _MOST_IN_A_PART = 1_000_000  # a part is in memory as a whole
 _FEWEST_TOKENS = 8  # in a window
+
+
+@dataclass(frozen=True)
+class KindTraits:
+    """What holds for every encoder of a kind."""
+
+    encodes_texts: bool = True  # else embeddings come with the corpus
+    has_layers: bool = False  # it is a model of blocks
+    has_table: bool = False  # token vectors are rows of a table; a token without one is left out of a text
+
+
+KIND_TRAITS: dict[EncoderKind, KindTraits] = {
+    "transformer": KindTraits(has_layers=True),
+    "static": KindTraits(has_table=True),
+    "vectors": KindTraits(encodes_texts=False),
+}
 
 
 @dataclass(frozen=True)
@@ -170,7 +187,7 @@ class EncoderConfig:
     `isotrope train`, whose folder `fitted` names. "sbert-wk" weighs all `layers` instead of averaging them.
     """
 
-    kind: Literal["transformer", "static", "vectors"] = "transformer"
+    kind: EncoderKind = "transformer"
     model: str = "sentence-transformers/all-MiniLM-L6-v2"  # hub id or folder
     pooling: Pooling = "mean"
     layers: tuple[int, ...] = (-1,)
@@ -195,6 +212,11 @@ class EncoderConfig:
             raise ConfigError("encoder.layers is empty; expected at least one, such as [-1] for the last.")
         if self.max_length < 0 or self.batch_tokens < 0:
             raise ConfigError("encoder.max_length and encoder.batch_tokens must be 0 (the default) or more.")
+
+    @property
+    def traits(self) -> KindTraits:
+        """What holds for every encoder of this kind."""
+        return KIND_TRAITS[self.kind]
 
     def _require_no_model(self) -> None:
         for setting in dataclasses.fields(self):

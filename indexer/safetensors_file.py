@@ -136,6 +136,10 @@ class SafetensorsFile:
     def __contains__(self, name: str) -> bool:
         return name in self._entries
 
+    def entry(self, name: str) -> TensorEntry:
+        """What the header says of a tensor."""
+        return self._entries[name]
+
     def floats(self, name: str) -> Float32Array:
         """A tensor as float32, of whatever type it is stored in; float32 itself is not copied."""
         kind, values = self._values(name)

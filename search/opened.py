@@ -11,7 +11,7 @@ import numpy as np
 from indexer import ann
 from indexer.arrays import Embeddings, Mask, RowIds
 from indexer.config import BuildConfig
-from indexer.encoders.spec import UNLIMITED
+from indexer.encoders.identity import UNLIMITED, EncoderIdentity
 from indexer.errors import ConfigError, StoreError
 from indexer.settings import named_path
 from indexer.store import layout
@@ -84,6 +84,11 @@ class OpenIndex:
     def config(self) -> BuildConfig:
         """The recipe the index was built by."""
         return BuildConfig.from_dict(self.manifest.config)
+
+    @cached_property
+    def encoder(self) -> EncoderIdentity:
+        """The encoder the index was built with, as its manifest states it."""
+        return EncoderIdentity.from_dict(self.manifest.encoder["identity"])
 
     @cached_property
     def transform(self) -> Transform:

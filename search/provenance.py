@@ -39,7 +39,7 @@ class Clock:
             "data": {_on_one_line(name): digest for name, digest in sorted(data.items())},
         }
         if encoder is not None:
-            found["encoder"] = {"model": encoder.model, "identity": encoder.identity}
+            found["encoder"] = {"model": encoder.model, "identity": encoder.identity.to_dict()}
         return found | more
 
 

@@ -178,9 +178,16 @@ def test_no_thread_of_arrow_reads_a_file_of_ours() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("statement", ["import indexer", "import search", "import search.cli", "import indexer.config"])
-def test_cheap_imports_stay_cheap(statement: str) -> None:
-    assert loaded_by(statement) & HEAVY == set()
+CHEAP = ["indexer", "search", "search.cli", "indexer.config", "indexer.encoders.protocol", "indexer.encoders.spec"]
+
+
+@pytest.mark.parametrize("module", CHEAP)
+def test_cheap_imports_stay_cheap(module: str) -> None:
+    assert loaded_by(f"import {module}") & HEAVY == set()
+
+
+def test_what_builds_an_index_imports_no_backend_before_it_is_chosen() -> None:
+    assert loaded_by("import indexer.pipeline.build") & {"torch", "transformers", "openvino", "nncf"} == set()
 
 
 def test_help_stays_cheap() -> None:

@@ -80,7 +80,7 @@ def test_the_one_layer_encoder_has_one_layer_of_384(tmp_path: Path) -> None:
     folder = build.write_one_layer(tmp_path / "model")
     config = recipe(Run("encode", "", str(folder), 1))
     encoder = load_encoder(config.encoder)
-    assert (encoder.dim, encoder.spec.identity["layers"]) == (384, [1])
+    assert (encoder.dim, encoder.spec.identity.layers) == (384, (1,))
     assert encoder.encode(["whales sing"], "document").shape == (1, 384)
 
 

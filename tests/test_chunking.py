@@ -15,7 +15,8 @@ from indexer.chunking import Chunker, TokenOffsets, split_text
 from indexer.config import BuildConfig, ChunkConfig, EncoderConfig
 from indexer.encoders import resolve_spec
 from indexer.encoders.chunker import open_chunker
-from indexer.encoders.tokenizer import TextTokenizer, open_tokenizer
+from indexer.encoders.load import open_tokenizer
+from indexer.encoders.tokenizer import TextTokenizer
 from indexer.errors import ConfigError, CorpusError
 
 regex: Any = pytest.importorskip("regex")  # comes with transformers
@@ -57,7 +58,7 @@ def tokenizer_of(folder: Path) -> TextTokenizer:
 
 
 def windows_of(tokenizer: TextTokenizer, texts: list[str], tokens: int, overlap: int) -> chunking.Windows:
-    return Chunker(tokenizer.marks, ChunkConfig(tokens, overlap))(texts)
+    return Chunker(tokenizer.offsets, ChunkConfig(tokens, overlap))(texts)
 
 
 def held(marks: TokenOffsets, start: int, end: int) -> set[int]:
@@ -77,7 +78,7 @@ def test_windows_cover_the_text_in_order_and_are_no_larger_than_asked(
     tokenizers: dict[str, TextTokenizer], kind: str, text: str, sizes: tuple[int, int]
 ) -> None:
     tokens, overlap = sizes
-    marks = tokenizers[kind].marks([text])[0]
+    marks = tokenizers[kind].offsets([text])[0]
     spans = split_text(text, marks, tokens, overlap)
     assert (spans[0][0], spans[-1][1]) == (0, len(text))
     for before, after in pairwise(spans):
@@ -99,7 +100,7 @@ def test_neighbours_share_the_overlap_and_windows_are_alike_in_length(
     """Of a text in which every token begins at a character of its own."""
     tokens, overlap = sizes
     text = " ".join(words).replace("é", "e").replace("ö", "o").replace("ï", "i").replace("İ", "I")
-    marks = tokenizers["bert"].marks([text])[0]
+    marks = tokenizers["bert"].offsets([text])[0]
     spans = split_text(text, marks, tokens, overlap)
     inside = [held(marks, *span) for span in spans]
     assert all(len(each) <= tokens for each in inside)
@@ -118,7 +119,7 @@ def test_no_window_begins_or_ends_inside_what_is_shown_as_one_character(
 ) -> None:
     text = " ".join(pieces)
     whole = {match.start() for match in regex.finditer(r"\X", text)} | {len(text)}
-    for start, end in split_text(text, tokenizers[kind].marks([text])[0], *sizes):
+    for start, end in split_text(text, tokenizers[kind].offsets([text])[0], *sizes):
         assert {start, end} <= whole
 
 
@@ -142,7 +143,7 @@ def test_words_without_white_space_are_cut_between_and_long_ones_within() -> Non
 
 def test_offsets_are_those_of_the_text_before_it_was_normalised(tokenizers: dict[str, TextTokenizer]) -> None:
     text = "İa " * 40 + "whale"  # in lower case, each İ is two characters
-    spans = split_text(text, tokenizers["bert"].marks([text])[0], 12, 2)
+    spans = split_text(text, tokenizers["bert"].offsets([text])[0], 12, 2)
     assert len(spans) > 5
     assert all(text[start:end].startswith("İa ") for start, end in spans)
 

@@ -160,7 +160,7 @@ def test_tokens_equal_the_tokenizers_own_truncation(tiny_model: Models, architec
 @pytest.mark.parametrize("architecture", architectures())
 def test_texts_as_long_as_the_models_own_limit_run(tiny_model: Models, architecture: str) -> None:
     encoder, log = load(tiny_model(architecture)), EncodeStats()
-    limit = encoder.spec.identity["max_length"]
+    limit = encoder.spec.identity.max_length
     rows = encoder.encode(["deep " * 700, "whale"], "document", log)
     assert limit == (128 if architecture not in ("t5", "deberta-v2") else 512)
     assert log.truncated == 1

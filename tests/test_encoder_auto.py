@@ -95,8 +95,8 @@ def test_a_folder_saved_by_the_installed_version_equals_it(folder: Path, tmp_pat
         model.max_seq_length = 24
         model.save_pretrained(str(tmp_path / "saved"), create_model_card=False)
     spec = resolve_spec(auto(tmp_path / "saved"))
-    assert (spec.identity["pooling"], spec.identity["max_length"]) == (mode, 24)
-    assert (spec.identity["query_prefix"], spec.identity["document_prefix"]) == ("find: ", "the ")
+    assert (spec.identity.pooling, spec.identity.max_length) == (mode, 24)
+    assert (spec.identity.query_prefix, spec.identity.document_prefix) == ("find: ", "the ")
     np.testing.assert_allclose(ours(tmp_path / "saved"), reference(tmp_path / "saved"), atol=1e-5)
     np.testing.assert_allclose(ours(tmp_path / "saved", "query"), reference(tmp_path / "saved", query=True), atol=1e-5)
 
@@ -105,7 +105,7 @@ def test_the_old_layout_with_lower_casing_equals_sentence_transformers(folder: P
     old_layout(folder, {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
     cased = ours(folder)
     write(folder, "sentence_bert_config.json", {"max_seq_length": 20, "do_lower_case": True})
-    assert resolve_spec(auto(folder)).identity["lowercase"] is True
+    assert resolve_spec(auto(folder)).identity.lowercase is True
     assert not np.allclose(ours(folder), cased)
     np.testing.assert_allclose(ours(folder), reference(folder), atol=1e-5)
 
@@ -125,7 +125,7 @@ def test_the_length_of_the_folder_stands_unless_the_recipe_names_another(folder:
     old_layout(folder, {"pooling_mode_mean_tokens": True})
 
     def length(**settings: Any) -> int:
-        return int(resolve_spec(auto(folder, **settings)).identity["max_length"])
+        return int(resolve_spec(auto(folder, **settings)).identity.max_length)
 
     assert (length(), length(max_length=0), length(max_length=256), length(max_length=17)) == (20, 20, 20, 17)
     write(folder, "sentence_bert_config.json", {"max_seq_length": 9999})
@@ -151,9 +151,9 @@ def test_prompts_are_looked_up_by_role(
     old_layout(folder, {"pooling_mode_mean_tokens": True})
     write(folder, "config_sentence_transformers.json", {"prompts": prompts, "default_prompt_name": default})
     identity = resolve_spec(auto(folder)).identity
-    assert (identity["query_prefix"], identity["document_prefix"]) == want
+    assert (identity.query_prefix, identity.document_prefix) == want
     named = resolve_spec(auto(folder, query_prefix="mine ", document_prefix="ours ")).identity
-    assert (named["query_prefix"], named["document_prefix"]) == ("mine ", "ours ")
+    assert (named.query_prefix, named.document_prefix) == ("mine ", "ours ")
 
 
 def test_a_folder_without_modules_is_refused_with_the_choices(folder: Path) -> None:

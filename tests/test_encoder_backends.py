@@ -19,7 +19,6 @@ from indexer.encoders import load as load_module
 from indexer.encoders.batching import BatchedEncoder
 from indexer.encoders.numpy_bert import NumpyEncoder
 from indexer.encoders.openvino import OpenVinoEncoder
-from indexer.encoders.protocol import PoolingKey
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
 from indexer.moments import Moments
@@ -242,17 +241,17 @@ def test_a_graph_that_is_not_the_models_does_not_pass_its_proof(tiny_model: Mode
     import torch
 
     from indexer.encoders import openvino as backend
-    from indexer.encoders.hf_model import PooledModel, load_model
+    from indexer.encoders.hf_model import KeyedModel, PooledModel, load_model
 
-    keys: list[PoolingKey] = [((2,), "mean")]
-    loaded = load_model(tiny_model("bert"), [2], torch.float32)
-    model = PooledModel(loaded, [2], keys, resolve_spec(EncoderConfig(model=str(tiny_model("bert")), max_length=32)))
+    spec = resolve_spec(EncoderConfig(model=str(tiny_model("bert")), max_length=32))
+    loaded = load_model(spec.files, [2], torch.float32)
+    pooled = PooledModel(loaded, [2], spec)
+    model, other = KeyedModel(pooled, [((2,), "mean")]), KeyedModel(pooled, [((2,), "max")])
     graph = backend.OpenVinoGraph(tmp_path, loaded.dim, loaded.vocabulary, loaded.takes_types)
     assert backend._write_proved(model, graph) == ""
-    compiled = backend.openvino.Core().compile_model(graph.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    model.keys = [((2,), "max")]
+    compiled = backend.openvino().Core().compile_model(graph.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     with torch.no_grad():
-        assert "it is off by" in backend._difference(model, compiled, graph, (3, 17))
+        assert "it is off by" in backend._difference(other, compiled, graph, (3, 17))
 
 
 def test_the_environment_names_the_backend_and_a_wrong_name_is_refused(

@@ -178,7 +178,7 @@ def test_sharded_weights_encode_the_same_and_every_shard_is_needed(folder: Path)
     want = encode(folder)
     shard(folder)
     assert np.array_equal(encode(folder), want)
-    assert len(resolve_spec(config(folder)).identity["weights"]) == 3
+    assert len(resolve_spec(config(folder)).identity.weights) == 3
     (folder / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(ModelError, match=r"1 of 2 weight shards are missing: model-00002"):
         resolve_spec(config(folder))

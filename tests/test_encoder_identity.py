@@ -13,7 +13,8 @@ import pytest
 
 from indexer.config import EncoderConfig
 from indexer.encoders import load_encoder, resolve_spec, spec_difference
-from indexer.encoders import spec as identity_module
+from indexer.encoders import spec as spec_module
+from indexer.encoders.identity import EncoderIdentity
 from indexer.errors import ConfigError, ModelError
 
 MINILM = EncoderConfig(precision="float32")  # the packaged weights: the tests have no network
@@ -47,24 +48,25 @@ def flip_last_byte(path: Path) -> None:
 
 def test_the_real_minilm_is_known_by_its_hashes_and_resolved_settings() -> None:
     spec = resolve_spec(MINILM)
-    assert spec.identity["weights"] == {
+    assert spec.identity.weights == {
         "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
     }
-    assert spec.identity["layers"] == [6]
-    assert spec.identity["max_length"] == 256
-    assert spec.identity["batch_tokens"] == 0
+    assert spec.identity.layers == (6,)
+    assert spec.identity.max_length == 256
+    assert spec.identity.batch_tokens == 0
     assert spec.model == MINILM.model
 
 
 def test_the_fingerprint_is_the_sha256_of_the_canonical_json() -> None:
     spec = resolve_spec(MINILM)
-    text = json.dumps(spec.identity, sort_keys=True, separators=(",", ":"))
+    text = json.dumps(spec.identity.to_dict(), sort_keys=True, separators=(",", ":"))
     assert spec.fingerprint == hashlib.sha256(text.encode()).hexdigest()
-    assert json.loads(text) == spec.identity
+    assert json.loads(text) == spec.identity.to_dict()
+    assert EncoderIdentity.from_dict(json.loads(text)) == spec.identity
 
 
 def test_the_fingerprint_of_minilm_never_changes_under_the_same_rules() -> None:
-    # Changing this value invalidates every index built so far: bump identity.RULES when it must change.
+    # Changing this value invalidates every index built so far: bump spec.RULES when it must change.
     first = "bfae63f97980b9fb7c7e4ee2a38d7934c05b586b6313184c040dfcab46d086e6"
     second = "876b8bad4b71627438fdfbf9bc15a3b795f2d512677364ab145a42706096bacc"
     assert [resolve_spec(MINILM, rules=rules).fingerprint for rules in (1, 2)] == [first, second]
@@ -124,7 +126,7 @@ def test_every_setting_is_part_of_the_identity(bert: Path, name: str) -> None:
 
 def test_the_rules_are_part_of_the_identity(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = resolve_spec(config(bert))
-    monkeypatch.setattr(identity_module, "RULES", identity_module.RULES + 1)
+    monkeypatch.setattr(spec_module, "RULES", spec_module.RULES + 1)
     assert spec_difference(before.identity, resolve_spec(config(bert))) == "rules is 3, expected 2"
 
 
@@ -141,13 +143,13 @@ def test_a_mismatch_names_both_hashes_and_equal_identities_have_none(folder: Pat
     after = resolve_spec(config(folder))
     message = spec_difference(before.identity, after)
     for spec in (before, after):
-        assert spec.identity["weights"]["model.safetensors"][:16] in message
+        assert spec.identity.weights["model.safetensors"][:16] in message
     assert spec_difference(before.identity, before) == ""
 
 
 def test_layers_are_resolved_sorted_and_without_repetition(bert: Path) -> None:
-    assert resolve_spec(config(bert, layers=(-1, 1))).identity["layers"] == [1, 2]
-    assert resolve_spec(config(bert, layers=(2, -1, 0, -3))).identity["layers"] == [0, 2]
+    assert resolve_spec(config(bert, layers=(-1, 1))).identity.layers == (1, 2)
+    assert resolve_spec(config(bert, layers=(2, -1, 0, -3))).identity.layers == (0, 2)
     assert (
         resolve_spec(config(bert, layers=(1, -1))).fingerprint == resolve_spec(config(bert, layers=(1, 2))).fingerprint
     )
@@ -161,7 +163,7 @@ def test_a_layer_out_of_range_is_refused_with_the_range(bert: Path, layer: int) 
 
 def test_length_0_is_the_tokenizers_limit_capped_by_the_position_embeddings(folder: Path) -> None:
     def own() -> int:
-        return int(resolve_spec(config(folder, max_length=0)).identity["max_length"])
+        return int(resolve_spec(config(folder, max_length=0)).identity.max_length)
 
     assert own() == 128
     edit_json(folder / "tokenizer_config.json", model_max_length=100)
@@ -180,7 +182,7 @@ def test_a_length_above_the_position_embeddings_is_refused_with_the_limit(folder
     with pytest.raises(ConfigError, match=r"max_length is 129.*128 tokens"):
         resolve_spec(config(folder, max_length=129))
     edit_json(folder / "config.json", model_type="t5")
-    assert resolve_spec(config(folder, max_length=4000)).identity["max_length"] == 4000
+    assert resolve_spec(config(folder, max_length=4000)).identity.max_length == 4000
 
 
 def test_a_config_without_a_number_of_layers_is_refused(folder: Path) -> None:
@@ -197,7 +199,7 @@ def test_xlm_reads_its_vocabulary_also_beside_a_tokenizer_json(
     both = Path(shutil.copytree(plain, tmp_path / "both"))
     (both / "tokenizer.json").write_bytes((tiny_model("bert") / "tokenizer.json").read_bytes())
     first, second = (EncoderConfig(model=str(folder), max_length=32) for folder in (plain, both))
-    assert {"vocab.json", "tokenizer.json"} <= set(resolve_spec(second).identity["tokenizer"])
+    assert {"vocab.json", "tokenizer.json"} <= set(resolve_spec(second).identity.tokenizer)
     texts = ["whales sing", "in the deep sea"]
     np.testing.assert_array_equal(
         load_encoder(first).encode(texts, "query"), load_encoder(second).encode(texts, "query")

@@ -1,6 +1,7 @@
 """`states`: many layers and poolings from one forward pass a text, the same rows as `encode` gives for each."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer.config import EncoderConfig, PoolingMode, RunOptions
+from indexer.config import Backend, EncoderConfig, PoolingMode, RunOptions
 from indexer.encoders import EncodeStats, load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError
@@ -73,6 +74,25 @@ def test_a_batch_halved_for_memory_keeps_the_order_of_states_and_texts(
     assert log.retries > 0
     for key, rows in expected.items():
         np.testing.assert_allclose(found[key], rows, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["torch", "openvino", "numpy"])
+def test_callers_at_the_same_time_get_what_each_gets_alone(backend: Backend, tiny_model: Callable[[str], Path]) -> None:
+    config = EncoderConfig(model=str(tiny_model("bert")), max_length=64, precision="float32", layers=(0, 1, -1))
+    encoder = load_encoder(config, RunOptions(threads=1, backend=backend))
+    tokens = encoder.tokenize(TEXTS, "document")
+    calls: list[Callable[[], Any]] = [
+        lambda: encoder.encode(TEXTS, "document"),
+        lambda: encoder.states(TEXTS, [((1,), "max"), ((0,), "cls")])[(1,), "max"],
+        lambda: encoder.states(TEXTS, [((0, 1), "mean")])[(0, 1), "mean"],
+    ]
+    if isinstance(encoder, TransformerEncoder):
+        calls.append(lambda: encoder.token_vectors(tokens, (1,)))
+    alone = [call() for call in calls]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(lambda call: call(), calls * 8))
+    for number, rows in enumerate(together):
+        assert np.array_equal(rows, alone[number % len(calls)])
 
 
 def test_the_role_selects_the_prefix(tiny_model: Callable[[str], Path]) -> None:

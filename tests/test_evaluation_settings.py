@@ -364,7 +364,7 @@ def test_what_is_no_index_is_refused(tmp_path: Path) -> None:
 def test_provenance_says_what_with_what_and_how(tiny_config: BuildConfig) -> None:
     spec = Subject.of_recipe(tiny_config).spec
     found = Clock().provenance(spec, {"b.tsv": "22", "a.tsv": "11"}, "isotrope evaluate sts x", protocol=["mean"])
-    assert found["encoder"] == {"model": spec.model, "identity": spec.identity}
+    assert found["encoder"] == {"model": spec.model, "identity": spec.identity.to_dict()}
     assert list(found["data"].items()) == [("a.tsv", "11"), ("b.tsv", "22")]
     assert (found["command"], found["protocol"]) == ("isotrope evaluate sts x", ["mean"])
     assert {"isotrope", "python", "numpy", "torch", "scipy"} <= set(found["versions"])

@@ -156,7 +156,7 @@ def test_an_int8_index_gives_the_weights_it_was_quantised_from(
 ) -> None:
     opened = OpenIndex.open(exported[0])
     spec = spec_of_index(opened.path, opened.manifest)
-    quantised = replace(spec, identity=spec.identity | {"precision": "int8"})
+    quantised = replace(spec, identity=replace(spec.identity, precision="int8"))
     monkeypatch.setattr("search.export.sentence_transformers_folder.spec_of_index", lambda *_: quantised)
     found = export_sentence_transformers(exported[0], tmp_path / "folder")
     assert files_of(found.path) == files_of(exported[1].path)

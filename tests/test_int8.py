@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -65,6 +66,15 @@ def calibrations(index: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]
 def contents(index: Path) -> dict[str, bytes]:
     files = sorted(path for path in index.rglob("*") if path.is_file())
     return {str(path.relative_to(index)): path.read_bytes() for path in files if "manifests" not in path.parts}
+
+
+def test_nncf_gets_its_log_level_back_when_calibrating_fails() -> None:
+    with int8._silent():
+        logger = logging.getLogger("nncf")  # NNCF sets its level as it is imported
+    before = logger.level
+    with pytest.raises(ValueError, match="no ranges"), int8._silent():
+        raise ValueError("no ranges")
+    assert logger.level == before != logging.ERROR
 
 
 def test_an_int8_index_is_close_to_a_float32_one_and_in_order(index: Path, config: BuildConfig) -> None:

@@ -134,7 +134,7 @@ def test_whatever_the_files_of_a_folder_hold_the_answer_is_an_error_of_ours(fold
     write(folder / name, value)
     said = ""
     try:
-        suits_numpy(folder)
+        suits_numpy(find_model_files(folder))
         resolve_spec(EncoderConfig(model=str(folder), max_length=0, pooling="auto"))
     except IsotropeError as error:
         said = str(error)
@@ -145,9 +145,9 @@ def test_whatever_the_files_of_a_folder_hold_the_answer_is_an_error_of_ours(fold
 
 @pytest.mark.parametrize("changes", [{"num_attention_heads": 5}, {"num_hidden_layers": 3}, {"vocab_size": 7}])
 def test_numpy_leaves_a_config_that_its_weights_do_not_fit_to_others(folder: Path, changes: dict[str, int]) -> None:
-    assert suits_numpy(folder)
+    assert suits_numpy(find_model_files(folder))
     changed(folder / "config.json", **changes)
-    assert not suits_numpy(folder)
+    assert not suits_numpy(find_model_files(folder))
     for backend in ("numpy", "torch"):
         with pytest.raises(ModelError, match="copy"):
             encode(folder, backend)
@@ -231,7 +231,7 @@ def test_a_pattern_that_takes_too_many_steps_is_an_error_that_names_the_text(fol
     )
     assert np.isfinite(encoder.encode(["the whale"], "document")).all()
     texts = ["the whale", "a" * 40 + "b", "the song"]
-    for run in (lambda: encoder.encode(texts, "document"), lambda: encoder.tokenizer.marks(texts)):  # type: ignore[attr-defined]
+    for run in (lambda: encoder.encode(texts, "document"), lambda: encoder.tokenizer.offsets(texts)):  # type: ignore[attr-defined]
         with pytest.raises(ModelError, match=rf'copy: the tokenizer failed: .*over\. The text begins "{"a" * 40}b"'):
             run()
     with pytest.raises(CorpusError, match="not valid Unicode"):

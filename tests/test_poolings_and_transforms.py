@@ -21,7 +21,7 @@ from indexer.encoders.load import open_encoder
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.spec import with_fitted_state
-from indexer.encoders.token_embeddings import TokenEmbeddings, token_fingerprint
+from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, ModelError
 from indexer.moments import Moments
 from indexer.pooling.sbert_wk import sbert_wk
@@ -238,7 +238,7 @@ def test_an_override_reaches_a_nested_table() -> None:
 
 def test_what_tokens_depend_on_is_not_how_they_are_pooled(tiny_config: BuildConfig) -> None:
     def of(**changes: Any) -> str:
-        return token_fingerprint(resolve_spec(dataclasses.replace(tiny_config.encoder, **changes)))
+        return resolve_spec(dataclasses.replace(tiny_config.encoder, **changes)).identity.token_fingerprint
 
     assert of() == of(pooling="max") == of(query_prefix="ask: ")
     assert len({of(), of(layers=(1,)), of(document_prefix="say: "), of(max_length=16)}) == 4

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from indexer import BuildConfig, Document, build_index
 from indexer.config import ChunkConfig, EncoderConfig, FlowConfig, RunOptions, StoreConfig, WhiteningConfig
 from indexer.encoders import EncodeStats, load_encoder, resolve_spec
-from indexer.encoders.spec import UNLIMITED
+from indexer.encoders.identity import UNLIMITED
 from indexer.encoders.static import StaticEncoder
 from indexer.encoders.static_tables import load_table
 from indexer.errors import ConfigError, MismatchError, ModelError
@@ -92,7 +92,7 @@ def test_words_without_a_vector_are_left_out_and_a_text_of_none_is_the_mean_of_t
 def test_texts_are_not_cut_unless_the_recipe_says_so_and_then_they_are_counted(table: Path) -> None:
     words = known(DOCUMENTS[0].text)[:3]
     whole, log = load_encoder(static(table).encoder), EncodeStats()
-    assert whole.spec.identity["max_length"] == UNLIMITED
+    assert whole.spec.identity.max_length == UNLIMITED
     cut = load_encoder(static(table, max_length=2).encoder)
     rows = cut.encode([" ".join(words)], "document", log)
     np.testing.assert_array_equal(rows, whole.encode([" ".join(words[:2])], "document"))

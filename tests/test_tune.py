@@ -366,8 +366,9 @@ def test_dimensions_that_are_asked_for_are_chosen_from(config: BuildConfig, tmp_
 def test_pooling_auto_stays_unless_another_is_taken(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     config = BuildConfig(encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=64))
     auto = dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, pooling="auto"))
-    subject = dataclasses.replace(Subject.of_recipe(config), config=auto)
-    subject.spec.identity.update(query_prefix="query: ", max_length=48)
+    spec = Subject.of_recipe(config).spec
+    identity = dataclasses.replace(spec.identity, query_prefix="query: ", max_length=48)
+    subject = Subject(auto, dataclasses.replace(spec, identity=identity))
     own = tuned_recipe(Setting("mean", (1,), WhiteningConfig()), subject).encoder
     assert (own.pooling, own.query_prefix, own.layers) == ("auto", "", (1,))
     other = tuned_recipe(Setting("cls", (-1,), WhiteningConfig()), subject).encoder

@@ -411,7 +411,7 @@ class Letters:
         self.most, self.from_left, self.before, self.prefix = most, from_left, space_before, prefix
         self.seen: list[str] = []
 
-    def marks(self, texts: Sequence[str]) -> list[TokenOffsets]:
+    def offsets(self, texts: Sequence[str]) -> list[TokenOffsets]:
         return [self._marks(text) for text in texts]
 
     def _marks(self, text: str) -> TokenOffsets:

@@ -1,4 +1,4 @@
-"""Encoders: text to embedding. `protocol` says what every encoder offers, `backends` chooses who runs it.
+"""Encoders: text to embedding. `protocol` says what every encoder offers, `load` chooses who runs it.
 
 Names are handed on lazily, so that importing this package loads neither numpy nor torch.
 """

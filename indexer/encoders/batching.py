@@ -1,4 +1,9 @@
-"""The batch plan: texts of like length together, under a budget of tokens, the same for any thread count."""
+"""An `Encoder` out of a tokenizer and a `ModelRunner`: groups, batches, order, counting. What computes is the runner's.
+
+Texts are tokenised in groups, one thread tokenising the next group while the model works on this one. Each group is cut
+into batches of like length, under a budget of tokens and the same for any thread count; a batch that does not fit into
+memory is halved; and the rows go back into the order asked for.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,29 +15,19 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.config import Role
-from indexer.encoders.protocol import EncoderSpec, EncodeStats, PoolingKey, Tokens
+from indexer.encoders.identity import PoolingKey
+from indexer.encoders.protocol import EncoderSpec, EncodeStats, Tokens
 from indexer.encoders.spec import resolve_layers
 from indexer.encoders.tokenizer import TextTokenizer
 from indexer.errors import ConfigError, MachineError, ModelError
 
-# TODO-DOC indexer.encoders.memory: Running out of memory: recognising it, and going on with half a batch.
-
-# TODO-DOC indexer.encoders.batched: An `Encoder` out of a tokenizer and a `Runner`: groups, batches, order, counting. What computes is the runner's. Texts are tokenised in groups, each group cut into batches of like length (`batches`), and the rows put back into the order asked for. One thread tokenises the next group while the model works on this one.
-
 Ints = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.float32]
+GROUP_TEXTS = 8192  # texts tokenised and cut into batches together
 CPU_TOKENS = 1024  # a budget that suits the caches of a CPU core
 AHEAD = 4  # batches a lane that wait, so that a long one holds nobody up
-
-
-Rows = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class PooledBatch:
-    """Pooled rows (states, batch, d) of one batch, float32, and how often it had to be halved."""
-
-    rows: Rows
-    retries: int
+# What the allocators of torch and OpenVINO say.
+_OOM_WORDS = ("bad allocation", "bad_alloc", "can't allocate memory", "not enough memory", "out of memory")
 
 
 @dataclass(frozen=True)
@@ -122,13 +117,12 @@ class Batch:
         return Batch(self.ids[rows], types, lengths)
 
 
-_WORDS = (
-    "bad allocation",
-    "bad_alloc",
-    "can't allocate memory",
-    "not enough memory",
-    "out of memory",
-)  # of the allocators of torch and OpenVINO
+@dataclass(frozen=True)
+class PooledBatch:
+    """Pooled rows (states, batch, d) of one batch, float32, and how often it had to be halved."""
+
+    rows: Rows
+    retries: int
 
 
 def is_oom(error: BaseException) -> bool:
@@ -136,7 +130,7 @@ def is_oom(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     message = str(error).lower()
-    return isinstance(error, RuntimeError) and any(words in message for words in _WORDS)
+    return isinstance(error, RuntimeError) and any(words in message for words in _OOM_WORDS)
 
 
 def retry_halved(
@@ -162,9 +156,6 @@ def retry_halved(
     first, second = (retry_halved(forward, half, where, release) for half in batch.halves())
     release()  # only now are the rows of both halves there
     return PooledBatch(np.concatenate([first.rows, second.rows], axis=1), 1 + first.retries + second.retries)
-
-
-GROUP_TEXTS = 8192  # texts tokenised and cut into batches together
 
 
 class ModelRunner(Protocol):
@@ -202,15 +193,17 @@ class ModelRunner(Protocol):
 class BatchedEncoder:
     """An `Encoder`; see `protocol`. `blocks` is the model's number of blocks. Safe to share between threads."""
 
+    notes: tuple[str, ...] = ()
+
     def __init__(self, spec: EncoderSpec, tokenizer: TextTokenizer, runner: ModelRunner, blocks: int) -> None:
         self.spec, self.tokenizer, self.runner, self._blocks = spec, tokenizer, runner, blocks
-        self.plan = runner.plan(spec.identity["batch_tokens"])
-        self._group = spec.identity.get("group_texts", GROUP_TEXTS)
+        self.plan = runner.plan(spec.identity.batch_tokens)
+        self._group = spec.identity.group_texts or GROUP_TEXTS
 
     @property
     def dim(self) -> int:
         """Embedding size d."""
-        return self.runner.width(self.spec.identity["pooling"])
+        return self.runner.width(self.spec.identity.pooling)
 
     @property
     def backend(self) -> str:
@@ -223,13 +216,13 @@ class BatchedEncoder:
 
         Raises MachineError when a single text does not fit into memory.
         """
-        rows: Rows = self._run(self._groups(texts, role), len(texts), [self._own], log)[0]
+        rows: Rows = self._run(self._groups(texts, role), len(texts), [self.spec.identity.key], log)[0]
         return rows
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         """Token ids, with the prefix of the role. CorpusError for a text that is not Unicode; ModelError for a
         token that the model does not have."""
-        prefix = self.spec.identity[f"{role}_prefix"]
+        prefix = self.spec.identity.prefix(role)
         tokens = self.tokenizer([prefix + text for text in texts] if prefix else texts)
         largest = int(tokens.ids.max(initial=0))
         if largest >= self.runner.vocabulary:
@@ -242,7 +235,7 @@ class BatchedEncoder:
     def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Rows:
         """Pooled embeddings of tokenised texts: the same bits as `encode` gives."""
         groups = (tokens.part(group.start, group.stop) for group in self._ranges(len(tokens)))
-        rows: Rows = self._run(groups, len(tokens), [self._own], log)[0]
+        rows: Rows = self._run(groups, len(tokens), [self.spec.identity.key], log)[0]
         return rows
 
     def states(
@@ -264,16 +257,12 @@ class BatchedEncoder:
             found |= zip(alike, rows, strict=True)
         return found
 
-    @property
-    def _own(self) -> PoolingKey:
-        return tuple(self.spec.identity["layers"]), self.spec.identity["pooling"]
-
     def _resolved(self, average: tuple[int, ...]) -> tuple[int, ...]:
-        resolved, loaded = resolve_layers(average, self._blocks), self.spec.identity["layers"]
+        resolved, loaded = resolve_layers(average, self._blocks), self.spec.identity.layers
         if not resolved or not set(resolved) <= set(loaded):
             raise ConfigError(
-                f"states of layers {list(average)} were asked for, but the encoder was loaded for {loaded}; load it "
-                "with encoder.layers naming every layer that is wanted."
+                f"states of layers {list(average)} were asked for, but the encoder was loaded for {list(loaded)}; "
+                "load it with encoder.layers naming every layer that is wanted."
             )
         return tuple(resolved)
 
@@ -284,7 +273,7 @@ class BatchedEncoder:
         start = 0
         for tokens in groups:
             log.lengths.extend(tokens.lengths.tolist())
-            log.truncated += int(np.count_nonzero(tokens.lengths > self.spec.identity["max_length"]))
+            log.truncated += int(np.count_nonzero(tokens.lengths > self.spec.identity.max_length))
             with self.runner.turn:
                 self._run_group(tokens, keys, log, rows[:, start : start + len(tokens)])
             start += len(tokens)

@@ -1,18 +1,19 @@
-"""The chunker of an encoder: windows of its own tokens, no larger than it takes with its prefix and special tokens."""
+"""What the rows of a part stand for: the texts of its documents or, with chunking, windows of those.
+
+Windows are made of the encoder's own tokens, and are no larger than it takes with its prefix and special tokens.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from indexer.chunking import Chunker, Windows
 from indexer.config import ChunkConfig
+from indexer.encoders.load import open_tokenizer
 from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.tokenizer import TextTokenizer, open_tokenizer
+from indexer.encoders.tokenizer import TextTokenizer
 from indexer.errors import ConfigError
-
-# TODO-DOC indexer.pipeline.row_texts: What the rows of a part stand for: the texts of its documents or, with chunking, the windows of those.
 
 
 def open_chunker(spec: EncoderSpec, config: ChunkConfig) -> Chunker:
@@ -21,25 +22,16 @@ def open_chunker(spec: EncoderSpec, config: ChunkConfig) -> Chunker:
     Raises ConfigError where a window would be longer than the encoder takes, and for a tokenizer that does not say
     which characters a token stands for.
     """
-    tokenizer = _tokenizer(spec)
-    tokenizer.marks([])  # a tokenizer that cannot is refused before the corpus is read
+    tokenizer = open_tokenizer(spec)
+    tokenizer.offsets([])  # a tokenizer that cannot is refused before the corpus is read
     _require_room(tokenizer, spec, config)
-    return Chunker(tokenizer.marks, config)
-
-
-def _tokenizer(spec: EncoderSpec) -> TextTokenizer:
-    if spec.identity["kind"] != "static":
-        return open_tokenizer(spec)
-    from indexer.encoders.static import static_tokenizer
-    from indexer.encoders.static_tables import load_table
-
-    return static_tokenizer(spec, load_table(Path(spec.folder)))
+    return Chunker(tokenizer.offsets, config)
 
 
 def _require_room(tokenizer: TextTokenizer, spec: EncoderSpec, config: ChunkConfig) -> None:
-    longest, prefix = spec.identity["max_length"], spec.identity["document_prefix"]
+    longest, prefix = spec.identity.max_length, spec.identity.document_prefix
     special = tokenizer.facts.head + tokenizer.facts.tail
-    in_prefix = len(tokenizer.marks([prefix])[0].starts)
+    in_prefix = len(tokenizer.offsets([prefix])[0].starts)
     room = longest - special - in_prefix
     if config.tokens > room:
         prefixed = f" and {in_prefix} of the document prefix" if in_prefix else ""

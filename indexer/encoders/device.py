@@ -1,4 +1,7 @@
-"""Which device runs the model, and in which number type a class of results is computed there."""
+"""Which device runs the model, in which number type a class of results is computed there, and copies to it and back.
+
+The copies never make a GPU wait: they go through pinned memory, and run beside the computing.
+"""
 
 import re
 from collections import deque
@@ -13,7 +16,8 @@ import torch
 from indexer.config import Precision
 from indexer.errors import ConfigError, MachineError
 
-# TODO-DOC indexer.encoders.transfers: Arrays to a GPU and back without ever making it wait: pinned memory, copies that run beside the computing.
+Result = TypeVar("Result")
+_BEHIND = 2  # results on their way while the next batches are started
 
 
 def choose_device(asked: str) -> torch.device:
@@ -89,10 +93,6 @@ def _there() -> str:
     if torch.backends.mps.is_available():
         names.append("mps")
     return f"this machine has {', '.join(names)}"
-
-
-Result = TypeVar("Result")
-_BEHIND = 2  # results on their way while the next batches are started
 
 
 class AsyncCopies:

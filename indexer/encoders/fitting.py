@@ -1,6 +1,6 @@
 """Fitting what an encoder needs beside its model: int8 ranges, SIF's token counts, Latte-Mix's auto-encoder.
 
-Each writes a few files into a folder; `identity.with_state` makes them part of the encoder.
+Each writes a few files into a folder; `spec.with_fitted_state` makes them part of the encoder.
 """
 
 import shutil
@@ -37,9 +37,9 @@ def fit_state(
     if spec.trained:
         load_fitted_state(spec)
         _copy(Path(spec.trained), folder)
-    elif spec.identity["precision"] == "int8":
+    elif spec.identity.precision == "int8":
         _calibrate(spec, texts, folder)
-    elif spec.identity["pooling"] == "sif":
+    elif spec.identity.pooling == "sif":
         _count(spec, texts, folder, options)
     else:
         fit_latte_mix(spec, texts, folder, options, on_step)
@@ -51,20 +51,19 @@ def load_fitted_state(spec: EncoderSpec) -> EncoderSpec:
     Raises ModelError for a folder without one, MismatchError for one that was trained on other token vectors or by
     other settings.
     """
-    from indexer.encoders.token_embeddings import token_fingerprint
     from indexer.pooling.latte_mix import FILES, load_latte_mix
 
     folder = Path(spec.trained)
     if not folder.is_dir():
         raise ModelError(f"encoder.fitted: {folder}: no such folder; expected one that `isotrope train` wrote.")
     latte = load_latte_mix(folder)
-    if latte.about.get("encoder") != token_fingerprint(spec):
+    if latte.about.get("encoder") != spec.identity.token_fingerprint:
         raise MismatchError(
             f"encoder.fitted: {folder} was trained on the token vectors of another encoder "
             f"({latte.about.get('model', 'unknown')}, layers {latte.about.get('layers')}); train one with this recipe."
         )
-    if asdict(latte.config) != spec.identity["latte_mix"]:
-        wanted = spec.identity["latte_mix"]
+    wanted = spec.identity.latte_mix or {}
+    if asdict(latte.config) != wanted:
         other = [
             f"{name} is {value} there and {wanted[name]} here"
             for name, value in asdict(latte.config).items()
@@ -86,9 +85,9 @@ def fit_latte_mix(
 ) -> dict[str, Any]:
     """Train Latte-Mix on texts and write it into `folder`; returns what is kept about it.
 
-    Raises what `lattemix.training` raises.
+    Raises what `latte_mix.training` raises.
     """
-    from indexer.encoders.token_embeddings import TokenEmbeddings, TokenGroup, token_fingerprint
+    from indexer.encoders.token_embeddings import TokenEmbeddings, TokenGroup
     from indexer.pooling.latte_mix import save_latte_mix, train_latte_mix
 
     outputs = TokenEmbeddings(spec, options)
@@ -98,9 +97,10 @@ def fit_latte_mix(
         for block in texts():
             yield from outputs(block)
 
-    config = LatteMixConfig(**spec.identity["latte_mix"])
+    config = LatteMixConfig(**spec.identity.latte_mix or {})
     latte = train_latte_mix(stream, count, config, on_step, device=training_device(options.device))
-    known = {"encoder": token_fingerprint(spec), "model": spec.model, "layers": spec.identity["layers"]}
+    layers = list(spec.identity.layers)
+    known = {"encoder": spec.identity.token_fingerprint, "model": spec.model, "layers": layers}
     latte = replace(latte, about={**latte.about, **known})
     save_latte_mix(latte, folder)
     return dict(latte.about)

@@ -1,4 +1,4 @@
-"""Loading a transformer from a folder: the right class, no random weights, no more blocks than asked for.
+"""A transformer, loaded from its folder and pooled: the right class, no random weights, no more blocks than asked for.
 
 A model of an architecture in `_CUT` is built with only the blocks up to the highest layer asked for, and what
 the full model applies after its last block (a final norm) is taken out, so that its last output is
@@ -11,14 +11,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from indexer.encoders.hub import as_model_errors, quiet_transformers
-from indexer.encoders.model_files import find_model_files
-from indexer.encoders.protocol import EncoderSpec, PoolingKey
+from indexer.encoders.identity import PoolingKey
+from indexer.encoders.model_files import ModelFiles
+from indexer.encoders.protocol import EncoderSpec
 from indexer.errors import ModelError
 from indexer.pooling import Pooler, average_layers
 from indexer.safetensors_file import read_header
@@ -46,6 +48,7 @@ _CUT = {
 _ENCODER_CLASSES = {"t5": "T5EncoderModel", "mt5": "MT5EncoderModel", "umt5": "UMT5EncoderModel"}
 _SLACK = 2  # numbers of the model for one in its weights: some are in two places, and a pooler may be missing
 _MOST_TABLES = 1 << 28  # numbers that a model computes for itself, such as a mask of all its positions
+_LOADING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -54,14 +57,14 @@ class LoadedModel:
 
     model: Any  # a transformers PreTrainedModel
     dim: int
-    picked: tuple[int, ...]  # which of `hidden_states` to average; empty: `last_hidden_state` is the layer
+    picked: tuple[int, ...]  # which of `hidden_states` are the layers; empty: `last_hidden_state` is the one
     states: int  # how many `hidden_states` there must be when some are picked
     vocabulary: int  # rows of the embedding table
     takes_types: bool  # whether forward takes token_type_ids
 
 
-def load_model(folder: Path, layers: list[int], dtype: torch.dtype) -> LoadedModel:
-    """Load the encoder in `folder` on the CPU, its weights cast to `dtype`, ready to give these layers.
+def load_model(files: ModelFiles, layers: Sequence[int], dtype: torch.dtype) -> LoadedModel:
+    """Load an encoder on the CPU, its weights cast to `dtype`, ready to give these layers.
 
     `layers` are sorted and non-negative. Raises ModelError when the architecture is not built into
     transformers, when the files do not fit it, or when a weight is missing (which transformers would fill
@@ -69,6 +72,7 @@ def load_model(folder: Path, layers: list[int], dtype: torch.dtype) -> LoadedMod
     """
     from transformers import AutoConfig
 
+    folder = files.root
     with as_model_errors(folder, "the model"), quiet_transformers():
         config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
         total, top = config.num_hidden_layers, layers[-1]
@@ -77,11 +81,11 @@ def load_model(folder: Path, layers: list[int], dtype: torch.dtype) -> LoadedMod
             config.num_hidden_layers = top
         config.use_cache = False
         with _default_type_kept():
-            model, report = _from_pretrained(folder, config, dtype)
+            model, report = _from_pretrained(files, config, dtype)
     _refuse_missing(folder, report)
     if cut:
         _cut_model(model, config.model_type, top, total)
-    picked = () if layers == [top] and (cut or top == total) else tuple(layers)
+    picked = () if tuple(layers) == (top,) and (cut or top == total) else tuple(layers)
     return LoadedModel(
         model=model.eval(),
         dim=int(config.hidden_size),
@@ -120,13 +124,13 @@ def _cut_albert(model: Any, top: int, total: int) -> None:
     config.num_hidden_layers = config.num_hidden_groups = top
 
 
-def _from_pretrained(folder: Path, config: Any, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
-    chosen = _model_class(folder, config)
+def _from_pretrained(files: ModelFiles, config: Any, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
+    chosen = _model_class(files.root, config)
     arguments = inspect.signature(chosen.__init__).parameters
     extra = {"add_pooling_layer": False} if "add_pooling_layer" in arguments else {}
-    _refuse_oversized(folder, lambda: chosen(config, **extra))
+    _refuse_oversized(files, lambda: chosen(config, **extra))
     model, report = chosen.from_pretrained(
-        str(folder),
+        str(files.root),
         config=config,
         dtype=dtype,
         use_safetensors=True,
@@ -137,22 +141,21 @@ def _from_pretrained(folder: Path, config: Any, dtype: torch.dtype) -> tuple[Any
     return model, report
 
 
-def _refuse_oversized(folder: Path, build: Callable[[], Any]) -> None:
+def _refuse_oversized(files: ModelFiles, build: Callable[[], Any]) -> None:
     """Raise ModelError if config.json calls for far more numbers than the weights hold.
 
     transformers would make room for them, and fill it, before it compares. Here the model is built without memory.
     """
     with torch.device("meta"):
         model = build()
-    files = find_model_files(folder)
-    headers = (read_header(folder / name) for name in files.weights if name.endswith(".safetensors"))
+    headers = (read_header(files.root / name) for name in files.weights if name.endswith(".safetensors"))
     held = sum(entry.elements for header in headers for entry in header.tensors.values())
     wanted = sum(parameter.numel() for parameter in model.parameters())
     tables = sum(buffer.numel() for buffer in model.buffers())
     if wanted > _SLACK * held or tables > _MOST_TABLES:
         raise ModelError(
-            f"{folder}: config.json calls for a model of {wanted + tables:,} numbers, and the weights hold {held:,}. "
-            "Check that they belong together."
+            f"{files.root}: config.json calls for a model of {wanted + tables:,} numbers, and the weights hold "
+            f"{held:,}. Check that they belong together."
         )
 
 
@@ -179,31 +182,30 @@ def _refuse_missing(folder: Path, report: dict[str, Any]) -> None:
 
 
 class PooledModel(torch.nn.Module):
-    """Token ids (rows, tokens) to pooled rows (states, rows, d), float32.
+    """Token ids (rows, tokens) to pooled rows (states, rows, d), float32. `layers` are those it was loaded for.
 
-    `layers` are those it was loaded for, `keys` the states wanted (they may be changed between calls).
+    It keeps nothing between calls, so threads may share it.
     """
 
-    def __init__(
-        self, loaded: LoadedModel, layers: Sequence[int], keys: Sequence[PoolingKey], spec: EncoderSpec
-    ) -> None:
+    def __init__(self, loaded: LoadedModel, layers: Sequence[int], spec: EncoderSpec) -> None:
         super().__init__()
-        self.model, self.keys = loaded.model, keys
-        self.pooling = Pooler(spec.fitted_folder, spec.identity.get("sif_a", 0.0), loaded.vocabulary)
+        self.model = loaded.model
+        self.pooling = Pooler(spec.fitted_folder, spec.identity.sif_a or 0.0, loaded.vocabulary)
         self._loaded, self._layers, self._folder = loaded, layers, spec.folder
 
     def forward(
         self,
+        keys: Sequence[PoolingKey],
         input_ids: torch.Tensor,
         token_type_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """No types: the model's default. No mask: every token counts."""
+        """A row of states for each of `keys`. No types: the model's default. No mask: every token counts."""
         states = self._states(input_ids, token_type_ids, attention_mask)
         return torch.stack(
             [
                 self.pooling([states[layer] for layer in layers], pooling, input_ids, attention_mask)
-                for layers, pooling in self.keys
+                for layers, pooling in keys
             ]
         )
 
@@ -240,7 +242,22 @@ class PooledModel(torch.nn.Module):
         return {layer: states[layer] for layer in self._layers}
 
 
-_LOADING = threading.Lock()
+class KeyedModel(torch.nn.Module):
+    """A `PooledModel` for some keys. Its arguments are all tensors, as what traces or compiles it wants."""
+
+    def __init__(self, pooled: PooledModel, keys: Sequence[PoolingKey]) -> None:
+        super().__init__()
+        self.model = pooled.model  # under the name it has there, which a traced graph repeats
+        self._forward = partial(pooled.forward, tuple(keys))
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """As `PooledModel.forward`."""
+        return self._forward(input_ids, token_type_ids, attention_mask)
 
 
 @contextmanager

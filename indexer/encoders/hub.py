@@ -93,7 +93,7 @@ def locate_model(model: str, folder: str | Path | None = None) -> ModelLocation:
 
 
 def locate_table(model: str, path: str | Path | None = None) -> ModelLocation:
-    """Find a table of token vectors: a file, or a folder as `locate` finds one. Raises ModelError."""
+    """Find a table of token vectors: a file, or a folder as `locate_model` finds one. Raises ModelError."""
     file = Path(path if path is not None else model).expanduser()
     if file.is_file():
         return ModelLocation(file.resolve(), local=True)

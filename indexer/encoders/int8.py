@@ -1,8 +1,8 @@
 """int8: a graph whose weights and activations are rounded to 8 bits, by ranges seen on texts of the user's own.
 
 NNCF watches the float32 graph encode a sample, smooths outliers from activations into weights, and corrects the bias
-that rounding leaves. What it makes is a graph like any other (`graphs`), which needs NNCF no more. It is fitted to the
-texts, so it is kept in the index and is part of the encoder's identity.
+that rounding leaves. What it makes is a graph like any other (see `openvino`), which needs NNCF no more. It is fitted
+to the texts, so it is kept in the index and is part of the encoder's identity.
 """
 
 import importlib.util
@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from indexer.encoders.batching import Batch
-from indexer.encoders.openvino import GRAPH, open_graph, write_graph_info
+from indexer.encoders.openvino import GRAPH, open_graph, openvino, write_graph_info
 from indexer.encoders.protocol import EncoderSpec
-from indexer.encoders.tokenizer import open_tokenizer
+from indexer.encoders.tokenizer import open_model_tokenizer
 from indexer.errors import ConfigError
 
 CALIBRATION_TEXTS = 300  # NNCF's own number; more changed nothing that could be measured
@@ -38,35 +38,32 @@ def require_calibration() -> None:
 def quantise(spec: EncoderSpec, texts: Sequence[str], folder: Path) -> None:
     """Write the int8 graph of an encoder, calibrated on `texts`, into `folder`.
 
-    `with_state(spec, folder, ...)` is then the encoder. Raises ConfigError when NNCF is not installed or there is no
-    text, ModelError when OpenVINO cannot run the model.
+    `with_fitted_state(spec, folder, ...)` is then the encoder. Raises ConfigError when NNCF is not installed or there
+    is no text, ModelError when OpenVINO cannot run the model.
     """
     require_calibration()
     if not texts:
         raise ConfigError('encoder.precision is "int8", but there is no text to calibrate it on.')
-    own = (tuple(spec.identity["layers"]), spec.identity["pooling"])
-    graph = open_graph(spec, [own])
+    graph = open_graph(spec, [spec.identity.key])
     inputs = list(_inputs(spec, texts[:CALIBRATION_TEXTS], graph.takes_types))
+    runtime = openvino()  # first: NNCF imports it too, and not as quietly
     with _silent():
-        from indexer.encoders.openvino import openvino  # first: NNCF imports it too
-
-        # isort: split
         import nncf
 
         quantised = nncf.quantize(
-            openvino.Core().read_model(str(graph.path)),
+            runtime.Core().read_model(str(graph.path)),
             nncf.Dataset(inputs),
             model_type=nncf.ModelType.TRANSFORMER,
             subset_size=len(inputs),
         )
         for number, operation in enumerate(quantised.get_ordered_ops()):
             operation.set_friendly_name(f"{operation.get_type_name()}-{number}")  # its own count goes on and on
-        openvino.save_model(quantised, folder / GRAPH, compress_to_fp16=False)
+        runtime.save_model(quantised, folder / GRAPH, compress_to_fp16=False)
     write_graph_info(graph, folder)
 
 
 def _inputs(spec: EncoderSpec, texts: Sequence[str], takes_types: bool) -> Iterator[dict[str, Any]]:
-    tokenizer, prefix = open_tokenizer(spec), spec.identity["document_prefix"]
+    tokenizer, prefix = open_model_tokenizer(spec), spec.identity.document_prefix
     tokens = tokenizer([prefix + text for text in texts])
     for position in range(len(tokens)):
         batch = Batch.of(tokens, np.array([position]), tokenizer.facts.padding)
@@ -88,8 +85,10 @@ def _silent() -> Iterator[None]:
 
             level = logger.level
             logger.setLevel(logging.ERROR)
-            yield
-            logger.setLevel(level)
+            try:
+                yield
+            finally:
+                logger.setLevel(level)
     finally:
         if not told:
             del os.environ["NNCF_CI"]

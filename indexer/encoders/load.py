@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, get_args
 
 from indexer.config import TOKEN_POOLINGS, Backend, EncoderConfig, RunOptions
 from indexer.encoders.fitting import load_fitted_state
-from indexer.encoders.precomputed import PrecomputedEncoder, is_precomputed
+from indexer.encoders.precomputed import PrecomputedEncoder
 from indexer.encoders.protocol import Encoder, EncoderSpec
 from indexer.encoders.spec import resolve_spec
 from indexer.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     from indexer.encoders.batching import BatchedEncoder
+    from indexer.encoders.tokenizer import TextTokenizer
 
 
 _DEFAULTS = RunOptions()
@@ -34,18 +35,18 @@ def load_encoder(config: EncoderConfig, options: RunOptions = _DEFAULTS, folder:
 
 def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
     """Load an encoder that has been resolved. Raises as `load_encoder` does."""
-    if is_precomputed(spec):
+    if not spec.traits.encodes_texts:
         return PrecomputedEncoder(spec)
-    if spec.identity["kind"] == "static":
+    if spec.traits.has_table:
         from indexer.encoders.static import StaticEncoder
 
         return StaticEncoder(spec, options)
     chosen = _chosen(options)
-    if spec.identity["pooling"] in TOKEN_POOLINGS:
+    if spec.identity.pooling in TOKEN_POOLINGS:
         return _open_for_tokens(spec, options, chosen)
     if chosen != "auto":
         return _OPEN[chosen](spec, options)
-    if spec.identity["precision"] == "int8":
+    if spec.identity.precision == "int8":
         return _open_openvino(spec, options)
     if options.texts == "few" and _suits_numpy(spec, options):
         return _open_numpy(spec, options)
@@ -57,22 +58,33 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
     return _open_torch(spec, options)
 
 
+def open_tokenizer(spec: EncoderSpec) -> "TextTokenizer":
+    """The tokenizer of an encoder that encodes texts; loads no model. Raises ModelError and ConfigError."""
+    if spec.traits.has_table:
+        from indexer.encoders.static_tables import load_table, table_tokenizer
+
+        return table_tokenizer(load_table(Path(spec.folder)), spec.folder)
+    from indexer.encoders.tokenizer import open_model_tokenizer
+
+    return open_model_tokenizer(spec)
+
+
 def warm_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
     """Make what is kept between processes, before several of them would make it at the same time."""
-    if spec.identity["kind"] != "transformer" or spec.identity["pooling"] in TOKEN_POOLINGS:
+    if not spec.traits.has_layers or spec.identity.pooling in TOKEN_POOLINGS:
         return
     if _chosen(options) in ("auto", "openvino") and _suits_openvino(options) and not spec.state:
         from indexer.encoders.openvino import open_graph
 
         with suppress(ModelError):
-            open_graph(spec, [(tuple(spec.identity["layers"]), spec.identity["pooling"])])
+            open_graph(spec, [spec.identity.key])
 
 
 def _open_for_tokens(spec: EncoderSpec, options: RunOptions, chosen: str) -> "BatchedEncoder":
     """An encoder whose pooling looks at the tokens themselves, which torch alone computes."""
     if options.backend not in ("auto", "torch"):
         raise ConfigError(
-            f'the backend {chosen} does not compute encoder.pooling = "{spec.identity["pooling"]}"; torch does.'
+            f'the backend {chosen} does not compute encoder.pooling = "{spec.identity.pooling}"; torch does.'
         )
     return _open_torch(spec, options)
 
@@ -99,7 +111,7 @@ def _suits_openvino(options: RunOptions) -> bool:
 def _suits_numpy(spec: EncoderSpec, options: RunOptions) -> bool:
     from indexer.encoders.numpy_bert import suits_numpy
 
-    return options.device in ("auto", "cpu") and options.half == "auto" and suits_numpy(spec.folder)
+    return options.device in ("auto", "cpu") and options.half == "auto" and suits_numpy(spec.files)
 
 
 def _has_gpu() -> bool:

@@ -1,7 +1,7 @@
-"""Which files of a model's folder are read, and their hashes.
+"""Which files of a model, or of a static table, decide its results, and their hashes.
 
 Weights come from safetensors only: a pickled `pytorch_model.bin` is refused, with the converter named.
-Nothing here imports torch or transformers, so that an index can be matched with a model cheaply.
+Nothing here loads a numerical library, so that an index can be matched with a model cheaply.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,7 @@ from indexer.encoders.model_json import (
 )
 from indexer.errors import ModelError
 
-# TODO-DOC indexer.encoders.tables.files: Which files of a static table decide its results. Loads no numerical library.
-
+TableKind = Literal["words", "model2vec", "sentence-transformers"]
 
 # Read by the tokenizer beside its vocabulary, when there.
 _TOKENIZER_SETTINGS = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
@@ -42,6 +41,8 @@ _VOCABULARIES = (
     "tokenizer.model",
     "bpe.codes",
 )
+_WORD_FILE = "words"  # the name of a word file in the hashes: its own says nothing
+_TABLE_MODULES = (["StaticEmbedding"], ["StaticEmbedding", "Normalize"])
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,17 @@ class ModelFiles:
     tokenizer: tuple[str, ...]
     config: ModelConfig
     tokenizer_config: TokenizerConfig
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """The files of one table. Names are relative to `root`, POSIX style; a word file has only `weights`."""
+
+    kind: TableKind
+    root: Path
+    weights: tuple[str, ...]
+    tokenizer: tuple[str, ...] = ()
+    config: tuple[str, ...] = ()
 
 
 def find_model_files(folder: Path) -> ModelFiles:
@@ -84,9 +96,44 @@ def find_model_files(folder: Path) -> ModelFiles:
     )
 
 
+def is_word_file(path: Path) -> bool:
+    """Whether a table is a file of word vectors: every other one is a folder."""
+    return path.is_file()
+
+
+def find_table_files(path: Path) -> TableFiles:
+    """List the files that decide a table's results.
+
+    Raises ModelError saying what was found and what was expected when there is no table, when a file of it is missing,
+    or when something besides the table would change the embedding.
+    """
+    if is_word_file(path):
+        return TableFiles("words", path.parent, (path.name,))
+    if not path.is_dir():
+        raise ModelError(f"{path}: no such file or folder; expected a file of word vectors, or a model2vec folder.")
+    require_plain_files(path)
+    if _model_type(path) == "model2vec":
+        return _complete(TableFiles("model2vec", path, ("model.safetensors",), ("tokenizer.json",), ("config.json",)))
+    module = _static_module(path)
+    weights, tokenizer = (str(module / name) for name in ("model.safetensors", "tokenizer.json"))
+    return _complete(TableFiles("sentence-transformers", path, (weights,), (tokenizer,), ("modules.json",)))
+
+
 def hash_files(root: Path, names: tuple[str, ...]) -> dict[str, str]:
     """sha256 of each file, by name."""
     return {name: file_sha256(root / name) for name in names}
+
+
+def hash_table_files(files: TableFiles) -> dict[str, dict[str, str]]:
+    """sha256 of each file by name, as "weights", "tokenizer" and "config". A word file is the same under any name."""
+    weights = hash_files(files.root, files.weights)
+    if files.kind == "words":
+        weights = dict.fromkeys([_WORD_FILE], *weights.values())
+    return {
+        "weights": weights,
+        "tokenizer": hash_files(files.root, files.tokenizer),
+        "config": hash_files(files.root, files.config),
+    }
 
 
 def file_sha256(path: Path) -> str:
@@ -219,57 +266,6 @@ def _listing(root: Path) -> str:
     return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "") if names else "nothing"
 
 
-TableKind = Literal["words", "model2vec", "sentence-transformers"]
-_HASHED_AS = "words"  # the name of a word file in the hashes: its own says nothing
-_STATIC = (["StaticEmbedding"], ["StaticEmbedding", "Normalize"])
-
-
-@dataclass(frozen=True)
-class TableFiles:
-    """The files of one table. Names are relative to `root`, POSIX style; a word file has only `weights`."""
-
-    kind: TableKind
-    root: Path
-    weights: tuple[str, ...]
-    tokenizer: tuple[str, ...] = ()
-    config: tuple[str, ...] = ()
-
-
-def is_word_file(path: Path) -> bool:
-    """Whether a table is a file of word vectors: every other one is a folder."""
-    return path.is_file()
-
-
-def find_table_files(path: Path) -> TableFiles:
-    """List the files that decide a table's results.
-
-    Raises ModelError saying what was found and what was expected when there is no table, when a file of it is missing,
-    or when something besides the table would change the embedding.
-    """
-    if is_word_file(path):
-        return TableFiles("words", path.parent, (path.name,))
-    if not path.is_dir():
-        raise ModelError(f"{path}: no such file or folder; expected a file of word vectors, or a model2vec folder.")
-    require_plain_files(path)
-    if _model_type(path) == "model2vec":
-        return _complete(TableFiles("model2vec", path, ("model.safetensors",), ("tokenizer.json",), ("config.json",)))
-    module = _static_module(path)
-    weights, tokenizer = (str(module / name) for name in ("model.safetensors", "tokenizer.json"))
-    return _complete(TableFiles("sentence-transformers", path, (weights,), (tokenizer,), ("modules.json",)))
-
-
-def hash_table_files(files: TableFiles) -> dict[str, dict[str, str]]:
-    """sha256 of each file by name, as "weights", "tokenizer" and "config". A word file is the same under any name."""
-    weights = hash_files(files.root, files.weights)
-    if files.kind == "words":
-        weights = dict.fromkeys([_HASHED_AS], *weights.values())
-    return {
-        "weights": weights,
-        "tokenizer": hash_files(files.root, files.tokenizer),
-        "config": hash_files(files.root, files.config),
-    }
-
-
 def _model_type(folder: Path) -> str | None:
     config = folder / "config.json"
     return read_config(config).model_type if config.exists() else None
@@ -281,7 +277,7 @@ def _static_module(folder: Path) -> PurePosixPath:
     kinds = [entry.kind for entry in entries]
     if "StaticEmbedding" not in kinds:
         raise ModelError(_no_table(folder, kinds))
-    if kinds not in _STATIC:
+    if kinds not in _TABLE_MODULES:
         raise ModelError(
             f"{folder}: its modules are {', '.join(kinds)}; expected StaticEmbedding and at most Normalize after it."
         )

@@ -1,7 +1,7 @@
 """The JSON files of a model's folder, as types: what is read of each, and which sizes it may state.
 
 A library builds a model of whatever size config.json states, and asks for the memory first. So the sizes have bounds
-here, far above those of any text encoder, and whoever builds a model compares it with the weights (`limits`).
+here, far above those of any text encoder, and `hf_model` compares a model with the weights before it is built.
 """
 
 from collections.abc import Iterable

@@ -16,14 +16,15 @@ import numpy.typing as npt
 
 from indexer.config import RunOptions
 from indexer.encoders.batching import CPU_TOKENS, Batch, BatchedEncoder, BatchPlan, PooledBatch, Rows
-from indexer.encoders.model_files import ModelFiles, find_model_files
+from indexer.encoders.identity import PoolingKey
+from indexer.encoders.model_files import ModelFiles
 from indexer.encoders.model_json import ModelConfig
-from indexer.encoders.protocol import EncoderSpec, PoolingKey
+from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.spec import num_layers
-from indexer.encoders.tokenizer import open_tokenizer
+from indexer.encoders.tokenizer import open_model_tokenizer
 from indexer.errors import ConfigError, ModelError
 from indexer.parallel import single_blas_thread
-from indexer.safetensors_file import read_header
+from indexer.safetensors_file import SafetensorsFile
 
 _ERF = np.frompyfunc(math.erf, 1, 1)
 _SIZES = (
@@ -43,14 +44,13 @@ class NumpyEncoder(BatchedEncoder):
     def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
         if options.device not in ("auto", "cpu"):
             raise ConfigError(f'device is "{options.device}", but the backend numpy runs on the CPU.')
-        if spec.identity["precision"] == "int8":
+        if spec.identity.precision == "int8":
             raise ConfigError('encoder.precision is "int8", which the backend openvino computes; numpy does not.')
-        files = find_model_files(Path(spec.folder))
-        super().__init__(spec, open_tokenizer(spec), NumpyRunner(files), num_layers(files))
+        super().__init__(spec, open_model_tokenizer(spec), NumpyRunner(spec.files), num_layers(spec.files))
 
 
 class NumpyRunner:
-    """A `Runner` (see `batched`)."""
+    """A `ModelRunner` (see `batching`)."""
 
     backend = "numpy, float32"
     turn = nullcontext()  # it keeps nothing from one batch to the next
@@ -138,29 +138,23 @@ class NumpyRunner:
 
 
 class _Weights:
-    """The tensors of a safetensors file, mapped: only what is looked at is read from the disk."""
+    """The tensors of a BERT by the names they have without a head, under which some files put "bert." """
 
     def __init__(self, path: Path) -> None:
-        header, self._path = read_header(path), path
-        self._tensors = header.tensors
-        prefixed = "bert.embeddings.word_embeddings.weight" in self._tensors
-        self._prefix = "bert." if prefixed else ""
-        self._data = np.asarray(np.memmap(path, np.uint8, "r", offset=header.start))
+        self._file = SafetensorsFile(path)
+        self._prefix = "bert." if "bert.embeddings.word_embeddings.weight" in self._file else ""
 
     def __getitem__(self, name: str) -> Rows:
-        entry = self._tensors[self._prefix + name]
-        start, end = entry.data_offsets
-        tensor: Rows = self._data[start:end].view("<f4").reshape(entry.shape)
-        return tensor
+        return self._file.floats(self._prefix + name)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._tensors[self._prefix + name].shape
+        return self._file.entry(self._prefix + name).shape
 
     def misfit(self, name: str, shape: tuple[int, ...]) -> str:
         """What is wrong with a tensor that is to have this shape; nothing if it has."""
-        entry = self._tensors.get(self._prefix + name)
-        if entry is None:
+        if self._prefix + name not in self._file:
             return f"its weights have no {name}"
+        entry = self._file.entry(self._prefix + name)
         if entry.dtype != "F32":
             return "its weights are stored in another type"
         return "" if entry.shape == shape else f"{name} has the shape {entry.shape}; config.json calls for {shape}"
@@ -169,12 +163,14 @@ class _Weights:
         try:
             return np.asarray(self[name][numbers])
         except IndexError as error:
-            raise ModelError(f"{self._path}: {name}: {error}; the tokenizer does not belong to the model.") from error
+            raise ModelError(
+                f"{self._file.path}: {name}: {error}; the tokenizer does not belong to the model."
+            ) from error
 
 
-def suits_numpy(folder: str | Path) -> bool:
-    """Whether the model in a folder is one that this backend runs."""
-    return not _unsuited(find_model_files(Path(folder)))
+def suits_numpy(files: ModelFiles) -> bool:
+    """Whether a model is one that this backend runs."""
+    return not _unsuited(files)
 
 
 def _unsuited(files: ModelFiles) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from indexer.config import Role
-from indexer.encoders.protocol import EncoderSpec, EncodeStats, PoolingKey
+from indexer.encoders.identity import PoolingKey
+from indexer.encoders.protocol import EncoderSpec, EncodeStats
 from indexer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class PrecomputedEncoder:
     """An `Encoder` that encodes nothing: every method raises ConfigError."""
 
     backend = "none"
+    notes: tuple[str, ...] = ()
 
     def __init__(self, spec: EncoderSpec) -> None:
         self.spec = spec
@@ -54,11 +56,6 @@ class PrecomputedEncoder:
         raise ConfigError(
             f"{cannot_encode(self.spec)} Give queries encoded by the same model: query --vector FILE.npy."
         )
-
-
-def is_precomputed(spec: EncoderSpec) -> bool:
-    """Whether embeddings come with the corpus."""
-    return bool(spec.identity["kind"] == "vectors")
 
 
 def cannot_encode(spec: EncoderSpec) -> str:

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from indexer.config import FITTED_POOLINGS, PoolingMode, Role
+from indexer.config import KindTraits, Role
+from indexer.encoders.identity import EncoderIdentity, PoolingKey
+from indexer.encoders.model_files import ModelFiles, find_model_files
 from indexer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -13,33 +16,40 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-PoolingKey = tuple[tuple[int, ...], PoolingMode]
-"""An average of layers and the pooling over the tokens."""
-
-
 @dataclass(frozen=True)
 class EncoderSpec:
-    """An encoder's identity: everything that decides which bits come out for a text, up to rounding.
+    """An encoder that was found: its identity, and where its files lie.
 
-    `fingerprint` is the sha256 of the canonical JSON of `identity`, which holds the file hashes and the resolved
-    settings. `model` (the name as written in the recipe) and `folder` (where the files lie here) are informative:
-    the same files elsewhere are the same encoder, as is `state`. `local` tells a folder the user named from a hub id.
+    `identity` holds everything that decides which bits come out for a text, up to rounding; `fingerprint` is its hash.
+    `model` (the name as written in the recipe) and `folder` (where the files lie here) are informative: the same files
+    elsewhere are the same encoder, as is `state`. `local` tells a folder the user named from a hub id. `found` are the
+    model's files, where they were listed already.
     """
 
     model: str
     folder: str
-    identity: dict[str, Any]
+    identity: EncoderIdentity
     fingerprint: str
     local: bool = False
     state: str | None = None  # folder of the fitted state, where the encoder has one
     trained: str = ""  # a folder with a state that was fitted beforehand, not yet part of the identity
     without_state: str = ""  # the fingerprint it had before it was fitted; empty when nothing was
+    found: ModelFiles | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def traits(self) -> KindTraits:
+        """What holds for every encoder of this kind."""
+        return self.identity.traits
+
+    @cached_property
+    def files(self) -> ModelFiles:
+        """The files of a model with layers. Raises ModelError as `find_model_files` does."""
+        return self.found or find_model_files(Path(self.folder))
 
     @property
     def needs_state(self) -> bool:
-        """Whether the encoder must be fitted to a corpus before it can encode: int8 ranges are, and some poolings."""
-        fitted = self.identity.get("precision") == "int8" or self.identity.get("pooling") in FITTED_POOLINGS
-        return fitted and "state" not in self.identity
+        """Whether the encoder must be fitted to a corpus before it can encode."""
+        return self.identity.needs_state
 
     @property
     def unfitted(self) -> str:
@@ -48,17 +58,12 @@ class EncoderSpec:
 
     def fitted_folder(self, pooling: str) -> Path:
         """The folder of what was fitted for a pooling. Raises ConfigError where nothing was."""
-        if self.state is None or self.identity.get("pooling") != pooling:
+        if self.state is None or self.identity.pooling != pooling:
             raise ConfigError(
                 f'pooling "{pooling}" is fitted to a corpus: build an index with it and name that index, or name what '
                 "`isotrope train` wrote as encoder.fitted."
             )
         return Path(self.state)
-
-
-def is_transformer(spec: EncoderSpec) -> bool:
-    """Whether it is a model of layers: no table of vectors, and no vectors that came with the corpus."""
-    return bool(spec.identity["kind"] == "transformer")
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,11 @@ class Encoder(Protocol):
         """What runs it, and in what numbers, such as "torch, bfloat16 on cuda:0"."""
         ...
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was passed over or repaired in its files as they were read, in words."""
+        ...
+
     def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> "npt.NDArray[np.float32]":
         """Pooled embeddings, float32 (n, d), row i for texts[i]. The role selects the prefix.
 
@@ -138,7 +148,7 @@ class Encoder(Protocol):
     def states(
         self,
         texts: Sequence[str],
-        keys: "Sequence[PoolingKey]",
+        keys: Sequence[PoolingKey],
         role: Role = "document",
         log: EncodeStats | None = None,
     ) -> "dict[PoolingKey, npt.NDArray[np.float32]]":

@@ -29,6 +29,15 @@ _LEGACY_MODES = {
 }
 _MODES: dict[str, PoolingMode] = {"cls": "cls", "mean": "mean", "max": "max"}
 _LONGEST = 1 << 27  # tokens
+# Settings of the Transformer module that would change what it computes.
+_REFUSED = (
+    "query_expansion",
+    "query_length",
+    "document_length",
+    "processor_kwargs",
+    "tokenizer_args",
+    "config_kwargs",
+)
 
 
 class _Pooling(msgspec.Struct, frozen=True):
@@ -63,17 +72,6 @@ class _Prompts(msgspec.Struct, frozen=True):
 
     prompts: dict[str, str | None] | None = None
     default_prompt_name: str | None = None
-
-
-# Settings of the Transformer module that would change what it computes.
-_REFUSED = (
-    "query_expansion",
-    "query_length",
-    "document_length",
-    "processor_kwargs",
-    "tokenizer_args",
-    "config_kwargs",
-)
 
 
 @dataclass(frozen=True)

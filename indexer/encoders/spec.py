@@ -1,31 +1,17 @@
-"""Which encoder is this? The settings and file hashes that decide its results, and their fingerprint.
+"""Which encoder is this? The one a recipe names, resolved; the one an index was built with.
 
-The identity is a dict of JSON types:
-
-    kind, rules                        "transformer", and the version of this code's rules
-    weights, tokenizer, config         file name -> sha256
-    pooling, layers, max_length, query_prefix, document_prefix, lowercase
-    precision                          the class of results; how it is computed is the machine's business
-    batch_tokens                       the batch plan, which decides rounding; 0: the backend's own
-    sif_a, latte_mix                   settings of a pooling that is fitted
-    state                              file name -> sha256 of the fitted state, where there is one (int8, such poolings)
-
-Of kind "static", a table of token vectors: the same without layers and batch plan.
-Of kind "vectors", where embeddings come with the corpus: kind, rules, and model, the name the recipe gives it.
-
-With `pooling = "auto"` the settings of a sentence-transformers folder stand in it as resolved, so the same
-settings written out in the recipe are the same encoder. Else names and paths are not part of it.
+How many layers and how many tokens a model takes is read from its config.json and tokenizer_config.json. The encoder of
+a published index is found, hashed, and refused if it is another one now (`spec_of_index`).
 """
 
-import dataclasses
-import json
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from indexer.config import BuildConfig, EncoderConfig
 from indexer.encoders.hub import ModelLocation, cached_snapshot, locate_model, locate_table
+from indexer.encoders.identity import UNLIMITED, EncoderIdentity, identity_difference
 from indexer.encoders.model_files import (
     ModelFiles,
     check_pinned,
@@ -42,16 +28,33 @@ from indexer.hashing import fingerprint
 from indexer.store import layout
 from indexer.store.manifest import Manifest
 
-# TODO-DOC indexer.encoders.limits: How many layers and how many tokens a model takes, read from its config.json and tokenizer_config.json.
-
-# TODO-DOC indexer.encoders.published: The encoder of a published index: found, hashed, and refused if it is another one now.
-
 RULES = 2  # bump when the same files and settings would give other embeddings
 STATIC_RULES = 1  # those of kind "static"
 VECTOR_RULES = 1  # those of kind "vectors"
-UNLIMITED = 1_000_000_000  # tokens of a text that a table takes
-_FIRST_PLAN = {"batch_tokens": 1024, "group_texts": 2048}  # what rules 1 wrote for the default
-_FILE_GROUPS = ("weights", "tokenizer", "config", "state")
+_FIRST_TOKENS, _FIRST_GROUP = 1024, 2048  # the default batch plan of rules 1, which wrote it out
+
+# What transformers' attribute maps call the number of blocks.
+_LAYER_COUNTS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
+_POSITIONS = ("max_position_embeddings", "n_positions")
+
+# Positions relative between tokens: config.json may state a number, but no text is too long for the model.
+_RELATIVE = ("t5", "mt5", "umt5", "longt5", "xlnet")
+
+# Positions counted from pad_token_id + 1, as fairseq did, so that that many table rows are never used.
+_OFFSET = (
+    "camembert",
+    "data2vec-text",
+    "ibert",
+    "longformer",
+    "mpnet",
+    "roberta",
+    "roberta-prelayernorm",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "xmod",
+)
+_WITHOUT_LIMIT = 512  # taken when neither the model nor its tokenizer has a limit
+_UNSET = 10**9  # tokenizers without a limit state 1e30
 
 
 def resolve_spec(config: EncoderConfig, folder: str | Path | None = None, rules: int = 0) -> EncoderSpec:
@@ -66,50 +69,60 @@ def resolve_spec(config: EncoderConfig, folder: str | Path | None = None, rules:
 
     Raises ModelError (files missing or not as expected) and ConfigError (a setting the model cannot follow).
     """
-    if config.kind == "vectors":
+    if not config.traits.encodes_texts:
         return _spec_of_vectors(config, folder, rules)
-    if config.kind == "static":
+    if config.traits.has_table:
         return _spec_of_table(config, folder, rules)
     located = locate_model(config.model, folder)
     files = find_model_files(located.folder)
     check_pinned(located.folder, located.pinned)
     settings = _auto_settings(config, files) if config.pooling == "auto" else _plain_settings(config, files)
-    identity: dict[str, Any] = {
-        "kind": config.kind,
-        "rules": rules or RULES,
-        "weights": hash_files(files.root, files.weights),
-        "tokenizer": hash_files(files.root, files.tokenizer),
-        "config": hash_files(files.root, ("config.json",)),
-        "layers": resolve_layers(config.layers, num_layers(files)),
+    identity = EncoderIdentity(
+        kind=config.kind,
+        rules=rules or RULES,
+        weights=hash_files(files.root, files.weights),
+        tokenizer=hash_files(files.root, files.tokenizer),
+        config=hash_files(files.root, ("config.json",)),
+        layers=tuple(resolve_layers(config.layers, num_layers(files))),
+        precision=config.precision,
+        batch_tokens=config.batch_tokens or (_FIRST_TOKENS if rules == 1 else 0),
+        group_texts=_FIRST_GROUP if rules == 1 else None,
         **settings,
-        "precision": config.precision,
-        **_batch_plan(config, rules or RULES),
         **_of_pooling(config),
-    }
-    return _spec(config, located, identity)
+    )
+    return _spec(config, located, identity, files)
 
 
-def _spec(config: EncoderConfig, located: ModelLocation, identity: dict[str, Any]) -> EncoderSpec:
+def _spec(
+    config: EncoderConfig, located: ModelLocation, identity: EncoderIdentity, files: ModelFiles | None = None
+) -> EncoderSpec:
     return EncoderSpec(
-        config.model, str(located.folder), identity, fingerprint(identity), located.local, trained=config.fitted
+        config.model,
+        str(located.folder),
+        identity,
+        identity.fingerprint,
+        located.local,
+        trained=config.fitted,
+        found=files,
     )
 
 
 def _spec_of_table(config: EncoderConfig, folder: str | Path | None, rules: int) -> EncoderSpec:
     located = locate_table(config.model, folder)
     unlimited = config.max_length in (0, EncoderConfig.max_length)
-    identity: dict[str, Any] = {
-        "kind": config.kind,
-        "rules": rules or STATIC_RULES,
-        **hash_table_files(find_table_files(located.folder)),
-        "layers": [],
-        "pooling": "mean" if config.pooling == "auto" else config.pooling,
-        "max_length": UNLIMITED if unlimited else config.max_length,
-        "query_prefix": config.query_prefix,
-        "document_prefix": config.document_prefix,
-        "precision": "float32",
+    hashes = hash_table_files(find_table_files(located.folder))
+    identity = EncoderIdentity(
+        kind=config.kind,
+        rules=rules or STATIC_RULES,
+        weights=hashes["weights"],
+        tokenizer=hashes["tokenizer"],
+        config=hashes["config"],
+        pooling="mean" if config.pooling == "auto" else config.pooling,
+        max_length=UNLIMITED if unlimited else config.max_length,
+        query_prefix=config.query_prefix,
+        document_prefix=config.document_prefix,
         **_of_pooling(config),
-    }
+    )
     return _spec(config, located, identity)
 
 
@@ -118,7 +131,7 @@ def _of_pooling(config: EncoderConfig) -> dict[str, Any]:
     if config.pooling == "sif":
         return {"sif_a": config.sif_a}
     if config.pooling == "latte-mix":
-        return {"latte_mix": dataclasses.asdict(config.latte_mix)}
+        return {"latte_mix": asdict(config.latte_mix)}
     return {}
 
 
@@ -128,34 +141,25 @@ def _spec_of_vectors(config: EncoderConfig, folder: str | Path | None, rules: in
             f"{folder}: these embeddings came with the corpus and no model is run, so there is none to point to. "
             "Leave out --model."
         )
-    identity = {"kind": config.kind, "rules": rules or VECTOR_RULES, "model": config.model}
-    return EncoderSpec(config.model, "", identity, fingerprint(identity))
+    identity = EncoderIdentity(config.kind, rules or VECTOR_RULES, model=config.model)
+    return EncoderSpec(config.model, "", identity, identity.fingerprint)
 
 
 def with_fitted_state(spec: EncoderSpec, folder: str | Path, files: dict[str, str]) -> EncoderSpec:
     """The encoder with a fitted state: `files` (name -> sha256) in `folder`."""
-    identity = spec.identity | {"state": files}
-    return dataclasses.replace(
-        spec, identity=identity, fingerprint=fingerprint(identity), state=str(folder), without_state=spec.unfitted
+    identity = replace(spec.identity, state=files)
+    return replace(
+        spec, identity=identity, fingerprint=identity.fingerprint, state=str(folder), without_state=spec.unfitted
     )
 
 
-def _batch_plan(config: EncoderConfig, rules: int) -> dict[str, int]:
-    if rules > 1:
-        return {"batch_tokens": config.batch_tokens}
-    return _FIRST_PLAN | ({"batch_tokens": config.batch_tokens} if config.batch_tokens else {})
+def spec_difference(expected: EncoderIdentity | Mapping[str, Any], found: EncoderSpec) -> str:
+    """One line naming every file and setting in which `found` differs from what is expected; empty if in none.
 
-
-def spec_difference(expected: dict[str, Any], found: EncoderSpec) -> str:
-    """One line naming every file and setting in which `found` differs from `expected`; empty if in none."""
-    differences = []
-    for key in sorted({*expected, *found.identity}):
-        before, now = expected.get(key), found.identity.get(key)
-        if key in _FILE_GROUPS:
-            differences += _file_differences(before or {}, now or {})
-        elif before != now:
-            differences.append(f"{key} is {_plain(now)}, expected {_plain(before)}")
-    return "; ".join(differences)
+    `expected` may be the identity as a manifest holds it.
+    """
+    plain = expected.to_dict() if isinstance(expected, EncoderIdentity) else expected
+    return identity_difference(plain, found.identity.to_dict())
 
 
 def _plain_settings(config: EncoderConfig, files: ModelFiles) -> dict[str, Any]:
@@ -185,46 +189,6 @@ def _auto_length(config: EncoderConfig, files: ModelFiles, stated: FolderSetting
     # sentence-transformers does not count RoBERTa's unused positions: some folders state 514 where 512 fit.
     limits = [stated.max_length or model_max_length(files), max_positions(files)]
     return min(limit for limit in limits if limit > 0)
-
-
-def _file_differences(before: dict[str, str], now: dict[str, str]) -> list[str]:
-    return [
-        f"{name} has sha256 {_short(now.get(name))}, expected {_short(before.get(name))}"
-        for name in sorted({*before, *now})
-        if before.get(name) != now.get(name)
-    ]
-
-
-def _short(sha256: str | None) -> str:
-    return f"{sha256[:16]}..." if sha256 else "(no such file)"
-
-
-def _plain(value: Any) -> str:
-    return "unset" if value is None else json.dumps(value, ensure_ascii=False)
-
-
-# What transformers' attribute maps call the number of blocks.
-_LAYER_COUNTS = ("num_hidden_layers", "n_layers", "n_layer", "num_layers")
-_POSITIONS = ("max_position_embeddings", "n_positions")
-
-# Positions relative between tokens: config.json may state a number, but no text is too long for the model.
-_RELATIVE = ("t5", "mt5", "umt5", "longt5", "xlnet")
-
-# Positions counted from pad_token_id + 1, as fairseq did, so that that many table rows are never used.
-_OFFSET = (
-    "camembert",
-    "data2vec-text",
-    "ibert",
-    "longformer",
-    "mpnet",
-    "roberta",
-    "roberta-prelayernorm",
-    "xlm-roberta",
-    "xlm-roberta-xl",
-    "xmod",
-)
-_WITHOUT_LIMIT = 512  # taken when neither the model nor its tokenizer has a limit
-_UNSET = 10**9  # tokenizers without a limit state 1e30
 
 
 def num_layers(files: ModelFiles) -> int:
@@ -312,7 +276,7 @@ def spec_of_index(index: Path, manifest: Manifest, model: str | Path | None = No
 def _difference(manifest: Manifest, found: EncoderSpec) -> str:
     """In what the encoder differs; of one that differs before it is fitted, the state says nothing."""
     expected = manifest.encoder["identity"]
-    if "state" not in found.identity:
+    if found.identity.state is None:
         expected = {key: value for key, value in expected.items() if key != "state"}
     return spec_difference(expected, found)
 

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.config import PoolingMode, Role, RunOptions
-from indexer.encoders.protocol import EncoderSpec, EncodeStats, PoolingKey, Tokens
-from indexer.encoders.spec import UNLIMITED
-from indexer.encoders.static_tables import EmbeddingTable, load_table
-from indexer.encoders.tokenizer import FastTokenizer, Ints, TextTokenizer, TokenizerInfo, tokenizer_errors
+from indexer.encoders.batching import Rows
+from indexer.encoders.identity import PoolingKey
+from indexer.encoders.protocol import EncoderSpec, EncodeStats, Tokens
+from indexer.encoders.static_tables import load_table, table_tokenizer
+from indexer.encoders.tokenizer import TokenIds
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
 from indexer.pooling.sif import Weights, read_counts, sif_weights
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from indexer.pooling.latte_mix import LatteMix
 
 
-Rows = npt.NDArray[np.float32]
 _BLOCK_TOKENS = 1 << 15  # looked up together, to stay in the cache
 
 
@@ -40,12 +40,22 @@ class StaticEncoder:
         _check_options(options)
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # there is no model to leave the cores to
         self.spec, self.table = spec, load_table(Path(spec.folder))
-        self.tokenizer = static_tokenizer(spec, self.table)
+        self.tokenizer = table_tokenizer(self.table, spec.folder)
 
     @property
     def dim(self) -> int:
         """Embedding size."""
-        return self._width(self.spec.identity["pooling"])
+        return self._width(self.spec.identity.pooling)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was passed over or repaired as the table was read."""
+        return self.table.notes
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the table."""
+        return len(self.table.vectors)
 
     def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> Rows:
         """Pooled embeddings, float32 (n, d), row i for texts[i]."""
@@ -53,15 +63,13 @@ class StaticEncoder:
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         """Ids of known tokens. Raises CorpusError for a text that is not Unicode."""
-        prefix = self.spec.identity[f"{role}_prefix"]
+        prefix = self.spec.identity.prefix(role)
         tokens = self.tokenizer([prefix + text for text in texts] if prefix else texts)
-        return drop_unknown_tokens(
-            tokens, self._known(tokens.ids), len(self.table.vectors), self.spec.identity["max_length"]
-        )
+        return drop_unknown_tokens(tokens, self._known(tokens.ids), self.vocabulary, self.spec.identity.max_length)
 
     def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Rows:
         """Pooled embeddings of tokenised texts: the same bits as `encode` gives."""
-        rows: Rows = self._pooled(tokens, [self.spec.identity["pooling"]], log)[0]
+        rows: Rows = self._pooled(tokens, [self.spec.identity.pooling], log)[0]
         return rows
 
     def states(
@@ -77,15 +85,18 @@ class StaticEncoder:
         rows = self._pooled(self.tokenize(texts, role), [pooling for _, pooling in keys], log)
         return dict(zip(keys, rows, strict=True))
 
-    def token_vectors(self, ids: Ints) -> Rows:
-        """Vectors of tokens, (tokens, d)."""
+    def token_vectors(self, tokens: Tokens, layers: Sequence[int] = ()) -> Rows:
+        """Vectors of tokens, (tokens, d). A table has no layers."""
+        return self._vectors(tokens.ids)
+
+    def _vectors(self, ids: TokenIds) -> Rows:
         vectors = self.table.vectors[np.minimum(ids, len(self.table.vectors) - 1)]
         stands_in = ids == len(self.table.vectors)
         if stands_in.any():
             vectors[stands_in] = self._mean
         return vectors
 
-    def _known(self, ids: Ints) -> npt.NDArray[np.bool_]:
+    def _known(self, ids: TokenIds) -> npt.NDArray[np.bool_]:
         """Which tokens have a vector that is not all zero, (tokens,)."""
         distinct, places = np.unique(ids, return_inverse=True)
         known = distinct != self.table.unknown
@@ -96,7 +107,7 @@ class StaticEncoder:
     def _pooled(self, tokens: Tokens, poolings: Sequence[PoolingMode], log: EncodeStats | None) -> list[Rows]:
         log = log if log is not None else EncodeStats()
         log.lengths.extend(tokens.lengths.tolist())
-        log.truncated += int(np.count_nonzero(tokens.lengths > self.spec.identity["max_length"]))
+        log.truncated += int(np.count_nonzero(tokens.lengths > self.spec.identity.max_length))
         found = [np.empty((len(tokens), self._width(pooling)), np.float32) for pooling in poolings]
         for block in _blocks(tokens):
             part = tokens.part(block.start, block.stop)
@@ -109,7 +120,7 @@ class StaticEncoder:
     def _pool(self, tokens: Tokens, pooling: PoolingMode) -> Rows:
         if pooling == "latte-mix":
             return self._mixtures(tokens)
-        vectors = self.token_vectors(tokens.ids)
+        vectors = self._vectors(tokens.ids)
         starts, counts = tokens.starts[:-1], tokens.cut_lengths[:, None].astype(np.float32)
         if pooling == "max":
             largest: Rows = np.maximum.reduceat(vectors, starts)
@@ -124,7 +135,7 @@ class StaticEncoder:
     def _mixtures(self, tokens: Tokens) -> Rows:
         """Means of posteriors, (n, width). Each distinct token passes through the auto-encoder once."""
         distinct, places = np.unique(tokens.ids, return_inverse=True)
-        posteriors = self._latte_mix.posterior(self.token_vectors(distinct))
+        posteriors = self._latte_mix.posterior(self._vectors(distinct))
         rows = np.empty((len(tokens), posteriors.shape[1]), np.float32)
         for text, (start, stop) in enumerate(pairwise(tokens.starts.tolist())):
             own, times = np.unique(places[start:stop], return_counts=True)
@@ -143,7 +154,7 @@ class StaticEncoder:
 
     @cached_property
     def _sif(self) -> Weights:
-        weights = sif_weights(read_counts(self.spec.fitted_folder("sif")), self.spec.identity["sif_a"])
+        weights = sif_weights(read_counts(self.spec.fitted_folder("sif")), self.spec.identity.sif_a or 0.0)
         return np.append(weights, np.float32(1))  # that of the stand-in
 
     @cached_property
@@ -161,16 +172,6 @@ def _check_options(options: RunOptions) -> None:
         from indexer.encoders.device import choose_device
 
         choose_device(options.device)
-
-
-def static_tokenizer(spec: EncoderSpec, table: EmbeddingTable) -> TextTokenizer:
-    """The tokenizer of a table; it adds no special tokens and does not cut."""
-    from tokenizers import Tokenizer
-
-    facts = TokenizerInfo(0, 0, from_left=False, padding=0, stand_in=table.unknown, types="none")
-    with tokenizer_errors(spec.folder):
-        tokenizer = Tokenizer.from_str(table.tokenizer)
-    return TextTokenizer(FastTokenizer(tokenizer, types=False, name=spec.folder), facts, UNLIMITED)
 
 
 def drop_unknown_tokens(tokens: Tokens, known: npt.NDArray[np.bool_], stand_in: int, most: int) -> Tokens:

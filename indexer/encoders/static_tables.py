@@ -1,4 +1,16 @@
-"""A vector for each word or token, and the tokenizer that finds them."""
+"""A static table: a row for each word or token, and the tokenizer that finds them in a text.
+
+Tables of words come from a file of word vectors. It is read once, and what was read is kept in the cache: the rows as
+plain float32, which are mapped, the tokenizer, and a few facts.
+
+Tables of a tokenizer's tokens are folders of model2vec and of sentence-transformers' StaticEmbedding:
+
+    row of token t = embeddings[mapping[t]] * weights[t]
+
+`mapping` and `weights` are there where a newer model2vec wrote them. Both libraries average the rows of a text's tokens
+without the special ones ([CLS], [SEP]). model2vec leaves its unknown token out of that mean; sentence-transformers has
+a row for it like any other, so there it counts.
+"""
 
 import json
 from collections.abc import Iterable
@@ -13,23 +25,19 @@ from tokenizers import Tokenizer
 
 from indexer.cache import cached_folder, read_cached
 from indexer.encoders.hub import is_failure
+from indexer.encoders.identity import UNLIMITED
 from indexer.encoders.model_files import TableFiles, file_sha256, find_table_files
 from indexer.encoders.model_json import TokenizerModel, read_json, read_tokenizer
-from indexer.encoders.tokenizer import tokenizer_errors
+from indexer.encoders.tokenizer import FastTokenizer, TextTokenizer, TokenizerInfo, tokenizer_errors
 from indexer.encoders.word_tokenizer import is_uncased, normalise_word, word_tokenizer
-from indexer.encoders.word_vectors import read_word_vectors
+from indexer.encoders.word_vectors import Vectors, read_word_vectors
 from indexer.errors import MachineError, ModelError
 from indexer.safetensors_file import SafetensorsFile
 
-# TODO-DOC indexer.encoders.tables.table: A static table: a row for each word or token, and the tokenizer that finds them in a text.
-
-# TODO-DOC indexer.encoders.tables.token_tables: Tables of a tokenizer's tokens: folders of model2vec and of sentence-transformers' StaticEmbedding. row of token t = embeddings[mapping[t]] * weights[t] `mapping` and `weights` are there where a newer model2vec wrote them. Both libraries average the rows of a text's tokens without the special ones ([CLS], [SEP]). model2vec leaves its unknown token out of that mean; sentence-transformers has a row for it like any other, so there it counts.
-
-# TODO-DOC indexer.encoders.tables.word_tables: Tables of words, from a file of word vectors. It is read once; what was read is kept in the cache. An entry is three files: the rows as plain float32, which are mapped, the tokenizer, and a few facts.
-
-# TODO-DOC indexer.encoders.tables.loading: A table from a path: a file of word vectors, or a folder.
-
-Vectors = npt.NDArray[np.float32]
+RULES = 1  # bump when the same file would give another table of words
+_ROWS, _TOKENIZER, _FACTS = "rows.f32", "tokenizer.json", "facts.json"  # of a table of words in the cache
+_EMBEDDINGS = ("embeddings", "embedding.weight")  # of model2vec, of sentence-transformers
+_BLOCK_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -51,9 +59,9 @@ class EmbeddingTable:
     def row_of(self, word: str) -> int | None:
         """The row of a word; None for one that has none.
 
-        In a table of words it is looked up as it is, in the form `word_tokenizer.written` gives and lower-cased where
-        texts are: "new york" or "U.S." are found if they are rows. In a table of tokens it has a row if it is one
-        token.
+        In a table of words it is looked up as it is, in the form `word_tokenizer.normalise_word` gives and lower-cased
+        where texts are: "new york" or "U.S." are found if they are rows. In a table of tokens it has a row if it is
+        one token.
         """
         with tokenizer_errors(f'the word "{word[:60]}"'):
             if self.words:
@@ -68,8 +76,21 @@ class EmbeddingTable:
         return Tokenizer.from_str(self.tokenizer)
 
 
-_EMBEDDINGS = ("embeddings", "embedding.weight")  # of model2vec, of sentence-transformers
-_BLOCK_ROWS = 1 << 16
+def load_table(path: Path) -> EmbeddingTable:
+    """The table of a file or folder. A word file is read once and kept in the cache (`indexer.cache`).
+
+    Raises ModelError for what is no table or a damaged one, MachineError where the cache is full.
+    """
+    files = find_table_files(path)
+    return load_word_table(path) if files.kind == "words" else load_token_table(files)
+
+
+def table_tokenizer(table: EmbeddingTable, name: str) -> TextTokenizer:
+    """The tokenizer of a table; it adds no special tokens and does not cut. `name` is for errors."""
+    facts = TokenizerInfo(0, 0, from_left=False, padding=0, stand_in=table.unknown, types="none")
+    with tokenizer_errors(name):
+        tokenizer = Tokenizer.from_str(table.tokenizer)
+    return TextTokenizer(FastTokenizer(tokenizer, types=False, name=name), facts, UNLIMITED)
 
 
 def load_token_table(files: TableFiles) -> EmbeddingTable:
@@ -152,10 +173,6 @@ def _require_finite(path: Path, vectors: Vectors) -> None:
         finite = np.isfinite(vectors[start : start + _BLOCK_ROWS]).all(axis=1)
         if not finite.all():
             raise ModelError(f"{path}: the row of token {start + int(finite.argmin()):,} is not finite.")
-
-
-RULES = 1  # bump when the same file would give another table
-_ROWS, _TOKENIZER, _FACTS = "rows.f32", "tokenizer.json", "facts.json"
 
 
 @dataclass(frozen=True)
@@ -248,12 +265,3 @@ def _stray_note(upper: int) -> list[str]:
     if not upper:
         return []
     return [f"texts are lower-cased as nearly all words are; {upper:,} with an upper-case letter are never found"]
-
-
-def load_table(path: Path) -> EmbeddingTable:
-    """The table of a file or folder. A word file is read once and kept in the cache (`indexer.cache`).
-
-    Raises ModelError for what is no table or a damaged one, MachineError where the cache is full.
-    """
-    files = find_table_files(path)
-    return load_word_table(path) if files.kind == "words" else load_token_table(files)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from indexer.cache import cached_folder
 from indexer.chunking import TokenOffsets
 from indexer.encoders.hub import as_model_errors, first_line, library_errors, quiet_transformers
-from indexer.encoders.model_files import PYTHON_TOKENIZED, find_model_files
+from indexer.encoders.model_files import PYTHON_TOKENIZED
 from indexer.encoders.model_json import read_config, read_tokenizer
 from indexer.encoders.protocol import EncoderSpec, Tokens
 from indexer.errors import ConfigError, CorpusError, ModelError
@@ -27,9 +27,12 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-Ints = npt.NDArray[np.int32]
+TokenIds = npt.NDArray[np.int32]
 Encoded = tuple[list[list[int]], list[list[int]] | None]
 """Token ids of each text, and its token types where they are not all 0."""
+_FILE = "tokenizer.json"
+_RULES = 2  # bump when the same files would give another tokenizer
+_PROBE = "a"
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ class TextTokenizer:
         flat_types = _flat([self._cut(row) if row else [0] for row in types], starts[-1]) if types else None
         return Tokens(_flat(ids, starts[-1]), flat_types, starts, lengths)
 
-    def marks(self, texts: Sequence[str]) -> list[TokenOffsets]:
+    def offsets(self, texts: Sequence[str]) -> list[TokenOffsets]:
         """Where the tokens of each text begin, uncut and without special tokens.
 
         Raises ConfigError for a tokenizer that does not say, CorpusError for a text that is not valid Unicode.
@@ -77,7 +80,7 @@ class TextTokenizer:
                 "chunk.tokens needs to know which characters a token stands for, which this model's tokenizer, "
                 "written in Python, does not say. Set chunk.tokens=0, or choose a model with a tokenizer.json."
             )
-        return self.run.marks(list(texts))
+        return self.run.offsets(list(texts))
 
     def _cut(self, row: list[int]) -> list[int]:
         """The first tokens (the last, where the tokenizer truncates on the left) between the special ones."""
@@ -112,7 +115,7 @@ class FastTokenizer:
         encodings = self._run(self.tokenizer.encode_batch_fast, texts)
         return [row.ids for row in encodings], [row.type_ids for row in encodings] if self.types else None
 
-    def marks(self, texts: list[str]) -> list[TokenOffsets]:
+    def offsets(self, texts: list[str]) -> list[TokenOffsets]:
         """Where the tokens of each text begin, in characters of the text as it is before it is normalised."""
         encodings = self._run(lambda some: self.tokenizer.encode_batch(some, add_special_tokens=False), texts)
         return [
@@ -148,7 +151,7 @@ def tokenizer_errors(name: str) -> AbstractContextManager[None]:
 
 
 def parse_tokenizer(data: bytes, max_length: int, name: str = "the tokenizer") -> TextTokenizer:
-    """What `tokenizer_loading.dump_tokenizer` kept; loads neither torch nor transformers. `name` is for errors, of
+    """What `dump_tokenizer` kept; loads neither torch nor transformers. `name` is for errors, of
     which it raises ModelError."""
     from tokenizers import Tokenizer
 
@@ -161,7 +164,7 @@ def parse_tokenizer(data: bytes, max_length: int, name: str = "the tokenizer") -
     return TextTokenizer(FastTokenizer(tokenizer, kept.facts.types == "given", name), kept.facts, max_length)
 
 
-def _flat(rows: list[list[int]], total: int) -> Ints:
+def _flat(rows: list[list[int]], total: int) -> TokenIds:
     try:
         return np.fromiter(chain.from_iterable(rows), np.int32, total)
     except OverflowError as error:
@@ -178,7 +181,28 @@ def _not_unicode(texts: list[str]) -> str:
     return f"the text {shown} is not valid Unicode (it holds a lone surrogate); decode it with the right encoding."
 
 
-_PROBE = "a"
+def open_model_tokenizer(spec: EncoderSpec) -> TextTokenizer:
+    """The tokenizer of a model with layers: one of the `tokenizers` library from the cache, without transformers.
+
+    One written in Python is loaded by transformers each time. Raises as `load_tokenizer` does.
+    """
+    identity, root = spec.identity, spec.files.root
+    key = {
+        "rules": _RULES,
+        "tokenizer": identity.tokenizer,
+        "config": identity.config,
+        "lowercase": identity.lowercase,
+        "versions": {name: version_of(name) for name in ("tokenizers", "transformers")},
+    }
+
+    def make(folder: Path) -> None:
+        dumped = dump_tokenizer(load_tokenizer(root, identity.max_length, identity.lowercase))
+        (folder / _FILE).write_text(dumped or "", encoding="utf-8")
+
+    data = read_regular(cached_folder("tokenizers", key, make) / _FILE)
+    if data:
+        return parse_tokenizer(data, identity.max_length, str(root))
+    return load_tokenizer(root, identity.max_length, identity.lowercase)
 
 
 def load_tokenizer(folder: Path, max_length: int, lowercase: bool) -> TextTokenizer:
@@ -204,7 +228,7 @@ def load_tokenizer(folder: Path, max_length: int, lowercase: bool) -> TextTokeni
 
 
 def dump_tokenizer(tokenizer: TextTokenizer) -> str | None:
-    """A tokenizer as JSON text for `tokens.parse_tokenizer`; None for one in Python."""
+    """A tokenizer as JSON text for `parse_tokenizer`; None for one in Python."""
     run = tokenizer.run
     if not isinstance(run, FastTokenizer):
         return None
@@ -279,30 +303,3 @@ def _first_id(tokenizer: Any, names: Sequence[str]) -> int:
     """Id of the first of the named special tokens that the tokenizer has; else 0."""
     found = (getattr(tokenizer, f"{name}_token_id", None) for name in names)
     return next((int(token) for token in found if token is not None), 0)
-
-
-_FILE = "tokenizer.json"
-_RULES = 2  # bump when the same files would give another tokenizer
-
-
-def open_tokenizer(spec: EncoderSpec) -> TextTokenizer:
-    """The tokenizer of an encoder. A Python one is loaded by transformers each time."""
-    identity, root = spec.identity, find_model_files(Path(spec.folder)).root
-    key = {
-        "rules": _RULES,
-        "tokenizer": identity["tokenizer"],
-        "config": identity["config"],
-        "lowercase": identity["lowercase"],
-        "versions": {name: version_of(name) for name in ("tokenizers", "transformers")},
-    }
-
-    def make(folder: Path) -> None:
-
-        dumped = dump_tokenizer(load_tokenizer(root, identity["max_length"], identity["lowercase"]))
-        (folder / _FILE).write_text(dumped or "", encoding="utf-8")
-
-    data = read_regular(cached_folder("tokenizers", key, make) / _FILE)
-    if data:
-        return parse_tokenizer(data, identity["max_length"], str(root))
-
-    return load_tokenizer(root, identity["max_length"], identity["lowercase"])

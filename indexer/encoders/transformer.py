@@ -2,7 +2,7 @@
 
 On a CPU each thread takes whole batches, so no thread ever waits for another inside an operation, and the bits of a
 batch do not depend on how many there are: a matrix product cut over threads adds up in another order. On a GPU the
-next batch is on its way while one is computed, and rows come back behind it (`transfers`).
+next batch is on its way while one is computed, and rows come back behind it (`device.AsyncCopies`).
 """
 
 import os
@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from pathlib import Path
 
+import numpy as np
 import torch
 
 from indexer.config import RunOptions
@@ -27,12 +27,12 @@ from indexer.encoders.batching import (
     retry_halved,
 )
 from indexer.encoders.device import AsyncCopies, choose_device, compute_dtype
-from indexer.encoders.hf_model import PooledModel, load_model
+from indexer.encoders.hf_model import KeyedModel, PooledModel, load_model
 from indexer.encoders.hub import first_line
-from indexer.encoders.model_files import find_model_files
-from indexer.encoders.protocol import EncoderSpec, PoolingKey
+from indexer.encoders.identity import PoolingKey
+from indexer.encoders.protocol import EncoderSpec, Tokens
 from indexer.encoders.spec import num_layers
-from indexer.encoders.tokenizer import load_tokenizer
+from indexer.encoders.tokenizer import open_model_tokenizer
 from indexer.errors import ConfigError, IsotropeError, MachineError, ModelError
 from indexer.parallel import ordered_map, single_torch_thread
 
@@ -47,30 +47,51 @@ class TransformerEncoder(BatchedEncoder):
     runner: "TorchRunner"
 
     def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
-        settings, files = spec.identity, find_model_files(Path(spec.folder))
-        if settings["precision"] == "int8":
+        if spec.identity.precision == "int8":
             raise ConfigError('encoder.precision is "int8", which the backend openvino computes; torch does not.')
         if choose_device(options.device).type == "cpu":
             # One thread tokenises far faster than a CPU encodes; more would fight the model for cores, and
             # warn after a fork.
             os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        tokenizer = load_tokenizer(files.root, settings["max_length"], settings["lowercase"])
-        super().__init__(spec, tokenizer, TorchRunner(spec, options, files.root), num_layers(files))
+        super().__init__(spec, open_model_tokenizer(spec), TorchRunner(spec, options), num_layers(spec.files))
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of the model's embedding table."""
+        return self.runner.vocabulary
+
+    def token_vectors(self, tokens: Tokens, layers: Sequence[int] = ()) -> Rows:
+        """Token vectors (tokens, d) float32: the average of some `layers` (non-negative), by default the encoder's own.
+
+        Raises MachineError as `encode` does.
+        """
+        lengths, padding = tokens.cut_lengths, self.tokenizer.facts.padding
+        plan = self.plan(lengths)
+        rows = np.empty((len(tokens.ids), self.runner.width("mean")), np.float32)
+        batches = (
+            Batch.of(tokens, positions, padding, self.plan.padded(int(lengths[positions[0]]))) for positions in plan
+        )
+        with self.runner.turn:
+            found = self.runner.run_tokens(batches, tuple(layers) or self.spec.identity.layers)
+            for positions, states in zip(plan, found, strict=True):
+                for position, vectors in zip(positions.tolist(), states, strict=True):
+                    rows[tokens.starts[position] : tokens.starts[position + 1]] = vectors[: lengths[position]]
+        return rows
 
 
 class TorchRunner:
-    """A `Runner` (see `batched`). `device` and `dtype` say where and in what numbers it runs."""
+    """A `ModelRunner` (see `batching`). `device` and `dtype` say where and in what numbers it runs."""
 
     turn = _TURN
 
-    def __init__(self, spec: EncoderSpec, options: RunOptions, root: Path) -> None:
-        settings, self._root = spec.identity, root
+    def __init__(self, spec: EncoderSpec, options: RunOptions) -> None:
+        self._spec, self._compiles = spec, options.compile
         self.device = choose_device(options.device)
         self.lanes = (options.threads or torch.get_num_threads()) if self.device.type == "cpu" else 1
-        self._load(spec, root, compute_dtype(settings["precision"], options.half, self.device))
+        self._load(compute_dtype(spec.identity.precision, options.half, self.device))
         if self.dtype != torch.float32 and not self._computes():
-            self._load(spec, root, torch.float32)
-        self._forward = torch.compile(self.model, dynamic=True) if options.compile else self.model
+            self._load(torch.float32)
+        self._compiled: dict[tuple[PoolingKey, ...], Callable[..., torch.Tensor]] = {}
 
     @property
     def backend(self) -> str:
@@ -94,13 +115,19 @@ class TorchRunner:
 
     def run(self, batches: Iterable[Batch], keys: Sequence[PoolingKey]) -> Iterator[PooledBatch]:
         """Pooled rows of each batch, in order."""
-        self.model.keys = keys
-        return self._run(self._forward, batches)
+        return self._run(self._forward(tuple(keys)), batches)
 
     def run_tokens(self, batches: Iterable[Batch], average: Sequence[int]) -> Iterator[Rows]:
         """The average of some layers for every token of each batch, (batch, tokens, d) float32, in order."""
         for found in self._run(partial(self.model.tokens, average), batches):
             yield found.rows[0]
+
+    def _forward(self, keys: tuple[PoolingKey, ...]) -> Callable[..., torch.Tensor]:
+        if not self._compiles:
+            return partial(self.model, keys)
+        if keys not in self._compiled:
+            self._compiled[keys] = torch.compile(KeyedModel(self.model, keys), dynamic=True)
+        return self._compiled[keys]
 
     def _run(self, forward: Callable[..., torch.Tensor], batches: Iterable[Batch]) -> Iterator[PooledBatch]:
         transfers = AsyncCopies(self.device)
@@ -131,7 +158,7 @@ class TorchRunner:
             if isinstance(error, IsotropeError) or is_oom(error):
                 raise
             said = f"{type(error).__name__}: {first_line(error)}"
-            raise ModelError(f"{self._root}: the model cannot be run on {self.device}: {said}.") from error
+            raise ModelError(f"{self._spec.files.root}: the model cannot be run on {self.device}: {said}.") from error
 
     def _exact_convolutions(self) -> AbstractContextManager[None]:
         """CUDA rounds convolutions to TF32 unless told not to; SqueezeBERT and DeBERTa-v2 use them."""
@@ -139,10 +166,10 @@ class TorchRunner:
             return nullcontext()
         return torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
 
-    def _load(self, spec: EncoderSpec, root: Path, dtype: torch.dtype) -> None:
-        layers = spec.identity["layers"]
-        self.dtype, self._loaded = dtype, load_model(root, layers, dtype)
-        self.model = PooledModel(self._loaded, layers, (), spec)
+    def _load(self, dtype: torch.dtype) -> None:
+        layers = self._spec.identity.layers
+        self.dtype, self._loaded = dtype, load_model(self._spec.files, layers, dtype)
+        self.model = PooledModel(self._loaded, layers, self._spec)
         self._move()
 
     def _computes(self) -> bool:

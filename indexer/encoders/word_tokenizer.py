@@ -10,8 +10,8 @@ underscores; every other character that is not white space is a token of its own
 - else a token of its own, as any other character.
 
 Hyphens always are: "well-known" is three tokens. So rows with white space or punctuation inside ("new york", "U.S.",
-"<unk>") are found by `Table.row_of`, but not in a text. Nor are the numbers of tables that write "#" for a digit, as
-Google's news vectors do for numbers of two digits and more: a text's "1984" has no row there.
+"<unk>") are found by `EmbeddingTable.row_of`, but not in a text. Nor are the numbers of tables that write "#" for a
+digit, as Google's news vectors do for numbers of two digits and more: a text's "1984" has no row there.
 """
 
 import re

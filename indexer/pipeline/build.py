@@ -25,7 +25,6 @@ from indexer.pipeline.encoder_state import (
     require_same_encoder,
     require_same_state,
     state_files,
-    table_notes,
     unknown_note,
     with_stored_state,
 )
@@ -136,7 +135,7 @@ def _encode_and_publish(
         generation.copy_transform(generation.donor)
     else:
         generation.write_transform(fit(rows, encoder, progress))
-    notes = table_notes(encoder.get()) if generation.spec.identity["kind"] == "static" else ()
+    notes = encoder.get().notes if generation.spec.traits.has_table else ()
     segment = write_segment(generation, rows, encoded.records, encoder, options, progress)
     generation.set_encoder(encoded.records[0].dim, state_files(generation.index, generation.spec))
     manifest = generation.publish(segment.figures)

@@ -218,8 +218,8 @@ class _Stages:
         part = task.part
         embeddings, lengths = _all_rows(embedded)
         stored = embeddings.astype(self.encoder.config.store.embeddings, copy=False)
-        truncated = int(np.count_nonzero(lengths > spec.identity["max_length"]))
-        empty = int(np.count_nonzero(lengths == 0)) if spec.identity["kind"] == "static" else 0
+        truncated = int(np.count_nonzero(lengths > spec.identity.max_length))
+        empty = int(np.count_nonzero(lengths == 0)) if spec.traits.has_table else 0
         rows = PartRows(cut.hashes, lengths, stored, cut.windows, truncated, empty)
         record = write_part(task.folder, part.written, rows, spec.fingerprint)
         backend = self.encoder.get().backend if embedded.fresh is not None else ""

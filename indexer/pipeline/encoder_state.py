@@ -21,7 +21,6 @@ from indexer.encoders.fitting import Texts, fit_state, load_fitted_state
 from indexer.encoders.int8 import CALIBRATION_TEXTS
 from indexer.encoders.load import open_encoder, warm_backend
 from indexer.encoders.spec import with_fitted_state
-from indexer.encoders.static import StaticEncoder
 from indexer.errors import ConfigError, MismatchError
 from indexer.hashing import fingerprint
 from indexer.parallel import available_cores
@@ -42,7 +41,7 @@ def require_fittable(spec: EncoderSpec) -> None:
     """Raise what would stop the encoder from being fitted, as far as it can be known before a corpus is read."""
     if spec.trained:
         load_fitted_state(spec)
-    elif spec.needs_state and spec.identity["precision"] == "int8":
+    elif spec.needs_state and spec.identity.precision == "int8":
         from indexer.encoders.int8 import require_calibration
 
         require_calibration()
@@ -63,7 +62,7 @@ def require_same_encoder(donor: PublishedIndex, spec: EncoderSpec) -> None:
     """Raises MismatchError unless an index, whose transform is to be taken over, was built with this encoder."""
     check_sizes(donor.index, donor.manifest)
     identity = {key: value for key, value in donor.manifest.encoder["identity"].items() if key != "state"}
-    if identity != spec.identity:
+    if identity != spec.identity.to_dict():
         raise MismatchError(
             f"{donor.index}: its transform was fitted to another encoder's embeddings: "
             f"{spec_difference(identity, spec)}. Take the transform of an index that was built with this recipe's "
@@ -98,8 +97,8 @@ def require_same_state(generation: Generation) -> None:
     if spec.state is None or generation.donor or not _is_published(generation.published, spec):
         return
     trained = _stated(generation.index, spec).get("trained", False)
-    wanted = load_fitted_state(_without_state(spec)).identity["state"] if spec.trained else None
-    if (spec.trained and spec.identity["state"] != wanted) or (trained and not spec.trained):
+    wanted = load_fitted_state(_without_state(spec)).identity.state if spec.trained else None
+    if (spec.trained and spec.identity.state != wanted) or (trained and not spec.trained):
         asked = f"that of encoder.fitted ({spec.trained})" if spec.trained else "one that is fitted on its own corpus"
         raise ConfigError(
             f"{generation.index}: holds embeddings of another auto-encoder than the recipe asks for, {asked}; build at "
@@ -146,7 +145,7 @@ def kept_state_note(generation: Generation) -> str:
 
 def _sampled_texts(generation: Generation, rows: RowView) -> Texts:
     config = generation.config
-    int8 = generation.spec.identity.get("precision") == "int8"
+    int8 = generation.spec.identity.precision == "int8"
 
     def texts() -> Iterator[list[str]]:
         documents = rows.sampled_documents(CALIBRATION_TEXTS if int8 else config.whitening.sample)
@@ -160,7 +159,7 @@ def _key(spec: EncoderSpec, texts: Texts) -> str:
     """What a state is fitted on: the texts, or what was trained beforehand."""
     if spec.trained:
         plain = _without_state(spec) if spec.state else spec
-        return fingerprint({"trained": load_fitted_state(plain).identity["state"]})
+        return fingerprint({"trained": load_fitted_state(plain).identity.state})
     digest = hashlib.sha256()
     for block in texts():
         for text in block:
@@ -175,8 +174,9 @@ def _is_published(published: PublishedIndex | None, spec: EncoderSpec) -> bool:
 
 
 def _without_state(spec: EncoderSpec) -> EncoderSpec:
-    identity = {key: value for key, value in spec.identity.items() if key != "state"}
-    return replace(spec, identity=identity, fingerprint=spec.unfitted, state=None, without_state="")
+    return replace(
+        spec, identity=spec.identity.without_state(), fingerprint=spec.unfitted, state=None, without_state=""
+    )
 
 
 def _stated(index: Path, spec: EncoderSpec) -> dict[str, Any]:
@@ -221,7 +221,7 @@ class LazyEncoder:
     def get(self) -> Encoder:
         """The encoder. Raises MismatchError if its files have changed since it was found, ModelError, MachineError."""
         if self._encoder is None:
-            now = resolve_spec(self.config.encoder, self.spec.folder, self.spec.identity["rules"])
+            now = resolve_spec(self.config.encoder, self.spec.folder, self.spec.identity.rules)
             if now.fingerprint != self.spec.unfitted:
                 raise MismatchError(
                     f"{self.spec.folder}: the model changed while the build was running: "
@@ -255,11 +255,6 @@ def _device_of(worker: int, device: str) -> str:
 
     count = torch.cuda.device_count()
     return f"cuda:{worker % count}" if count else device
-
-
-def table_notes(encoder: Encoder) -> tuple[str, ...]:
-    """What was passed over or repaired when the table was read."""
-    return encoder.table.notes if isinstance(encoder, StaticEncoder) else ()
 
 
 def unknown_note(quality: Mapping[str, Any]) -> tuple[str, ...]:

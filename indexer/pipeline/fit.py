@@ -57,7 +57,7 @@ def fit(
         embeddings = read_query_vectors(queries, transform.input_dim, ConfigError, f"{_SETTING}: ")
         origin = {"source": "file", "texts": len(embeddings), "sha256": query_file_sha256(queries, _SETTING)}
         return FittedTransform(transform.with_query_mean(Moments.of(embeddings).mean), sample, origin)
-    if config.encoder.kind == "vectors":
+    if not config.encoder.traits.encodes_texts:
         note = "; ".join(filter(None, [transform.note, _ONE_MEAN]))
         return FittedTransform(transform.with_note(note), sample, {"source": "none", "texts": 0})
     texts, origin = _query_texts(rows, config)

@@ -158,7 +158,7 @@ class Generation:
         """The encoder is that of `spec`, its embeddings have `dim` numbers, and `state` are files of its fitted state."""
         # A hub id is looked up again by whoever opens the index; only a folder's place must be remembered.
         spec, folder = self.spec, self.spec.folder if self.spec.local else ""
-        self._encoder = {"model": spec.model, "folder": folder, "dim": dim, "identity": spec.identity}
+        self._encoder = {"model": spec.model, "folder": folder, "dim": dim, "identity": spec.identity.to_dict()}
         self._fingerprint, self._has_state = spec.fingerprint, bool(state)
         self.files |= state
 

@@ -19,7 +19,6 @@ from indexer.config import StoreConfig
 from indexer.corpus import Corpus
 from indexer.corpus.document import Document, joined_text
 from indexer.corpus.schema import schema_to_json
-from indexer.encoders.precomputed import is_precomputed
 from indexer.errors import CorpusError, ExistsError
 from indexer.hashing import hash_id, hash_texts, hash_vectors
 from indexer.pipeline.generation import Generation
@@ -173,7 +172,8 @@ class _Placing:
             self._rules["chunk"] = asdict(self._config.chunk)
 
     def __call__(self, documents: Sequence[Document], position: int) -> PendingPart:
-        given = given_embeddings(documents, self._config.store) if is_precomputed(self._generation.spec) else None
+        encodes = self._generation.spec.traits.encodes_texts
+        given = None if encodes else given_embeddings(documents, self._config.store)
         if given is None:
             cut = self._generation.chunker([joined_text(one, self._config.corpus.text) for one in documents])
             texts = CutTexts(hash_texts(cut.texts), cut.windows)

@@ -16,6 +16,7 @@ from indexer.config import BuildConfig
 from indexer.corpus.document import Document
 from indexer.corpus.schema import schema_from_json
 from indexer.encoders import EncoderSpec
+from indexer.encoders.identity import EncoderIdentity
 from indexer.encoders.spec import spec_of_index
 from indexer.hashing import fingerprint, hash_id
 from indexer.pipeline.rows import RowIds, RowView
@@ -60,7 +61,7 @@ class PublishedIndex:
         return EncoderSpec(
             encoder["model"],
             encoder["folder"],
-            encoder["identity"],
+            EncoderIdentity.from_dict(encoder["identity"]),
             self.manifest.fingerprint,
             bool(encoder["folder"]),
             state,
@@ -150,7 +151,7 @@ class PublishedIndex:
 
     def _whole(self, documents: Iterable[Document], numbers: RowIds) -> Iterator[Document]:
         stream = iter(documents)
-        if self.config.encoder.kind != "vectors":
+        if self.config.encoder.traits.encodes_texts:
             yield from stream
             return
         rows = self.stored(numbers)

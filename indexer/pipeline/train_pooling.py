@@ -76,7 +76,7 @@ def train_pooling(
 
 def _for_latte_mix(config: BuildConfig) -> BuildConfig:
     """The recipe with pooling "latte-mix", trained anew."""
-    if config.encoder.kind == "vectors":
+    if not config.encoder.traits.encodes_texts:
         raise ConfigError('encoder.kind is "vectors": there is no model, and no token vectors to train on.')
     return replace(config, encoder=replace(config.encoder, pooling="latte-mix", fitted=""))
 

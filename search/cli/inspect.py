@@ -34,7 +34,7 @@ def command(index: Path, measure: bool, as_json: bool) -> None:
 
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    from indexer.encoders.spec import UNLIMITED
+    from indexer.encoders.identity import UNLIMITED
     from search.cli.add import drift_in_words
     from search.cli.output import number, size
     from search.opened import settings_in_words

@@ -1,7 +1,6 @@
 """`isotrope query`."""
 
 import io
-import math
 import queue
 import sys
 import threading
@@ -169,7 +168,7 @@ def _answers(
 
     texts, log = [query for query in batch if query.strip()], EncodeStats()
     found = iter(engine.search_many(texts, k, log, **asked))
-    limit = engine.opened.manifest.encoder["identity"].get("max_length", math.inf)  # none where nothing encodes
+    limit = engine.opened.encoder.max_length
     for query, length in zip(texts, log.lengths, strict=True):
         if not length:
             print_note(f'the query "{query[:40]}" holds nothing that the encoder knows; its hits mean nothing')

@@ -2,11 +2,8 @@
 
 import hashlib
 from collections.abc import Iterable
-from pathlib import Path
 
 from indexer.encoders import EncoderSpec
-from indexer.encoders.model_files import find_model_files
-from indexer.encoders.protocol import is_transformer
 from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.transforms import FitData, Transform, fit_transform, transform_to_bytes
@@ -20,9 +17,9 @@ def check_dimensions(settings: Iterable[Setting], spec: EncoderSpec) -> None:
 
     The size stands in the model's config.json; where it does not, `fit_setting` finds out.
     """
-    if not is_transformer(spec):
+    if not spec.traits.has_layers:
         return
-    config = find_model_files(Path(spec.folder)).config
+    config = spec.files.config
     stated = (getattr(config, name) for name in _SIZES)
     size: int | None = next((value for value in stated if value is not None), None)
     for setting in settings:

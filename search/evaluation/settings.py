@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any, Literal
 
 from indexer.config import PoolingMode, WhiteningConfig
-from indexer.encoders.protocol import PoolingKey
+from indexer.encoders.identity import PoolingKey
 from indexer.errors import ConfigError
 
 Strength = float | Literal["none"]

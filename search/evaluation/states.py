@@ -5,7 +5,6 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +15,12 @@ from safetensors.numpy import save as save_tensors
 from indexer.config import TOKEN_POOLINGS, EncoderConfig, RunOptions
 from indexer.encoders import Encoder, EncoderSpec, EncodeStats, Role, resolve_spec
 from indexer.encoders.fitting import load_fitted_state
+from indexer.encoders.identity import EncoderIdentity, PoolingKey
 from indexer.encoders.load import open_encoder
-from indexer.encoders.model_files import find_model_files
-from indexer.encoders.precomputed import cannot_encode, is_precomputed
-from indexer.encoders.protocol import PoolingKey, is_transformer
+from indexer.encoders.precomputed import cannot_encode
 from indexer.encoders.spec import num_layers, resolve_layers, with_fitted_state
 from indexer.errors import ConfigError, EvaluationError
-from indexer.hashing import canonical_json, fingerprint
+from indexer.hashing import canonical_json
 from indexer.progress import NoProgress, Progress
 from indexer.regular_files import read_regular
 from indexer.store.files import atomic_write_bytes, make_folder
@@ -70,15 +68,15 @@ class StateSource:
 
         Raises ConfigError where texts cannot be encoded.
         """
-        if is_precomputed(self.spec):
+        if not self.spec.traits.encodes_texts:
             raise ConfigError(f"{cannot_encode(self.spec)} There is nothing to measure but retrieval and recall.")
-        return num_layers(find_model_files(Path(self.spec.folder))) if is_transformer(self.spec) else 0
+        return num_layers(self.spec.files) if self.spec.traits.has_layers else 0
 
     def fingerprint(self, key: PoolingKey) -> str:
         """The fingerprint an index built with these layers and this pooling would have."""
-        if is_precomputed(self.spec):
+        if not self.spec.traits.encodes_texts:
             return self.spec.fingerprint
-        return fingerprint(self._identity(key))
+        return self._identity(key).fingerprint
 
     def encode(self, texts: Sequence[str], role: Role = "document") -> States:
         """Embeddings of the distinct ones among `texts`, for every setting.
@@ -109,7 +107,7 @@ class StateSource:
     def _suited(self) -> RunOptions:
         """The options, with the backend that computes every pooling asked for."""
         of_tokens = [pooling for _, pooling in self.keys if pooling in TOKEN_POOLINGS]
-        if not of_tokens or not is_transformer(self.spec):
+        if not of_tokens or not self.spec.traits.has_layers:
             return self.options
         if self.options.backend not in ("auto", "torch"):
             raise ConfigError(
@@ -120,18 +118,18 @@ class StateSource:
     def _recalled(self, rows: list[Rows], lengths: list[int]) -> list[Rows]:
         """Kept rows; the log tells of them what it told when they were encoded."""
         self.log.lengths.extend(lengths)
-        self.log.truncated += sum(length > self.spec.identity["max_length"] for length in lengths)
+        self.log.truncated += sum(length > self.spec.identity.max_length for length in lengths)
         return rows
 
-    def _identity(self, key: PoolingKey) -> dict[str, Any]:
+    def _identity(self, key: PoolingKey) -> EncoderIdentity:
         layers, pooling = key
-        resolved = resolve_layers(layers, self.blocks) if is_transformer(self.spec) else []
-        return self.spec.identity | {"layers": resolved, "pooling": pooling}
+        resolved = resolve_layers(layers, self.blocks) if self.spec.traits.has_layers else []
+        return dataclasses.replace(self.spec.identity, layers=tuple(resolved), pooling=pooling)
 
     def _cached_at(self, texts: list[str], role: Role) -> Path | None:
         if self.cache is None:
             return None
-        digest = hashlib.sha256(canonical_json([role, [self._identity(key) for key in self.keys]]))
+        digest = hashlib.sha256(canonical_json([role, [self._identity(key).to_dict() for key in self.keys]]))
         for text in texts:
             digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
         return self.cache / f"{digest.hexdigest()}.states"
@@ -139,22 +137,22 @@ class StateSource:
 
 def _resolved(config: EncoderConfig, settings: Sequence[Setting], own: EncoderSpec | None) -> EncoderSpec:
     """The encoder of `config` with the layers of all settings: it differs from the recipe's `own` in those at most."""
-    if own is not None and is_precomputed(own):
+    if own is not None and not own.traits.encodes_texts:
         return own
-    if config.kind == "transformer":
+    if config.traits.has_layers:
         config = dataclasses.replace(config, layers=union_of_layers(settings))
     if own is None:
         return _with_trained(resolve_spec(config))
-    spec = resolve_spec(config, own.folder, own.identity["rules"])
+    spec = resolve_spec(config, own.folder, own.identity.rules)
     if own.state is None:
         return _with_trained(spec)
     if spec.fingerprint != own.unfitted:
-        fitted = "is int8, which is calibrated" if own.identity["precision"] == "int8" else "was fitted"
+        fitted = "is int8, which is calibrated" if own.identity.precision == "int8" else "was fitted"
         raise EvaluationError(
             f"the index's encoder {fitted} for its own layers and pooling; compare others with an index, or a recipe, "
             'of encoder.precision = "bfloat16" and a pooling that is not fitted.'
         )
-    return with_fitted_state(spec, own.state, own.identity["state"])
+    return with_fitted_state(spec, own.state, own.identity.state or {})
 
 
 def _with_trained(spec: EncoderSpec) -> EncoderSpec:

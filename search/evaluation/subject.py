@@ -3,12 +3,10 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import cast
 
-from indexer.config import BuildConfig, PoolingMode, RunOptions
+from indexer.config import BuildConfig, RunOptions
 from indexer.encoders import EncoderSpec, resolve_spec
-from indexer.encoders.precomputed import cannot_encode, is_precomputed
-from indexer.encoders.protocol import is_transformer
+from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.pipeline.rows import RowView
@@ -46,15 +44,14 @@ class Subject:
     @property
     def own(self) -> Setting:
         """The recipe's own setting, its pooling resolved."""
-        pooling = cast(PoolingMode, self.spec.identity.get("pooling", "given"))
-        layers = self.config.encoder.layers if is_transformer(self.spec) else ()
-        return Setting(pooling, layers, self.config.whitening)
+        layers = self.config.encoder.layers if self.spec.traits.has_layers else ()
+        return Setting(self.spec.identity.pooling, layers, self.config.whitening)
 
     def settings(self, sweep: Sweep) -> list[Setting]:
         """The settings of a sweep around the recipe's own. Raises ConfigError for layers of given embeddings."""
-        if is_precomputed(self.spec) and (sweep.layers or sweep.poolings):
+        if not self.spec.traits.encodes_texts and (sweep.layers or sweep.poolings):
             raise ConfigError(f"{cannot_encode(self.spec)} Leave out --layers and --pooling.")
-        if sweep.layers and not is_transformer(self.spec):
+        if sweep.layers and not self.spec.traits.has_layers:
             raise ConfigError('encoder.kind is "static": a table has no layers. Leave out --layers.')
         settings = sweep.settings(self.own)
         for setting in settings:

@@ -46,7 +46,6 @@ def export_faiss(index: str | Path, path: str | Path, force: bool = False) -> Ex
         ann.save_index(portable, file)  # type: ignore[arg-type]
         if made == _AS_STORED:
             opened.segments[0].require_sound(wait=True)
-    identity = opened.manifest.encoder["identity"]
     facts = {
         "documents": opened.manifest.documents,
         "rows": opened.numbering.rows,
@@ -56,7 +55,7 @@ def export_faiss(index: str | Path, path: str | Path, force: bool = False) -> Ex
         "index": made,
         "search_parameters": ann.search_parameters(found),
         "model": opened.manifest.encoder["model"],
-        "query_prefix": identity.get("query_prefix", ""),
+        "query_prefix": opened.encoder.query_prefix,
     }
     sizes = {target.name: file.digest.bytes, names.name: rows.digest.bytes}
     return Exported(KIND, target, sizes, facts, tuple(_notes(facts)))

@@ -111,7 +111,7 @@ def _encoded(
     embeddings = encoder.encode(texts, "query", log)
     if not log.truncated:
         return embeddings, []
-    limit = encoder.spec.identity["max_length"]
+    limit = encoder.spec.identity.max_length
     return embeddings, [f"{counted(log.truncated, 'query', 'queries')} longer than {limit} tokens, cut there"]
 
 

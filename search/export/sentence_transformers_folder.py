@@ -14,9 +14,8 @@ import numpy as np
 
 from indexer.config import BasicPooling, Role
 from indexer.encoders import EncoderSpec
-from indexer.encoders.model_files import ModelFiles, find_model_files, own_file
+from indexer.encoders.model_files import ModelFiles, own_file
 from indexer.encoders.model_json import read_json
-from indexer.encoders.protocol import is_transformer
 from indexer.encoders.spec import num_layers, spec_of_index
 from indexer.encoders.static_tables import load_table
 from indexer.errors import ConfigError, ModelError
@@ -44,7 +43,7 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
     _require_exportable(opened)
     check_output_folder(folder)
     spec = spec_of_index(opened.path, opened.manifest, model)
-    found = find_model_files(Path(spec.folder)) if is_transformer(spec) else None
+    found = spec.files if spec.traits.has_layers else None
     chain = _chain(opened, spec, _of_table(spec) if found is None else _of_transformer(opened, spec, found))
     files = modules.folder_files(chain) | {"README.md": _readme(opened, spec, chain).encode()}
     with open_output_folder(folder) as beside:
@@ -54,9 +53,9 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
     facts = {
         "modules": chain.kinds,
         "model": _name(spec),
-        "layers": spec.identity["layers"],
-        "pooling": spec.identity["pooling"],
-        "max_length": spec.identity["max_length"],
+        "layers": list(spec.identity.layers),
+        "pooling": spec.identity.pooling,
+        "max_length": spec.identity.max_length,
         "dimensions": opened.transform.dim,
         "prompts": vars(chain.prompts),
         "fingerprint": spec.fingerprint,
@@ -67,13 +66,14 @@ def export_sentence_transformers(index: str | Path, path: str | Path, model: str
 
 def _require_exportable(opened: OpenIndex) -> None:
     """Raises ConfigError for what no modules of sentence-transformers compute."""
-    identity, transform = opened.manifest.encoder["identity"], opened.transform
-    kind, pooling = identity["kind"], identity.get("pooling")
+    encoder, transform = opened.encoder, opened.transform
+    elsewhere = "the index holds embeddings made elsewhere, so there is no model to export"
+    poolings = ("mean", "sif") if encoder.traits.has_table else get_args(BasicPooling)
     reason = ""
-    if kind == "vectors":
-        reason = f'encoder.kind is "{kind}": the index holds embeddings made elsewhere, so there is no model to export'
-    elif pooling not in (("mean", "sif") if kind == "static" else get_args(BasicPooling)):
-        reason = f'encoder.pooling is "{pooling}", for which sentence-transformers has no module'
+    if not encoder.traits.encodes_texts:
+        reason = f'encoder.kind is "{encoder.kind}": {elsewhere}'
+    elif encoder.pooling not in poolings:
+        reason = f'encoder.pooling is "{encoder.pooling}", for which sentence-transformers has no module'
     elif transform.affine_layers("document") is None:
         reason = f'whitening.kind is "{transform.kind}", for which sentence-transformers has no module'
     if reason:
@@ -83,20 +83,20 @@ def _require_exportable(opened: OpenIndex) -> None:
 def _of_transformer(opened: OpenIndex, spec: EncoderSpec, found: ModelFiles) -> list[Module]:
     """The modules up to the embedding."""
     settings, size = spec.identity, int(opened.manifest.encoder["dim"])
-    layers, blocks = settings["layers"], num_layers(found)
+    layers, blocks = list(settings.layers), num_layers(found)
     averaged = layers != [blocks]
-    chain = [modules.transformer(_model_files(found), settings["max_length"], settings["lowercase"], averaged)]
+    chain = [modules.transformer(_model_files(found), settings.max_length, settings.lowercase, averaged)]
     if averaged:
         chain.append(modules.layer_average(layers, blocks, size))
-    return [*chain, modules.pooling(settings["pooling"], size)]
+    return [*chain, modules.pooling(settings.pooling, size)]
 
 
 def _of_table(spec: EncoderSpec) -> list[Module]:
     """The same of a table: SIF's weights go into its rows, and tokens it does not know get a row of zeros."""
     table = load_table(Path(spec.folder))
     vectors = np.asarray(table.vectors)
-    if spec.identity["pooling"] == "sif":
-        weights = sif_weights(read_counts(spec.fitted_folder("sif")), spec.identity["sif_a"])
+    if spec.identity.pooling == "sif":
+        weights = sif_weights(read_counts(spec.fitted_folder("sif")), spec.identity.sif_a or 0.0)
         vectors = vectors * weights[:, None]
     if table.unknown == len(vectors):
         vectors = np.concatenate([vectors, np.zeros((1, vectors.shape[1]), np.float32)])
@@ -104,7 +104,6 @@ def _of_table(spec: EncoderSpec) -> list[Module]:
 
 
 def _chain(opened: OpenIndex, spec: EncoderSpec, chain: list[Module]) -> Chain:
-    settings = spec.identity
     affine = {role: opened.transform.affine_layers(role) or [] for role in get_args(Role)}
     query = {
         len(chain) + number: modules.dense(*layer)
@@ -112,7 +111,7 @@ def _chain(opened: OpenIndex, spec: EncoderSpec, chain: list[Module]) -> Chain:
         if not all(map(np.array_equal, layer, other))
     }
     chain += [*(modules.dense(*layer) for layer in affine["document"]), modules.normalize()]
-    return Chain(chain, query, Prompts(settings["query_prefix"], settings["document_prefix"]))
+    return Chain(chain, query, Prompts(spec.identity.query_prefix, spec.identity.document_prefix))
 
 
 def _model_files(found: ModelFiles) -> dict[str, Content]:
@@ -147,7 +146,7 @@ def _require_copied(
     spec: EncoderSpec, found: ModelFiles, files: Mapping[str, Content], digests: Mapping[str, FileDigest]
 ) -> None:
     """Raises ModelError if a copied file changed since it was hashed."""
-    expected = spec.identity["weights"] | spec.identity["tokenizer"] | spec.identity["config"]
+    expected = spec.identity.weights | spec.identity.tokenizer | spec.identity.config
     for name, sha256 in expected.items():
         source = own_file(found.root, name)
         copies = [copy for copy, content in files.items() if content == source]
@@ -157,7 +156,7 @@ def _require_copied(
 
 def _notes(opened: OpenIndex, spec: EncoderSpec) -> list[str]:
     notes = []
-    precision = spec.identity["precision"]
+    precision = spec.identity.precision
     if precision == "int8":
         notes.append(
             "the index was built in int8; its ranges are not exported. The folder computes in float32, and its vectors "
@@ -165,7 +164,7 @@ def _notes(opened: OpenIndex, spec: EncoderSpec) -> list[str]:
         )
     elif precision != "float32":
         notes.append(f"the index was built in {precision}; the folder computes in float32")
-    if not is_transformer(spec):
+    if spec.traits.has_table:
         notes.append(
             "tokens that the table does not know count as zeros in the folder's mean; here they are left out of it"
         )
@@ -202,9 +201,9 @@ pipeline_tag: sentence-similarity
 | --- | --- |
 | model | {_name(spec)} |
 | modules | {" -> ".join(chain.kinds)} |
-| layers | {", ".join(map(str, spec.identity["layers"]))} |
-| pooling | {spec.identity["pooling"]} |
-| maximum length | {spec.identity["max_length"]} tokens |
+| layers | {", ".join(map(str, spec.identity.layers))} |
+| pooling | {spec.identity.pooling} |
+| maximum length | {spec.identity.max_length} tokens |
 | whitening | strength {whitening.strength}, centre {whitening.centre} |
 | encoder | sha256 {spec.fingerprint} |
 | transform | sha256 {transform} |

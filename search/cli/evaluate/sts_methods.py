@@ -13,7 +13,6 @@ def measure_methods(
     sources: Sequence[str], protocols: Sequence[Any], fit: str, options: dict[str, Any], progress: Any
 ) -> dict[str, Any]:
     """The result of a comparison. Raises ConfigError for options of a sweep."""
-    from indexer.encoders.protocol import is_transformer
     from indexer.errors import ConfigError
     from search.evaluation.sts.data import read_tasks
     from search.evaluation.sts.methods.evaluation import evaluate_methods
@@ -22,7 +21,7 @@ def measure_methods(
     if not sweep_of(options).is_empty:
         raise ConfigError("--methods chooses settings itself; leave out options such as --layers and --strength.")
     subject = subject_of(options)
-    methods = methods_of(options["methods"], is_transformer(subject.spec))
+    methods = methods_of(options["methods"], subject.spec.traits.has_layers)
     if options["seeds"] is not None and not set(methods) & set(DRAWN):
         raise ConfigError(f"--seeds: none of {', '.join(methods)} draws numbers. Leave it out.")
     plan = MethodsPlan(

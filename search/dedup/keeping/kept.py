@@ -151,4 +151,4 @@ def _documents(opened: OpenIndex, kept: Rows) -> Iterator[Document]:
 
 
 def _came_with_vectors(opened: OpenIndex) -> bool:
-    return opened.config.encoder.kind == "vectors"
+    return not opened.config.encoder.traits.encodes_texts

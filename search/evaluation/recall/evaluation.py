@@ -86,7 +86,7 @@ def measure_recall(engine: SearchEngine, stored: StoredRows, queries: HeldOut, k
     exact = all(ann.is_exact(entry.factory) for entry in opened.manifest.segments)
     if exact and shares.min() < 1:
         _refuse_inexact(opened, shares, k)
-    limit = opened.manifest.encoder["identity"].get("max_length")  # the recipe's may be 0, the model's own
+    limit = opened.encoder.max_length  # the recipe's may be 0, the model's own
     longer = counted(log.truncated, "query is", "queries are")
     cut = (f"{longer} longer than {limit} tokens and cut there",) if log.truncated else ()
     return Recall(

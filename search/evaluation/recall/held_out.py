@@ -86,7 +86,7 @@ def draw_queries(stored: StoredRows, origin: Origin | None = None, size: int = S
     """
     if size < 1:
         raise ConfigError(f"the sample is {size}; expected at least 1 query.")
-    if stored.opened.config.encoder.kind == "vectors":
+    if not stored.opened.config.encoder.traits.encodes_texts:
         return _documents_themselves(stored, origin, size)
     order = np.argsort(stored.id_hashes, kind="stable")
     chosen = origin or _usual_origin(stored.opened.documents.fetch(order[:size].tolist()))

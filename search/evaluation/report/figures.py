@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from indexer.encoders.spec import UNLIMITED
+from indexer.encoders.identity import UNLIMITED
 from indexer.pipeline.rows import RowView
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.evaluation.report.isotropy import Array, Cloud, Vectors, measure_cloud
@@ -109,7 +109,7 @@ def _cosines(vectors: Vectors, first: Rows, second: Rows) -> Array:
 
 def _limit(opened: OpenIndex) -> int | None:
     """Tokens that the encoder takes; None where there is no encoder, or no limit."""
-    limit: int | None = opened.manifest.encoder["identity"].get("max_length")
+    limit = opened.encoder.max_length
     return None if limit == UNLIMITED else limit
 
 

@@ -18,8 +18,7 @@ from indexer.corpus.corpus import OnError
 from indexer.corpus.document import pseudo_query
 from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
 from indexer.encoders.chunker import DocumentChunker
-from indexer.encoders.precomputed import is_precomputed
-from indexer.encoders.protocol import PoolingKey
+from indexer.encoders.identity import PoolingKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import bottom_k, hash_id
 from indexer.moments import Moments
@@ -195,7 +194,7 @@ class IndexedCorpus:
         transform, whitening = self._opened.transform, self._opened.config.whitening
         if transform.query_mean is not None and whitening.centres_by_role:
             return Moments.of(transform.query_mean[None])
-        if is_precomputed(self._subject.spec) or is_npy(whitening.query_sample):
+        if not self._subject.spec.traits.encodes_texts or is_npy(whitening.query_sample):
             return self._mean_of_given()
         sampled = self._subject.sample.count_documents(whitening.sample)
         texts = _query_texts(whitening, self._stored.id_hashes, sampled, self._opened.documents.fetch)
@@ -224,7 +223,7 @@ def encode_counting(source: StateSource, texts: Sequence[str], role: Role) -> tu
     """Embeddings of texts, and how many of the texts were cut at the encoder's max_length."""
     before = len(source.log.lengths)
     states = source.encode(texts, role)
-    cut = np.array(source.log.lengths[before:]) > source.spec.identity["max_length"]
+    cut = np.array(source.log.lengths[before:]) > source.spec.identity.max_length
     return states, int(cut[[states.positions[text] for text in texts]].sum())
 
 

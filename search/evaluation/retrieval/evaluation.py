@@ -164,7 +164,7 @@ class _Evaluation:
             yield from fitted_answers(self._collection, settings, states, queries, self._depth, self._places)
 
     def _cut(self, queries: int, documents: int) -> Iterator[str]:
-        limit = self._subject.spec.identity.get("max_length")
+        limit = self._subject.spec.identity.max_length
         encoded = ("window", "windows") if self._subject.config.chunk.tokens else ("document", "documents")
         for count, nouns in ((queries, ("query", "queries")), (documents, encoded)):
             if count:

@@ -7,8 +7,8 @@ import numpy as np
 
 from indexer.config import VECTOR_COLUMN, CorpusConfig
 from indexer.corpus import read_corpus
-from indexer.encoders.precomputed import cannot_encode, is_precomputed
-from indexer.encoders.protocol import PoolingKey
+from indexer.encoders.identity import PoolingKey
+from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError, EvaluationError
 from search.evaluation.retrieval.collection import encode_counting
 from search.evaluation.states import States, StateSource
@@ -21,12 +21,12 @@ _SHOWN = 3  # ids named in a message
 
 def require_queries(path: Path | None, subject: Subject) -> None:
     """Raises ConfigError for queries that cannot be asked: texts without an encoder, vectors without an index."""
-    if path is None and is_precomputed(subject.spec):
+    if path is None and not subject.spec.traits.encodes_texts:
         raise ConfigError(
             f"{cannot_encode(subject.spec)} Name the embeddings of the queries: --query-vectors FILE.npy beside "
             "FILE.ids.txt."
         )
-    if subject.opened is None and (path or is_precomputed(subject.spec)):
+    if subject.opened is None and (path or not subject.spec.traits.encodes_texts):
         raise ConfigError("embeddings that are given are measured on an index: build it, and name it after the folder.")
 
 

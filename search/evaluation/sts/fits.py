@@ -17,7 +17,7 @@ from typing import Any
 
 from indexer.corpus import joined_text, read_corpus
 from indexer.corpus.sources import find_sources
-from indexer.encoders.protocol import PoolingKey
+from indexer.encoders.identity import PoolingKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import hash_id
 from indexer.moments import Moments, tree_sum

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from indexer.config import PoolingMode
-from indexer.encoders.protocol import PoolingKey
+from indexer.encoders.identity import PoolingKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.progress import NoProgress, Progress
 from search.evaluation.fits import check_dimensions, transform_hash

@@ -95,7 +95,7 @@ def paper_table(
         {name: digest for task in known for name, digest in task.files.items()},
         protocol=["mean"],
         fit={"name": "task"},
-        encoders={block.model: block.subject.spec.identity for block in blocks if block.subject},
+        encoders={block.model: block.subject.spec.identity.to_dict() for block in blocks if block.subject},
         texts={model: measured.texts for model, measured in ran.items()},
         truncated={model: measured.truncated for model, measured in ran.items()},
         bootstrap=BOOTSTRAP,

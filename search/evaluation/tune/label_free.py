@@ -11,7 +11,7 @@ import numpy.typing as npt
 from indexer.config import Role
 from indexer.corpus.document import Document
 from indexer.encoders.chunker import DocumentChunker
-from indexer.encoders.protocol import PoolingKey
+from indexer.encoders.identity import PoolingKey
 from indexer.moments import Moments
 from indexer.progress import NoProgress, Progress
 from search.evaluation.settings import Setting, state_keys
@@ -74,7 +74,7 @@ class LabelFree:
             short = "the other documents cannot be cut in two, or repeat one that is taken"
             found.append(f"{len(self.pairs):,} questions instead of {self.size:,}: {short}")
         if cut := self.source.log.truncated:
-            found.append(f"{cut:,} texts were cut at {self.source.spec.identity['max_length']} tokens")
+            found.append(f"{cut:,} texts were cut at {self.source.spec.identity.max_length} tokens")
         return found
 
     def measure(self, settings: Sequence[Setting]) -> Iterator[Measured]:

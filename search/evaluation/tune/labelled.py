@@ -48,7 +48,7 @@ class Labelled:
         self._collection.prepare(any(setting.whitening.centres_by_role for setting in settings))
         if cut := self._collection.truncated:
             encoded = "windows" if self.subject.config.chunk.tokens else "documents"
-            self.notes.append(f"{cut:,} {encoded} were cut at {self.source.spec.identity['max_length']} tokens")
+            self.notes.append(f"{cut:,} {encoded} were cut at {self.source.spec.identity.max_length} tokens")
 
     @property
     def protocol(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.config import Role
-from indexer.encoders.protocol import PoolingKey
+from indexer.encoders.identity import PoolingKey
 from indexer.moments import Moments
 from indexer.transforms import Transform
 from search.evaluation.fits import fit_setting, transform_hash

@@ -13,7 +13,7 @@ from indexer.corpus import Document, read_corpus
 from indexer.corpus.corpus import OnError
 from indexer.corpus.query_file import query_file_sha256
 from indexer.corpus.sources import find_sources
-from indexer.encoders.precomputed import cannot_encode, is_precomputed
+from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
 from search.evaluation.resampling import LEVEL, RESAMPLES
@@ -60,7 +60,7 @@ def run_tune(
     `cache` defaults to `default_cache()`. Raises ConfigError, CorpusError, EvaluationError, and what `Subject` raises.
     """
     clock = Clock()
-    if is_precomputed(subject.spec):
+    if not subject.spec.traits.encodes_texts:
         raise ConfigError(
             f"{cannot_encode(subject.spec)} Tuning asks with texts. Settings can be compared on judged queries whose "
             "embeddings are at hand: isotrope evaluate retrieval BEIR_FOLDER INDEX --query-vectors FILE.npy "

@@ -103,7 +103,7 @@ def tuned_recipe(setting: Setting, subject: Subject) -> BuildConfig:
     encoder, identity = subject.config.encoder, subject.spec.identity
     if setting.pooling != subject.own.pooling and encoder.pooling == "auto":
         names = ("max_length", "query_prefix", "document_prefix")
-        encoder = dataclasses.replace(encoder, **{name: identity[name] for name in names})
+        encoder = dataclasses.replace(encoder, **{name: getattr(identity, name) for name in names})
     if setting.pooling != subject.own.pooling:
         encoder = dataclasses.replace(encoder, pooling=setting.pooling)
     encoder = dataclasses.replace(encoder, layers=setting.layers or encoder.layers)  # a table has none

@@ -26,7 +26,7 @@ Place = tuple[str, int, int]
 class Outputs(Protocol):
     """Token vectors of a transformer, special tokens aside (`indexer.encoders.token_embeddings.TokenEmbeddings`)."""
 
-    def marks(self, texts: Sequence[str]) -> list[TokenOffsets]:
+    def offsets(self, texts: Sequence[str]) -> list[TokenOffsets]:
         """Where the tokens of each text begin, before any cut."""
         ...
 
@@ -127,7 +127,7 @@ def _vectors(
 ) -> Iterator[tuple[str, Rows]]:
     """The word and its vector (d,) of each place whose pieces all came through."""
     texts, prefix = [text for text, _ in group], reading.prefix
-    marks = outputs.marks([prefix + text for text in texts])
+    marks = outputs.offsets([prefix + text for text in texts])
     rows = (found[a:b] for found, starts in outputs(texts, reading.layers) for a, b in pairwise(starts.tolist()))
     for (_, places), mark, vectors in zip(group, marks, rows, strict=True):
         cut = max(len(mark.starts) - len(vectors), 0)

@@ -15,7 +15,6 @@ from indexer.config import TOKEN_POOLINGS
 from indexer.corpus import joined_text, read_corpus
 from indexer.corpus.sources import find_sources
 from indexer.encoders import resolve_spec
-from indexer.encoders.model_files import find_model_files
 from indexer.encoders.precomputed import cannot_encode
 from indexer.encoders.spec import num_layers, resolve_layers
 from indexer.encoders.static_tables import load_table
@@ -150,10 +149,9 @@ def choose_sources(subject: Subject, plan: WordsPlan, progress: Progress) -> tup
 
     Loads no model yet. Raises ConfigError for a plan that does not suit the encoder.
     """
-    kind = subject.config.encoder.kind
-    if kind == "vectors":
+    if not subject.spec.traits.encodes_texts:
         raise ConfigError(f"{cannot_encode(subject.spec)} Word vectors need a static table or a transformer.")
-    if kind == "static":
+    if subject.spec.traits.has_table:
         given = {"--corpus": plan.corpus, "--layers": plan.layers, "--occurrences": plan.occurrences}
         if names := [name for name, value in given.items() if value]:
             raise ConfigError(f"a static table has vectors of words as it is; leave out {', '.join(names)}.")
@@ -190,8 +188,8 @@ def _context_sources(subject: Subject, plan: WordsPlan, corpus: Path, progress: 
     pooling = "mean" if own.pooling in TOKEN_POOLINGS else own.pooling  # nothing is pooled, so nothing need be fitted
     union = tuple(dict.fromkeys(layer for average in averages for layer in average))
     config = dataclasses.replace(own, layers=union, pooling=pooling, fitted="")
-    spec = resolve_spec(config, subject.spec.folder, subject.spec.identity["rules"])
-    blocks = num_layers(find_model_files(Path(spec.folder)))
+    spec = resolve_spec(config, subject.spec.folder, subject.spec.identity.rules)
+    blocks = num_layers(spec.files)
     most = plan.occurrences or OCCURRENCES
 
     @cache
@@ -204,7 +202,7 @@ def _context_sources(subject: Subject, plan: WordsPlan, corpus: Path, progress: 
 
         def of(words: Sequence[str]) -> WordVectors:
             progress.phase(f"contexts, layers {label}", None)
-            reading = Reading(layers, most, spec.identity["document_prefix"], outputs().tokenizer.facts.from_left)
+            reading = Reading(layers, most, spec.identity.document_prefix, outputs().tokenizer.facts.from_left)
             texts = _texts(subject, corpus, progress)
             found = context_vectors(read_contexts(outputs(), texts, words, reading, log), words)
             about.update(texts=log.texts, encoded=log.encoded, truncated=log.truncated)

@@ -12,7 +12,6 @@ from indexer.corpus import read_corpus
 from indexer.encoders import resolve_spec
 from indexer.encoders.fitting import fit_state
 from indexer.encoders.model_files import file_sha256
-from indexer.encoders.protocol import is_transformer
 from indexer.encoders.spec import resolve_layers, with_fitted_state
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError
@@ -139,7 +138,7 @@ def _mixtures(
     if plan.train is None or not plan.wants(*TRAINED):
         return
     corpus, sentences = _training_texts(subject, plan), [text for task in tasks for text in task_texts(task)]
-    layered = is_transformer(subject.spec)
+    layered = subject.spec.traits.has_layers
     blocks = subject.states([subject.own]).blocks
     for choice in [(-1,), (1,)] if layered else [()]:
         layers = resolve_layers(choice, blocks) if layered else []

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from indexer.encoders.token_embeddings import TokenEmbeddings, TokenGroup, token_fingerprint
+from indexer.encoders.token_embeddings import TokenEmbeddings, TokenGroup
 from indexer.progress import Progress
 
 Rows = npt.NDArray[np.float32]
@@ -92,7 +92,7 @@ class TrainingTokens:
 
 
 def _digest(outputs: TokenEmbeddings, texts: Sequence[str], layers: Sequence[int]) -> str:
-    digest = hashlib.sha256(f"{token_fingerprint(outputs.spec)} {list(layers)} {outputs.backend}".encode())
+    digest = hashlib.sha256(f"{outputs.spec.identity.token_fingerprint} {list(layers)} {outputs.backend}".encode())
     for text in texts:
         digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
     return digest.hexdigest()
