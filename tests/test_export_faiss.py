@@ -119,7 +119,7 @@ def test_windows_are_rows_with_their_spans(config: BuildConfig, tmp_path: Path) 
     portable = faiss.read_index(str(path))
     scores, found = portable.search(engine.encoder.encode(QUERIES, "query"), len(rows))
     wanted = engine.embed(QUERIES, "query") @ engine.embed(windows, "document").T
-    np.testing.assert_allclose(scores, np.take_along_axis(wanted, found, axis=1), atol=1e-5)
+    np.testing.assert_allclose(scores, np.take_along_axis(wanted, found, axis=1), atol=1e-4)  # float32 layers
 
 
 def test_given_embeddings_are_exported_like_any_other(tmp_path: Path) -> None:
@@ -276,5 +276,5 @@ def test_the_layers_are_the_query_side_of_the_transform(seed: int, size: int, sc
     portable = with_query_transform(index, transform.affine_layers("query"))
     scores, found = portable.search(rows[:5], len(rows))
     wanted = transform.transform(rows[:5], "query") @ documents.T
-    np.testing.assert_allclose(scores, np.take_along_axis(wanted, found, axis=1), atol=1e-5)
+    np.testing.assert_allclose(scores, np.take_along_axis(wanted, found, axis=1), atol=1e-4)  # float32 layers
     assert (np.sort(found, axis=1) == np.arange(len(rows))).all()
