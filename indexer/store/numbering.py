@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from indexer.arrays import Mask as Mask
 from indexer.arrays import Int64Array, RowIds
+from indexer.arrays import Mask as Mask
 from indexer.errors import CorruptIndexError
 from indexer.store import layout
 from indexer.store.checked import CheckedFile, as_damage, read_checked
