@@ -202,7 +202,7 @@ def test_exact_segments_are_searched_on_a_device_with_the_same_answers(
     monkeypatch.setattr(ann, "on_device", lambda index, device: real(index, "cpu:0"))
     engine = SearchEngine(index)
     engine.opened.accelerate("cuda")
-    assert type(engine.opened.segments[0].index).__name__ == "Accelerated"
+    assert type(engine.opened.segments[0].index).__name__ == "DeviceIndex"
     assert engine.search(QUERY, 100) == everything
     assert (
         engine.search(QUERY, 5, where="year > 2005") == [hit for hit in everything if hit.metadata["year"] > 2005][:5]

@@ -3,7 +3,7 @@
 An approximate search is repeated with more reach until it has found enough.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,11 +82,18 @@ def _search_some(index: Any, queries: Vectors, k: int, allowed: Mask, count: int
     return found
 
 
+class _Limits(NamedTuple):
+    """How far a search may go: the widest parameters, and as many rows as there are to find."""
+
+    parameters: dict[str, int]
+    rows: int
+
+
 def approximate_search(index: Any, queries: Vectors, k: int) -> list[SearchResult]:
     """For each query (n, d) the best `k` rows that are found, and all that tie with the k-th."""
     parameters = search_parameters(index)
     widest = {**parameters, **{name: most for name, most in largest_parameters(index).items() if name in REACHING}}
-    return _until_full(index, queries, k, parameters, widest, index.ntotal, None)
+    return _until_full(index, queries, k, parameters, _Limits(widest, index.ntotal))
 
 
 def filtered_search(index: Any, queries: Vectors, k: int, allowed: Mask, count: int) -> list[SearchResult]:
@@ -98,7 +105,7 @@ def filtered_search(index: Any, queries: Vectors, k: int, allowed: Mask, count: 
     for some in (parameters, widest):
         if "efSearch" in some:
             some["efSearch"] = min(some["efSearch"], max(WIDEST_WALK, search_parameters(index)["efSearch"]))
-    return _until_full(index, queries, k, parameters, widest, count, allowed)
+    return _until_full(index, queries, k, parameters, _Limits(widest, count), allowed)
 
 
 def _until_full(
@@ -106,12 +113,12 @@ def _until_full(
     queries: Vectors,
     k: int,
     parameters: dict[str, int],
-    widest: dict[str, int],
-    most: int,
-    allowed: Mask | None,
+    limits: _Limits,
+    allowed: Mask | None = None,
 ) -> list[SearchResult]:
     """Queries that got too few rows again with wider parameters, those that tie at the cut for more rows."""
     results: dict[int, SearchResult] = {}
+    widest, most = limits
     candidates = k * parameters.get("k_factor", 1)
     pending, reach = list(range(len(queries))), min(k + SPARE, most)
     while pending:
