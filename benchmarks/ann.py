@@ -143,9 +143,11 @@ def build_ours(folder: Path, asked: float, threads: int) -> peers.Ours:
     build_index(read_corpus(folder / "vectors.npy", config=config.corpus), index, config, RunOptions(threads=threads))
     opened = OpenIndex.open(index)
     (segment,) = opened.segments
-    quality = opened.manifest.quality
     made = peers.Ours(
-        segment.index, quality.get("recall_curve", []), opened.manifest.files[segment.entry.file].bytes, threads
+        segment.index,
+        opened.manifest.measured.first.recall_curve,
+        opened.manifest.files[segment.entry.file].bytes,
+        threads,
     )
     made.what = segment.entry.factory
     return made

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.ann_data import DEPTH, Vectors
+from indexer.store.quality import MeasuredPoint
 
 Rows = npt.NDArray[np.int64]
 _LINKS, _BUILD_REACH = 16, 200  # hnswlib's and usearch's usual M and ef_construction
@@ -109,14 +111,14 @@ class Ours:
     """The kind that `index.type = "auto"` has chosen, read from an Isotrope index; searched by FAISS alone."""
 
     index: Any
-    curve: list[dict[str, Any]]
+    curve: Sequence[MeasuredPoint]
     stored: int
     threads: int
     what: str = ""
 
     def __post_init__(self) -> None:
         self.bytes = self.stored
-        self.settings = [point["search_parameters"] for point in self.curve] or [{}]
+        self.settings = [point.search_parameters for point in self.curve] or [{}]
 
     def set(self, setting: Any) -> None:
         from indexer import ann

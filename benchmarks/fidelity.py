@@ -9,7 +9,7 @@ import numpy.typing as npt
 from indexer.config import WhiteningConfig
 from indexer.moments import Moments
 from indexer.transforms import Transform, fit_whitening
-from search.evaluation.sts.correlation import cosines, projected, spearman
+from search.evaluation.sts.correlation import cosines, spearman
 from search.evaluation.sts.data import Subset, Task
 
 Rows = npt.NDArray[np.float32]
@@ -50,7 +50,7 @@ class Fidelity:
         assert self._sts_b is not None
         pairs = len(self._sts_b.scores)
         first, second = np.arange(pairs), np.arange(pairs, 2 * pairs)
-        return spearman(cosines(projected(transform, rows), first, second), self._sts_b.scores, "STS-B")
+        return spearman(cosines(transform.project(rows, "document"), first, second), self._sts_b.scores, "STS-B")
 
 
 def _sentences(pairs: Subset) -> list[str]:

@@ -28,6 +28,7 @@ from indexer.config import RunOptions
 from indexer.corpus.document import pseudo_query
 from indexer.corpus.query_file import read_query_file
 from indexer.errors import ConfigError
+from indexer.transforms import Whitening
 from search.cli.output import print_table
 from search.engine import SearchEngine
 from search.opened import OpenIndex
@@ -102,8 +103,8 @@ def _bare(engine: SearchEngine, texts: list[str], k: int) -> Any:
     """The parts by hand, for one segment."""
     transform, faiss_index = engine.opened.transform, engine.opened.segments[0].index
     rows = engine.encoder.encode(texts, "query").astype(np.float64)
-    for layer in transform.affine_layers("query") or []:
-        rows = rows @ layer.matrix + layer.bias
+    if isinstance(transform, Whitening):
+        rows = (rows - transform.query_mean) @ transform.projection
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return faiss_index.search(rows.astype(np.float32), k)
 

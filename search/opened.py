@@ -1,6 +1,7 @@
 """Opening an index: its manifest, its transform and its segments, each checked before it is used."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ from indexer.store.checked import check_files, check_sizes, hashed_on_open, load
 from indexer.store.embeddings import EmbeddingReader
 from indexer.store.manifest import Manifest, list_generations, load_manifest
 from indexer.store.numbering import LiveNumbering
+from indexer.store.quality import MeasuredPoint
 from indexer.transforms import Transform
 from search.segments import Found, Segment, Vectors, open_segment, search_segments
 
@@ -166,16 +168,16 @@ class OpenIndex:
             if not segment.exact:
                 ann.set_search_parameters(segment.index, ann.parameters_for(self.recall_curve(number), recall))
 
-    def recall_curve(self, segment: int) -> list[dict[str, Any]]:
-        """What was measured of a segment that is not exact, see `OperatingPoint`. Raises ConfigError if nothing was."""
-        quality, file = self.manifest.quality, self.manifest.segments[segment].file
-        curve = quality.get("segments", {}).get(file, quality if segment == 0 else {}).get("recall_curve", [])
+    def recall_curve(self, segment: int) -> Sequence[MeasuredPoint]:
+        """What was measured of a segment that is not exact, in ascending work. Raises ConfigError if nothing was."""
+        file = self.manifest.segments[segment].file
+        curve = self.manifest.measured.of_segment(file, segment == 0).recall_curve
         if not curve:
             raise ConfigError(
                 f"{self.path}: the recall of {file} was not measured. Search exactly (--exact), or measure it with "
                 "isotrope refit."
             )
-        return list(curve)
+        return curve
 
     def _stored_vectors(self, rows: RowIds) -> Vectors:
         return self.transform.transform(self.stored_embeddings.rows(rows), "document")

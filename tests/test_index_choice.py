@@ -194,9 +194,9 @@ def test_deleted_rows_count_for_neither_side_of_a_curve() -> None:
     assert ann.recall_curve(filled("IVF16,Flat", vectors), judged, live)[-1].recall == 1.0
 
 
-def stored_curve() -> list[dict[str, object]]:
+def stored_curve() -> list[ann.OperatingPoint]:
     points = [({"nprobe": 1}, 0.5), ({"nprobe": 4}, 0.9), ({"nprobe": 8}, 0.97)]
-    return [ann.OperatingPoint(parameters, recall, ann.QueryCost(1, 1)).to_dict() for parameters, recall in points]
+    return [ann.OperatingPoint(parameters, recall, ann.QueryCost(1, 1)) for parameters, recall in points]
 
 
 def test_a_walk_is_not_widened_without_end() -> None:

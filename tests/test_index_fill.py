@@ -27,6 +27,7 @@ from indexer.pipeline.segment import Segment, fill_segment, judge_segment
 from indexer.progress import NoProgress
 from indexer.store import parts
 from indexer.store.embeddings import open_embeddings
+from indexer.store.quality import Quality
 from indexer.transforms import Normalisation
 from tests.test_index_choice import unit
 
@@ -115,7 +116,7 @@ def test_an_exact_index_larger_than_the_budget_is_refused(fill: Fill) -> None:
 @pytest.mark.parametrize("factory", ["IVF16,Flat", "HNSW8", "IVF1,PQ4x4fs,RFlat", "PCA15,Flat", "SQ8"])
 def test_a_factory_string_is_tuned_on_all_rows(factory: str, fill: Fill, vectors: npt.NDArray[Any]) -> None:
     filled = fill(type=factory, recall=0.8)
-    about, curve = filled.figures["index"], filled.figures["recall_curve"]
+    about, curve = filled.figures["index"], Quality.of(filled.figures).first.recall_curve
     assert filled.recall is not None
     assert filled.recall >= 0.8
     assert (filled.factory, filled.rows, about["recall_at_10"]) == (factory, ROWS, filled.recall)

@@ -18,7 +18,7 @@ from indexer.transforms import Normalisation
 from search import extras
 from search.evaluation import states as states_module
 from search.evaluation.settings import Sweep
-from search.evaluation.sts.correlation import Array, cosines, projected, spearman
+from search.evaluation.sts.correlation import Array, cosines, spearman
 from search.evaluation.sts.data import TASKS, Subset, Task, read_tasks
 from search.evaluation.sts.evaluation import StsPlan, evaluate_sts
 from search.evaluation.sts.fits import Fit, _fitted_on_task
@@ -85,7 +85,7 @@ def test_a_row_of_zeros_has_cosine_zero() -> None:
 
 def test_raw_embeddings_are_projected_as_they_are() -> None:
     rows = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
-    found = projected(Normalisation(3), rows)
+    found = Normalisation(3).project(rows, "document")
     assert found.dtype == np.float64
     assert np.array_equal(found, rows)
 

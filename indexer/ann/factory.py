@@ -30,6 +30,8 @@ _USUAL_DIMENSIONS = (384, 768, 1024, 960)
 EFFORT = 100  # nodes kept while a graph finds the neighbours of a new one; FAISS's own 40 leaves worse links
 _PADDED = re.compile(r"Pad(\d+),(.+)")
 _NO_DIMENSION = -1
+# matrix (d, k) and bias (k,), in float64, where nothing of them is lost to cancellation: x @ matrix + bias
+AffineMap = tuple[Float64Array, Float64Array]
 
 
 def factory_of(index_type: str) -> str:
@@ -155,10 +157,6 @@ def allocate_dimensions(variances: Float64Array, codes: int, size: int) -> Int32
         products[code] += logarithms[dimension]
         taken[code] += 1
     return places.ravel()
-
-
-# matrix (d, k) and bias (k,), in float64, where nothing of them is lost to cancellation: x @ matrix + bias
-AffineMap = tuple[Float64Array, Float64Array]
 
 
 def with_query_transform(index: Any, layers: Sequence[AffineMap]) -> Any:

@@ -8,7 +8,7 @@ of the cut is a candidate too. Settings of the search parameters are tried in th
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -234,17 +234,27 @@ def cheapest_point(curve: Sequence[OperatingPoint], recall: float) -> OperatingP
     return next((point for point in curve if point.recall >= recall), curve[-1])
 
 
-def parameters_for(curve: Sequence[Mapping[str, Any]], recall: float) -> dict[str, int]:
-    """The search parameters of least work that reach `recall`, of a curve as a manifest holds it.
+class CurvePoint(Protocol):
+    """A point of a curve, measured now or read from a manifest."""
+
+    @property
+    def search_parameters(self) -> Mapping[str, int]: ...
+
+    @property
+    def recall(self) -> float: ...
+
+
+def parameters_for(curve: Sequence[CurvePoint], recall: float) -> dict[str, int]:
+    """The search parameters of least work that reach `recall`, of a curve of ascending work.
 
     Raises ConfigError naming the highest recall there is.
     """
     for point in curve:
-        if point["recall"] >= recall:
-            return dict(point["search_parameters"])
+        if point.recall >= recall:
+            return dict(point.search_parameters)
     raise ConfigError(
         f"no search parameters of this index reach a recall@10 of {recall:g}; the highest measured is "
-        f"{curve[-1]['recall']:.4f}. Ask for that, search exactly (--exact), or build with a higher index.recall."
+        f"{curve[-1].recall:.4f}. Ask for that, search exactly (--exact), or build with a higher index.recall."
     )
 
 

@@ -82,11 +82,18 @@ def _search_some(index: Any, queries: Vectors, k: int, allowed: Mask, count: int
     return found
 
 
+class _Limits(NamedTuple):
+    """How far a search may go: the widest parameters, and as many rows as there are to find."""
+
+    parameters: dict[str, int]
+    rows: int
+
+
 def approximate_search(index: Any, queries: Vectors, k: int) -> list[SearchResult]:
     """For each query (n, d) the best `k` rows that are found, and all that tie with the k-th."""
     parameters = search_parameters(index)
     widest = {**parameters, **{name: most for name, most in largest_parameters(index).items() if name in REACHING}}
-    return _until_full(index, queries, k, _Reach(parameters, widest, index.ntotal))
+    return _until_full(index, queries, k, parameters, _Limits(widest, index.ntotal))
 
 
 def filtered_search(index: Any, queries: Vectors, k: int, allowed: Mask, count: int) -> list[SearchResult]:
@@ -98,23 +105,20 @@ def filtered_search(index: Any, queries: Vectors, k: int, allowed: Mask, count: 
     for some in (parameters, widest):
         if "efSearch" in some:
             some["efSearch"] = min(some["efSearch"], max(WIDEST_WALK, search_parameters(index)["efSearch"]))
-    return _until_full(index, queries, k, _Reach(parameters, widest, count), allowed)
-
-
-class _Reach(NamedTuple):
-    """Search parameters to begin with, the widest there are, and the most rows worth asking for."""
-
-    parameters: dict[str, int]
-    widest: dict[str, int]
-    most: int
+    return _until_full(index, queries, k, parameters, _Limits(widest, count), allowed)
 
 
 def _until_full(
-    index: Any, queries: Vectors, k: int, bounds: _Reach, allowed: Mask | None = None
+    index: Any,
+    queries: Vectors,
+    k: int,
+    parameters: dict[str, int],
+    limits: _Limits,
+    allowed: Mask | None = None,
 ) -> list[SearchResult]:
     """Queries that got too few rows again with wider parameters, those that tie at the cut for more rows."""
     results: dict[int, SearchResult] = {}
-    parameters, widest, most = bounds
+    widest, most = limits
     candidates = k * parameters.get("k_factor", 1)
     pending, reach = list(range(len(queries))), min(k + SPARE, most)
     while pending:

@@ -85,9 +85,10 @@ class AddedSince:
     @classmethod
     def of(cls, published: Manifest) -> "AddedSince":
         """What a manifest says; where it says nothing, all documents were there when the whitening was fitted."""
-        if "added_since" in published.quality:
-            return cls(**published.quality["added_since"])
-        return cls(published.quality.get("drift", {}).get("since_part", len(published.parts)))
+        since, drift = published.measured.added_since, published.measured.drift
+        if since is not None:
+            return cls(since.part, since.row)
+        return cls(len(published.parts) if drift is None or drift.since_part is None else drift.since_part)
 
     def figures(self) -> dict[str, Any]:
         """For a manifest, JSON types."""

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from indexer.hashing import canonical_sha256
 from indexer.regular_files import read_regular
 from indexer.store import layout
 from indexer.store.files import FileDigest, create_exclusive, make_folder, require_own_folders
+from indexer.store.quality import Quality
 from indexer.typed_json import convert_json, decode_json
 
 # What a reader must understand to answer rightly. A manifest that needs more is refused, so later versions can
@@ -78,6 +80,11 @@ class Manifest:
     def stored_rows(self) -> int:
         """Rows in all parts, those of deleted documents included."""
         return sum(part.rows for part in self.parts)
+
+    @cached_property
+    def measured(self) -> Quality:
+        """What `quality` says."""
+        return Quality.of(self.quality)
 
     def to_dict(self) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}

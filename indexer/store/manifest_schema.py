@@ -122,8 +122,8 @@ class TransformFacts(Struct):
     taken_from: Hash | UnsetType = UNSET
 
 
-class IndexFigures(Struct):
-    """What kind of index was made, and what it reaches."""
+class IndexFields(Struct):
+    """See `IndexFigures`."""
 
     factory: str
     why: str
@@ -138,29 +138,29 @@ class IndexFigures(Struct):
             raise ValueError("it says of how many queries its recall is, and not of which")
 
 
-class CurveFigures(Struct):
-    """See `OperatingPoint`."""
+class PointFields(Struct):
+    """See `MeasuredPoint`."""
 
     search_parameters: dict[str, int]
     recall: float
 
 
-class SegmentFigures(Struct):
-    """What was measured of an added segment."""
+class MeasuredSegmentFields(Struct):
+    """See `SegmentFigures`."""
 
-    index: IndexFigures | UnsetType = UNSET
-    recall_curve: list[CurveFigures] | UnsetType = UNSET
+    index: IndexFields | UnsetType = UNSET
+    recall_curve: list[PointFields] | UnsetType = UNSET
 
 
-class Place(Struct):
-    """See `Since`."""
+class StoredRowFields(Struct):
+    """See `StoredRow`."""
 
     part: Count
     row: Count = 0
 
 
-class DriftFigures(Struct):
-    """See `Drift`."""
+class DriftFields(Struct):
+    """See `DriftFigures`."""
 
     rows: Count
     mean_shift: float
@@ -171,8 +171,8 @@ class DriftFigures(Struct):
     since_part: Count | UnsetType = UNSET
 
 
-class HeldOut(Struct):
-    """See `held_out_deviation`."""
+class HeldOutFields(Struct):
+    """See `HeldOut`."""
 
     fitted: Count
     held_out: Count
@@ -180,31 +180,31 @@ class HeldOut(Struct):
     expected: float | None
 
 
-class GateFigures(Struct):
-    """See `Gate`."""
+class GateFields(Struct):
+    """See `GateFigures`."""
 
     value: float
     limit: float
     passed: bool
 
 
-class Quality(Struct):
-    """What was measured of an index; gates stand beside these by their names."""
+class QualityFields(Struct):
+    """See `Quality`; gates stand beside these by their names."""
 
     tokens: Count
     truncated: Count
-    self_hit: GateFigures
+    self_hit: GateFields
     without_tokens: Count | UnsetType = UNSET
-    recall_at_10: GateFigures | UnsetType = UNSET
-    covariance: GateFigures | UnsetType = UNSET
+    recall_at_10: GateFields | UnsetType = UNSET
+    covariance: GateFields | UnsetType = UNSET
     sample: Count | UnsetType = UNSET
-    held_out: HeldOut | UnsetType | None = UNSET
-    index: IndexFigures | UnsetType = UNSET
-    recall_curve: list[CurveFigures] | UnsetType = UNSET
-    segments: dict[FileName, SegmentFigures] | UnsetType = UNSET
+    held_out: HeldOutFields | UnsetType | None = UNSET
+    index: IndexFields | UnsetType = UNSET
+    recall_curve: list[PointFields] | UnsetType = UNSET
+    segments: dict[FileName, MeasuredSegmentFields] | UnsetType = UNSET
     added: dict[str, Any] | UnsetType = UNSET
-    added_since: Place | UnsetType = UNSET
-    drift: DriftFigures | UnsetType = UNSET
+    added_since: StoredRowFields | UnsetType = UNSET
+    drift: DriftFields | UnsetType = UNSET
 
 
 class ManifestFields(Struct):
@@ -222,7 +222,7 @@ class ManifestFields(Struct):
     schema: dict[str, Any]
     documents: Count
     rows: Count
-    quality: Quality
+    quality: QualityFields
     versions: dict[str, str | None]
     created: Annotated[str, Meta(max_length=100)]
     deleted: FileName | None
@@ -259,7 +259,7 @@ def require_consistent(plain: Mapping[str, Any]) -> None:
     """Raises ValueError where counts and names of a manifest, whose types are right, do not go together."""
     for figure in plain["quality"].values():
         if isinstance(figure, dict) and "passed" in figure:  # a gate of any name
-            msgspec.convert(figure, GateFigures)
+            msgspec.convert(figure, GateFields)
     files, parts = plain["files"], plain["parts"]
     names = [part["name"] for part in parts]
     if not parts or len(set(names)) < len(names):

@@ -77,9 +77,9 @@ class Transform(Protocol):
         ...
 
     def affine_layers(self, role: Role) -> list[AffineLayer] | None:
-        """Affine maps that, one after another, do what `project` does: none for the identity.
+        """Affine maps that, one after another, do what `project` does: an empty list is the identity.
 
-        None where no such maps do it. Other programs run them in place of the transform.
+        None where no such maps do it. Whatever runs affine maps (FAISS, torch) can run them in place of the transform.
         """
         ...
 

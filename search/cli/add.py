@@ -13,6 +13,8 @@ from search.cli.running_options import change_options, run_options
 if TYPE_CHECKING:
     from indexer.corpus import CorpusReport
     from indexer.pipeline.add import AddReport
+    from indexer.pipeline.drift import Drift
+    from indexer.store.quality import DriftFigures
 
 
 @click.command("add")
@@ -82,18 +84,18 @@ def _print(report: "AddReport", read: "CorpusReport", as_json: bool) -> None:
             else [("texts", f"{report.rows_encoded:,} encoded, {report.rows_reused:,} known before")]
         ),
         *([("encoder", report.backend)] if report.backend else []),
-        *([("drift", drift_in_words(report.drift.to_dict()))] if report.drift else []),
+        *([("drift", drift_in_words(report.drift))] if report.drift else []),
     ]
     print_facts(facts)
 
 
-def drift_in_words(drift: dict[str, Any]) -> str:
+def drift_in_words(drift: "Drift | DriftFigures") -> str:
     """One line about how far the documents added since the fit lie from those it was fitted on."""
-    advice = "; a refit is advised: isotrope refit INDEX" if drift["refit_advised"] else ""
+    advice = "; a refit is advised: isotrope refit INDEX" if drift.refit_advised else ""
     return (
-        f"{drift['rows']:,} added since the fit: mean shifted by {drift['mean_shift']:.3f} standard deviations "
-        f"(chance {drift['expected_mean_shift']:.3f}), variances off by {drift['covariance']:.3f} "
-        f"(chance {drift['expected_covariance']:.3f}){advice}"
+        f"{drift.rows:,} added since the fit: mean shifted by {drift.mean_shift:.3f} standard deviations "
+        f"(chance {drift.expected_mean_shift:.3f}), variances off by {drift.covariance:.3f} "
+        f"(chance {drift.expected_covariance:.3f}){advice}"
     )
 
 

@@ -84,6 +84,7 @@ def command(
 
 
 def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
+    from indexer.store.quality import Quality
     from search.cli.output import kind_in_words, number, print_facts, print_json, print_note
 
     for line in _remarks(report, read):
@@ -106,7 +107,7 @@ def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
             *([("encoder", report.backend)] if report.backend else []),
             *_work(report),
             ("search", kind_in_words(report.quality)),
-            ("self-hit", number(report.quality["self_hit"]["value"])),
+            ("self-hit", number(Quality.of(report.quality).gates["self_hit"].value)),
         ]
     )
 

@@ -44,10 +44,14 @@ def print_report(report: Any, as_json: bool) -> bool:
     return as_json
 
 
-def kind_in_words(quality: dict[str, Any]) -> str:
+def kind_in_words(quality: Mapping[str, Any]) -> str:
     """What kind of index it is, and what that reaches."""
-    about = quality["index"]
-    return f"{about['factory']}, recall@10 {about['recall_at_10']:.4f}, {about['bytes_per_vector']:,.0f} bytes a vector"
+    from indexer.store.quality import Quality
+
+    about = Quality.of(quality).first.index
+    if about is None:
+        return "not measured"
+    return f"{about.factory}, recall@10 {about.recall_at_10:.4f}, {about.bytes_per_vector:,.0f} bytes a vector"
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from indexer.store.quality import HeldOut, Quality
 from search.evaluation.report import markup, plots
 from search.evaluation.report.figures import Figures
 from search.evaluation.report.isotropy import Cloud
@@ -42,8 +43,8 @@ _MEASURES: list[tuple[str, Callable[[Cloud], str], str]] = [
 
 def overview(facts: Facts, figures: Figures) -> Html:
     """A few figures for a first look."""
-    gates = [gate for gate in facts["quality"].values() if _is_gate(gate)]
-    passed = sum(bool(gate["passed"]) for gate in gates)
+    gates = Quality.of(facts["quality"]).gates
+    passed = sum(gate.passed for gate in gates.values())
     cards = [
         ("documents", number(facts["documents"])),
         *([("windows", number(facts["rows"]))] if figures.windowed else []),
@@ -145,21 +146,20 @@ def _lengths(figures: Figures, limit: int) -> list[Html | None]:
 
 def gates(facts: Facts) -> Html:
     """The build gates, and recall as the build measured it."""
-    quality = facts["quality"]
+    quality = Quality.of(facts["quality"])
     rows = [
         [
             name,
-            "passed" if gate["passed"] else "FAILED",
-            number(gate["value"]),
-            f"{'at least' if name in _AT_LEAST else 'at most'} {number(gate['limit'])}",
+            "passed" if gate.passed else "FAILED",
+            number(gate.value),
+            f"{'at least' if name in _AT_LEAST else 'at most'} {number(gate.limit)}",
             _GATES.get(name, ""),
         ]
-        for name, gate in quality.items()
-        if _is_gate(gate)
+        for name, gate in quality.gates.items()
     ]
-    recall = quality.get("recall_at_10")
+    recall = quality.gates.get("recall_at_10")
     said = (
-        f"At build, recall@10 against exact search was {number(recall['value'])}, with documents as queries."
+        f"At build, recall@10 against exact search was {number(recall.value)}, with documents as queries."
         if recall
         else "The index compares a query with every vector, so its recall is 1 by construction."
     )
@@ -168,18 +168,18 @@ def gates(facts: Facts) -> Html:
         tag("p", "An index is published only if all of these hold."),
         table(["gate", "", "value", "limit", "what it is"], rows, "explained"),
         tag("p", said),
-        _held_out(quality.get("held_out")),
+        _held_out(quality.held_out),
     )
 
 
-def _held_out(found: dict[str, Any] | None) -> Html | None:
+def _held_out(found: HeldOut | None) -> Html | None:
     if not found:
         return None
-    expected = "is not defined" if found["expected"] is None else f"would give {number(found['expected'])}"
+    expected = "is not defined" if found.expected is None else f"would give {number(found.expected)}"
     return tag(
         "p",
-        f"Fitted on {found['fitted']:,} rows, {count(found['held_out'], 'unseen row')} have the mean variance "
-        f"{number(found['mean_variance'])} in the fitted directions, where 1 is perfect; for ideal Gaussian data it "
+        f"Fitted on {found.fitted:,} rows, {count(found.held_out, 'unseen row')} have the mean variance "
+        f"{number(found.mean_variance)} in the fitted directions, where 1 is perfect; for ideal Gaussian data it "
         f"{expected}.",
     )
 
@@ -208,7 +208,3 @@ def _sampled(figures: Figures) -> str:
     if figures.sampled == figures.rows:
         return f" Measured on all {figures.rows:,} rows." if figures.rows > 1 else ""
     return f" Measured on {figures.sampled:,} of {figures.rows:,} rows, those with the smallest hash of their id."
-
-
-def _is_gate(figure: Any) -> bool:
-    return isinstance(figure, dict) and "passed" in figure

@@ -168,7 +168,7 @@ class IndexedCorpus:
         numbering = opened.numbering
         self.document_of = None if numbering.one_to_one else numbering.documents_of(np.arange(numbering.rows))
         self.notes: list[str] = []
-        self.truncated: int = opened.manifest.quality["truncated"]
+        self.truncated: int = opened.manifest.measured.truncated
 
     def texts(self) -> list[str]:
         columns = self._opened.config.corpus.text

@@ -6,16 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import EvaluationError
-from indexer.transforms import Transform
 from search.extras import require_extra
 
 Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.intp]
-
-
-def projected(transform: Transform, rows: npt.NDArray[np.floating]) -> Array:
-    """What the transform makes of embeddings (n, d) in role "document", before unit length: float64 (n, k)."""
-    return transform.project(rows, "document")
 
 
 def cosines(vectors: Array, first: Positions, second: Positions) -> Array:

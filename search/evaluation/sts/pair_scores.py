@@ -10,7 +10,7 @@ import numpy as np
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.evaluation.settings import Setting
 from search.evaluation.states import States
-from search.evaluation.sts.correlation import Array, Positions, cosines, projected
+from search.evaluation.sts.correlation import Array, Positions, cosines
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.fits import Fit, task_texts
 
@@ -31,7 +31,7 @@ def score_pairs(
     found = []
     for setting, transform in zip(settings, transforms, strict=True):
         # Each distinct sentence is projected once: a matrix product may round equal rows differently.
-        vectors = projected(transform, states.rows[setting.key][rows])
+        vectors = transform.project(states.rows[setting.key][rows], "document")
         found.append([cosines(vectors, first, second) for first, second in pairs])
     return found
 
