@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from indexer.arrays import RowIds
 from indexer.config import RunOptions, StoreConfig
 from indexer.corpus import Corpus
 from indexer.corpus.columns import way_out_of
@@ -29,7 +30,6 @@ from indexer.pipeline.encoder_state import LazyEncoder, unknown_note
 from indexer.pipeline.generation import open_generation
 from indexer.pipeline.ingest import PendingPart, ingest
 from indexer.pipeline.published import PublishedIndex
-from indexer.pipeline.rows import RowIds
 from indexer.pipeline.segment import COUNTS, Segment, write_segment
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from indexer.arrays import Mask, RowIds
 from indexer.corpus.schema import merge_schemas, schema_from_json, schema_to_json
 from indexer.encoders import EncoderSpec
 from indexer.encoders.chunker import DocumentChunker
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.pipeline.published import PublishedIndex
-from indexer.pipeline.rows import RowIds, RowView
+from indexer.pipeline.rows import RowView
 from indexer.store import layout, parts
 from indexer.store.checked import check_file, check_sizes
 from indexer.store.files import (
@@ -44,7 +45,7 @@ from indexer.store.manifest import (
     load_manifest,
     publish,
 )
-from indexer.store.numbering import Mask, write_deleted
+from indexer.store.numbering import write_deleted
 from indexer.store.parts import PartDocuments, PartRecord
 from indexer.transforms import Transform, transform_to_bytes
 from indexer.versions import library_versions

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Embeddings, TextHashes
 from indexer.chunking import Windows
 from indexer.config import StoreConfig
 from indexer.corpus import Corpus
@@ -28,9 +29,7 @@ from indexer.progress import Progress
 from indexer.store import layout, parts
 from indexer.store.documents import write_documents
 from indexer.store.files import make_folder
-from indexer.store.parts import PartDocuments, PartRecord, PartRows, TextHashes, write_part
-
-Embeddings = npt.NDArray[np.floating]
+from indexer.store.parts import PartDocuments, PartRecord, PartRows, write_part
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Mask, RowIds
 from indexer.config import BuildConfig
 from indexer.corpus.document import Document
 from indexer.corpus.schema import schema_from_json
@@ -19,14 +20,14 @@ from indexer.encoders import EncoderSpec
 from indexer.encoders.identity import EncoderIdentity
 from indexer.encoders.spec import spec_of_index
 from indexer.hashing import fingerprint, hash_id
-from indexer.pipeline.rows import RowIds, RowView
+from indexer.pipeline.rows import RowView
 from indexer.store import layout, parts
 from indexer.store.checked import load_transform
 from indexer.store.documents import DocumentReader
 from indexer.store.embeddings import EmbeddingReader
 from indexer.store.files import FileDigest
 from indexer.store.manifest import Manifest
-from indexer.store.numbering import LiveNumbering, Mask
+from indexer.store.numbering import LiveNumbering
 from indexer.transforms import Transform
 
 _BATCH = 1024  # documents whose vectors are read together

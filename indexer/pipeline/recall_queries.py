@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
+from indexer.arrays import RowIds, Vectors
 from indexer.config import IndexConfig
 from indexer.corpus.query_file import is_npy, query_file_sha256, read_query_file, read_query_vectors
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
-from indexer.pipeline.rows import RowIds, RowView, Vectors
+from indexer.pipeline.rows import RowView
 from indexer.store.embeddings import open_embeddings
 from indexer.transforms import Transform
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import TextHashes
 from indexer.errors import MismatchError, StoreError
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.published import PublishedIndex
 from indexer.store import parts
 from indexer.store.checked import verify_parts
-from indexer.store.parts import TextHashes
 from indexer.versions import version_of
 
 PartRowIds = npt.NDArray[np.int32]  # counted from the start of a part, which has fewer than 2**31

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Embeddings, Mask, RowIds, Vectors
 from indexer.corpus.document import Document
 from indexer.hashing import bottom_k
 from indexer.moments import Moments, tree_sum
@@ -20,12 +21,7 @@ from indexer.progress import Progress
 from indexer.store import parts
 from indexer.store.documents import read_documents_at
 from indexer.store.embeddings import open_embeddings
-from indexer.store.numbering import Mask
 from indexer.transforms import FitData, Transform
-
-RowIds = npt.NDArray[np.int64]
-Vectors = npt.NDArray[np.float32]
-Embeddings = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True)
