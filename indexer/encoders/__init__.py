@@ -20,7 +20,7 @@ _HOME = {
     "EncodeStats": "indexer.encoders.protocol",
     "Encoder": "indexer.encoders.protocol",
     "EncoderSpec": "indexer.encoders.protocol",
-    "Role": "indexer.encoders.protocol",
+    "Role": "indexer.config",
     "load_encoder": "indexer.encoders.load",
     "spec_difference": "indexer.encoders.spec",
     "resolve_spec": "indexer.encoders.spec",
