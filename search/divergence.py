@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from indexer.arrays import Mask, RowIds
+from indexer.arrays import Mask, RowIds, SearchResult
 from indexer.errors import ConfigError
 from indexer.pooling.latte_mix.divergence import js_similarities
 from indexer.transforms import Hellinger
 from search.opened import OpenIndex
-from search.segments import Found
 
 Probabilities = npt.NDArray[np.floating]
 CANDIDATES = 10  # times k
@@ -89,7 +88,9 @@ def _is_exact(opened: OpenIndex) -> bool:
     return all(segment.exact for segment in opened.segments)
 
 
-def _ranked(opened: OpenIndex, query: Probabilities, found: Found, everything: bool, all_compared: bool) -> Ranked:
+def _ranked(
+    opened: OpenIndex, query: Probabilities, found: SearchResult, everything: bool, all_compared: bool
+) -> Ranked:
     products, rows = found
     dims = opened.config.encoder.latte_mix.dims
     scores = js_similarities(query[None], opened.embeddings(rows), dims)[0].astype(np.float32)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
+from indexer.arrays import Vectors
 from indexer.config import RunOptions
 from indexer.corpus.document import Document, column_spans, joined_text
 from indexer.encoders import Encoder, EncoderSpec, EncodeStats, Role
@@ -28,7 +29,6 @@ from search.unit_vectors import Mark, UnitVectors, require_array, require_mark
 if TYPE_CHECKING:
     from indexer.arrays import Mask, RowIds
 
-Vectors = npt.NDArray[np.float32]
 _FAISS_THREADS = 1  # one query on a flat index is faster with one than with many
 
 

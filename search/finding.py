@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from indexer.arrays import Mask, RowIds
+from indexer.arrays import Mask, RowIds, Vectors
 from indexer.progress import NoProgress, Progress
 from search.divergence import Probabilities, rank_by_divergence, require_mixtures, require_probabilities
 from search.opened import OpenIndex
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from search.grouping import Codes
     from search.hybrid.lexical import Lexical
 
-Vectors = npt.NDArray[np.float32]
 _SILENT = NoProgress()
 _GROUPINGS = 4  # columns whose values are kept
 _WIDER = 4  # times as many rows, when the first gave too few documents

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from indexer import ann
-from indexer.arrays import Embeddings, Mask, RowIds
+from indexer.arrays import Embeddings, Mask, RowIds, SearchResult, Vectors
 from indexer.config import BuildConfig
 from indexer.encoders.identity import UNLIMITED, EncoderIdentity
 from indexer.errors import ConfigError, StoreError
@@ -22,7 +22,7 @@ from indexer.store.manifest import Manifest, list_generations, load_manifest
 from indexer.store.numbering import LiveNumbering
 from indexer.store.quality import MeasuredPoint
 from indexer.transforms import Transform
-from search.segments import Found, Segment, Vectors, open_segment, search_segments
+from search.segments import Segment, open_segment, search_segments
 
 if TYPE_CHECKING:
     from indexer.store.documents import DocumentReader
@@ -135,7 +135,7 @@ class OpenIndex:
             for entry in self.manifest.segments
         ]
 
-    def search(self, vectors: Vectors, k: int, allowed: Mask | None = None, exact: bool = False) -> list[Found]:
+    def search(self, vectors: Vectors, k: int, allowed: Mask | None = None, exact: bool = False) -> list[SearchResult]:
         """For each vector (n, dim) the best k rows and all that tie with the k-th, best first: (scores, rows).
 
         `allowed` (rows,) says which rows may be found, None all; `exact` compares with every one of them.

@@ -7,21 +7,17 @@ selection of the largest keys settles ties as well.
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Int64Array, RowIds, Scores, SearchResult, Vectors
 from indexer.parallel import single_blas_thread
 
-Vectors = npt.NDArray[np.float32]
-Scores = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
-Found = tuple[Scores, Rows]
 """Scores and numbers of the documents of one query's answer, best first."""
 _QUERY_BLOCK = 256
 _PLACE_BITS = 32
 _PLACE_MASK = (1 << _PLACE_BITS) - 1
 
 
-def places_of(ids: Sequence[str]) -> Rows:
+def places_of(ids: Sequence[str]) -> RowIds:
     """For each document its place in the ascending order of ids, (n,)."""
     places = np.empty(len(ids), np.int64)
     places[sorted(range(len(ids)), key=ids.__getitem__)] = np.arange(len(ids))
@@ -29,8 +25,8 @@ def places_of(ids: Sequence[str]) -> Rows:
 
 
 def rank_blocks(
-    queries: Vectors, blocks: Iterable[Vectors], places: Rows, depth: int, document_of: Rows | None = None
-) -> list[Found]:
+    queries: Vectors, blocks: Iterable[Vectors], places: RowIds, depth: int, document_of: RowIds | None = None
+) -> list[SearchResult]:
     """For each query (q, k) the `depth` documents with the largest inner product, of vectors that come block by block.
 
     `document_of` (rows,), ascending, says whose each vector is where documents have several windows: the best one
@@ -52,7 +48,7 @@ def rank_blocks(
     return _unpacked(best, places)
 
 
-def _whole_documents(blocks: Iterable[Vectors], document_of: Rows | None) -> Iterator[tuple[Vectors, Rows]]:
+def _whole_documents(blocks: Iterable[Vectors], document_of: RowIds | None) -> Iterator[tuple[Vectors, RowIds]]:
     """The same vectors in blocks that end with a document, and where each document's begin, (documents of it,)."""
     if document_of is None:
         yield from ((block, np.arange(len(block))) for block in blocks if len(block))
@@ -68,7 +64,7 @@ def _whole_documents(blocks: Iterable[Vectors], document_of: Rows | None) -> Ite
         held, first = held[end:], first + end
 
 
-def rank_positive(scores: Scores, places: Rows, depth: int) -> Found:
+def rank_positive(scores: Scores, places: RowIds, depth: int) -> SearchResult:
     """The best `depth` documents of one query by its `scores` (n,), of those that score above 0."""
     rows = np.flatnonzero(scores > 0)
     keys = _packed(scores[rows], places[rows])
@@ -77,13 +73,13 @@ def rank_positive(scores: Scores, places: Rows, depth: int) -> Found:
     return scores[rows[best]], rows[best]
 
 
-def ordered(scores: Scores) -> Rows:
+def ordered(scores: Scores) -> Int64Array:
     """Whole numbers in the order of finite float32 scores; neighbouring floats are neighbouring numbers."""
     bits = scores.view(np.int32).astype(np.int64)
     return np.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
 
 
-def unordered(numbers: Rows) -> Scores:
+def unordered(numbers: Int64Array) -> Scores:
     """The scores that `ordered` numbered."""
     bits = np.where(numbers < 0, -numbers | 0x80000000, numbers)
     scores: Scores = bits.astype(np.uint32).view(np.float32)
@@ -100,18 +96,18 @@ def _products(queries: Vectors, vectors: Vectors) -> Scores:
     return products
 
 
-def _packed(scores: Scores, places: Rows) -> Rows:
+def _packed(scores: Scores, places: RowIds) -> Int64Array:
     """One key for each score (..., n): larger for a larger score, then for an earlier id."""
     return (ordered(scores) << _PLACE_BITS) | (_PLACE_MASK - places)
 
 
-def _largest(keys: Rows, depth: int) -> Rows:
+def _largest(keys: Int64Array, depth: int) -> Int64Array:
     if keys.shape[1] <= depth:
         return keys
     return np.partition(keys, keys.shape[1] - depth, axis=1)[:, keys.shape[1] - depth :]
 
 
-def _unpacked(keys: Rows, places: Rows) -> list[Found]:
+def _unpacked(keys: Int64Array, places: RowIds) -> list[SearchResult]:
     keys = -np.sort(-keys, axis=1)
     row_at = np.empty_like(places)
     row_at[places] = np.arange(len(places))

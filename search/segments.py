@@ -16,14 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
-from indexer.arrays import Mask, RowIds
+from indexer.arrays import Mask, RowIds, SearchResult, Vectors
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.store.checked import BackgroundCheck, CheckedFile, read_checked
 from indexer.store.files import BLOCK, FileDigest
 from indexer.store.manifest import SegmentEntry
 
-Vectors = npt.NDArray[np.float32]
-Found = tuple[npt.NDArray[np.float32], RowIds]
 MAPPED_BYTES = 256 << 20  # a larger segment is memory-mapped
 _BLOCK_BYTES = 32 << 20  # of vectors scored at once
 
@@ -99,14 +97,14 @@ def search_segments(
     allowed: Mask | None,
     vectors_of: VectorsOf,
     exact: bool = False,
-) -> list[Found]:
+) -> list[SearchResult]:
     """For each query (n, k) the best k stored rows and all that tie with the k-th, best first: (scores, rows).
 
     `allowed` (stored rows,) says which rows may be found, None all; `exact` scores every one of them.
     """
     if not len(queries):
         return []
-    found: list[list[Found]] = [[] for _ in queries]
+    found: list[list[SearchResult]] = [[] for _ in queries]
     for segment in segments:
         first, rows = segment.entry.first_row, segment.entry.rows
         mask = None if allowed is None else allowed[first : first + rows]
@@ -127,7 +125,7 @@ def search_segments(
 
 def _search_segment(
     segment: Segment, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool
-) -> list[Found]:
+) -> list[SearchResult]:
     """Best rows of one segment, counted from its first."""
     count = segment.entry.rows if mask is None else int(np.count_nonzero(mask))
     if not count:
@@ -160,7 +158,7 @@ def _numbers(mask: Mask | None, segment: Segment) -> RowIds:
     return np.arange(segment.entry.rows) if mask is None else np.flatnonzero(mask)
 
 
-def _score(segment: Segment, queries: Vectors, k: int, rows: RowIds, vectors_of: VectorsOf) -> list[Found]:
+def _score(segment: Segment, queries: Vectors, k: int, rows: RowIds, vectors_of: VectorsOf) -> list[SearchResult]:
     """The best k of some rows by their exact scores, block by block."""
     best = [_nothing() for _ in queries]
     most = max(1, _BLOCK_BYTES // (4 * segment.index.d))
@@ -173,7 +171,9 @@ def _score(segment: Segment, queries: Vectors, k: int, rows: RowIds, vectors_of:
     return best
 
 
-def _rescored(segment: Segment, queries: Vectors, found: Sequence[Found], vectors_of: VectorsOf) -> list[Found]:
+def _rescored(
+    segment: Segment, queries: Vectors, found: Sequence[SearchResult], vectors_of: VectorsOf
+) -> list[SearchResult]:
     """The candidates of an approximate search with the scores of their vectors."""
     rows = np.unique(np.concatenate([candidates for _, candidates in found]))
     vectors = vectors_of(rows + segment.entry.first_row).astype(np.float64) if len(rows) else np.zeros((0, 0))
@@ -184,22 +184,22 @@ def _rescored(segment: Segment, queries: Vectors, found: Sequence[Found], vector
     return exact
 
 
-def _best(found: Sequence[Found], k: int) -> Found:
+def _best(found: Sequence[SearchResult], k: int) -> SearchResult:
     """The best k of several answers and all that tie with the k-th."""
     scores, rows = _sorted(*_joined(found))
     keep = scores >= scores[min(k, len(scores)) - 1] if len(scores) else slice(0)
     return scores[keep], rows[keep]
 
 
-def _joined(found: Sequence[Found]) -> Found:
+def _joined(found: Sequence[SearchResult]) -> SearchResult:
     scores, rows = zip(*found, strict=True) if found else ((_nothing()[0],), (_nothing()[1],))
     return np.concatenate(scores), np.concatenate(rows)
 
 
-def _sorted(scores: npt.NDArray[np.float32], rows: RowIds) -> Found:
+def _sorted(scores: npt.NDArray[np.float32], rows: RowIds) -> SearchResult:
     order = np.lexsort((rows, -scores))
     return scores[order], rows[order]
 
 
-def _nothing() -> Found:
+def _nothing() -> SearchResult:
     return np.zeros(0, np.float32), np.zeros(0, np.int64)

@@ -7,15 +7,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from indexer.arrays import Embeddings, TextHashes
+from indexer.arrays import Embeddings, RowIds, TextHashes, Vectors
 from indexer.hashing import hash_id
 from indexer.pipeline.rows import RowView
 from indexer.store import layout, parts
 from indexer.store.checked import check_files
 from search.opened import OpenIndex
 
-Vectors = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
 BLOCK_ROWS = 4096
 
 
@@ -79,11 +77,11 @@ class StoredRows:
             lengths = parts.read_token_counts(folder)
             yield lengths if live is None else lengths[live]
 
-    def vectors(self, rows: Rows) -> Vectors:
+    def vectors(self, rows: RowIds) -> Vectors:
         """Vectors of the given rows, (n, k), in the order given."""
         return self.opened.vectors(rows)
 
-    def text_hashes(self, rows: Rows) -> TextHashes:
+    def text_hashes(self, rows: RowIds) -> TextHashes:
         """Text hashes of the given rows, (n, 2), in the order given."""
         stored = rows if self._numbering.stored_rows is None else self._numbering.stored_rows[rows]
         firsts = self.opened.stored_embeddings.firsts

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from indexer import ann
+from indexer.arrays import Vectors
 from indexer.errors import EvaluationError
 from indexer.parallel import available_cores
 from indexer.pipeline.recall_queries import perturbed
 from search.opened import OpenIndex
-from search.segments import Vectors
 
 BATCH = 256
 _SINGLE = 500  # queries asked one by one

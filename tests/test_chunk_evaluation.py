@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, build_index, read_corpus
+from indexer.arrays import Vectors
 from indexer.config import ChunkConfig, EncoderConfig, StoreConfig
 from search import SearchEngine
 from search.evaluation.recall.evaluation import evaluate_recall
@@ -24,7 +25,7 @@ from search.evaluation.subject import Subject
 from search.evaluation.tune.objective import reciprocal_ranks
 from search.evaluation.tune.running import TuneTask, run_tune
 from search.opened import OpenIndex
-from search.ranking import Vectors, places_of, rank_blocks
+from search.ranking import places_of, rank_blocks
 from search.stored import StoredRows
 from tests.oracles import best_rows
 from tests.test_dedup_background import sphere

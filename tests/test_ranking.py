@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from indexer.arrays import Vectors
 from indexer.errors import ConfigError, EvaluationError
 from search.evaluation.retrieval.metrics import measure
 from search.evaluation.retrieval.runs import falling, require_plain_ids, run_files, run_tag, write_per_query, write_run
-from search.ranking import Vectors, ordered, places_of, rank_blocks, rank_positive, unordered
+from search.ranking import ordered, places_of, rank_blocks, rank_positive, unordered
 from tests.oracles import best_rows
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from indexer import ann
 from indexer.ann.factory import with_query_transform
+from indexer.arrays import Vectors
 from indexer.errors import ConfigError
 from indexer.hashing import bottom_k, hash_id
 from indexer.output_files import open_output
@@ -22,7 +22,6 @@ KIND = "faiss"
 _AS_STORED = "as stored"
 _IDS = "-o, with the ids in"
 TRAINING_ROWS = 262_144  # more than any common factory string looks at
-Vectors = npt.NDArray[np.float32]
 
 
 def export_faiss(index: str | Path, path: str | Path, force: bool = False) -> Exported:

@@ -5,19 +5,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from indexer.arrays import RowIds
 from indexer.output_files import OutputFile
 from search.opened import OpenIndex
 
-Rows = npt.NDArray[np.int64]
 BLOCK_ROWS = 8192  # rows of a row group
 _SPAN = ("start", "end")
 
 
-def row_ids(opened: OpenIndex) -> Iterator[tuple[Rows, list[str]]]:
+def row_ids(opened: OpenIndex) -> Iterator[tuple[RowIds, list[str]]]:
     """(rows, the id of the document of each) for every row, in order; a block of ids in memory at a time."""
     numbering, ids = opened.numbering, opened.documents.all_ids()
     document, name = -1, ""
@@ -72,7 +71,7 @@ def _span_fields(opened: OpenIndex) -> list[pa.Field]:
     return [pa.field(name, pa.int64(), nullable=False) for name in _SPAN]
 
 
-def _spans(opened: OpenIndex, rows: Rows) -> list[pa.Array]:
+def _spans(opened: OpenIndex, rows: RowIds) -> list[pa.Array]:
     if opened.numbering.one_to_one:
         return []
     spans = opened.numbering.spans(rows)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from indexer.arrays import Embeddings
+from indexer.arrays import Embeddings, SearchResult, Vectors
 from indexer.config import RunOptions
 from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
 from indexer.corpus.sources import COMPRESSIONS
@@ -18,11 +18,10 @@ from search.evaluation.retrieval.beir import find_file, read_texts
 from search.evaluation.retrieval.runs import require_plain_ids, write_run
 from search.export.exported import Exported
 from search.files import check_outputs, read_by
-from search.finding import Finder, Vectors
+from search.finding import Finder
 from search.opened import OpenIndex
 from search.printable import counted
 from search.ranked import Place
-from search.ranking import Found
 from search.request import Request
 
 KIND = "beir-run"
@@ -115,7 +114,7 @@ def _encoded(
     return embeddings, [f"{counted(log.truncated, 'query', 'queries')} longer than {limit} tokens, cut there"]
 
 
-def _answers(opened: OpenIndex, vectors: Vectors, request: Request) -> tuple[list[str], list[Found]]:
+def _answers(opened: OpenIndex, vectors: Vectors, request: Request) -> tuple[list[str], list[SearchResult]]:
     """Ids of the documents found, and for each query its scores and which of the ids they belong to."""
     finder = Finder(opened)
     ranked: list[list[Place]] = []

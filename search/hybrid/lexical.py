@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from indexer.arrays import Mask
+from indexer.arrays import Mask, RowIds, SearchResult
 from indexer.cache import cached_folder
 from indexer.corpus.document import joined_text
 from indexer.progress import NoProgress, Progress
@@ -14,7 +14,7 @@ from indexer.store import layout
 from search.hybrid.bm25 import Bm25
 from search.hybrid.terms import require_terms, terms_key, terms_of
 from search.opened import OpenIndex
-from search.ranking import Found, Rows, places_of, rank_positive
+from search.ranking import places_of, rank_positive
 
 RULES = 1  # bump when the same documents would give other files
 _EXTRA = "hybrid"
@@ -35,9 +35,9 @@ class Lexical:
         self._opened, self._progress = opened, progress or NoProgress()
         folder = cached_folder("bm25", self._key(), self._make, _MOST_KEPT)
         self._bm25 = Bm25.load(folder, opened.manifest.documents, _EXTRA)
-        self._places: Rows = np.load(folder / _PLACES, mmap_mode="r")
+        self._places: RowIds = np.load(folder / _PLACES, mmap_mode="r")
 
-    def search(self, queries: Sequence[str], k: int, allowed: Mask | None = None) -> list[Found]:
+    def search(self, queries: Sequence[str], k: int, allowed: Mask | None = None) -> list[SearchResult]:
         """For each query scores (m,) and document numbers (m,) of the best k documents that share a term with it.
 
         Best first, ties in ascending order of id; often fewer than k, or none. `allowed` (documents,) says which may
@@ -51,7 +51,7 @@ class Lexical:
         places: list[int] = self._places[list(documents)].tolist()
         return places
 
-    def _ranked(self, terms: Sequence[str], k: int, allowed: Mask | None) -> Found:
+    def _ranked(self, terms: Sequence[str], k: int, allowed: Mask | None) -> SearchResult:
         scores = self._bm25.scores(terms)
         return rank_positive(scores if allowed is None else scores * allowed, self._places, k)
 

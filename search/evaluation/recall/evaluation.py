@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
+from indexer.arrays import RowIds, Vectors
 from indexer.encoders import EncodeStats, Role
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.progress import NoProgress, Progress
@@ -26,7 +27,7 @@ from search.evaluation.resampling import RESAMPLES, Interval, interval
 from search.opened import OpenIndex
 from search.printable import counted
 from search.provenance import Clock, how_built
-from search.stored import Rows, StoredRows, Vectors
+from search.stored import StoredRows
 
 DEPTH = 10
 _MOST_DUPLICATES = 1000  # a document with more is no useful query, and would be searched for that deep
@@ -163,7 +164,7 @@ def _nouns(opened: OpenIndex) -> tuple[str, str]:
     return ("document", "documents") if opened.numbering.one_to_one else ("window", "windows")
 
 
-def _useful(queries: HeldOut, excluded: list[Rows], opened: OpenIndex) -> tuple[HeldOut, list[Rows]]:
+def _useful(queries: HeldOut, excluded: list[RowIds], opened: OpenIndex) -> tuple[HeldOut, list[RowIds]]:
     """Without the queries whose document is repeated too often to search past."""
     too_many = f"are there more than {_MOST_DUPLICATES:,} times"
     if not opened.numbering.one_to_one:
@@ -179,7 +180,7 @@ def _useful(queries: HeldOut, excluded: list[Rows], opened: OpenIndex) -> tuple[
     return queries, [excluded[number] for number in keep.tolist()]
 
 
-def _require_enough(opened: OpenIndex, queries: HeldOut, excluded: Sequence[Rows], k: int) -> None:
+def _require_enough(opened: OpenIndex, queries: HeldOut, excluded: Sequence[RowIds], k: int) -> None:
     worst = int(np.argmax([len(rows) for rows in excluded]))
     others = opened.manifest.rows - len(excluded[worst])
     if others >= k:
@@ -196,7 +197,7 @@ def _require_enough(opened: OpenIndex, queries: HeldOut, excluded: Sequence[Rows
     )
 
 
-def _answers(opened: OpenIndex, vectors: Vectors, excluded: Sequence[Rows], k: int) -> Rows:
+def _answers(opened: OpenIndex, vectors: Vectors, excluded: Sequence[RowIds], k: int) -> RowIds:
     """The index's k best rows of each query (n, k), its excluded ones passed over; -1 where it gave fewer."""
     answers = np.full((len(vectors), k), -1)
     sizes = np.array([len(rows) for rows in excluded])

@@ -10,18 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.ann import SCORE_TOLERANCE, GroundTruthBuilder, pair_scores
-from search.stored import Rows, StoredRows, Vectors
+from indexer.arrays import RowIds, Vectors
+from search.stored import StoredRows
 
 _QUERY_ROWS = 1024  # queries a matrix product takes at once
 
 
-def duplicates_of(stored: StoredRows, documents: Rows) -> list[Rows]:
+def duplicates_of(stored: StoredRows, documents: RowIds) -> list[RowIds]:
     """For each of some documents, its rows and those that are the same to search, ascending; none for a document of -1.
 
     The same are rows with the same text hash, and rows whose vectors score at least 1 - `SCORE_TOLERANCE` together.
     """
     known = np.flatnonzero(documents >= 0)
-    found: list[list[Rows]] = [[] for _ in documents]
+    found: list[list[RowIds]] = [[] for _ in documents]
     if len(known):
         own = [stored.opened.numbering.rows_of(documents[[position]]) for position in known.tolist()]
         rows, owners = np.concatenate(own), np.repeat(known, [len(each) for each in own]).tolist()
@@ -33,7 +34,7 @@ def duplicates_of(stored: StoredRows, documents: Rows) -> list[Rows]:
 
 
 def exact_recall(
-    stored: StoredRows, queries: Vectors, answers: Rows, excluded: Sequence[Rows]
+    stored: StoredRows, queries: Vectors, answers: RowIds, excluded: Sequence[RowIds]
 ) -> npt.NDArray[np.float64]:
     """recall@k of each query, (n,): the share of its answers that are among the exact k best.
 
@@ -51,7 +52,7 @@ def exact_recall(
     return share
 
 
-def _same_text(stored: StoredRows, rows: Rows) -> list[Rows]:
+def _same_text(stored: StoredRows, rows: RowIds) -> list[RowIds]:
     own, group = np.unique(stored.text_hashes(rows), axis=0, return_inverse=True)
     numbers = {tuple(pair): number for number, pair in enumerate(own.tolist())}
     found: list[list[int]] = [[] for _ in numbers]
@@ -63,9 +64,9 @@ def _same_text(stored: StoredRows, rows: Rows) -> list[Rows]:
     return [members[number] for number in group.ravel().tolist()]
 
 
-def _same_vector(stored: StoredRows, rows: Rows) -> list[Rows]:
+def _same_vector(stored: StoredRows, rows: RowIds) -> list[RowIds]:
     own, group = np.unique(stored.vectors(rows), axis=0, return_inverse=True)
-    found: list[list[Rows]] = [[] for _ in own]
+    found: list[list[RowIds]] = [[] for _ in own]
     limit = 1 - SCORE_TOLERANCE
     for first, vectors in stored.vector_blocks():
         for start in range(0, len(own), _QUERY_ROWS):

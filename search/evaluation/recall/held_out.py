@@ -9,6 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import RowIds
 from indexer.corpus.document import Document, pseudo_query
 from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
 from indexer.corpus.sources import COMPRESSIONS
@@ -16,7 +17,7 @@ from indexer.errors import ConfigError, EvaluationError
 from search.evaluation.retrieval.beir import read_texts
 from search.files import file_hash
 from search.printable import counted
-from search.stored import Rows, StoredRows
+from search.stored import StoredRows
 
 Origin = Literal["titles", "sentences", "halves"]
 SAMPLE = 1000
@@ -31,7 +32,7 @@ class HeldOut:
     """
 
     texts: tuple[str, ...]
-    rows: Rows
+    rows: RowIds
     origin: str  # "titles", "sentences", "halves", "file", or "documents" as they are stored
     notes: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)  # name -> sha256
@@ -40,7 +41,7 @@ class HeldOut:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def keep(self, wanted: Rows, note: str) -> "HeldOut":
+    def keep(self, wanted: RowIds, note: str) -> "HeldOut":
         """Only the queries at these positions, with a note why."""
         texts = tuple(self.texts[number] for number in wanted.tolist() if self.texts)
         kept = None if self.embeddings is None else self.embeddings[wanted]
@@ -129,7 +130,7 @@ def _usual_origin(documents: list[Document]) -> Origin:
     return "titles" if 2 * sum(bool(_title(document)) for document in documents) >= len(documents) else "sentences"
 
 
-def _documents(stored: StoredRows, order: Rows, batch: int) -> Iterator[tuple[int, Document]]:
+def _documents(stored: StoredRows, order: RowIds, batch: int) -> Iterator[tuple[int, Document]]:
     for start in range(0, len(order), batch):
         rows = order[start : start + batch].tolist()
         yield from zip(rows, stored.opened.documents.fetch(rows), strict=True)

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import RowIds
 from indexer.encoders.identity import UNLIMITED
 from indexer.pipeline.rows import RowView
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.evaluation.report.isotropy import Array, Cloud, Vectors, measure_cloud
 from search.opened import OpenIndex
-from search.stored import BLOCK_ROWS, Rows, StoredRows
+from search.stored import BLOCK_ROWS, StoredRows
 
 SAMPLE = 50_000  # rows behind the spectra and norms
 PAIRS = 20_000
@@ -72,7 +73,7 @@ def measure_figures(opened: OpenIndex) -> Figures:
     )
 
 
-def _cloud(sample: RowView, paired: RowView, pairs: tuple[Rows, Rows], transform: Transform) -> Cloud:
+def _cloud(sample: RowView, paired: RowView, pairs: tuple[RowIds, RowIds], transform: Transform) -> Cloud:
     def vectors(rows: RowView) -> Callable[[], Iterator[Vectors]]:
         return lambda: (transform.transform(block, "document") for block in _blocks(rows))
 
@@ -88,18 +89,18 @@ def _blocks(sample: RowView) -> Iterator[npt.NDArray[np.floating]]:
             yield embeddings[start : start + BLOCK_ROWS]
 
 
-def _pairs(rows: int) -> tuple[Rows, Rows]:
+def _pairs(rows: int) -> tuple[RowIds, RowIds]:
     """Pairs of different rows: all if there are at most `PAIRS`, else drawn with a fixed seed."""
     if rows * (rows - 1) // 2 <= PAIRS:
         above, right = np.nonzero(np.triu(np.ones((rows, rows), bool), 1))
         return above, right
     draw = np.random.default_rng(0)
-    first: Rows = draw.integers(0, rows, PAIRS)
-    second: Rows = (first + draw.integers(1, rows, PAIRS)) % rows
+    first: RowIds = draw.integers(0, rows, PAIRS)
+    second: RowIds = (first + draw.integers(1, rows, PAIRS)) % rows
     return first, second
 
 
-def _cosines(vectors: Vectors, first: Rows, second: Rows) -> Array:
+def _cosines(vectors: Vectors, first: RowIds, second: RowIds) -> Array:
     found = [
         np.einsum("nk,nk->n", vectors[first[part]], vectors[second[part]], dtype=np.float64)
         for part in np.array_split(np.arange(len(first)), max(1, len(first) // BLOCK_ROWS))

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
+from indexer.arrays import RowIds, SearchResult
 from indexer.transforms import Transform
 from search.evaluation.fits import fit_setting, transform_hash
 from search.evaluation.retrieval.collection import Collection
@@ -14,7 +15,7 @@ from search.evaluation.settings import Setting
 from search.evaluation.states import States
 from search.finding import Finder
 from search.opened import OpenIndex
-from search.ranking import Found, Rows, rank_blocks
+from search.ranking import rank_blocks
 from search.request import Request
 
 _QUERIES = 256  # an index is asked at once
@@ -25,16 +26,16 @@ class Answers:
     """What one setting found for every query, and the transform that made its vectors."""
 
     setting: Setting
-    found: list[Found]
+    found: list[SearchResult]
     dimensions: int
     transform: str  # sha256
     note: str = ""  # what the fit could not do as asked
-    at: Mapping[int, list[Found]] = field(default_factory=dict)  # k -> what was found when asked for k hits
+    at: Mapping[int, list[SearchResult]] = field(default_factory=dict)  # k -> what was found when asked for k hits
 
 
 def fitted_answers(
     collection: Collection, settings: Sequence[Setting], states: States, queries: Sequence[str], depth: int,
-    places: Rows,
+    places: RowIds,
 ) -> Iterator[Answers]:  # fmt: skip
     """Each setting fitted on the collection and searched exactly. `states` hold the embeddings of `queries`."""
     for setting in settings:
@@ -60,7 +61,7 @@ def index_answers(
     return Answers(setting, ask_index(opened, vectors, depth), opened.transform.dim, digest, at=at)
 
 
-def ask_index(opened: OpenIndex, vectors: npt.NDArray[np.float32], depth: int) -> list[Found]:
+def ask_index(opened: OpenIndex, vectors: npt.NDArray[np.float32], depth: int) -> list[SearchResult]:
     """The `depth` documents that an index gives for each vector (n, dim), as its engine ranks them."""
     finder, found = Finder(opened), []
     for start in range(0, len(vectors), _QUERIES):

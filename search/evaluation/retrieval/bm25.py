@@ -6,9 +6,10 @@ Snowball's English stemmer.
 
 from collections.abc import Sequence
 
+from indexer.arrays import RowIds, SearchResult
 from search.hybrid.bm25 import Bm25
 from search.hybrid.terms import PARAMETERS, terms_of
-from search.ranking import Found, Rows, rank_positive
+from search.ranking import rank_positive
 
 LABEL = "BM25"
 _EXTRA = "eval"
@@ -22,7 +23,7 @@ def describe_bm25() -> str:
     )
 
 
-def rank_bm25(texts: Sequence[str], queries: Sequence[str], places: Rows, depth: int) -> list[Found]:
+def rank_bm25(texts: Sequence[str], queries: Sequence[str], places: RowIds, depth: int) -> list[SearchResult]:
     """For each query the best `depth` of the texts that share a term with it, ties by id; often fewer, or none.
 
     `places` are as `places_of` gives them for the ids of the texts. Raises MachineError when bm25s or PyStemmer

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer import ann
+from indexer.arrays import SearchResult
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
@@ -31,7 +32,7 @@ from search.hybrid.lexical import Lexical
 from search.hybrid.terms import PARAMETERS
 from search.printable import counted
 from search.provenance import Clock, how_built
-from search.ranking import Found, places_of
+from search.ranking import places_of
 
 DEPTH = 1000  # hits of a query that are judged, as in TREC's runs; more where a k asks for more
 
@@ -185,7 +186,7 @@ class _Evaluation:
     def _needs_bm25(self) -> bool:
         return self._task.bm25 or self._task.hybrid
 
-    def _words(self) -> list[Found]:
+    def _words(self) -> list[SearchResult]:
         """What BM25 finds. An index whose hybrid is measured is asked as `isotrope query --hybrid` asks it."""
         queries = list(self._judged.queries.values())
         if self._own and self._task.hybrid:
@@ -193,12 +194,17 @@ class _Evaluation:
         self._progress.phase(LABEL, None)
         return rank_bm25(self._collection.texts(), queries, self._places, self._depth)
 
-    def _bm25(self, found: list[Found], files: dict[str, Path]) -> Measured:
+    def _bm25(self, found: list[SearchResult], files: dict[str, Path]) -> Measured:
         facts = {"encoder": None, "transform": None, "dimensions": None, "bm25": PARAMETERS}
         return self._judge(LABEL, None, found, facts, files)
 
     def _judge(
-        self, label: str, setting: Setting | None, found: list[Found], facts: dict[str, Any], files: dict[str, Path]
+        self,
+        label: str,
+        setting: Setting | None,
+        found: list[SearchResult],
+        facts: dict[str, Any],
+        files: dict[str, Path],
     ) -> Measured:
         queries = list(self._judged.queries)
         if label in files:
@@ -206,7 +212,7 @@ class _Evaluation:
         values = measure(self._judged.judgements, self._ranked(found), self._task.cutoffs)
         return Measured(label, setting, values, {"queries": len(queries), "depth": self._depth, **facts})
 
-    def _cut_off(self, at: Mapping[int, list[Found]]) -> dict[str, Array]:
+    def _cut_off(self, at: Mapping[int, list[SearchResult]]) -> dict[str, Array]:
         """nDCG and recall at each k, of lists that were asked for at that k."""
         values: dict[str, Array] = {}
         for k, found in at.items():
@@ -214,7 +220,7 @@ class _Evaluation:
             values |= {name: every[name] for name in every if name not in (MAP, MRR)}
         return values
 
-    def _ranked(self, found: Sequence[Found]) -> dict[str, list[str]]:
+    def _ranked(self, found: Sequence[SearchResult]) -> dict[str, list[str]]:
         return {
             query: [self._names[row] for row in rows.tolist()]
             for query, (_, rows) in zip(self._judged.queries, found, strict=True)

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from indexer.arrays import RowIds, SearchResult
 from search.hybrid.fusion import CONSTANT, DEPTH, fuse, list_depth
-from search.ranking import Found, Rows
 
 FUSION: dict[str, Any] = {"method": "reciprocal rank", "constant": CONSTANT, "depth": DEPTH}
 
@@ -24,12 +24,14 @@ def describe_hybrid() -> str:
     )
 
 
-def fuse_answers(vectors: Sequence[Found], words: Sequence[Found], places: Rows, depth: int) -> list[Found]:
+def fuse_answers(
+    vectors: Sequence[SearchResult], words: Sequence[SearchResult], places: RowIds, depth: int
+) -> list[SearchResult]:
     """For each query the best `depth` documents of two rankings, ties by id; both were asked for `depth`."""
     return [_fused([found[1], other[1]], places, depth) for found, other in zip(vectors, words, strict=True)]
 
 
-def _fused(rankings: Sequence[Rows], places: Rows, depth: int) -> Found:
+def _fused(rankings: Sequence[RowIds], places: RowIds, depth: int) -> SearchResult:
     hits = fuse([numbers.tolist() for numbers in rankings], list_depth(depth))
     scores = np.array([score for score, _ in hits])
     numbers = np.array([number for _, number in hits], np.int64)

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from indexer.arrays import Scores, SearchResult
 from indexer.errors import ConfigError, EvaluationError
 from indexer.output_files import is_stream
 from indexer.store.files import FileDigest
 from search.evaluation.retrieval.metrics import Array
 from search.files import write_output
-from search.ranking import Found, Scores, ordered, unordered
+from search.ranking import ordered, unordered
 
 _ENDING = ".run"
 
@@ -49,7 +50,7 @@ def write_run(
     tag: str,
     queries: Sequence[str],
     ids: Sequence[str],
-    answers: Sequence[Found],
+    answers: Sequence[SearchResult],
     *,
     option: str = "--run",
     force: bool = False,
