@@ -13,15 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from indexer.arrays import Int64Array, RowIds
-from indexer.arrays import Mask as Mask
+from indexer.arrays import Int64Array, Mask, RowIds
 from indexer.errors import CorruptIndexError
 from indexer.store import layout
 from indexer.store.checked import CheckedFile, as_damage, read_checked
 from indexer.store.files import FileDigest, atomic_write_bytes, make_folder
 from indexer.store.manifest import WINDOWS, Manifest
 
-Numbers = RowIds  # its older name
 _SPAN = ("document", "start", "end")
 
 

@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from indexer.arrays import Embeddings, Int32Array
-from indexer.arrays import TextHashes as TextHashes
+from indexer.arrays import Embeddings, Int32Array, TextHashes
 from indexer.chunking import Windows
 from indexer.corpus.document import Document
 from indexer.errors import CorruptIndexError, StoreError
