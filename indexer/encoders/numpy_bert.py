@@ -138,7 +138,7 @@ class NumpyRunner:
 
 
 class _Weights:
-    """The tensors of a BERT by the names they have without a head, under which some files put "bert." """
+    """The tensors of a BERT, by their names in a bare model; where it was saved with a head, "bert." stands before."""
 
     def __init__(self, path: Path) -> None:
         self._file = SafetensorsFile(path)
