@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from indexer.arrays import Float32Array
 from indexer.encoders import device as transfers_module
-from indexer.encoders.batching import Batch, Rows, retry_halved
+from indexer.encoders.batching import Batch, retry_halved
 from indexer.encoders.device import AsyncCopies
 from indexer.errors import MachineError
 
@@ -88,7 +89,7 @@ def test_arrays_are_pinned_and_copied_without_waiting(cuda: AsyncCopies, monkeyp
 
 
 def test_the_halves_of_a_batch_have_arrived_before_they_are_joined(cuda: AsyncCopies) -> None:
-    def forward(part: Batch) -> Rows:
+    def forward(part: Batch) -> Float32Array:
         if len(part) > 2:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return cuda.to_host(LateTensor(torch.from_numpy(part.ids[None, :, :1].astype(np.float32))))  # type: ignore[arg-type]
@@ -100,7 +101,7 @@ def test_the_halves_of_a_batch_have_arrived_before_they_are_joined(cuda: AsyncCo
 
 
 def test_a_text_that_does_not_fit_names_the_device(cuda: AsyncCopies) -> None:
-    def forward(part: Batch) -> Rows:
+    def forward(part: Batch) -> Float32Array:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     with pytest.raises(MachineError, match="a text of 1 tokens does not fit into memory on cuda"):

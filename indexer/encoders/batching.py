@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Float32Array, Int64Array
 from indexer.config import Role
 from indexer.encoders.identity import PoolingKey
 from indexer.encoders.protocol import EncoderSpec, EncodeStats, Tokens
@@ -21,8 +21,6 @@ from indexer.encoders.spec import resolve_layers
 from indexer.encoders.tokenizer import TextTokenizer
 from indexer.errors import ConfigError, MachineError, ModelError
 
-Ints = npt.NDArray[np.int64]
-Rows = npt.NDArray[np.float32]
 GROUP_TEXTS = 8192  # texts tokenised and cut into batches together
 CPU_TOKENS = 1024  # a budget that suits the caches of a CPU core
 AHEAD = 4  # batches a lane that wait, so that a long one holds nobody up
@@ -43,7 +41,7 @@ class BatchPlan:
     exact: bool
     multiple: int = 1  # padded lengths are multiples of this
 
-    def __call__(self, lengths: Sequence[int] | Ints) -> list[Ints]:
+    def __call__(self, lengths: Sequence[int] | Int64Array) -> list[Int64Array]:
         """Positions 0..n-1 cut into batches of at most `budget` tokens; longest texts first.
 
         A text longer than the budget is a batch of its own. Ties keep their order, so the plan depends on the
@@ -62,7 +60,7 @@ class BatchPlan:
         batches = filled + self._cut(np.concatenate(left), lengths)
         return sorted(batches, key=lambda batch: -int(lengths[batch[0]]))
 
-    def _cut(self, order: Ints, lengths: Ints) -> list[Ints]:
+    def _cut(self, order: Int64Array, lengths: Int64Array) -> list[Int64Array]:
         batches, start = [], 0
         while start < len(order):
             longest = self.padded(int(lengths[order[start]]))
@@ -80,12 +78,12 @@ class BatchPlan:
 class Batch:
     """Token ids of some texts as one rectangle, padded on the right; all integers int64."""
 
-    ids: Ints  # (rows, tokens)
-    types: Ints | None  # (rows, tokens); None: all 0, or the tokenizer has none
-    lengths: Ints  # (rows,)
+    ids: Int64Array  # (rows, tokens)
+    types: Int64Array | None  # (rows, tokens); None: all 0, or the tokenizer has none
+    lengths: Int64Array  # (rows,)
 
     @classmethod
-    def of(cls, tokens: Tokens, positions: Ints, padding: int, width: int = 0) -> "Batch":
+    def of(cls, tokens: Tokens, positions: Int64Array, padding: int, width: int = 0) -> "Batch":
         """The texts at some positions, filled up with the token `padding` to the longest, or to `width`."""
         lengths = tokens.starts[positions + 1] - tokens.starts[positions]
         places = tokens.starts[positions][:, None] + np.arange(max(width, int(lengths.max())))
@@ -99,7 +97,7 @@ class Batch:
         return len(self.lengths)
 
     @property
-    def mask(self) -> Ints | None:
+    def mask(self) -> Int64Array | None:
         """1 for tokens, 0 for padding, (rows, tokens); None when nothing is padded."""
         width = self.ids.shape[1]
         if (self.lengths == width).all():
@@ -121,7 +119,7 @@ class Batch:
 class PooledBatch:
     """Pooled rows (states, batch, d) of one batch, float32, and how often it had to be halved."""
 
-    rows: Rows
+    rows: Float32Array
     retries: int
 
 
@@ -134,7 +132,7 @@ def is_oom(error: BaseException) -> bool:
 
 
 def retry_halved(
-    forward: Callable[[Batch], Rows], batch: Batch, where: str, release: Callable[[], None]
+    forward: Callable[[Batch], Float32Array], batch: Batch, where: str, release: Callable[[], None]
 ) -> PooledBatch:
     """`forward` on a batch; in halves when it does not fit into memory.
 
@@ -210,13 +208,13 @@ class BatchedEncoder:
         """What runs it, and in what numbers."""
         return self.runner.backend
 
-    def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> Rows:
+    def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> Float32Array:
         """Pooled embeddings, float32 (n, d), row i for texts[i]; not normalised, and non-finite where the
         model is.
 
         Raises MachineError when a single text does not fit into memory.
         """
-        rows: Rows = self._run(self._groups(texts, role), len(texts), [self.spec.identity.key], log)[0]
+        rows: Float32Array = self._run(self._groups(texts, role), len(texts), [self.spec.identity.key], log)[0]
         return rows
 
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
@@ -232,10 +230,10 @@ class BatchedEncoder:
             )
         return tokens
 
-    def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Rows:
+    def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Float32Array:
         """Pooled embeddings of tokenised texts: the same bits as `encode` gives."""
         groups = (tokens.part(group.start, group.stop) for group in self._ranges(len(tokens)))
-        rows: Rows = self._run(groups, len(tokens), [self.spec.identity.key], log)[0]
+        rows: Float32Array = self._run(groups, len(tokens), [self.spec.identity.key], log)[0]
         return rows
 
     def states(
@@ -244,12 +242,12 @@ class BatchedEncoder:
         keys: Sequence[PoolingKey],
         role: Role = "document",
         log: EncodeStats | None = None,
-    ) -> dict[PoolingKey, Rows]:
+    ) -> dict[PoolingKey, Float32Array]:
         """Several embeddings of each text, (layers, pooling) -> float32 (n, d), from one forward pass for each d.
 
         Raises ConfigError for layers the encoder was not loaded with, and MachineError as `encode` does.
         """
-        found: dict[PoolingKey, Rows] = {}
+        found: dict[PoolingKey, Float32Array] = {}
         for width in dict.fromkeys(self.runner.width(pooling) for _, pooling in keys):
             alike = [key for key in keys if self.runner.width(key[1]) == width]
             resolved: list[PoolingKey] = [(self._resolved(average), pooling) for average, pooling in alike]
@@ -266,7 +264,9 @@ class BatchedEncoder:
             )
         return tuple(resolved)
 
-    def _run(self, groups: Iterable[Tokens], count: int, keys: Sequence[PoolingKey], log: EncodeStats | None) -> Rows:
+    def _run(
+        self, groups: Iterable[Tokens], count: int, keys: Sequence[PoolingKey], log: EncodeStats | None
+    ) -> Float32Array:
         """Rows (states, n, d) for resolved keys, in one forward pass a text."""
         log = log if log is not None else EncodeStats()
         rows = np.empty((len(keys), count, self.runner.width(keys[0][1])), dtype=np.float32)
@@ -279,7 +279,7 @@ class BatchedEncoder:
             start += len(tokens)
         return rows
 
-    def _run_group(self, tokens: Tokens, keys: Sequence[PoolingKey], log: EncodeStats, rows: Rows) -> None:
+    def _run_group(self, tokens: Tokens, keys: Sequence[PoolingKey], log: EncodeStats, rows: Float32Array) -> None:
         lengths, padding = tokens.cut_lengths, self.tokenizer.facts.padding
         plan = self.plan(lengths)
         batches = (

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Float32Array
 from indexer.config import RunOptions
-from indexer.encoders.batching import CPU_TOKENS, Batch, BatchedEncoder, BatchPlan, PooledBatch, Rows
+from indexer.encoders.batching import CPU_TOKENS, Batch, BatchedEncoder, BatchPlan, PooledBatch
 from indexer.encoders.identity import PoolingKey
 from indexer.encoders.model_files import ModelFiles
 from indexer.encoders.model_json import ModelConfig
@@ -84,7 +85,7 @@ class NumpyRunner:
             rows = [_pool(average, batch, mode) for average, (_, mode) in zip(averages, keys, strict=True)]
             yield PooledBatch(np.stack(rows).astype(np.float32), 0)
 
-    def _states(self, batch: Batch, wanted: set[int]) -> dict[int, Rows]:
+    def _states(self, batch: Batch, wanted: set[int]) -> dict[int, Float32Array]:
         """Token states (rows, tokens, d) of the wanted layers; blocks above them are not computed."""
         mask = batch.mask
         bias = None if mask is None else np.where(mask[:, None, None, :], np.float32(0), np.float32(-np.inf))
@@ -96,7 +97,7 @@ class NumpyRunner:
                 found[block + 1] = state
         return found
 
-    def _embedded(self, batch: Batch) -> Rows:
+    def _embedded(self, batch: Batch) -> Float32Array:
         types = batch.types if batch.types is not None else np.zeros_like(batch.ids)
         state = (
             self._weights.rows("embeddings.word_embeddings.weight", batch.ids)
@@ -105,16 +106,16 @@ class NumpyRunner:
         )
         return self._normalised("embeddings.LayerNorm", state)
 
-    def _block(self, name: str, state: Rows, bias: npt.NDArray[np.float32] | None) -> Rows:
+    def _block(self, name: str, state: Float32Array, bias: Float32Array | None) -> Float32Array:
         attended = self._linear(f"{name}.attention.output.dense", self._attended(name, state, bias))
         state = self._normalised(f"{name}.attention.output.LayerNorm", attended + state)
         inner = _gelu(self._linear(f"{name}.intermediate.dense", state))
         return self._normalised(f"{name}.output.LayerNorm", self._linear(f"{name}.output.dense", inner) + state)
 
-    def _attended(self, name: str, state: Rows, bias: npt.NDArray[np.float32] | None) -> Rows:
+    def _attended(self, name: str, state: Float32Array, bias: Float32Array | None) -> Float32Array:
         rows, tokens, dim = state.shape
 
-        def heads(part: str) -> Rows:
+        def heads(part: str) -> Float32Array:
             flat = self._linear(f"{name}.attention.self.{part}", state)
             return flat.reshape(rows, tokens, self._heads, -1).transpose(0, 2, 1, 3)
 
@@ -123,28 +124,28 @@ class NumpyRunner:
         if bias is not None:
             scores += bias
         scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        mixed: Rows = scores / scores.sum(axis=-1, keepdims=True) @ value
+        mixed: Float32Array = scores / scores.sum(axis=-1, keepdims=True) @ value
         return mixed.transpose(0, 2, 1, 3).reshape(rows, tokens, dim)
 
-    def _linear(self, name: str, state: Rows) -> Rows:
-        product: Rows = state @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
+    def _linear(self, name: str, state: Float32Array) -> Float32Array:
+        product: Float32Array = state @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
         return product
 
-    def _normalised(self, name: str, state: Rows) -> Rows:
+    def _normalised(self, name: str, state: Float32Array) -> Float32Array:
         centred = state - state.mean(axis=-1, keepdims=True)
         scale = np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + np.float32(self._epsilon))
-        rows: Rows = centred / scale * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
+        rows: Float32Array = centred / scale * self._weights[f"{name}.weight"] + self._weights[f"{name}.bias"]
         return rows
 
 
 class _Weights:
-    """The tensors of a BERT by the names they have without a head, under which some files put "bert." """
+    """The tensors of a BERT, by their names in a bare model; where it was saved with a head, "bert." stands before."""
 
     def __init__(self, path: Path) -> None:
         self._file = SafetensorsFile(path)
         self._prefix = "bert." if "bert.embeddings.word_embeddings.weight" in self._file else ""
 
-    def __getitem__(self, name: str) -> Rows:
+    def __getitem__(self, name: str) -> Float32Array:
         return self._file.floats(self._prefix + name)
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -159,7 +160,7 @@ class _Weights:
             return "its weights are stored in another type"
         return "" if entry.shape == shape else f"{name} has the shape {entry.shape}; config.json calls for {shape}"
 
-    def rows(self, name: str, numbers: npt.NDArray[np.integer[Any]]) -> Rows:
+    def rows(self, name: str, numbers: npt.NDArray[np.integer[Any]]) -> Float32Array:
         try:
             return np.asarray(self[name][numbers])
         except IndexError as error:
@@ -220,22 +221,22 @@ def _shapes(config: ModelConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield f"{name}.bias", (size,)
 
 
-def _gelu(state: Rows) -> Rows:
+def _gelu(state: Float32Array) -> Float32Array:
     """x * Phi(x), exactly: numpy has no erf, and Python's is quick enough for a few texts."""
-    erf: Rows = _ERF(state * np.float32(math.sqrt(0.5))).astype(np.float32)
+    erf: Float32Array = _ERF(state * np.float32(math.sqrt(0.5))).astype(np.float32)
     return state * np.float32(0.5) * (1 + erf)
 
 
-def _pool(states: Rows, batch: Batch, mode: str) -> Rows:
+def _pool(states: Float32Array, batch: Batch, mode: str) -> Float32Array:
     """As `indexer.pooling.pool`."""
     if mode == "cls":
         return states[:, 0]
     mask = batch.mask
     real = np.ones(states.shape[:2], bool) if mask is None else mask.astype(bool)
     if mode == "max":
-        largest: Rows = np.where(real[..., None], states, -np.inf).max(axis=1)
+        largest: Float32Array = np.where(real[..., None], states, -np.inf).max(axis=1)
         return largest
-    total: Rows = np.where(real[..., None], states, np.float32(0)).sum(axis=1)
-    counts: Rows = batch.lengths[:, None].astype(np.float32)
-    mean: Rows = total / counts
+    total: Float32Array = np.where(real[..., None], states, np.float32(0)).sum(axis=1)
+    counts: Float32Array = batch.lengths[:, None].astype(np.float32)
+    mean: Float32Array = total / counts
     return mean

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Float32Array
 from indexer.cache import cached_folder, read_cached
 from indexer.config import Precision, RunOptions
 from indexer.encoders.batching import (
@@ -36,7 +37,6 @@ from indexer.encoders.batching import (
     BatchedEncoder,
     BatchPlan,
     PooledBatch,
-    Rows,
     retry_halved,
 )
 from indexer.encoders.identity import PoolingKey
@@ -204,7 +204,7 @@ class _Compiled:
         for _ in range(lanes):
             self._requests.put(model.create_infer_request())
 
-    def rows(self, batch: Batch) -> Rows:
+    def rows(self, batch: Batch) -> Float32Array:
         """Pooled rows (states, batch, d) float32."""
         mask = batch.mask
         inputs: dict[str, npt.NDArray[np.int64]] = {

@@ -110,7 +110,7 @@ class EncodeStats:
 
 
 class Encoder(Protocol):
-    """Text to embedding. Implementations keep no state between calls beyond their loaded weights."""
+    """Text to embedding. Implementations keep nothing between calls but what they loaded, so threads may share one."""
 
     @property
     def spec(self) -> EncoderSpec: ...

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Float32Array, Int32Array
 from indexer.config import PoolingMode, Role, RunOptions
-from indexer.encoders.batching import Rows
 from indexer.encoders.identity import PoolingKey
 from indexer.encoders.protocol import EncoderSpec, EncodeStats, Tokens
 from indexer.encoders.static_tables import load_table, table_tokenizer
-from indexer.encoders.tokenizer import TokenIds
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
 from indexer.pooling.sif import Weights, read_counts, sif_weights
@@ -57,7 +56,7 @@ class StaticEncoder:
         """Rows of the table."""
         return len(self.table.vectors)
 
-    def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> Rows:
+    def encode(self, texts: Sequence[str], role: Role, log: EncodeStats | None = None) -> Float32Array:
         """Pooled embeddings, float32 (n, d), row i for texts[i]."""
         return self.embed(self.tokenize(texts, role), log)
 
@@ -67,9 +66,9 @@ class StaticEncoder:
         tokens = self.tokenizer([prefix + text for text in texts] if prefix else texts)
         return drop_unknown_tokens(tokens, self._known(tokens.ids), self.vocabulary, self.spec.identity.max_length)
 
-    def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Rows:
+    def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Float32Array:
         """Pooled embeddings of tokenised texts: the same bits as `encode` gives."""
-        rows: Rows = self._pooled(tokens, [self.spec.identity.pooling], log)[0]
+        rows: Float32Array = self._pooled(tokens, [self.spec.identity.pooling], log)[0]
         return rows
 
     def states(
@@ -78,25 +77,25 @@ class StaticEncoder:
         keys: Sequence[PoolingKey],
         role: Role = "document",
         log: EncodeStats | None = None,
-    ) -> dict[PoolingKey, Rows]:
+    ) -> dict[PoolingKey, Float32Array]:
         """Embeddings by several poolings. A table has no layers: those of each key are (). Raises ConfigError."""
         if any(layers for layers, _ in keys):
             raise ConfigError(f"layers {[layers for layers, _ in keys]} were asked for, but a static table has none.")
         rows = self._pooled(self.tokenize(texts, role), [pooling for _, pooling in keys], log)
         return dict(zip(keys, rows, strict=True))
 
-    def token_vectors(self, tokens: Tokens, layers: Sequence[int] = ()) -> Rows:
+    def token_vectors(self, tokens: Tokens, layers: Sequence[int] = ()) -> Float32Array:
         """Vectors of tokens, (tokens, d). A table has no layers."""
         return self._vectors(tokens.ids)
 
-    def _vectors(self, ids: TokenIds) -> Rows:
+    def _vectors(self, ids: Int32Array) -> Float32Array:
         vectors = self.table.vectors[np.minimum(ids, len(self.table.vectors) - 1)]
         stands_in = ids == len(self.table.vectors)
         if stands_in.any():
             vectors[stands_in] = self._mean
         return vectors
 
-    def _known(self, ids: TokenIds) -> npt.NDArray[np.bool_]:
+    def _known(self, ids: Int32Array) -> npt.NDArray[np.bool_]:
         """Which tokens have a vector that is not all zero, (tokens,)."""
         distinct, places = np.unique(ids, return_inverse=True)
         known = distinct != self.table.unknown
@@ -104,7 +103,7 @@ class StaticEncoder:
         of_tokens: npt.NDArray[np.bool_] = known[places]
         return of_tokens
 
-    def _pooled(self, tokens: Tokens, poolings: Sequence[PoolingMode], log: EncodeStats | None) -> list[Rows]:
+    def _pooled(self, tokens: Tokens, poolings: Sequence[PoolingMode], log: EncodeStats | None) -> list[Float32Array]:
         log = log if log is not None else EncodeStats()
         log.lengths.extend(tokens.lengths.tolist())
         log.truncated += int(np.count_nonzero(tokens.lengths > self.spec.identity.max_length))
@@ -117,22 +116,22 @@ class StaticEncoder:
                 log.on_batch(len(part), len(part.ids))
         return found
 
-    def _pool(self, tokens: Tokens, pooling: PoolingMode) -> Rows:
+    def _pool(self, tokens: Tokens, pooling: PoolingMode) -> Float32Array:
         if pooling == "latte-mix":
             return self._mixtures(tokens)
         vectors = self._vectors(tokens.ids)
         starts, counts = tokens.starts[:-1], tokens.cut_lengths[:, None].astype(np.float32)
         if pooling == "max":
-            largest: Rows = np.maximum.reduceat(vectors, starts)
+            largest: Float32Array = np.maximum.reduceat(vectors, starts)
             return largest
         if pooling == "sif":
             vectors = np.multiply(vectors, self._sif[tokens.ids][:, None], dtype=np.float32)
         elif pooling != "mean":
             raise ConfigError(f'pooling "{pooling}" was asked for, which a static table does not offer.')
-        mean: Rows = np.divide(np.add.reduceat(vectors, starts), counts, dtype=np.float32)
+        mean: Float32Array = np.divide(np.add.reduceat(vectors, starts), counts, dtype=np.float32)
         return mean
 
-    def _mixtures(self, tokens: Tokens) -> Rows:
+    def _mixtures(self, tokens: Tokens) -> Float32Array:
         """Means of posteriors, (n, width). Each distinct token passes through the auto-encoder once."""
         distinct, places = np.unique(tokens.ids, return_inverse=True)
         posteriors = self._latte_mix.posterior(self._vectors(distinct))
@@ -148,8 +147,8 @@ class StaticEncoder:
         return self._latte_mix.config.width if pooling == "latte-mix" else int(self.table.vectors.shape[1])
 
     @cached_property
-    def _mean(self) -> Rows:
-        mean: Rows = self.table.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+    def _mean(self) -> Float32Array:
+        mean: Float32Array = self.table.vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
         return mean
 
     @cached_property

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
+from indexer.arrays import Float32Array
 from indexer.cache import cached_folder, read_cached
 from indexer.encoders.hub import is_failure
 from indexer.encoders.identity import UNLIMITED
@@ -30,7 +31,7 @@ from indexer.encoders.model_files import TableFiles, file_sha256, find_table_fil
 from indexer.encoders.model_json import TokenizerModel, read_json, read_tokenizer
 from indexer.encoders.tokenizer import FastTokenizer, TextTokenizer, TokenizerInfo, tokenizer_errors
 from indexer.encoders.word_tokenizer import is_uncased, normalise_word, word_tokenizer
-from indexer.encoders.word_vectors import Vectors, read_word_vectors
+from indexer.encoders.word_vectors import read_word_vectors
 from indexer.errors import MachineError, ModelError
 from indexer.safetensors_file import SafetensorsFile
 
@@ -44,7 +45,7 @@ _BLOCK_ROWS = 1 << 16
 class EmbeddingTable:
     """Row i of `vectors` is that of token i. The rows may be mapped from a file, and are then not writable."""
 
-    vectors: Vectors  # (vocabulary, d)
+    vectors: Float32Array  # (vocabulary, d)
     tokenizer: str  # JSON of a `tokenizers.Tokenizer` without truncation, padding and special tokens
     unknown: int  # the token for what is not in the table, left out of a mean; -1: none. It need not have a row
     words: bool  # rows are those of whole words; else of a tokenizer's tokens
@@ -133,7 +134,7 @@ def _unknown(path: Path, named: TokenizerModel, tokens: dict[str, int]) -> int:
     return number
 
 
-def _rows(path: Path) -> Vectors:
+def _rows(path: Path) -> Float32Array:
     """A row for each token, float32 (tokens, d)."""
     tensors = SafetensorsFile(path)
     name = next((name for name in _EMBEDDINGS if name in tensors), "")
@@ -161,14 +162,14 @@ def _mapping(tensors: SafetensorsFile, rows: int) -> npt.NDArray[np.int64]:
     return mapping
 
 
-def _weights(tensors: SafetensorsFile, rows: int) -> Vectors:
+def _weights(tensors: SafetensorsFile, rows: int) -> Float32Array:
     weights = tensors.floats("weights")
     if weights.shape != (rows,):
         raise ModelError(f'{tensors.path}: "weights" has the shape {weights.shape}; expected one for each of {rows:,}.')
     return weights
 
 
-def _require_finite(path: Path, vectors: Vectors) -> None:
+def _require_finite(path: Path, vectors: Float32Array) -> None:
     for start in range(0, len(vectors), _BLOCK_ROWS):
         finite = np.isfinite(vectors[start : start + _BLOCK_ROWS]).all(axis=1)
         if not finite.all():

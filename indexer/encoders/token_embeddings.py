@@ -9,14 +9,14 @@ from typing import Protocol
 
 import numpy as np
 
+from indexer.arrays import Float32Array, Int64Array
 from indexer.chunking import TokenOffsets
 from indexer.config import RunOptions
-from indexer.encoders.batching import Ints, Rows
 from indexer.encoders.protocol import Encoder, EncoderSpec, Tokens
 from indexer.encoders.tokenizer import TextTokenizer
 from indexer.errors import ConfigError
 
-TokenGroup = tuple[Rows, Ints]
+TokenGroup = tuple[Float32Array, Int64Array]
 """Token vectors (tokens, d) of some texts end to end, and where each text's begin, (texts + 1,)."""
 _DEFAULTS = RunOptions()
 GROUP_TEXTS = 1024
@@ -33,7 +33,7 @@ class TokenEncoder(Encoder, Protocol):
         """Tokens there are."""
         ...
 
-    def token_vectors(self, tokens: Tokens, layers: Sequence[int] = ()) -> Rows:
+    def token_vectors(self, tokens: Tokens, layers: Sequence[int] = ()) -> Float32Array:
         """Vectors of tokens, float32 (tokens, d): the average of some `layers` (non-negative) where it has any, by
         default its own."""
         ...
@@ -77,7 +77,7 @@ class TokenEmbeddings:
                 rows = self._encoder.token_vectors(tokens, layers)
                 yield (rows, tokens.starts) if self._special else self._bare(rows, tokens)
 
-    def _bare(self, rows: Rows, tokens: Tokens) -> TokenGroup:
+    def _bare(self, rows: Float32Array, tokens: Tokens) -> TokenGroup:
         """The same without special tokens."""
         facts = self.tokenizer.facts
         inside = np.arange(len(rows)) - np.repeat(tokens.starts[:-1], tokens.cut_lengths)

@@ -10,8 +10,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Int32Array
 from indexer.cache import cached_folder
 from indexer.chunking import TokenOffsets
 from indexer.encoders.hub import as_model_errors, first_line, library_errors, quiet_transformers
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 
-TokenIds = npt.NDArray[np.int32]
 Encoded = tuple[list[list[int]], list[list[int]] | None]
 """Token ids of each text, and its token types where they are not all 0."""
 _FILE = "tokenizer.json"
@@ -164,7 +163,7 @@ def parse_tokenizer(data: bytes, max_length: int, name: str = "the tokenizer") -
     return TextTokenizer(FastTokenizer(tokenizer, kept.facts.types == "given", name), kept.facts, max_length)
 
 
-def _flat(rows: list[list[int]], total: int) -> TokenIds:
+def _flat(rows: list[list[int]], total: int) -> Int32Array:
     try:
         return np.fromiter(chain.from_iterable(rows), np.int32, total)
     except OverflowError as error:

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 import torch
 
+from indexer.arrays import Float32Array
 from indexer.config import RunOptions
 from indexer.encoders.batching import (
     AHEAD,
@@ -22,7 +23,6 @@ from indexer.encoders.batching import (
     BatchedEncoder,
     BatchPlan,
     PooledBatch,
-    Rows,
     is_oom,
     retry_halved,
 )
@@ -60,7 +60,7 @@ class TransformerEncoder(BatchedEncoder):
         """Rows of the model's embedding table."""
         return self.runner.vocabulary
 
-    def token_vectors(self, tokens: Tokens, layers: Sequence[int] = ()) -> Rows:
+    def token_vectors(self, tokens: Tokens, layers: Sequence[int] = ()) -> Float32Array:
         """Token vectors (tokens, d) float32: the average of some `layers` (non-negative), by default the encoder's own.
 
         Raises MachineError as `encode` does.
@@ -117,7 +117,7 @@ class TorchRunner:
         """Pooled rows of each batch, in order."""
         return self._run(self._forward(tuple(keys)), batches)
 
-    def run_tokens(self, batches: Iterable[Batch], average: Sequence[int]) -> Iterator[Rows]:
+    def run_tokens(self, batches: Iterable[Batch], average: Sequence[int]) -> Iterator[Float32Array]:
         """The average of some layers for every token of each batch, (batch, tokens, d) float32, in order."""
         for found in self._run(partial(self.model.tokens, average), batches):
             yield found.rows[0]
@@ -142,7 +142,7 @@ class TorchRunner:
         with single_torch_thread():
             yield from ordered_map(encode, batches, self.lanes, AHEAD * self.lanes)
 
-    def _computed(self, forward: Callable[..., torch.Tensor], transfers: AsyncCopies, batch: Batch) -> Rows:
+    def _computed(self, forward: Callable[..., torch.Tensor], transfers: AsyncCopies, batch: Batch) -> Float32Array:
         """What `forward` makes of a batch, float32; on CUDA it is still on its way."""
         inputs = {"input_ids": batch.ids}
         if batch.types is not None and self._loaded.takes_types:

@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Float32Array
 from indexer.corpus.row import BrokenFile, excerpt
 from indexer.corpus.sources import SourceFile
 from indexer.corpus.streams import ByteStream
 from indexer.errors import CorpusError, ModelError
 from indexer.regular_files import open_regular
 
-Vectors = npt.NDArray[np.float32]
 Form = Literal["text", "binary"]
 _BLOCK_BYTES = 8 << 20
 _SAMPLE_BYTES = 1 << 16  # in which binary numbers show; the rare words further on may be of any characters
@@ -56,7 +55,7 @@ class WordVectorFormat:
     stated: int | None = None
 
 
-def read_word_vectors(path: Path) -> Iterator[tuple[list[bytes], Vectors]]:
+def read_word_vectors(path: Path) -> Iterator[tuple[list[bytes], Float32Array]]:
     """Words as they are in the file and their vectors (n, d), float32, block by block.
 
     Raises ModelError naming the line, what was found and what was expected, for a file that is no such table, is cut
@@ -160,7 +159,7 @@ def _blocks(stream: ByteStream) -> Iterator[bytes]:
 
 def parse_text(
     path: Path, blocks: Iterable[bytes], dim: int, stated: int | None
-) -> Iterator[tuple[list[bytes], Vectors]]:
+) -> Iterator[tuple[list[bytes], Float32Array]]:
     """Rows written as text: words and vectors (n, dim), float32, block by block. Raises ModelError.
 
     `stated` is the number of words that a first line, which `blocks` begin after, tells; None without such a line.
@@ -224,7 +223,7 @@ def _word(line: bytes, dim: int) -> bytes | None:
     return None if is_number(word.rpartition(b" ")[2]) else word
 
 
-def _parsed(rows: Sequence[bytes], dim: int) -> Vectors | None:
+def _parsed(rows: Sequence[bytes], dim: int) -> Float32Array | None:
     """Numbers (n, dim) of rows, by Arrow's reader of CSV, as one column; None where there is one it cannot read."""
     import pyarrow as pa
     from pyarrow import csv
@@ -243,7 +242,7 @@ def _parsed(rows: Sequence[bytes], dim: int) -> Vectors | None:
     return numbers.reshape(len(rows), dim) if len(numbers) == len(rows) * dim else None
 
 
-def _parsed_one_by_one(path: Path, first: int, split: Sequence[tuple[bytes, bytes]]) -> Vectors:
+def _parsed_one_by_one(path: Path, first: int, split: Sequence[tuple[bytes, bytes]]) -> Float32Array:
     """As `_parsed`, in Python, naming the number that is none."""
     rows = []
     for line, (word, numbers) in enumerate(split, first):
@@ -268,7 +267,9 @@ def _miscounted(path: Path, stated: int, found: int) -> str:
     return f"{path}: the first line says {stated:,} words, but there are {found:,}; {why}"
 
 
-def parse_binary(path: Path, blocks: Iterable[bytes], dim: int, stated: int) -> Iterator[tuple[list[bytes], Vectors]]:
+def parse_binary(
+    path: Path, blocks: Iterable[bytes], dim: int, stated: int
+) -> Iterator[tuple[list[bytes], Float32Array]]:
     """Rows of word2vec's binary form: words and vectors (n, dim), float32, block by block. Raises ModelError."""
     found, rest = 0, b""
     for block in blocks:
@@ -289,7 +290,7 @@ def parse_binary(path: Path, blocks: Iterable[bytes], dim: int, stated: int) -> 
         )
 
 
-def _records(data: bytes, dim: int, most: int) -> tuple[list[bytes], Vectors, int]:
+def _records(data: bytes, dim: int, most: int) -> tuple[list[bytes], Float32Array, int]:
     """The whole words and vectors that `data` begins with, and where they end."""
     words: list[bytes] = []
     numbers: list[bytes] = []
@@ -305,7 +306,7 @@ def _records(data: bytes, dim: int, most: int) -> tuple[list[bytes], Vectors, in
     return words, np.frombuffer(b"".join(numbers), "<f4").reshape(-1, dim), at
 
 
-def _require_finite(path: Path, words: list[bytes], vectors: Vectors, before: int) -> None:
+def _require_finite(path: Path, words: list[bytes], vectors: Float32Array, before: int) -> None:
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         row = int(finite.argmin())
