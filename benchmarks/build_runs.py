@@ -49,9 +49,9 @@ def measure_build(run: Run) -> Measured:
     """`build_index` from the corpus to the published index, in a temporary folder."""
     start = time.perf_counter()
     from indexer import RunOptions, build_index, read_corpus
-    from indexer.pipeline import encoder_state
+    from indexer.pipeline import index_encoder
 
-    where: Any = encoder_state
+    where: Any = index_encoder
     loading = where.open_encoder = _Timed(where.open_encoder)
     try:
         with tempfile.TemporaryDirectory() as folder:

@@ -16,8 +16,8 @@ from indexer.encoders.identity import UNLIMITED, EncoderIdentity
 from indexer.errors import ConfigError, StoreError
 from indexer.settings import named_path
 from indexer.store import layout
-from indexer.store.checked import check_files, check_sizes, hashed_on_open, load_transform
 from indexer.store.embeddings import EmbeddingReader
+from indexer.store.integrity import check_files, check_sizes, hashed_on_open, load_transform
 from indexer.store.manifest import Manifest, list_generations, load_manifest
 from indexer.store.numbering import LiveNumbering
 from indexer.store.quality import MeasuredPoint

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from indexer import ann
 from indexer.arrays import Mask, RowIds, SearchResult, Vectors
 from indexer.errors import ConfigError, CorruptIndexError
-from indexer.store.checked import BackgroundCheck, CheckedFile, read_checked
 from indexer.store.files import BLOCK, FileDigest
+from indexer.store.integrity import BackgroundCheck, CheckedFile, read_checked
 from indexer.store.manifest import SegmentEntry
 
 MAPPED_BYTES = 256 << 20  # a larger segment is memory-mapped

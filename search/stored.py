@@ -11,7 +11,7 @@ from indexer.arrays import Embeddings, RowIds, TextHashes, Vectors
 from indexer.hashing import hash_id
 from indexer.pipeline.rows import RowView
 from indexer.store import layout, parts
-from indexer.store.checked import check_files
+from indexer.store.integrity import check_files
 from search.opened import OpenIndex
 
 BLOCK_ROWS = 4096

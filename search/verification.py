@@ -12,8 +12,8 @@ from indexer.errors import CorruptIndexError
 from indexer.pipeline.gates import SCORE_TOLERANCE, self_hits
 from indexer.settings import named_path
 from indexer.store import layout
-from indexer.store.checked import damaged_files
 from indexer.store.embeddings import open_embeddings
+from indexer.store.integrity import damaged_files
 from indexer.store.manifest import load_manifest
 from search.opened import OpenIndex
 

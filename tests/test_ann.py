@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from indexer import ann
 from indexer.errors import ConfigError, CorruptIndexError, MachineError
-from indexer.store import checked, files
-from indexer.store.checked import CheckedFile
+from indexer.store import files, integrity
 from indexer.store.files import FileDigest, atomic_write, atomic_write_bytes
+from indexer.store.integrity import CheckedFile
 from tests.oracles import best_rows
 
 Vectors = npt.NDArray[np.float32]
@@ -286,7 +286,7 @@ def test_an_index_answers_the_same_after_its_file_as_before(factory: str, tmp_pa
 
 
 def test_a_corrupted_file_is_refused_before_faiss_sees_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (files, checked):
+    for module in (files, integrity):
         monkeypatch.setattr(module, "BLOCK", 1024)
     path = tmp_path / "a.faiss"
     digest = saved(made("Flat", unit_vectors(100)), path)

@@ -110,9 +110,9 @@ def test_swapped_files_are_refused(pristine: Path, index: Path) -> None:
 
 def test_large_files_are_checked_as_they_are_read(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above 256 MB nothing is hashed at open; reading still refuses the damaged file."""
-    from indexer.store import checked
+    from indexer.store import integrity
 
-    monkeypatch.setattr(checked, "OPEN_HASH_BYTES", 0)
+    monkeypatch.setattr(integrity, "OPEN_HASH_BYTES", 0)
     assert answers(index)
     for name in ("segments/0001-00.faiss", "parts/00001/documents.parquet"):
         path = index / name

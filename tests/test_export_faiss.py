@@ -250,7 +250,7 @@ def test_a_mapped_segment_is_hashed_to_its_end_before_the_file_is_there(
     def found_other(*_: Any, **__: Any) -> None:
         raise CorruptIndexError("another file than was published")
 
-    monkeypatch.setattr("indexer.store.checked.BackgroundCheck.require_sound", found_other)
+    monkeypatch.setattr("indexer.store.integrity.BackgroundCheck.require_sound", found_other)
     with pytest.raises(CorruptIndexError, match="another file"):
         exported(tmp_path / "damaged", index)
     assert os.listdir(tmp_path / "damaged") == []

@@ -17,9 +17,9 @@ from indexer.config import BuildConfig
 from indexer.encoders import Encoder, EncodeStats, load_encoder
 from indexer.encoders.protocol import Tokens
 from indexer.errors import NotAnIndexError, StoreError
-from indexer.pipeline import encoder_state
+from indexer.pipeline import index_encoder
 from indexer.store import files
-from indexer.store.checked import damaged_files
+from indexer.store.integrity import damaged_files
 from indexer.store.manifest import load_manifest
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
@@ -45,7 +45,7 @@ class Counting:
 def counting(tiny_config: BuildConfig, monkeypatch: pytest.MonkeyPatch) -> Counting:
     """The tiny encoder, loaded once for all builds of a test."""
     encoder = Counting(load_encoder(tiny_config.encoder))
-    monkeypatch.setattr(encoder_state, "open_encoder", lambda *_, **__: encoder)
+    monkeypatch.setattr(index_encoder, "open_encoder", lambda *_, **__: encoder)
     monkeypatch.setattr(files, "os", FaultyOs())  # never fails, and syncs nothing
     return encoder
 

@@ -21,9 +21,9 @@ from indexer.errors import ConfigError, QualityError
 from indexer.hashing import hash_id
 from indexer.pipeline import auto_index
 from indexer.pipeline.auto_index import IndexRequest
+from indexer.pipeline.index_segment import Segment, fill_segment, judge_segment
 from indexer.pipeline.recall_queries import QUERIES, perturbed, split_train_queries
 from indexer.pipeline.rows import RowView
-from indexer.pipeline.segment import Segment, fill_segment, judge_segment
 from indexer.progress import NoProgress
 from indexer.store import parts
 from indexer.store.embeddings import open_embeddings

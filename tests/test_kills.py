@@ -14,7 +14,7 @@ import pytest
 
 from indexer import RunOptions, build_index
 from indexer.errors import NotAnIndexError
-from indexer.store.checked import damaged_files
+from indexer.store.integrity import damaged_files
 from indexer.store.manifest import load_manifest
 from tests.directories import snapshot
 from tests.zygote import DOCUMENTS, config

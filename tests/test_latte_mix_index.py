@@ -13,7 +13,7 @@ import pytest
 from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig, IndexConfig, LatteMixConfig, RunOptions, StoreConfig, WhiteningConfig
 from indexer.encoders import load_encoder, resolve_spec
-from indexer.encoders.fitting import load_fitted_state
+from indexer.encoders.fitted_state import load_fitted_state
 from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, ExistsError, MismatchError, ModelError
 from indexer.pipeline.add import add_documents

@@ -14,7 +14,7 @@ from indexer import Document, RunOptions, add_documents, build_index, compact_in
 from indexer.config import BuildConfig
 from indexer.encoders import load_encoder
 from indexer.errors import ConfigError, CorpusError, ExistsError, MismatchError
-from indexer.pipeline import encoder_state
+from indexer.pipeline import index_encoder
 from indexer.store import files
 from indexer.store.documents import DocumentReader
 from indexer.store.manifest import DELETED, list_generations, load_manifest
@@ -47,8 +47,8 @@ class Counting:
 def counting(tiny_config: BuildConfig, monkeypatch: pytest.MonkeyPatch) -> Counting:
     """The tiny encoder, loaded once for all changes of a test; nothing is really synced."""
     encoder = Counting(tiny_config)
-    monkeypatch.setattr(encoder_state, "open_encoder", lambda *_, **__: encoder)
-    monkeypatch.setattr("indexer.pipeline.encoder_state.open_encoder", lambda *_, **__: encoder)
+    monkeypatch.setattr(index_encoder, "open_encoder", lambda *_, **__: encoder)
+    monkeypatch.setattr("indexer.pipeline.index_encoder.open_encoder", lambda *_, **__: encoder)
     monkeypatch.setattr("search.engine.open_encoder", lambda *_, **__: encoder)
     monkeypatch.setattr(files, "os", FaultyOs())
     return encoder

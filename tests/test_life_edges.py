@@ -12,7 +12,7 @@ from indexer import Document, RunOptions, add_documents, build_index, compact_in
 from indexer.config import BuildConfig, IndexConfig
 from indexer.corpus import read_corpus
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, MismatchError, ModelError
-from indexer.pipeline import segment
+from indexer.pipeline import index_segment
 from indexer.store import documents, embeddings, manifest
 from indexer.store.manifest import list_generations, load_manifest
 from search import SearchEngine, opened, verify_index
@@ -124,7 +124,7 @@ def test_drift_does_not_depend_on_where_parts_begin(
 @pytest.fixture
 def mixed(tiny_config: BuildConfig, counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A graph, and beside it another one of other size."""
-    monkeypatch.setattr(segment, "SMALL_ROWS", 50)
+    monkeypatch.setattr(index_segment, "SMALL_ROWS", 50)
     config = tiny_config.with_overrides(["index.type=HNSW4", "index.recall=0.5"])
     build_index(numbered(0, 120), tmp_path / "mixed", config, LOW)
     add_documents(numbered(120, 80), tmp_path / "mixed", LOW)
@@ -141,7 +141,7 @@ def test_a_recall_is_set_segment_by_segment(mixed: Path) -> None:
     quality["recall_curve"] = [{"recall": 0.9, "search_parameters": {"efSearch": 17}}]
     quality["segments"][second]["recall_curve"] = [{"recall": 0.9, "search_parameters": {"efSearch": 33}}]
     engine.opened.reach_recall(0.8)
-    assert [segment.index.hnsw.efSearch for segment in engine.opened.segments] == [17, 33]
+    assert [index_segment.index.hnsw.efSearch for index_segment in engine.opened.segments] == [17, 33]
 
 
 def test_a_recall_that_nobody_measured_is_an_error(mixed: Path) -> None:
@@ -163,7 +163,7 @@ def test_an_added_part_that_is_deleted_leaves_an_index_in_order(mixed: Path) -> 
 def test_additions_compactions_and_refits_do_without_query_files_that_went(
     tiny_config: BuildConfig, counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segment, "SMALL_ROWS", 50)
+    monkeypatch.setattr(index_segment, "SMALL_ROWS", 50)
     (tmp_path / "queries.txt").write_text("1 2 3\n4 5 6\n")
     settings = IndexConfig(type="HNSW4", recall=0.5, queries=str(tmp_path / "queries.txt"))
     index, config = tmp_path / "index", tiny_config.with_overrides([])

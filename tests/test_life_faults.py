@@ -11,7 +11,7 @@ import pytest
 
 from indexer.config import BuildConfig
 from indexer.store import files
-from indexer.store.checked import damaged_files
+from indexer.store.integrity import damaged_files
 from indexer.store.manifest import load_manifest
 from tests.directories import snapshot
 from tests.faults import FAILURES, Dead, FaultyOs

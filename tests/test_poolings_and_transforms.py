@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from indexer import BuildConfig, build_index
 from indexer.config import EncoderConfig, FlowConfig, LatteMixConfig, RunOptions, WhiteningConfig
 from indexer.encoders import load_encoder, resolve_spec
-from indexer.encoders.fitting import fit_state
+from indexer.encoders.fitted_state import fit_state
 from indexer.encoders.load import open_encoder
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.protocol import EncoderSpec

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from indexer.corpus.document import Document
 from indexer.corpus.schema import drop_nulls, schema_from_json
 from indexer.errors import CorruptIndexError
-from indexer.store import checked, documents, files, layout
+from indexer.store import documents, files, integrity, layout
 from indexer.store import documents as stored
 from indexer.store.documents import DocumentReader, read_documents_at, write_documents
 from indexer.store.manifest import Manifest, PartEntry
@@ -305,7 +305,7 @@ def flip(path: Path, data: bytes, position: int, bit: int = 0) -> None:
 
 @pytest.mark.parametrize("block", [files.BLOCK, 64])
 def test_a_flipped_bit_anywhere_is_noticed(block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (files, checked):
+    for module in (files, integrity):
         monkeypatch.setattr(module, "BLOCK", block)
     manifest = write_index(tmp_path, [numbered(20)])
     path = tmp_path / layout.part_name(0) / layout.DOCUMENTS
@@ -322,7 +322,7 @@ def read_everything(index: Path, manifest: Manifest) -> None:
     """Fetch every document, then read the bytes that Parquet had no need of."""
     open_index(index, manifest).fetch(range(manifest.rows))
     for name, digest in manifest.files.items():
-        checked.read_checked(index / name, digest)
+        integrity.read_checked(index / name, digest)
 
 
 def test_a_missing_or_shortened_file_is_refused_by_name(tmp_path: Path) -> None:

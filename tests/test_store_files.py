@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.errors import CorruptIndexError, LockedError, StoreError
-from indexer.store import checked, files, layout, parts
-from indexer.store.checked import CheckedFile, check_size, read_checked
+from indexer.store import files, integrity, layout, parts
 from indexer.store.embeddings import open_embeddings
 from indexer.store.files import (
     DigestBuilder,
@@ -32,6 +31,7 @@ from indexer.store.files import (
     remove_folder,
     writer_lock,
 )
+from indexer.store.integrity import CheckedFile, check_size, read_checked
 from tests.faults import FaultyOs
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +43,7 @@ def small_blocks() -> Iterator[None]:
     """Blocks of 16 bytes in place of a MiB."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "BLOCK", SMALL_BLOCK)
-        patch.setattr(checked, "BLOCK", SMALL_BLOCK)
+        patch.setattr(integrity, "BLOCK", SMALL_BLOCK)
         yield
 
 

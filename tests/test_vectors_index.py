@@ -21,7 +21,7 @@ from indexer.pipeline.build import require_same_recipe
 from indexer.pipeline.compact import compact_index
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.ingest import ingest
-from indexer.pipeline.published import PublishedIndex
+from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.refit import refit_index
 from indexer.progress import NoProgress
 from indexer.store.manifest import load_manifest

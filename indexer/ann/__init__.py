@@ -25,6 +25,7 @@ from indexer.ann.faiss_index import (
     to_cpu,
     to_gpu,
 )
+from indexer.ann.index_training import IndexTrainer, train_index
 from indexer.ann.parameters import require_parameters, search_parameters, set_search_parameters, supports_filter
 from indexer.ann.recall import (
     SCORE_TOLERANCE,
@@ -50,7 +51,6 @@ from indexer.ann.selection import (
     rank_candidates,
     stored_bytes,
 )
-from indexer.ann.training import IndexTrainer, train_index
 
 __all__ = [
     "SAMPLE_ROWS",

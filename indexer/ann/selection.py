@@ -17,9 +17,9 @@ from typing import IO, Any, cast
 from indexer.ann.cost import query_cost
 from indexer.ann.factory import add_vectors, make_index
 from indexer.ann.faiss_index import import_faiss, save_index
+from indexer.ann.index_training import IndexTrainer
 from indexer.ann.parameters import search_parameters
 from indexer.ann.recall import LEAST_WIDTH, RECALL_DEPTH, GroundTruth, cheapest_point, recall_curve
-from indexer.ann.training import IndexTrainer
 
 _DIMENSIONS_A_CODE = 4  # one bit a dimension
 _LEAST_FOR_LISTS = 100_000  # rows below which scanning all codes takes less than choosing among lists

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from indexer.config import TOKEN_POOLINGS, Backend, EncoderConfig, RunOptions
-from indexer.encoders.fitting import load_fitted_state
+from indexer.encoders.fitted_state import load_fitted_state
 from indexer.encoders.precomputed import PrecomputedEncoder
 from indexer.encoders.protocol import Encoder, EncoderSpec
 from indexer.encoders.spec import resolve_spec

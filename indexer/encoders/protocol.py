@@ -52,7 +52,7 @@ class EncoderSpec:
         return self.identity.needs_state
 
     @property
-    def unfitted(self) -> str:
+    def base_fingerprint(self) -> str:
         """The fingerprint without the fitted state: known before a corpus is read."""
         return self.without_state or self.fingerprint
 

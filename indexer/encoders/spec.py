@@ -149,7 +149,11 @@ def with_fitted_state(spec: EncoderSpec, folder: str | Path, files: dict[str, st
     """The encoder with a fitted state: `files` (name -> sha256) in `folder`."""
     identity = replace(spec.identity, state=files)
     return replace(
-        spec, identity=identity, fingerprint=identity.fingerprint, state=str(folder), without_state=spec.unfitted
+        spec,
+        identity=identity,
+        fingerprint=identity.fingerprint,
+        state=str(folder),
+        without_state=spec.base_fingerprint,
     )
 
 

@@ -26,11 +26,11 @@ from indexer.corpus.schema import merge_schemas, schema_from_json
 from indexer.errors import ConfigError, CorpusError
 from indexer.pipeline.drift import AddedSince, Drift, drift_since
 from indexer.pipeline.encode import EncodedParts, encode_parts
-from indexer.pipeline.encoder_state import LazyEncoder, unknown_note
 from indexer.pipeline.generation import open_generation
+from indexer.pipeline.index_encoder import LazyEncoder, unknown_note
+from indexer.pipeline.index_segment import COUNTS, Segment, write_segment
 from indexer.pipeline.ingest import PendingPart, ingest
-from indexer.pipeline.published import PublishedIndex
-from indexer.pipeline.segment import COUNTS, Segment, write_segment
+from indexer.pipeline.published_index import PublishedIndex
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store import layout

@@ -16,7 +16,9 @@ from indexer.encoders import EncoderSpec, resolve_spec, spec_difference
 from indexer.encoders.chunker import DocumentChunker
 from indexer.errors import ConfigError, ExistsError
 from indexer.pipeline.encode import EncodedParts, encode_parts
-from indexer.pipeline.encoder_state import (
+from indexer.pipeline.fit import fit
+from indexer.pipeline.generation import Generation, open_generation
+from indexer.pipeline.index_encoder import (
     LazyEncoder,
     copy_state,
     fit_encoder,
@@ -28,14 +30,12 @@ from indexer.pipeline.encoder_state import (
     unknown_note,
     with_stored_state,
 )
-from indexer.pipeline.fit import fit
-from indexer.pipeline.generation import Generation, open_generation
+from indexer.pipeline.index_segment import write_segment
 from indexer.pipeline.ingest import Ingested, corpus_differs, ingest
-from indexer.pipeline.published import PublishedIndex
-from indexer.pipeline.segment import write_segment
+from indexer.pipeline.published_index import PublishedIndex
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
-from indexer.store.checked import damaged_files
+from indexer.store.integrity import damaged_files
 from indexer.store.manifest import Manifest, load_manifest
 
 

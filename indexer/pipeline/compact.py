@@ -14,12 +14,12 @@ from indexer.config import RunOptions
 from indexer.errors import StoreError
 from indexer.pipeline.drift import AddedSince
 from indexer.pipeline.encode import encode_parts
-from indexer.pipeline.encoder_state import LazyEncoder
 from indexer.pipeline.generation import Generation, open_generation
+from indexer.pipeline.index_encoder import LazyEncoder
+from indexer.pipeline.index_segment import write_segment
 from indexer.pipeline.ingest import ingest
-from indexer.pipeline.published import PublishedIndex
+from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.reuse import ReuseInOrder
-from indexer.pipeline.segment import write_segment
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
 from indexer.store import layout

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from indexer.moments import Moments, tree_sum
 from indexer.store import layout, parts
-from indexer.store.checked import check_file
 from indexer.store.embeddings import open_embeddings
 from indexer.store.files import FileDigest
+from indexer.store.integrity import check_file
 from indexer.store.manifest import Manifest, PartEntry
 from indexer.store.numbering import LiveNumbering
 from indexer.transforms import Transform, Whitening

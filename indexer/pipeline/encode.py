@@ -18,9 +18,9 @@ from indexer.encoders import EncodeStats
 from indexer.encoders.chunker import DocumentChunker
 from indexer.hashing import hash_texts
 from indexer.parallel import pipelined
-from indexer.pipeline.encoder_state import LazyEncoder
 from indexer.pipeline.gates import require_nonzero_finite
 from indexer.pipeline.generation import Generation
+from indexer.pipeline.index_encoder import LazyEncoder
 from indexer.pipeline.ingest import CutTexts, PendingPart
 from indexer.pipeline.reuse import PartRowIds, ReusedRows
 from indexer.pipeline.workers import run_tasks

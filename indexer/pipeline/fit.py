@@ -18,9 +18,9 @@ from indexer.corpus.query_file import is_npy, query_file_sha256, read_query_file
 from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.parallel import ordered_map, single_blas_thread
-from indexer.pipeline.encoder_state import LazyEncoder
 from indexer.pipeline.gates import COVARIANCE_LIMIT, Gate, covariance_deviation, held_out_deviation
 from indexer.pipeline.generation import FittedTransform
+from indexer.pipeline.index_encoder import LazyEncoder
 from indexer.pipeline.rows import RowView
 from indexer.progress import Progress, step_callback
 from indexer.store.embeddings import open_embeddings

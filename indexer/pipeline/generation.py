@@ -20,10 +20,9 @@ from indexer.corpus.schema import merge_schemas, schema_from_json, schema_to_jso
 from indexer.encoders import EncoderSpec
 from indexer.encoders.chunker import DocumentChunker
 from indexer.errors import CorruptIndexError, StoreError
-from indexer.pipeline.published import PublishedIndex
+from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.rows import RowView
 from indexer.store import layout, parts
-from indexer.store.checked import check_file, check_sizes
 from indexer.store.files import (
     FileDigest,
     atomic_write_bytes,
@@ -33,6 +32,7 @@ from indexer.store.files import (
     remove_folder,
     writer_lock,
 )
+from indexer.store.integrity import check_file, check_sizes
 from indexer.store.manifest import (
     DELETED,
     ENCODER_STATE,

@@ -179,7 +179,7 @@ class _Placing:
         else:
             self._require_size(documents, given)
             texts = CutTexts(hash_vectors(given), None)
-        embeddings = parts.embedding_key(self._generation.spec.unfitted, texts.hashes)
+        embeddings = parts.embedding_key(self._generation.spec.base_fingerprint, texts.hashes)
         key = parts.document_key(embeddings, documents, self._rules)
         there = self._complete.get(key)
         known = self._known.find(texts.hashes) if given is None else None

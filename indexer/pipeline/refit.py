@@ -9,14 +9,14 @@ from indexer import ann
 from indexer.config import BuildConfig, RunOptions
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError
-from indexer.pipeline.encoder_state import LazyEncoder
 from indexer.pipeline.fit import KnownQueryMean, fit
 from indexer.pipeline.generation import open_generation
-from indexer.pipeline.published import PublishedIndex
-from indexer.pipeline.segment import write_segment
+from indexer.pipeline.index_encoder import LazyEncoder
+from indexer.pipeline.index_segment import write_segment
+from indexer.pipeline.published_index import PublishedIndex
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
-from indexer.store.checked import verify_parts
+from indexer.store.integrity import verify_parts
 
 CHANGEABLE = ("whitening", "index")  # sections of the recipe that need no encoding
 

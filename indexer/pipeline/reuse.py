@@ -14,9 +14,9 @@ import numpy.typing as npt
 from indexer.arrays import TextHashes
 from indexer.errors import MismatchError, StoreError
 from indexer.pipeline.generation import Generation
-from indexer.pipeline.published import PublishedIndex
+from indexer.pipeline.published_index import PublishedIndex
 from indexer.store import parts
-from indexer.store.checked import verify_parts
+from indexer.store.integrity import verify_parts
 from indexer.versions import version_of
 
 PartRowIds = npt.NDArray[np.int32]  # counted from the start of a part, which has fewer than 2**31

@@ -14,7 +14,7 @@ from indexer.corpus import joined_text
 from indexer.corpus.document import Document
 from indexer.encoders import resolve_spec
 from indexer.encoders.chunker import DocumentChunker
-from indexer.encoders.fitting import RECIPE, fit_latte_mix
+from indexer.encoders.fitted_state import RECIPE, fit_latte_mix
 from indexer.errors import ConfigError, CorpusError
 from indexer.hashing import hash_id
 from indexer.output_files import check_output_folder

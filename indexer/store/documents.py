@@ -25,8 +25,8 @@ from indexer.corpus.schema import EXACT_INTEGER, drop_nulls, infer_schema
 from indexer.errors import CorruptIndexError
 from indexer.regular_files import open_regular
 from indexer.store import layout
-from indexer.store.checked import CheckedFile, as_damage
 from indexer.store.files import FileDigest, atomic_write
+from indexer.store.integrity import CheckedFile, as_damage
 from indexer.store.manifest import Manifest
 
 GROUP_BYTES = 48 << 10  # of a row group; small, so that fetching one hit's text reads little

@@ -15,7 +15,7 @@ from indexer.arrays import Embeddings, RowIds
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.regular_files import open_regular
 from indexer.store import layout
-from indexer.store.checked import CheckedFile
+from indexer.store.integrity import CheckedFile
 from indexer.store.manifest import Manifest
 
 # The start of embeddings.npy. numpy's own reader parses it with `ast`, which in several threads at once fails now and

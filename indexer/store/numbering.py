@@ -16,8 +16,8 @@ import numpy as np
 from indexer.arrays import Int64Array, Mask, RowIds
 from indexer.errors import CorruptIndexError
 from indexer.store import layout
-from indexer.store.checked import CheckedFile, as_damage, read_checked
 from indexer.store.files import FileDigest, atomic_write_bytes, make_folder
+from indexer.store.integrity import CheckedFile, as_damage, read_checked
 from indexer.store.manifest import WINDOWS, Manifest
 
 _SPAN = ("document", "start", "end")

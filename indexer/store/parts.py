@@ -21,9 +21,9 @@ from indexer.hashing import canonical_json
 from indexer.moments import Moments
 from indexer.regular_files import open_regular, read_regular
 from indexer.store import layout
-from indexer.store.checked import as_damage, read_checked
 from indexer.store.documents import parquet_options
 from indexer.store.files import FileDigest, atomic_write, atomic_write_bytes, digest_file
+from indexer.store.integrity import as_damage, read_checked
 from indexer.store.manifest import Manifest
 from indexer.typed_json import convert_json, decode_json
 

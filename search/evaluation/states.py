@@ -14,7 +14,7 @@ from safetensors.numpy import save as save_tensors
 
 from indexer.config import TOKEN_POOLINGS, EncoderConfig, RunOptions
 from indexer.encoders import Encoder, EncoderSpec, EncodeStats, Role, resolve_spec
-from indexer.encoders.fitting import load_fitted_state
+from indexer.encoders.fitted_state import load_fitted_state
 from indexer.encoders.identity import EncoderIdentity, PoolingKey
 from indexer.encoders.load import open_encoder
 from indexer.encoders.precomputed import cannot_encode
@@ -146,7 +146,7 @@ def _resolved(config: EncoderConfig, settings: Sequence[Setting], own: EncoderSp
     spec = resolve_spec(config, own.folder, own.identity.rules)
     if own.state is None:
         return _with_trained(spec)
-    if spec.fingerprint != own.unfitted:
+    if spec.fingerprint != own.base_fingerprint:
         fitted = "is int8, which is calibrated" if own.identity.precision == "int8" else "was fitted"
         raise EvaluationError(
             f"the index's encoder {fitted} for its own layers and pooling; compare others with an index, or a recipe, "

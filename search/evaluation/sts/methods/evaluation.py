@@ -10,7 +10,7 @@ from typing import Any
 
 from indexer.corpus import read_corpus
 from indexer.encoders import resolve_spec
-from indexer.encoders.fitting import fit_state
+from indexer.encoders.fitted_state import fit_state
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.spec import resolve_layers, with_fitted_state
 from indexer.encoders.token_embeddings import TokenEmbeddings

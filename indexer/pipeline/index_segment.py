@@ -15,10 +15,10 @@ from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError, QualityError
 from indexer.parallel import part_threads
 from indexer.pipeline.auto_index import BuiltIndex, IndexRequest, build_named, choose_index, too_large
-from indexer.pipeline.encoder_state import LazyEncoder
 from indexer.pipeline.fit import judge_fit
 from indexer.pipeline.gates import Gate, equal_scores, recall_gates, require_all, self_hits
 from indexer.pipeline.generation import FittedTransform, Generation
+from indexer.pipeline.index_encoder import LazyEncoder
 from indexer.pipeline.rows import RowView
 from indexer.progress import Progress
 from indexer.store.files import FileDigest, atomic_write, make_folder, remove_file

@@ -17,7 +17,7 @@ from typing import Any
 from indexer.config import BuildConfig, RunOptions
 from indexer.corpus.document import joined_text
 from indexer.encoders import Encoder, EncoderSpec, resolve_spec, spec_difference
-from indexer.encoders.fitting import Texts, fit_state, load_fitted_state
+from indexer.encoders.fitted_state import Texts, fit_state, load_fitted_state
 from indexer.encoders.int8 import CALIBRATION_TEXTS
 from indexer.encoders.load import open_encoder, warm_backend
 from indexer.encoders.spec import with_fitted_state
@@ -25,13 +25,13 @@ from indexer.errors import ConfigError, MismatchError
 from indexer.hashing import fingerprint
 from indexer.parallel import available_cores
 from indexer.pipeline.generation import Generation
-from indexer.pipeline.published import PublishedIndex
+from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.rows import RowView
 from indexer.progress import Progress, step_callback
 from indexer.regular_files import read_regular
 from indexer.store import layout
-from indexer.store.checked import check_sizes, read_checked
 from indexer.store.files import FileDigest, atomic_write_bytes, digest_file, make_folder
+from indexer.store.integrity import check_sizes, read_checked
 from indexer.typed_json import convert_json, decode_json
 
 _BLOCK = 1024  # documents whose texts are in memory together
@@ -169,13 +169,13 @@ def _key(spec: EncoderSpec, texts: Texts) -> str:
 
 def _is_published(published: PublishedIndex | None, spec: EncoderSpec) -> bool:
     """Whether the newest generation names a state of this encoder."""
-    folder = layout.state_folder(spec.unfitted)
+    folder = layout.state_folder(spec.base_fingerprint)
     return published is not None and any(name.startswith(f"{folder}/") for name in published.manifest.files)
 
 
 def _without_state(spec: EncoderSpec) -> EncoderSpec:
     return replace(
-        spec, identity=spec.identity.without_state(), fingerprint=spec.unfitted, state=None, without_state=""
+        spec, identity=spec.identity.without_state(), fingerprint=spec.base_fingerprint, state=None, without_state=""
     )
 
 
@@ -183,7 +183,7 @@ def _stated(index: Path, spec: EncoderSpec) -> dict[str, Any]:
     """What `state.json` says: nothing while it is not there or cannot be read."""
     from indexer.store.manifest_schema import StateFields
 
-    path = index / layout.state_folder(spec.unfitted) / layout.STATE
+    path = index / layout.state_folder(spec.base_fingerprint) / layout.STATE
     try:
         stated = decode_json(read_regular(path, follow_links=False), dict[str, Any])
         convert_json(stated, StateFields)
@@ -194,7 +194,7 @@ def _stated(index: Path, spec: EncoderSpec) -> dict[str, Any]:
 
 def state_files(index: Path, spec: EncoderSpec) -> dict[str, FileDigest]:
     """What a manifest says of the encoder's state: file, relative to the index -> digest; nothing while incomplete."""
-    folder, stated = layout.state_folder(spec.unfitted), _stated(index, spec)
+    folder, stated = layout.state_folder(spec.base_fingerprint), _stated(index, spec)
     if not stated:
         return {}
     files = {f"{folder}/{name}": FileDigest(**digest) for name, digest in stated["files"].items()}
@@ -222,7 +222,7 @@ class LazyEncoder:
         """The encoder. Raises MismatchError if its files have changed since it was found, ModelError, MachineError."""
         if self._encoder is None:
             now = resolve_spec(self.config.encoder, self.spec.folder, self.spec.identity.rules)
-            if now.fingerprint != self.spec.unfitted:
+            if now.fingerprint != self.spec.base_fingerprint:
                 raise MismatchError(
                     f"{self.spec.folder}: the model changed while the build was running: "
                     f"{spec_difference(self.spec.identity, now)}. Put it back, or start again with the new one."

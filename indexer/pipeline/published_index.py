@@ -19,13 +19,13 @@ from indexer.corpus.schema import schema_from_json
 from indexer.encoders import EncoderSpec
 from indexer.encoders.identity import EncoderIdentity
 from indexer.encoders.spec import spec_of_index
-from indexer.hashing import fingerprint, hash_id
+from indexer.hashing import hash_id
 from indexer.pipeline.rows import RowView
 from indexer.store import layout, parts
-from indexer.store.checked import load_transform
 from indexer.store.documents import DocumentReader
 from indexer.store.embeddings import EmbeddingReader
 from indexer.store.files import FileDigest
+from indexer.store.integrity import load_transform
 from indexer.store.manifest import Manifest
 from indexer.store.numbering import LiveNumbering
 from indexer.transforms import Transform
@@ -57,16 +57,16 @@ class PublishedIndex:
     def spec_without_files(self) -> EncoderSpec:
         """The encoder for steps that encode nothing, wherever its files are."""
         encoder = self.manifest.encoder
-        unfitted = fingerprint({key: value for key, value in encoder["identity"].items() if key != "state"})
-        state = str(self.index / layout.state_folder(unfitted)) if "state" in encoder["identity"] else None
+        identity, fitted = EncoderIdentity.from_dict(encoder["identity"]), "state" in encoder["identity"]
+        base = identity.without_state().fingerprint
         return EncoderSpec(
             encoder["model"],
             encoder["folder"],
-            EncoderIdentity.from_dict(encoder["identity"]),
+            identity,
             self.manifest.fingerprint,
             bool(encoder["folder"]),
-            state,
-            without_state=unfitted if state else "",
+            state=str(self.index / layout.state_folder(base)) if fitted else None,
+            without_state=base if fitted else "",
         )
 
     @cached_property
