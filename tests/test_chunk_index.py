@@ -1,11 +1,13 @@
 """Indexes of windows: what is stored of each, what is encoded again, and what a question finds."""
 
+import errno
 import hashlib
 import pickle
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -20,6 +22,7 @@ from indexer.corpus.document import column_spans, joined_text
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.chunker import DocumentChunker, open_chunker
 from indexer.errors import ConfigError, ExistsError, MismatchError
+from indexer.pipeline import ingest
 from indexer.store import layout, parts
 from indexer.store.manifest import WINDOWS, load_manifest
 from search import SearchEngine, verify_index
@@ -57,7 +60,11 @@ def index(config: BuildConfig, tmp_path_factory: pytest.TempPathFactory) -> Path
     return path
 
 
-def test_a_text_is_cut_once(config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("held", [0, 1 << 20])
+def test_a_text_is_cut_once_also_where_what_was_cut_does_not_fit_in_memory(
+    held: int, config: BuildConfig, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "_HELD_BYTES", held)
     cut: list[str] = []
     once = Chunker.__call__
 
@@ -68,6 +75,20 @@ def test_a_text_is_cut_once(config: BuildConfig, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Chunker, "__call__", counted)
     build_index(corpus(), tmp_path / "index", config)
     assert len(cut) == len(corpus())
+    assert load_manifest(tmp_path / "index").files == load_manifest(index).files
+
+
+@pytest.mark.parametrize("fault", ["save", "load"])
+def test_a_text_is_cut_anew_where_the_scratch_file_is_lost(
+    fault: str, config: BuildConfig, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(ingest, "_HELD_BYTES", 0)
+    monkeypatch.setattr(ingest.CutTexts, fault, broken)
+    build_index(corpus(), tmp_path / "index", config)
+    assert load_manifest(tmp_path / "index").files == load_manifest(index).files
 
 
 def windows_of(documents: list[Document], config: BuildConfig) -> list[tuple[int, int, int, str]]:

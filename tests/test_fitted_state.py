@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer import BuildConfig, Document, RunOptions, build_index
+from indexer import BuildConfig, Document, RunOptions, build_index, compact_index, delete_documents
 from indexer.config import EncoderConfig, LatteMixConfig, StoreConfig, WhiteningConfig
 from indexer.errors import ConfigError, CorpusError, MismatchError
 from indexer.pipeline import build as build_module
@@ -64,6 +64,13 @@ def test_an_interrupted_build_of_another_corpus_leaves_nothing_in_the_next(
     assert snapshot(tmp_path / "index/encoder") == snapshot(tmp_path / "clean/encoder")
     np.testing.assert_array_equal(stored(tmp_path / "index"), stored(tmp_path / "clean"))
     verify_index(tmp_path / "index")
+
+
+def test_a_compacted_index_is_that_of_a_build_of_what_is_left(sif: BuildConfig, tmp_path: Path) -> None:
+    build_index(DOCUMENTS, tmp_path / "index", sif)
+    delete_documents(tmp_path / "index", [DOCUMENTS[-1].id])
+    compact_index(tmp_path / "index")
+    assert build_index(DOCUMENTS[:-1], tmp_path / "index", sif).up_to_date
 
 
 def test_an_interrupted_build_of_the_same_corpus_goes_on_with_its_state(

@@ -188,8 +188,8 @@ class _Stages:
 
     def read(self, task: EncodeTask) -> _ReadPart:
         part, joined = task.part, read_texts(task.folder, self.encoder.config.corpus.text)
-        if part.cut is not None:
-            cut = CutTexts.load(part.cut)
+        cut = _handed_over(part)
+        if cut is not None:
             texts = joined if cut.windows is None else cut.windows.texts(joined)
         else:
             chunks = self._chunker(joined)
@@ -224,6 +224,16 @@ class _Stages:
         record = write_part(task.folder, part.written, rows, spec.fingerprint)
         backend = self.encoder.get().backend if embedded.fresh is not None else ""
         return EncodedPart(part.name, record, part.rows - part.missing, embedded.retries, backend)
+
+
+def _handed_over(part: PendingPart) -> CutTexts | None:
+    """What the texts of a part were cut into when they were read, unless its scratch file is gone."""
+    if not isinstance(part.cut, Path):
+        return part.cut
+    try:
+        return CutTexts.load(part.cut)
+    except OSError:
+        return None
 
 
 def _all_rows(embedded: _EmbeddedPart) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.int32]]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Mask
 from indexer.config import BuildConfig, WhiteningConfig
 from indexer.corpus.document import pseudo_query
 from indexer.corpus.query_file import is_npy, query_file_sha256, read_query_file, read_query_vectors
@@ -89,8 +90,10 @@ def _texts_hash(texts: list[str]) -> str:
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def judge_fit(fitted: FittedTransform, config: WhiteningConfig, threads: int) -> tuple[dict[str, Any], list[Gate]]:
-    """Figures of a fit, JSON types, and its gate."""
+def judge_fit(
+    fitted: FittedTransform, rows: RowView, config: WhiteningConfig, threads: int
+) -> tuple[dict[str, Any], list[Gate]]:
+    """Figures of a fit on a sample of some rows, JSON types, and its gate."""
     figures: dict[str, Any] = {"sample": len(fitted.sample)}
     if not isinstance(fitted.transform, Whitening) or config.strength == "none":
         return figures, []
@@ -102,14 +105,14 @@ def judge_fit(fitted: FittedTransform, config: WhiteningConfig, threads: int) ->
             map(sample.embeddings, range(len(sample.folders))),
             partial(ordered_map, threads=threads),
         )
-        figures["held_out"] = _held_out(sample, fitted.transform, threads)
+        figures["held_out"] = _held_out(sample, rows.live_rows, fitted.transform, threads)
     meaning = "in-sample whitened covariance"
     return figures, [Gate("covariance", deviation, COVARIANCE_LIMIT, meaning=meaning)]
 
 
-def _held_out(sample: RowView, whitening: Whitening, threads: int) -> dict[str, Any] | None:
+def _held_out(sample: RowView, live: Mask | None, whitening: Whitening, threads: int) -> dict[str, Any] | None:
     """Held-out figures: rows outside the sample if there are any, else one half of the sample against the other."""
-    live, firsts, chosen = sample.live_rows, sample.firsts, sample.chosen
+    firsts, chosen = sample.firsts, sample.chosen
     everything = len(sample) == (sample.stored if live is None else np.count_nonzero(live))
 
     def halves(part: int) -> tuple[Moments, Moments]:

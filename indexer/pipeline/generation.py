@@ -127,10 +127,12 @@ class Generation:
 
     def close(self) -> None:
         """Let go of files."""
-        if self.published is not None:
-            self.published.close()
-        if self._scratch is not None:
-            self._scratch.cleanup()
+        try:
+            if self.published is not None:
+                self.published.close()
+        finally:
+            if self._scratch is not None:
+                self._scratch.cleanup()
 
     @property
     def transform(self) -> Transform:
@@ -251,7 +253,7 @@ class Generation:
         features = {ENCODER_STATE: self._has_state, DELETED: deleted is not None, WINDOWS: chunked}
         manifest = Manifest(
             generation=self.number,
-            config=self.config.to_dict(),
+            config=self._recipe(),
             encoder=self._encoder,
             fingerprint=self._fingerprint,
             transform=self._transform_entry,
@@ -269,6 +271,12 @@ class Generation:
         )
         publish(self.index, manifest)
         return manifest
+
+    def _recipe(self) -> dict[str, Any]:
+        """The settings; those of an earlier version as it wrote them, where they are kept."""
+        if self.published is not None and self.config is self.published.config:
+            return self.published.manifest.config
+        return self.config.to_dict()
 
     def _live(self) -> Mask | None:
         """Which documents of the parts are live, (stored documents,); None when all are."""

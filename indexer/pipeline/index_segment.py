@@ -174,7 +174,7 @@ def judge_segment(
     """
     gates, figures = _gates(segment, request, records, config), dict[str, Any]()
     if fitted is not None:
-        figures, more = judge_fit(fitted, config.whitening, part_threads(request.options.threads))
+        figures, more = judge_fit(fitted, request.rows, config.whitening, part_threads(request.options.threads))
         gates += more
     counts = {count: sum(getattr(record, count) for record in records) for count in COUNTS}
     return figures | counts | segment.figures | require_all(gates)

@@ -2,7 +2,7 @@
 
 The whole corpus is read before anything is encoded, so a bad row shows in seconds and not after hours, and the
 encoder knows how much there is to do. Texts are cut into windows and hashed here, once: what encodes a part is handed
-the result in a scratch file. Embeddings that came with the corpus make their part whole at once.
+the result, in memory as long as little is held, then in scratch files. Embeddings that came with the corpus make their part whole at once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,6 +31,9 @@ from indexer.store.documents import write_documents
 from indexer.store.files import make_folder
 from indexer.store.parts import PartDocuments, PartRecord, PartRows, write_part
 
+_HELD_BYTES = 64 << 20  # of what was cut, for some two million rows
+_SPAN = ("document", "start", "end")
+
 
 @dataclass(frozen=True)
 class CutTexts:
@@ -39,20 +42,22 @@ class CutTexts:
     hashes: TextHashes
     windows: Windows | None  # which document each row is of; None: row i is document i
 
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        return self.hashes.nbytes + (3 * self.windows.start.nbytes if self.windows is not None else 0)
+
     def save(self, path: Path) -> None:
-        """Keep it in a scratch file."""
+        """Keep it in a scratch file. Raises OSError."""
         spans = self.windows
         np.savez(path, hashes=self.hashes, **({} if spans is None else {name: getattr(spans, name) for name in _SPAN}))
 
     @classmethod
     def load(cls, path: Path) -> "CutTexts":
-        """What `save` kept."""
+        """What `save` kept. Raises OSError."""
         with np.load(path, allow_pickle=False) as arrays:
             windows = Windows(*(arrays[name] for name in _SPAN)) if _SPAN[0] in arrays else None
             return cls(arrays["hashes"], windows)
-
-
-_SPAN = ("document", "start", "end")
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class PendingPart:
     record: PartRecord | None
     known: ReusedRows | None = None  # rows whose embeddings an earlier generation has
     given: bool = False  # its embeddings came with the corpus, and were written now
-    cut: Path | None = None  # scratch file of `CutTexts`, where they were cut in this run
+    cut: "CutTexts | Path | None" = None  # or the scratch file that holds it; None: to be cut by whoever encodes it
 
     @property
     def documents(self) -> int:
@@ -164,7 +169,7 @@ class _Placing:
         self._index, self._config = generation.index, generation.config
         self._entries = generation.followed.manifest.parts if generation.continues else None  # what must come again
         self._complete, self._free = _complete_parts(generation, beside), _free_names(self._index)
-        self._size = _embedding_size(generation, beside)
+        self._size, self._held = _embedding_size(generation, beside), 0
         self._rules = asdict(self._config.corpus) | {"embeddings": self._config.store.embeddings}
         del self._rules["vector_column"]  # what is read from there is hashed
         if self._config.chunk.tokens:
@@ -195,9 +200,19 @@ class _Placing:
         written = PartDocuments(len(documents), key, embeddings, schema_to_json(schema), digest)
         if given is not None:
             return self._complete_given(name, written, texts.hashes, given)
+        return PendingPart(name, written, len(texts.hashes), None, known, cut=self._kept(texts, name))
+
+    def _kept(self, texts: CutTexts, name: str) -> CutTexts | Path | None:
+        """What was cut, for whoever encodes it; None where a full disk has no room for it: it is cut anew then."""
+        self._held += texts.bytes
+        if self._held <= _HELD_BYTES:
+            return texts
         scratch = self._generation.scratch / f"{name.rpartition('/')[2]}.npz"
-        texts.save(scratch)
-        return PendingPart(name, written, len(texts.hashes), None, known, cut=scratch)
+        try:
+            texts.save(scratch)
+        except OSError:
+            return None
+        return scratch
 
     def _require_size(self, documents: Sequence[Document], given: Embeddings) -> None:
         if self._size not in (0, given.shape[1]):

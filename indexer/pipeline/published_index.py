@@ -1,6 +1,6 @@
 """What is published, as whoever writes the next generation reads it; another index too, whose transform is taken over.
 
-Every known id and document is found without reading its column again: 16 bytes a document are held.
+A few ids are looked for in their column; whoever goes on asking is answered from 16 bytes a document in memory.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -38,6 +38,7 @@ class PublishedIndex:
 
     def __init__(self, index: Path, manifest: Manifest) -> None:
         self.index, self.manifest = index, manifest
+        self._was_asked = False  # for documents by their ids
 
     def close(self) -> None:
         """Close what was opened."""
@@ -105,11 +106,10 @@ class PublishedIndex:
         """All stored rows."""
         entries, live = self.manifest.parts, self.numbering.live_documents
         hashes = np.zeros(self.manifest.stored_documents, np.uint64)
-        hashes[slice(None) if live is None else live] = self._id_hashes
+        hashes[slice(None) if live is None else live] = self._id_hashes()
         folders = [self.index / part.name for part in entries]
         return RowView(folders, [part.documents for part in entries], [part.rows for part in entries], hashes, live)
 
-    @cached_property
     def _id_hashes(self) -> npt.NDArray[np.uint64]:
         """Those of all live documents, (documents,)."""
         return np.fromiter(map(hash_id, self.documents.all_ids()), np.uint64, len(self.documents))
@@ -125,22 +125,28 @@ class PublishedIndex:
     def find(self, ids: Sequence[str]) -> dict[str, tuple[int, Document]]:
         """The number and the document of each of these ids that is there; the last where several have one id.
 
-        The column of ids is read once, however often this is asked.
+        The first time the column of ids is searched; the second time it is read and kept as hashes.
         """
-        order, hashes = self._by_hash
-        wanted = np.fromiter(map(hash_id, ids), np.uint64, len(ids))
-        starts, ends = (np.searchsorted(hashes, wanted, side=side) for side in ("left", "right"))
-        there = np.flatnonzero(ends > starts).tolist()
-        numbers = sorted({int(number) for place in there for number in order[starts[place] : ends[place]]})
+        numbers = self._numbers_by_hash(ids) if self._was_asked else sorted(self.documents.find_ids(ids).values())
+        self._was_asked = True
         asked = set(ids)  # two ids may have one hash
         found = zip(numbers, self.fetch(numbers), strict=True)
         return {document.id: (number, document) for number, document in found if document.id in asked}
 
+    def _numbers_by_hash(self, ids: Sequence[str]) -> list[int]:
+        """Numbers of documents whose ids have the hashes of these, ascending."""
+        order, hashes = self._by_hash
+        wanted = np.fromiter(map(hash_id, ids), np.uint64, len(ids))
+        starts, ends = (np.searchsorted(hashes, wanted, side=side) for side in ("left", "right"))
+        there = np.flatnonzero(ends > starts).tolist()
+        return sorted({int(number) for place in there for number in order[starts[place] : ends[place]]})
+
     @cached_property
     def _by_hash(self) -> tuple[RowIds, npt.NDArray[np.uint64]]:
         """Numbers of live documents by their id's hash, and those hashes, ascending."""
-        order = np.argsort(self._id_hashes, kind="stable")
-        return order, self._id_hashes[order]
+        hashes = self._id_hashes()
+        order = np.argsort(hashes, kind="stable")
+        return order, hashes[order]
 
     def fetch(self, numbers: Sequence[int]) -> list[Document]:
         """Live documents by number, in the order given, with their vectors where they came with some."""

@@ -54,8 +54,9 @@ def refit_index(
         config = generation.config = changed_recipe(published.config, assignments)
         ann.check_factory(ann.factory_of(config.index.type), config.whitening.dim)
         query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
-        if config.index.queries != published.config.index.queries:  # else one that is gone is done without
-            query_file_sha256(config.index.queries, "index.queries")
+        queries = config.index.queries
+        if queries != published.config.index.queries or Path(queries).exists():  # else one that went is done without
+            query_file_sha256(queries, "index.queries")
         verify_parts(generation.index, published.manifest, {part.name for part in published.manifest.parts})
         encoder, rows = LazyEncoder(config, options, lambda: generation.spec), published.rows()
         generation.keep_encoder()
