@@ -89,23 +89,28 @@ class Generation:
         self._fingerprint, self._has_state = "", False
         self._deleted: list[RowIds] = []
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
-        if published is not None:
-            self.config = published.config
+        self._spec: EncoderSpec | None = None
+        self._chunker: DocumentChunker | None = None
+        self.config = BuildConfig() if published is None else published.config
 
-    @cached_property
+    @property
     def spec(self) -> EncoderSpec:
-        """The encoder, found when it is first asked for. Raises ModelError and MismatchError."""
-        return self.followed.spec(self.model)
+        """The encoder: the published one, found when it is first asked for, unless it is another. Raises ModelError
+        and MismatchError."""
+        if self._spec is None:
+            self._spec = self.followed.spec(self.model)
+        return self._spec
 
     def set_spec(self, spec: EncoderSpec) -> None:
         """The encoder of the generation, in place of the one that it had so far."""
-        self.__dict__.pop("chunker", None)
-        self.__dict__["spec"] = spec
+        self._spec, self._chunker = spec, None
 
-    @cached_property
+    @property
     def chunker(self) -> DocumentChunker:
-        """What makes rows of documents."""
-        return DocumentChunker(self.spec, self.config.chunk)
+        """What makes rows of documents, with the encoder's own tokenizer."""
+        if self._chunker is None:
+            self._chunker = DocumentChunker(self.spec, self.config.chunk)
+        return self._chunker
 
     @property
     def continues(self) -> bool:
