@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from indexer.arrays import Mask, RowIds
+from indexer.config import BuildConfig
 from indexer.corpus.schema import merge_schemas, schema_from_json, schema_to_json
 from indexer.encoders import EncoderSpec
 from indexer.encoders.chunker import DocumentChunker
