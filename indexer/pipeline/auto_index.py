@@ -189,9 +189,9 @@ def too_large(request: IndexRequest, factory: str, bytes_per_vector: float) -> s
     """That an index does not fit the memory budget, and the ways out."""
     needed = bytes_per_vector * request.wanted.rows / 2**20
     return (
-        f"index.memory is {request.config.memory}, but {factory} takes {needed:,.0f}M for {request.wanted.rows:,} vectors "
-        f"({bytes_per_vector:,.0f} bytes each). Allow more, choose another index.type, or keep fewer dimensions "
-        "(whitening.dim)."
+        f"index.memory is {request.config.memory}, but {factory} takes {needed:,.0f}M for {request.wanted.rows:,} "
+        f"vectors ({bytes_per_vector:,.0f} bytes each). Allow more, choose another index.type, or keep fewer "
+        "dimensions (whitening.dim)."
     )
 
 

@@ -164,7 +164,7 @@ class Generation:
         self.files |= state
 
     def set_encoder(self, dim: int, state: Mapping[str, FileDigest]) -> None:
-        """The encoder is that of `spec`, its embeddings have `dim` numbers, and `state` are files of its fitted state."""
+        """The encoder is that of `spec`; embeddings have `dim` numbers, and `state` are files of its fitted state."""
         # A hub id is looked up again by whoever opens the index; only a folder's place must be remembered.
         spec, folder = self.spec, self.spec.folder if self.spec.local else ""
         self._encoder = {"model": spec.model, "folder": folder, "dim": dim, "identity": spec.identity.to_dict()}
@@ -209,7 +209,7 @@ class Generation:
         self._write_transform(fitted.transform, entry)
 
     def copy_transform(self, donor: PublishedIndex) -> None:
-        """Write another index's transform; the manifest says by "taken_from" (its sha256) that it was not fitted here."""
+        """Write another index's transform; "taken_from" in the manifest, its sha256, says that it was not fitted."""
         entry = donor.manifest.transform | {"taken_from": donor.transform_digest.sha256}
         self._write_transform(donor.transform, entry)
 

@@ -181,7 +181,7 @@ def judge_segment(
 
 
 def _gates(segment: Segment, request: IndexRequest, records: Sequence[PartRecord], config: BuildConfig) -> list[Gate]:
-    """Gates of a segment and of its parts. One that misses its recall stands when `options.allow_low_recall` says so."""
+    """Gates of a segment and its parts. One that misses its recall stands when `options.allow_low_recall` says so."""
     not_finite, zero = (sum(getattr(record, name) for record in records) for name in ("not_finite", "zero"))
     missing = abs(request.rows.stored - segment.rows) + _without_row(records, config)
     hits = 0.0 if missing else _self_hits(segment, request.rows, request.transform)

@@ -2,7 +2,8 @@
 
 The whole corpus is read before anything is encoded, so a bad row shows in seconds and not after hours, and the
 encoder knows how much there is to do. Texts are cut into windows and hashed here, once: what encodes a part is handed
-the result, in memory as long as little is held, then in scratch files. Embeddings that came with the corpus make their part whole at once.
+the result, in memory as long as little is held, then in scratch files. Embeddings that came with the corpus make their
+part whole at once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

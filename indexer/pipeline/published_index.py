@@ -52,7 +52,7 @@ class PublishedIndex:
         return BuildConfig.from_dict(self.manifest.config)
 
     def spec(self, model: str | Path | None = None) -> EncoderSpec:
-        """The encoder, its files found; `model` is their folder if they have moved. Raises ModelError, MismatchError."""
+        """The encoder, found; `model` is its files' folder if they have moved. Raises ModelError, MismatchError."""
         return spec_of_index(self.index, self.manifest, model)
 
     def spec_without_files(self) -> EncoderSpec:
