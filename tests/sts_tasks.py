@@ -14,7 +14,7 @@ from indexer.encoders.transformer import TransformerEncoder
 from search.evaluation import states as states_module
 from search.evaluation.sts.correlation import Array
 from search.evaluation.sts.data import Subset, Task
-from tests.test_cli import Done, isotrope
+from tests.search.cli.test_cli import Done, isotrope
 
 WORDS = ("whale", "song", "deep", "sea", "library", "data", "sing", "of", "the", "in")
 

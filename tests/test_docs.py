@@ -14,7 +14,7 @@ from indexer.config import BuildConfig
 from search.cli import cli
 from search.cli.lazy_group import LazyGroup
 from tests.playground import lay_out
-from tests.test_cli import Done, isotrope
+from tests.search.cli.test_cli import Done, isotrope
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -30,9 +30,9 @@ from search.evaluation.sts.methods.evaluation import evaluate_methods
 from search.evaluation.sts.methods.names import MethodsPlan
 from search.evaluation.subject import Subject
 from tests.documents import DOCUMENTS
+from tests.indexer.pipeline.test_latte_mix import MANY
+from tests.indexer.pipeline.test_static import WORDS, vectors
 from tests.playground import lay_out
-from tests.test_latte_mix_index import MANY
-from tests.test_static_index import WORDS, vectors
 
 SMALL = LatteMixConfig(dims=3, classes=4, batch=4)
 FLOW = WhiteningConfig(kind="flow", flow=FlowConfig(levels=1, depth=1, width=4))

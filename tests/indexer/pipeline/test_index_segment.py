@@ -1,0 +1,323 @@
+"""A segment filled: the kind that is asked for or chosen, measured with queries that are no rows of it."""
+
+import dataclasses
+import hashlib
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexer import ann
+from indexer.ann import selection
+from indexer.config import BuildConfig, IndexConfig, RunOptions
+from indexer.corpus.query_file import query_file_sha256
+from indexer.errors import ConfigError, QualityError
+from indexer.hashing import hash_id
+from indexer.pipeline import auto_index
+from indexer.pipeline.auto_index import IndexRequest
+from indexer.pipeline.index_segment import Segment, fill_segment, judge_segment
+from indexer.pipeline.recall_queries import QUERIES, perturbed, split_train_queries
+from indexer.pipeline.rows import RowView
+from indexer.progress import NoProgress
+from indexer.store import parts
+from indexer.store.embeddings import open_embeddings
+from indexer.store.quality import Quality
+from indexer.transforms import Normalisation
+from tests.indexer.ann.test_selection import unit
+
+DIM, ROWS, PART = 16, 2500, 1000
+Fill = Callable[..., Segment]
+
+
+def source_of(folder: Path, vectors: npt.NDArray[np.floating], live: npt.NDArray[np.bool_] | None = None) -> RowView:
+    """Vectors as stored embeddings in parts, under a transform that only normalises."""
+    folders, counts = [], []
+    for first in range(0, len(vectors), PART):
+        folders.append(folder / f"{first:05d}")
+        folders[-1].mkdir(parents=True)
+        parts.write_embeddings(folders[-1], vectors[first : first + PART])
+        counts.append(len(vectors[first : first + PART]))
+    hashes = np.array([hash_id(str(row)) for row in range(len(vectors))], np.uint64)
+    return RowView(folders, counts, counts, hashes, live)
+
+
+@pytest.fixture(scope="module")
+def vectors() -> npt.NDArray[np.float32]:
+    return unit(ROWS, DIM)
+
+
+@pytest.fixture(scope="module")
+def source(vectors: npt.NDArray[np.float32], tmp_path_factory: pytest.TempPathFactory) -> RowView:
+    return source_of(tmp_path_factory.mktemp("parts"), vectors)
+
+
+def request_of(
+    rows: RowView, config: IndexConfig, options: RunOptions | None = None, encode: Any = None
+) -> IndexRequest:
+    dim = open_embeddings(rows.folders[0]).shape[1]
+    return IndexRequest(rows, Normalisation(dim, ""), config, options or RunOptions(), NoProgress(), encode)
+
+
+@pytest.fixture
+def fill(source: RowView, tmp_path: Path) -> Fill:
+    """Fill a segment with some settings of `index`."""
+
+    def filled(options: RunOptions | None = None, of: RowView = source, encode: Any = None, **config: Any) -> Segment:
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.faiss"
+        small = config.pop("small", False)
+        return fill_segment(request_of(of, IndexConfig(**config), options, encode), path, small)
+
+    return filled
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No corpus is so small that an exact index is taken without a look at others."""
+    monkeypatch.setattr(selection, "SMALL_BYTES", 0)
+
+
+def index_in(filled: Segment) -> Any:
+    with open(filled.path, "rb") as file:
+        return ann.load_index(file, str(filled.path))
+
+
+# --- exact ones
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [({}, "less time than it takes"), ({"type": "flat"}, "asked for"), ({"type": "HNSW8", "small": True}, "few rows")],
+)
+def test_exact_indexes_say_why_they_are(
+    config: dict[str, Any], why: str, fill: Fill, vectors: npt.NDArray[Any]
+) -> None:
+    filled = fill(**config)
+    about = filled.figures["index"]
+    assert (filled.factory, filled.recall, filled.search_parameters, filled.rows) == ("Flat", None, {}, ROWS)
+    assert (about["factory"], about["recall_at_10"], about["bytes_per_vector"]) == ("Flat", 1.0, 4.0 * DIM)
+    assert why in about["why"]
+    np.testing.assert_allclose(ann.reconstruct(index_in(filled), np.arange(ROWS)), vectors, atol=1e-7)
+
+
+def test_an_exact_index_larger_than_the_budget_is_refused(fill: Fill) -> None:
+    with pytest.raises(ConfigError, match=r"index\.memory is 100K, but an exact index takes"):
+        fill(type="flat", memory="100K")
+
+
+# --- approximate ones
+
+
+@pytest.mark.parametrize("factory", ["IVF16,Flat", "HNSW8", "IVF1,PQ4x4fs,RFlat", "PCA15,Flat", "SQ8"])
+def test_a_factory_string_is_tuned_on_all_rows(factory: str, fill: Fill, vectors: npt.NDArray[Any]) -> None:
+    filled = fill(type=factory, recall=0.8)
+    about, curve = filled.figures["index"], Quality.of(filled.figures).first.recall_curve
+    assert filled.recall is not None
+    assert filled.recall >= 0.8
+    assert (filled.factory, filled.rows, about["recall_at_10"]) == (factory, ROWS, filled.recall)
+    assert about["bytes_per_vector"] == filled.digest.bytes / ROWS
+    assert 300 <= about["queries"] <= QUERIES
+    assert "held-out documents" in about["query_origin"]
+    assert filled.search_parameters == ann.parameters_for(curve, 0.8)
+    queries, index = unit(100, DIM, 5), index_in(filled)
+    ann.set_search_parameters(index, filled.search_parameters)
+    best = ann.GroundTruthBuilder(queries)
+    best.update(0, vectors)
+    assert (
+        ann.GroundTruth.of(best).recall(ann.search_index(index, queries, 10)) > 0.7
+    )  # of queries it was not tuned with
+
+
+def test_what_is_chosen_takes_least_work_of_those_that_reach_the_recall(fill: Fill, measured: None) -> None:
+    filled = fill(recall=0.9)
+    about = filled.figures["index"]
+    good = [one for one in about["candidates"] if one["fits"] and one["recall"] >= 0.9]
+    measured_kinds = {one["factory"] for one in about["candidates"]}
+    left_out = {"Flat", *ann.candidate_factories(ROWS, DIM, False)} - measured_kinds
+    assert {"Flat", "Pad16,IVF1,PQ4x4fs,Refine(SQ8)"} <= measured_kinds
+    for factory in left_out:  # dearer than the best, whatever it finds
+        assert ann.cost_lower_bound(factory, ann.IndexRequirements(ROWS, DIM, 0.9)) >= min(one["cost"] for one in good)
+    good_filled = [one for one in about["filled"] if one["recall"] >= 0.9]
+    assert about["factory"] == filled.factory == min(good_filled, key=lambda one: one["cost"])["factory"]
+    assert about["recall_at_10"] >= 0.9
+    assert f"least work a query of the {len(good)} among {len(about['candidates'])} kinds" in about["why"]
+
+
+def test_the_choice_and_its_bytes_are_the_same_for_any_number_of_threads(fill: Fill, measured: None) -> None:
+    one, three = (fill(RunOptions(threads=threads), recall=0.9) for threads in (1, 3))
+    assert one.digest.sha256 == three.digest.sha256
+    assert one.figures == three.figures
+
+
+def test_a_budget_leaves_out_what_does_not_fit(fill: Fill, measured: None) -> None:
+    budget = 75 * 1024
+    filled = fill(recall=0.5, memory="75K")
+    assert filled.digest.bytes <= budget
+    for one in filled.figures["index"]["candidates"]:
+        assert one["fits"] == (one["bytes_per_vector"] * ROWS <= budget)
+    with pytest.raises(ConfigError, match=r"index\.memory is 1K, but the smallest kind considered"):
+        fill(memory="1K")
+    with pytest.raises(ConfigError, match=r"index\.memory is 100K, but HNSW8 takes"):
+        fill(type="HNSW8", memory="100K")
+
+
+def test_a_missed_recall_is_an_error_and_writes_nothing(fill: Fill, tmp_path: Path, measured: None) -> None:
+    for config in ({"type": "PCA2,Flat"}, {"memory": "20K"}):
+        with pytest.raises(QualityError, match=r"recall_at_10 is 0\..*below index\.recall 0\.99.*--allow-low-recall"):
+            fill(recall=0.99, **config)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missed_recall_that_is_allowed_is_noted_and_kept(fill: Fill, source: RowView, measured: None) -> None:
+    options = RunOptions(allow_low_recall=True)
+    for config in ({"type": "PCA2,Flat"}, {"memory": "20K"}):
+        filled = fill(options, recall=0.99, **config)
+        assert filled.recall is not None
+        assert filled.recall < 0.99
+        assert "below index.recall 0.99" in filled.notes[0]
+        recipe = BuildConfig(index=IndexConfig(recall=0.99))
+        figures = judge_segment(filled, request_of(source, recipe.index, options), [], recipe, None)
+        assert figures["recall_at_10"] == {"value": filled.recall, "limit": 0.99, "passed": False}
+        with pytest.raises(QualityError, match="recall_at_10 is"):
+            judge_segment(filled, request_of(source, recipe.index), [], recipe, None)
+
+
+def test_only_the_best_index_is_kept_while_others_are_filled(
+    fill: Fill, measured: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto_index, "_NEAR", 1000)
+    seen: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+    take = auto_index.Finalists.take
+
+    def watched(self: auto_index.Finalists, filled: auto_index.FilledIndex) -> None:
+        take(self, filled)
+        alive.append(sum(one() is not None for one in seen))  # beside the one that comes now
+        seen.append(weakref.ref(filled.index))
+        assert all(one.trained is None or not one.trained.ntotal for one in [*self._near, *self._others])
+
+    monkeypatch.setattr(auto_index.Finalists, "take", watched)
+    filled = fill(recall=0.5)
+    assert len(filled.figures["index"]["filled"]) == len(alive) > 1
+    assert max(alive) <= 1
+
+
+def test_a_kind_that_only_did_well_on_the_sample_makes_way_for_the_next(
+    fill: Fill, measured: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flattered(factory: str, wanted: ann.IndexRequirements, *given: Any) -> ann.Candidate:
+        bad = dataclasses.replace(consider("PCA2,Flat", wanted, *given), recall=1.0, cost=1)
+        return bad if "RaBitQ" in factory else dataclasses.replace(consider(factory, wanted, *given), recall=0.0)
+
+    consider = ann.measure_candidate
+    monkeypatch.setattr(ann, "measure_candidate", flattered)
+    filled = fill(recall=0.99)
+    assert filled.factory == "Flat"
+    assert "PCA2,Flat reached 0." in filled.figures["index"]["why"]
+
+
+# --- deleted rows
+
+
+def test_deleted_rows_are_in_the_segment_and_measured_with_by_nobody(
+    vectors: npt.NDArray[np.float32],
+    tmp_path_factory: pytest.TempPathFactory,
+    fill: Fill,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    live = np.arange(ROWS) % 4 > 0
+    some = source_of(tmp_path_factory.mktemp("some"), vectors, live)
+    for rows in split_train_queries(some):
+        assert live[rows].all()
+    seen: list[ann.GroundTruth] = []
+    curve = ann.recall_curve
+
+    def watched(index: Any, truth: ann.GroundTruth, allowed: Any, *given: Any, **named: Any) -> Any:
+        seen.append(truth)
+        return curve(index, truth, allowed, *given, **named)
+
+    monkeypatch.setattr(ann, "recall_curve", watched)
+    filled = fill(of=some, type="IVF16,Flat", recall=0.9)
+    assert filled.rows == ROWS
+    assert live[np.concatenate([*seen[0].right, *seen[0].excluded])].all()
+
+
+# --- queries
+
+
+@given(st.integers(1, 3 * QUERIES), st.data())
+def test_rows_to_train_on_and_to_ask_for_are_drawn_by_hash_and_apart(rows: int, data: st.DataObject) -> None:
+    hashes = np.array([hash_id(str(row)) for row in range(rows)], np.uint64)
+    live = None if data.draw(st.booleans()) else np.random.default_rng(rows).random(rows) < 0.7
+    drawn = RowView([Path("part")], [rows], [rows], hashes, live)
+    training, held_out = split_train_queries(drawn)
+    count = rows if live is None else int(live.sum())
+    assert len(held_out) == min(count, max(1, min(QUERIES, count // 4)))
+    assert len(np.unique(np.concatenate([training, held_out]))) == count
+    assert set(training.tolist()).isdisjoint(held_out.tolist()) or count == 1
+    if count > 1:
+        assert hashes[training].max() < hashes[held_out].min()
+
+
+def test_documents_are_moved_half_the_way_that_lies_to_the_closest_other(vectors: npt.NDArray[Any]) -> None:
+    documents, others = vectors[:200], np.concatenate([vectors[200:], vectors[:50]])  # some copies among the others
+    queries = perturbed(documents, others)
+    scores = documents @ others.T
+    scores[scores >= 1 - ann.SCORE_TOLERANCE] = -1
+    between = np.arccos(np.median(scores.max(axis=1)))
+    assert queries.similarity == pytest.approx(np.cos(between / 2), abs=1e-6)
+    own = np.einsum("nk,nk->n", queries.vectors, documents)
+    assert queries.similarity is not None
+    np.testing.assert_allclose(own, queries.similarity, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(queries.vectors, axis=1), 1, atol=1e-6)
+    np.testing.assert_array_equal(queries.vectors, perturbed(documents, others).vectors)
+    noise = queries.vectors - queries.similarity * documents
+    spread, noise_spread = np.var(others, axis=0), np.var(noise, axis=0)
+    assert np.corrcoef(spread, noise_spread)[0, 1] > 0.9  # noise lies where the corpus does
+
+
+def test_a_single_other_document_moves_none() -> None:
+    one = unit(1, 4)
+    np.testing.assert_allclose(perturbed(one, one).vectors, one, atol=1e-6)
+
+
+def test_all_rows_of_a_query_s_document_count_for_neither_side(source: RowView) -> None:
+    hashes = np.repeat(source.id_hashes[: ROWS // 5], 5)  # documents of five windows
+    windows = dataclasses.replace(source, id_hashes=hashes, live=np.arange(ROWS) % 5 > 0)
+    for row, beside in zip([0, 7, 2499], windows.rows_of_same_document(np.array([0, 7, 2499])), strict=True):
+        first = row // 5 * 5
+        assert beside.tolist() == list(range(first + 1, first + 5))
+
+
+def test_the_user_s_own_queries_are_encoded_and_measured_with(fill: Fill, tmp_path: Path) -> None:
+    file = tmp_path / "queries.txt"
+    file.write_text("one\n\ntwo\nthree\n")
+    asked: list[str] = []
+
+    def encode(texts: list[str]) -> npt.NDArray[np.float32]:
+        asked.extend(texts)
+        return unit(len(texts), DIM, 9)
+
+    filled = fill(encode=encode, type="IVF16,Flat", recall=0.5, queries=str(file))
+    about = filled.figures["index"]
+    assert asked == ["one", "two", "three"]
+    assert (about["queries"], about["query_origin"]) == (3, "index.queries")
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert about["queries_sha256"] == digest == query_file_sha256(str(file), "index.queries")
+    assert fill(queries=str(file)).figures["index"]["queries_sha256"] == digest  # exact: noted all the same
+    with pytest.raises(ConfigError, match="no encoder"):
+        fill(type="IVF16,Flat", queries=str(file))
+    with pytest.raises(ConfigError, match=r"index\.queries: .*cannot be read"):
+        fill(encode=encode, type="IVF16,Flat", queries=str(tmp_path / "none.txt"))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 15])
+def test_few_rows_are_enough(rows: int, tmp_path_factory: pytest.TempPathFactory, fill: Fill) -> None:
+    few = source_of(tmp_path_factory.mktemp("few"), unit(rows, 8))
+    filled = fill(of=few, type="HNSW4")
+    assert (filled.rows, filled.recall) == (rows, 1.0)

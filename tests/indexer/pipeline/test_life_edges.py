@@ -1,0 +1,336 @@
+"""The life of an index out of the ordinary: damage, files that went, many small additions, several kinds of index."""
+
+import shutil
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from indexer import Document, RunOptions, add_documents, build_index, compact_index, delete_documents, refit_index
+from indexer.config import BuildConfig, IndexConfig
+from indexer.corpus import read_corpus
+from indexer.errors import ConfigError, CorpusError, CorruptIndexError, MismatchError, ModelError
+from indexer.pipeline import index_segment
+from indexer.store import documents, embeddings, manifest
+from indexer.store.manifest import list_generations, load_manifest
+from search import SearchEngine, opened, verify_index
+from tests.documents import DOCUMENTS
+from tests.indexer.pipeline.test_life import Counting
+from tests.indexer.pipeline.test_life import counting as counting  # a fixture
+from tests.indexer.pipeline.test_life import index as index  # a fixture
+from tests.life import assert_equals_fresh_build, grown
+
+LOW = RunOptions(allow_low_recall=True)
+
+
+def numbered(start: int, count: int) -> list[Document]:
+    return [
+        Document(f"x{number}", f"{number} {number % 7} {number * 31 % 17}") for number in range(start, start + count)
+    ]
+
+
+@pytest.mark.parametrize("name", ["embeddings.npy", "windows.parquet"])
+def test_damage_is_not_published_anew(index: Path, name: str) -> None:
+    delete_documents(index, ["d1"])
+    path = index / "parts/00001" / name
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    for change in (compact_index, refit_index):
+        with pytest.raises(CorruptIndexError, match=f"00001/{name}"):
+            change(index)
+    assert load_manifest(index).generation == 2
+
+
+@pytest.mark.parametrize(("keep", "left"), [(1, 1), (2, 2), (3, 3), (4, 4), (5, 4), (6, 4), (9, 4)])
+def test_as_many_generations_stay_as_are_asked_for(index: Path, keep: int, left: int) -> None:
+    for name in ("d1", "d2"):
+        delete_documents(index, [name])
+    compact_index(index)  # the fourth
+    compact_index(index, keep=keep, grace=0)
+    assert list_generations(index) == [1, 2, 3, 4][-left:]
+
+
+def test_an_index_of_many_parts_is_read_with_few_open_files(
+    index: Path, tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (documents, embeddings):
+        monkeypatch.setattr(module, "OPEN_PARTS", 2)
+    for number in range(5):
+        add_documents(numbered(number, 1), index)
+    engine = SearchEngine(index)
+    hits = engine.search("whales in the sea", 14)
+    assert [hit.id for hit in engine.search("whales in the sea", 14)] == [hit.id for hit in hits]
+    assert len(engine.neighbours("d0", 14)) == 13
+    assert len(engine.opened.documents._parts) == 2
+    assert len(engine.opened.stored_embeddings._parts) <= 2
+    assert verify_index(index).passed
+    compact_index(index)
+    assert_equals_fresh_build(index, [*DOCUMENTS, *numbered(0, 5)], tmp_path / "fresh", tiny_config)
+
+
+# --- drift
+
+
+def test_drift_counts_documents_that_came_one_at_a_time(index: Path) -> None:
+    reports = [add_documents(numbered(number, 1), index) for number in range(4)]
+    assert [report.drift.rows if report.drift else 1 for report in reports] == [1, 2, 3, 4]
+
+
+def test_drift_goes_on_after_a_compaction(index: Path) -> None:
+    """Figures are those of all documents added since the fit, wherever parts begin."""
+    add_documents(numbered(0, 6), index)
+    delete_documents(index, ["d0", "x0"])
+    before = load_manifest(index).quality["drift"]
+    assert before["rows"] == 6
+    compact_index(index)
+    assert load_manifest(index).quality["drift"] == before
+    assert load_manifest(index).quality["added_since"] == {"part": 2, "row": 0}  # after 8 of 9 documents, 4 a part
+    delete_documents(index, ["d1"])
+    compact_index(index)
+    assert load_manifest(index).quality["added_since"] == {"part": 1, "row": 3}
+    drift = add_documents(numbered(6, 2), index).drift
+    assert drift is not None
+    assert drift.rows == 7  # x0 is gone
+    refit_index(index)
+    assert "added_since" not in load_manifest(index).quality
+
+
+@pytest.mark.parametrize("centre", ["role", "none"])
+def test_drift_does_not_depend_on_where_parts_begin(
+    tiny_config: BuildConfig, counting: Counting, tmp_path: Path, centre: str
+) -> None:
+    figures = []
+    for size in (3, 4, 50):
+        config = tiny_config.with_overrides([f"store.part_documents={size}", f"whitening.centre={centre}"])
+        place = tmp_path / str(size)
+        build_index(DOCUMENTS, place, config)
+        add_documents(numbered(0, 5), place)
+        delete_documents(place, ["d8"])
+        compact_index(place)
+        drift = add_documents(numbered(5, 6), place).drift
+        assert drift is not None
+        figures.append(drift)
+    for other in figures[1:]:
+        assert other.rows == figures[0].rows == 11
+        assert other.mean_shift == pytest.approx(figures[0].mean_shift, rel=1e-9)
+        assert other.covariance == pytest.approx(figures[0].covariance, rel=1e-9)
+
+
+# --- kinds of index beside one another
+
+
+@pytest.fixture
+def mixed(tiny_config: BuildConfig, counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A graph, and beside it another one of other size."""
+    monkeypatch.setattr(index_segment, "SMALL_ROWS", 50)
+    config = tiny_config.with_overrides(["index.type=HNSW4", "index.recall=0.5"])
+    build_index(numbered(0, 120), tmp_path / "mixed", config, LOW)
+    add_documents(numbered(120, 80), tmp_path / "mixed", LOW)
+    return tmp_path / "mixed"
+
+
+def test_a_recall_is_set_segment_by_segment(mixed: Path) -> None:
+    manifest = load_manifest(mixed)
+    second = manifest.segments[1].file
+    assert manifest.quality["recall_curve"][-1]["recall"] > 0.5
+    assert manifest.quality["segments"][second]["recall_curve"][-1]["recall"] > 0.5
+    engine = SearchEngine(mixed)
+    quality = engine.opened.manifest.quality
+    quality["recall_curve"] = [{"recall": 0.9, "search_parameters": {"efSearch": 17}}]
+    quality["segments"][second]["recall_curve"] = [{"recall": 0.9, "search_parameters": {"efSearch": 33}}]
+    engine.opened.reach_recall(0.8)
+    assert [index_segment.index.hnsw.efSearch for index_segment in engine.opened.segments] == [17, 33]
+
+
+def test_a_recall_that_nobody_measured_is_an_error(mixed: Path) -> None:
+    engine = SearchEngine(mixed)
+    engine.opened.manifest.quality.pop("segments")
+    with pytest.raises(ConfigError, match=r"the recall of segments/0002-00\.faiss was not measured.*isotrope refit"):
+        engine.opened.reach_recall(0.5)
+
+
+def test_an_added_part_that_is_deleted_leaves_an_index_in_order(mixed: Path) -> None:
+    add_documents([Document("late", "one more")], mixed, LOW)
+    delete_documents(mixed, ["late"])
+    assert verify_index(mixed).passed
+
+
+# --- queries of the index that are not there any more
+
+
+def test_additions_compactions_and_refits_do_without_query_files_that_went(
+    tiny_config: BuildConfig, counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_segment, "SMALL_ROWS", 50)
+    (tmp_path / "queries.txt").write_text("1 2 3\n4 5 6\n")
+    settings = IndexConfig(type="HNSW4", recall=0.5, queries=str(tmp_path / "queries.txt"))
+    index, config = tmp_path / "index", tiny_config.with_overrides([])
+    build_index(numbered(0, 120), index, BuildConfig(**{**vars(config), "index": settings}), LOW)
+    assert load_manifest(index).quality["index"]["query_origin"] == "index.queries"
+    (tmp_path / "queries.txt").unlink()
+    report = add_documents(numbered(120, 80), index, LOW)
+    assert "queries.txt is not there; held-out documents" in report.notes[0]
+    assert "queries.txt is not there" in compact_index(index, LOW).notes[0]
+    assert "held-out documents" in load_manifest(index).quality["index"]["query_origin"]
+    assert any("queries.txt is not there" in note for note in refit_index(index, options=LOW).notes)
+    with pytest.raises(ConfigError, match=r"index\.queries: .*other\.txt cannot be read"):
+        refit_index(index, [f"index.queries={tmp_path / 'other.txt'}"], LOW)
+
+
+def test_a_compaction_that_needs_the_encoder_takes_it_from_where_it_is_now(
+    tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    model = shutil.copytree(tiny_config.encoder.model, tmp_path / "model")
+    (tmp_path / "queries.txt").write_text("1 2 3\n4 5 6\n")
+    changes = [f"encoder.model={model}", "index.type=HNSW4", "index.recall=0.5"]
+    config = tiny_config.with_overrides([*changes, f"index.queries={tmp_path / 'queries.txt'}"])
+    index = tmp_path / "index"
+    build_index(numbered(0, 80), index, config, LOW)
+    delete_documents(index, ["x3"])
+    model.rename(tmp_path / "moved")
+    with pytest.raises(ModelError, match="Point --model to where it is now"):
+        compact_index(index, LOW)
+    assert compact_index(index, LOW, model=tmp_path / "moved").dropped == 1
+    assert load_manifest(index).quality["index"]["query_origin"] == "index.queries"
+
+
+# --- numbers that would be rounded
+
+WIDE = 2**53 + 1
+
+
+@pytest.mark.parametrize("value", [WIDE, {"deep": WIDE}, [1, WIDE], {"deep": [{"er": -WIDE}]}])
+@pytest.mark.parametrize("wide_first", [True, False])
+def test_whole_numbers_are_not_rounded_by_documents_with_fractions(
+    value: object, wide_first: bool, tiny_config: BuildConfig, counting: Counting, tmp_path: Path
+) -> None:
+    def halved(inner: object) -> object:
+        if isinstance(inner, dict):
+            return {name: halved(item) for name, item in inner.items()}
+        return [halved(item) for item in inner] if isinstance(inner, list) else 0.5
+
+    whole, fraction = (
+        Document("w", "whole", metadata={"n": value}),
+        Document("f", "half", metadata={"n": halved(value)}),
+    )
+    first, second = (whole, fraction) if wide_first else (fraction, whole)
+    build_index([*DOCUMENTS, first], tmp_path / "index", tiny_config)
+    with pytest.raises(CorpusError, match=r'"n.*(would round whole numbers|a whole number) beyond 2\*\*53'):
+        add_documents([second], tmp_path / "index")
+    assert load_manifest(tmp_path / "index").generation == 1
+
+
+def test_small_whole_numbers_become_floats_beside_fractions(index: Path) -> None:
+    add_documents([Document("half", "half", metadata={"year": 1990.5})], index)
+    assert [hit.metadata["year"] for hit in SearchEngine(index).search("half", 20, where="year < 1991")] != []
+    compact_index(index)
+    held = {document.id: document.metadata["year"] for document in SearchEngine(index).opened.documents.all_documents()}
+    assert held == {**{document.id: document.metadata["year"] for document in DOCUMENTS}, "half": 1990.5}
+
+
+def test_vectors_of_another_length_do_not_take_a_transform(tmp_path: Path) -> None:
+    def corpus(dim: int) -> list[Document]:
+        drawn = np.random.default_rng(dim).normal(size=(30, dim)).astype(np.float32)
+        return [Document(f"v{number}", "", vector=vector) for number, vector in enumerate(drawn)]
+
+    for strength in ("0.5", "none"):
+        config = BuildConfig().with_overrides(["encoder.kind=vectors", f"whitening.strength={strength}"])
+        donor = tmp_path / f"donor-{strength}"
+        build_index(corpus(8), donor, config)
+        with pytest.raises((CorpusError, MismatchError), match=r"12 numbers.*whose transform is taken over have 8"):
+            build_index(corpus(12), tmp_path / f"other-{strength}", config, transform_from=donor)
+
+
+def test_an_addition_that_does_not_fit_names_file_and_line_and_can_be_left_out(index: Path, tmp_path: Path) -> None:
+    before = load_manifest(index).generation
+    path = tmp_path / "new.jsonl"
+    path.write_text('{"id": "x", "text": "fits", "year": 2001}\n{"id": "y", "text": "does not", "year": "soon"}\n')
+    with pytest.raises(CorpusError) as caught:
+        add_documents(read_corpus(path), index)
+    assert str(caught.value) == (
+        f'{path}:2: metadata column "year" holds text at {path}:2, but whole numbers in the index (id "y"). Way out: '
+        "give the row as the index has the others, or build the index anew by other column rules, or pass --on-error "
+        "skip to leave such rows out and list them."
+    )
+    assert load_manifest(index).generation == before
+    assert add_documents(read_corpus(path, on_error="skip"), index).added == 1
+    with pytest.raises(CorpusError, match=r"document 1 .* but whole numbers in the index\. Way out: give the row as"):
+        add_documents([Document("z", "text", metadata={"year": "soon"})], index)
+    (tmp_path / "columns.csv").write_text("id,body\nz,text\n")
+    with pytest.raises(CorpusError, match=r"columns\.csv: no text column .* Way out: give the row as the index has"):
+        add_documents(read_corpus(tmp_path / "columns.csv"), index)
+
+
+def test_cells_are_read_as_the_types_that_the_index_has(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    typed = {"n": 3, "price": 1.5, "ok": True, "tags": ["a"], "deep": {"k": 1}, "code": "007", "day": date(2020, 1, 2)}
+    index, table = tmp_path / "index", tmp_path / "new.csv"
+    build_index([Document("a", "whales", metadata=typed | {"price": 2.5})], index, tiny_config)
+    table.write_text(
+        "id,text,n,price,ok,tags,deep,code,day,fresh\n"
+        'b,bees,3,1.5,true,"[""a""]","{""k"": 1}",007,2020-01-02,12\n'
+        "c,bread,,,,,,,,\n"
+        "d,maps,2.5,7,,,,,,\n"
+    )
+    assert add_documents(read_corpus(table), index).added == 3
+    documents = {document.id: document for document in SearchEngine(index).opened.documents.all_documents()}
+    assert documents["b"].metadata == typed | {"fresh": "12"}
+    assert documents["c"].metadata == {}
+    assert documents["d"].metadata == {"n": 2.5, "price": 7.0}
+    assert add_documents(read_corpus(table), index).unchanged == 3
+    table.write_text("id,text,n\ne,stars,many\n")
+    with pytest.raises(CorpusError, match=r'new\.csv:2: column "n" holds "many", which cannot be read as'):
+        add_documents(read_corpus(table), index)
+
+
+def test_a_generation_that_goes_while_it_is_opened_is_followed_by_the_newest(
+    tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`compact --keep 1 --grace 0` may remove files between any two steps of a reader."""
+    expected = None
+    for ahead in (False, True):
+        for place in ("manifest", "check_sizes", "check_files"):
+            index = tmp_path / f"{ahead}-{place}"
+            grown(index, tiny_config)
+            module, name = (manifest, "read_regular") if place == "manifest" else (opened, place)
+            real, compacted = getattr(module, name), list[bool]()
+
+            def compact_first(*given: Any, real: Any = real, compacted: Any = compacted, index: Path = index) -> Any:
+                if not compacted:
+                    compacted.append(True)
+                    compact_index(index, keep=1, grace=0)
+                return real(*given)
+
+            with monkeypatch.context() as patch:
+                patch.setattr(module, name, lambda *given, follow_links=True, first=compact_first: first(*given))
+                hits = SearchEngine(index, ahead=ahead).search("whales in the sea", 3)
+            assert compacted
+            expected = expected or hits
+            assert [hit.id for hit in hits] == [hit.id for hit in expected]
+
+
+def test_an_engine_goes_on_with_the_newest_generation_when_its_own_is_removed(
+    tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    index = tmp_path / "index"
+    grown(index, tiny_config)
+    engine = SearchEngine(index)
+    generation = engine.opened.manifest.generation
+    delete_documents(index, ["d2"])
+    compact_index(index, keep=1, grace=0)
+    fresh = SearchEngine(index)
+    assert engine.search("whales", 5, where="year > 1990") == fresh.search("whales", 5, where="year > 1990")
+    assert engine.neighbours("d5", 3) == fresh.neighbours("d5", 3)
+    assert len(engine) == len(fresh)
+    assert engine.opened.manifest.generation > generation
+
+
+def test_damage_is_no_reason_to_look_for_another_generation(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    grown(index, tiny_config)
+    engine = SearchEngine(index)
+    for path in index.glob("parts/*/documents.parquet"):
+        path.write_bytes(b"")
+    with pytest.raises(CorruptIndexError):
+        engine.search("whales", 5)

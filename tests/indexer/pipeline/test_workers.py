@@ -1,0 +1,257 @@
+"""Running streams of parts in this process or in several: the same results, and no worker left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import psutil
+import pytest
+
+from indexer.errors import CorpusError, MachineError, ModelError
+from indexer.pipeline.workers import IN_FLIGHT, run_tasks
+
+ROOT = Path(__file__).parents[3]
+PATIENCE = 120  # seconds; only a hang takes as long
+
+Work = Callable[[Iterator[int]], Iterator[int]]
+
+
+def doubling(worker: int) -> Work:
+    return lambda tasks: (2 * task for task in tasks)
+
+
+def noting(folder: Path, worker: int) -> Work:
+    """Leaves a file each time it is called, and doubles."""
+    (folder / f"{worker}-{os.getpid()}-{uuid.uuid4().hex}").touch()
+    return doubling(worker)
+
+
+def failing(worker: int) -> Work:
+    def work(tasks: Iterator[int]) -> Iterator[int]:
+        for task in tasks:
+            raise CorpusError(f"corpus.jsonl:{task}: not JSON")
+        yield 0
+
+    return work
+
+
+class UnsendableError(Exception):
+    """Unpickling calls it with one argument."""
+
+    def __init__(self, what: str, where: str) -> None:
+        super().__init__(f"{what} in {where}")
+
+
+def failing_unsendably(worker: int) -> Work:
+    def work(tasks: Iterator[int]) -> Iterator[int]:
+        for _ in tasks:
+            raise UnsendableError("a hair", "the soup")
+        yield 0
+
+    return work
+
+
+def unprepared(worker: int) -> Work:
+    raise ModelError("no such model")
+
+
+def dying(worker: int) -> Work:
+    def work(tasks: Iterator[int]) -> Iterator[int]:
+        for task in tasks:
+            os.kill(os.getpid(), signal.SIGKILL)
+            yield task
+
+    return work
+
+
+def hanging(folder: Path, worker: int) -> Work:
+    """Notes its process and never ends; task 0 alone comes back."""
+
+    def work(tasks: Iterator[int]) -> Iterator[int]:
+        for task in tasks:
+            if task == 0:
+                yield 0
+                continue
+            (folder / str(os.getpid())).touch()
+            while True:
+                time.sleep(PATIENCE)
+
+    return work
+
+
+def reading_ahead(worker: int) -> Work:
+    """Gives the result of a task only once it has the two after it, as a pipeline of three stages does."""
+
+    def work(tasks: Iterator[int]) -> Iterator[int]:
+        held: list[int] = []
+        for task in tasks:
+            held.append(task)
+            if len(held) == 3:
+                yield 2 * held.pop(0)
+        yield from (2 * task for task in held)
+
+    return work
+
+
+def counting(worker: int) -> Work:
+    """Takes all that is there before it gives anything; says for each task how many it had then."""
+
+    def work(tasks: Iterator[int]) -> Iterator[int]:
+        first = list(islice(tasks, IN_FLIGHT))
+        time.sleep(0.3)
+        yield from (len(first) for _ in first)
+        yield from (1 for _ in tasks)
+
+    return work
+
+
+def large(worker: int) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
+    """Gives back more than a pipe holds before it takes the next task."""
+    return lambda tasks: (2 * task for task in tasks)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        if time.monotonic() > end:
+            pytest.fail("waited in vain")
+        time.sleep(0.01)
+
+
+def noted(folder: Path) -> list[int]:
+    """Processes that `hanging` runs in."""
+    return [int(entry.name) for entry in folder.iterdir()]
+
+
+def has_ended(process: int) -> bool:
+    try:
+        return bool(psutil.Process(process).status() == psutil.STATUS_ZOMBIE)  # nobody may be there to reap it
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_any_number_of_workers_gives_the_same_results(workers: int) -> None:
+    assert sorted(run_tasks(doubling, range(20), workers)) == list(range(0, 40, 2))
+
+
+def test_without_tasks_nothing_is_prepared() -> None:
+    assert list(run_tasks(unprepared, [], 1)) == []
+    assert list(run_tasks(unprepared, [], 4)) == []
+
+
+@pytest.mark.parametrize(("tasks", "workers"), [([1, 2, 3], 1), ([1], 4)])
+def test_one_worker_or_one_task_stays_in_this_process(tasks: list[int], workers: int, tmp_path: Path) -> None:
+    assert list(run_tasks(partial(noting, tmp_path), tasks, workers)) == [2 * task for task in tasks]
+    (note,) = [entry.name.split("-") for entry in tmp_path.iterdir()]
+    assert note[:2] == ["0", str(os.getpid())]
+
+
+def test_each_worker_is_prepared_once_and_has_a_number_of_its_own(tmp_path: Path) -> None:
+    assert sorted(run_tasks(partial(noting, tmp_path), range(30), 2)) == list(range(0, 60, 2))
+    notes = [entry.name.split("-") for entry in tmp_path.iterdir()]
+    numbers, processes = [note[0] for note in notes], [int(note[1]) for note in notes]
+    assert set(numbers) <= {"0", "1"}
+    assert len(set(numbers)) == len(set(processes)) == len(notes)
+    assert os.getpid() not in processes
+    assert all(has_ended(process) for process in processes)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_exception_of_the_work_comes_through_as_it_is(workers: int) -> None:
+    with pytest.raises(CorpusError, match=r"^corpus\.jsonl:7: not JSON$"):
+        list(run_tasks(failing, [7, 7, 7], workers))
+
+
+def test_an_exception_that_cannot_be_sent_comes_through_in_words() -> None:
+    with pytest.raises(RuntimeError, match="UnsendableError: a hair in the soup") as error:
+        list(run_tasks(failing_unsendably, [1, 2], 2))
+    assert "in work" in str(error.value.__cause__)  # where it was raised
+
+
+def test_a_worker_may_hold_three_tasks_at_once() -> None:
+    for workers in (1, 2):
+        assert sorted(run_tasks(reading_ahead, range(20), workers)) == list(range(0, 40, 2))
+
+
+def test_results_of_one_worker_come_in_order() -> None:
+    assert list(run_tasks(doubling, range(50), 1)) == list(range(0, 100, 2))
+
+
+def test_tasks_are_spread_over_the_workers_and_never_more_than_three_are_given_ahead() -> None:
+    assert sorted(run_tasks(counting, range(4), 2)) == [2, 2, 2, 2]
+    assert max(run_tasks(counting, range(40), 2)) == IN_FLIGHT
+
+
+def test_tasks_and_results_larger_than_a_pipe_hold_nobody_up() -> None:
+    tasks = [bytes(4 << 20)] * 8
+    assert [len(result) for result in run_tasks(large, tasks, 2)] == [8 << 20] * 8
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_exception_while_getting_ready_comes_through_as_it_is(workers: int) -> None:
+    with pytest.raises(ModelError, match=r"^no such model$"):
+        list(run_tasks(unprepared, [1, 2, 3], workers))
+
+
+def test_a_killed_worker_is_an_error_that_names_the_way_out() -> None:
+    with pytest.raises(MachineError, match=r"a worker process died.*run the same command again.*fewer --workers"):
+        list(run_tasks(dying, [1, 2, 3], 2))
+
+
+def test_workers_end_when_the_results_are_no_longer_wanted(tmp_path: Path) -> None:
+    results = run_tasks(partial(hanging, tmp_path), [0, 1, 2], 2)
+    assert next(results) == 0
+    wait_until(lambda: len(noted(tmp_path)) == 2)
+    results.close()  # type: ignore[attr-defined]
+    assert all(has_ended(process) for process in noted(tmp_path))
+
+
+INTERRUPTED = """
+import sys
+from functools import partial
+from pathlib import Path
+from indexer.pipeline.workers import run_tasks
+from tests.indexer.pipeline.test_workers import hanging
+try:
+    list(run_tasks(partial(hanging, Path(sys.argv[1])), [1, 2], 2))
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+def test_an_interrupt_of_the_whole_group_is_the_parents_alone(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE) as parent:
+        wait_until(lambda: len(noted(tmp_path)) == 2)
+        os.killpg(parent.pid, signal.SIGINT)
+        assert parent.stderr is not None
+        assert parent.stderr.read() == b""  # no worker says anything
+        assert parent.wait() == 130
+    assert all(has_ended(process) for process in noted(tmp_path))
+
+
+PARENT = """
+import sys
+from functools import partial
+from pathlib import Path
+from indexer.pipeline.workers import run_tasks
+from tests.indexer.pipeline.test_workers import hanging
+list(run_tasks(partial(hanging, Path(sys.argv[1])), [1, 2], 2))
+"""
+
+
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], cwd=ROOT) as parent:
+        try:
+            wait_until(lambda: len(noted(tmp_path)) == 2)
+        finally:
+            parent.kill()
+    wait_until(lambda: all(has_ended(process) for process in noted(tmp_path)))

@@ -1,0 +1,453 @@
+"""Writing all or nothing, digests, checked reading and the writer's lock."""
+
+import errno
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from indexer.errors import CorruptIndexError, LockedError, StoreError
+from indexer.store import files, integrity, layout, parts
+from indexer.store.embeddings import open_embeddings
+from indexer.store.files import (
+    DigestBuilder,
+    FileDigest,
+    atomic_write,
+    atomic_write_bytes,
+    create_exclusive,
+    digest_file,
+    make_folder,
+    remove_file,
+    remove_folder,
+    writer_lock,
+)
+from indexer.store.integrity import CheckedFile, check_size, read_checked
+from tests.faults import FaultyOs
+
+ROOT = Path(__file__).parents[3]
+SMALL_BLOCK = 16
+
+
+@contextmanager
+def small_blocks() -> Iterator[None]:
+    """Blocks of 16 bytes in place of a MiB."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "BLOCK", SMALL_BLOCK)
+        patch.setattr(integrity, "BLOCK", SMALL_BLOCK)
+        yield
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+class Lying:
+    """An `os` whose writes report success and store something else: what a failing disk does."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        return os.write(descriptor, bytes([data[0] ^ 1, *data[1:]]))
+
+
+class OneByteAtATime:
+    """An `os` whose writes take one byte each, which the system call is free to do."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def write(self, descriptor: int, data: memoryview) -> int:
+        return os.write(descriptor, data[:1])
+
+
+class WithoutLinks:
+    """An `os` over a file system that has no hard links."""
+
+    def __init__(self, error: int) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def link(self, *_: object) -> None:
+        raise OSError(self._error, os.strerror(self._error))
+
+
+# --- writing
+
+
+def test_a_file_is_there_only_after_the_block_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with atomic_write(path) as file:
+        assert file.write(b"hello ") == 6
+        assert file.write(memoryview(b"world")) == 5
+        assert not path.exists()
+    assert path.read_bytes() == b"hello world"
+    assert file.digest == digest_file(path) == FileDigest(11, hashlib.sha256(b"hello world").hexdigest())
+    assert names(tmp_path) == ["a"]
+
+
+def fail_within(path: Path, error: BaseException) -> None:
+    with atomic_write(path) as file:
+        file.write(b"new")
+        raise error
+
+
+def test_an_error_within_the_block_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    atomic_write_bytes(path, b"old")
+    for error in (ValueError("mine"), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            fail_within(path, error)
+        assert path.read_bytes() == b"old"
+        assert names(tmp_path) == ["a"]
+
+
+def test_a_file_is_replaced_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    atomic_write_bytes(path, b"old and longer")
+    assert atomic_write_bytes(path, b"new").bytes == 3
+    assert path.read_bytes() == b"new"
+
+
+def test_an_empty_file_is_written_and_read(tmp_path: Path) -> None:
+    digest = atomic_write_bytes(tmp_path / "a", b"")
+    assert digest == FileDigest(0, hashlib.sha256().hexdigest()) == digest_file(tmp_path / "a")
+    with CheckedFile(tmp_path / "a", digest) as file:
+        assert file.read() == b""
+        assert file.read(5) == b""
+
+
+def test_writes_that_take_only_some_bytes_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "os", OneByteAtATime())
+    atomic_write_bytes(tmp_path / "a", b"hello world")
+    assert (tmp_path / "a").read_bytes() == b"hello world"
+
+
+def test_a_file_that_reads_back_differently_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "os", Lying())
+    with pytest.raises(StoreError, match=r"a: cannot be written: what was read back differs"):
+        atomic_write_bytes(tmp_path / "a", b"hello")
+    assert names(tmp_path) == []
+
+
+def test_a_full_disk_is_named_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"a: the disk is full\. Free some space"), atomic_write(tmp_path / "a"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert names(tmp_path) == []
+
+
+def test_an_error_without_a_number_keeps_its_words(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="the words of a library"), atomic_write(tmp_path / "a"):
+        raise OSError("the words of a library")
+
+
+def test_a_folder_that_is_not_there_is_an_error_naming_the_file(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="absent/a: cannot be written"):
+        atomic_write_bytes(tmp_path / "absent" / "a", b"x")
+    with pytest.raises(StoreError, match="absent: cannot be removed"):
+        remove_file(tmp_path, "absent")
+
+
+def test_folders_are_made_with_their_parents(tmp_path: Path) -> None:
+    make_folder(tmp_path / "a" / "b" / "c")
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b" / "c").is_dir()
+    atomic_write_bytes(tmp_path / "file", b"")
+    with pytest.raises(StoreError, match="file: cannot be written: File exists"):
+        make_folder(tmp_path / "file" / "folder")
+
+
+def test_a_folder_loses_its_mark_of_completeness_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Watching(FaultyOs):
+        def unlink(self, name: str, **named: Any) -> None:
+            removed.append(name)
+            os.unlink(name, **named)
+
+    removed: list[str] = []
+    monkeypatch.setattr(files, "os", Watching())
+    folder = tmp_path / "parts" / "00000"
+    make_folder(folder)
+    for name in (layout.DOCUMENTS, layout.PART, layout.EMBEDDINGS):
+        atomic_write_bytes(folder / name, b"x")
+    remove_folder(tmp_path, "parts/00000")
+    assert removed == [layout.PART, layout.DOCUMENTS, layout.EMBEDDINGS]
+    assert names(tmp_path / "parts") == []
+
+
+def test_what_lies_under_the_temporary_name_is_never_written_into(tmp_path: Path) -> None:
+    """A link, or another name of somebody's file, in an index that was packed elsewhere."""
+    theirs = tmp_path / "theirs"
+    theirs.write_text("keep")
+    temporary = tmp_path / f"a.{os.getpid()}{layout.TEMPORARY}"
+    for plant in (temporary.symlink_to, temporary.hardlink_to):
+        plant(theirs)
+        atomic_write_bytes(tmp_path / "a", b"ours")
+        assert (theirs.read_text(), (tmp_path / "a").read_bytes()) == ("keep", b"ours")
+    assert names(tmp_path) == ["a", "theirs"]
+
+
+def test_removal_follows_no_link_and_takes_no_folder_of_others(tmp_path: Path) -> None:
+    index, theirs = tmp_path / "index", tmp_path / "theirs"
+    for folder in (theirs / "inside", index / "parts" / "00002" / "folder"):
+        folder.mkdir(parents=True)
+    (theirs / "kept.npy").write_text("keep")
+    (index / "parts" / "00001").symlink_to(theirs)
+    (index / "deleted").symlink_to(theirs)
+    with pytest.raises(StoreError, match=r"parts/00001: is a link"):
+        remove_folder(index, "parts/00001")
+    with pytest.raises(StoreError, match=r"deleted: is a link"):
+        remove_file(index, "deleted/kept.npy")
+    with pytest.raises(StoreError, match=r"parts/00002/folder: is a folder"):
+        remove_folder(index, "parts/00002")
+    assert names(theirs) == ["inside", "kept.npy"]
+    remove_file(index, "deleted")  # the link itself goes, not what it stands for
+    assert names(theirs) == ["inside", "kept.npy"]
+
+
+# --- creating exclusively
+
+
+def test_a_name_that_exists_is_not_created_again(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    create_exclusive(path, b"first")
+    with pytest.raises(StoreError, match="a: cannot be written: File exists"):
+        create_exclusive(path, b"second")
+    assert path.read_bytes() == b"first"
+    assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("error", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK])
+def test_a_file_system_without_hard_links_will_do(error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "os", WithoutLinks(error))
+    test_a_name_that_exists_is_not_created_again(tmp_path)
+
+
+def test_any_other_failure_of_the_link_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "os", WithoutLinks(errno.EIO))
+    with pytest.raises(StoreError, match=f"a: cannot be written: {os.strerror(errno.EIO)}"):
+        create_exclusive(tmp_path / "a", b"x")
+    assert names(tmp_path) == []
+
+
+# --- digests
+
+
+@given(st.lists(st.binary(max_size=3 * SMALL_BLOCK), max_size=8))
+def test_any_chunking_of_the_bytes_gives_the_same_digest(chunks: list[bytes]) -> None:
+    data = b"".join(chunks)
+    with small_blocks(), tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a"
+        path.write_bytes(data)
+        builder = DigestBuilder()
+        for chunk in chunks:
+            builder.update(chunk)
+        blocks = [data[start : start + SMALL_BLOCK] for start in range(0, len(data), SMALL_BLOCK)]
+        digests = [hashlib.blake2b(block, digest_size=8).hexdigest() for block in blocks]
+        expected = FileDigest(len(data), hashlib.sha256(data).hexdigest(), "".join(digests) if len(data) > 16 else "")
+        assert builder.digest() == digest_file(path) == expected
+        assert [expected.block_digest(number) for number in range(len(blocks))] == (
+            digests if len(blocks) > 1 else [""] * len(blocks)
+        )
+
+
+@pytest.mark.parametrize("size", [files.BLOCK - 1, files.BLOCK, files.BLOCK + 1, 2 * files.BLOCK, 9 * files.BLOCK + 7])
+def test_blocks_are_a_mib_and_one_alone_has_no_digest(size: int, tmp_path: Path) -> None:
+    data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    digest = atomic_write_bytes(tmp_path / "a", data)
+    count = -(-size // (1 << 20))
+    assert len(digest.blocks) == (16 * count if count > 1 else 0)
+    assert digest == digest_file(tmp_path / "a")
+    assert read_checked(tmp_path / "a", digest) == data
+
+
+def test_a_digest_comes_back_from_json() -> None:
+    for digest in (FileDigest(1, "a"), FileDigest(1 << 21, "a", "bc")):
+        assert FileDigest(**digest.to_dict()) == digest
+    assert "blocks" not in FileDigest(1, "a").to_dict()
+
+
+def test_a_file_to_be_hashed_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(CorruptIndexError, match="absent: the index names this file, but it is not there"):
+        digest_file(tmp_path / "absent")
+    with pytest.raises(StoreError, match="cannot be read"):
+        digest_file(tmp_path)
+
+
+# --- checked reading
+
+STEPS = st.lists(
+    st.tuples(st.just("read"), st.integers(-1, 80), st.just(0))
+    | st.tuples(st.just("seek"), st.integers(0, 120), st.just(0))
+    | st.tuples(st.just("seek"), st.integers(0, 20), st.just(1))
+    | st.tuples(st.just("seek"), st.integers(-100, 5), st.just(2)),
+    max_size=12,
+)
+
+
+@given(st.binary(max_size=100), STEPS)
+def test_seeks_and_reads_are_those_of_a_plain_file(data: bytes, steps: list[tuple[str, int, int]]) -> None:
+    with small_blocks(), tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a"
+        digest = atomic_write_bytes(path, data)
+        with CheckedFile(path, digest) as file, path.open("rb") as plain:
+            assert file.size() == len(data)
+            for what, number, whence in steps:
+                if what == "read":
+                    assert file.read(number) == plain.read(number)
+                else:
+                    start = (0, plain.tell(), len(data))[whence]
+                    assert file.seek(number, whence) == plain.seek(max(0, start + number))
+                assert file.tell() == plain.tell()
+
+
+def test_a_checked_file_says_what_it_can_do(tmp_path: Path) -> None:
+    with CheckedFile(tmp_path / "a", atomic_write_bytes(tmp_path / "a", b"x")) as file:
+        assert (file.readable(), file.seekable(), file.writable(), file.closed) == (True, True, False, False)
+        file.flush()
+    assert file.closed
+
+
+@settings(max_examples=50)
+@given(st.binary(min_size=SMALL_BLOCK + 1, max_size=5 * SMALL_BLOCK), st.data())
+def test_a_flipped_bit_is_noticed_when_its_block_is_read_and_not_before(data: bytes, draw: st.DataObject) -> None:
+    bit = draw.draw(st.integers(0, 8 * len(data) - 1))
+    bad = bit // 8 // SMALL_BLOCK
+    flipped = bytearray(data)
+    flipped[bit // 8] ^= 1 << bit % 8
+    with small_blocks(), tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a"
+        digest = atomic_write_bytes(path, data)
+        path.write_bytes(flipped)
+        with CheckedFile(path, digest) as file:
+            for block in range(-(-len(data) // SMALL_BLOCK)):
+                file.seek(block * SMALL_BLOCK)
+                if block == bad:
+                    for _ in range(2):  # it does not pass the second time either
+                        with pytest.raises(CorruptIndexError, match="checksum mismatch"):
+                            file.read(1)
+                else:
+                    assert file.read(SMALL_BLOCK) == data[block * SMALL_BLOCK : (block + 1) * SMALL_BLOCK]
+        with pytest.raises(CorruptIndexError, match="checksum mismatch"):
+            read_checked(path, digest)
+
+
+def test_every_flipped_bit_of_a_file_of_one_block_is_noticed_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    digest = atomic_write_bytes(path, b"hello")
+    for bit in range(8 * 5):
+        flipped = bytearray(b"hello")
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        with pytest.raises(CorruptIndexError, match=f"{path}: its bytes are not those that were published"):
+            CheckedFile(path, digest)
+
+
+@pytest.mark.parametrize("data", [b"hell", b"hello!", b""])
+def test_another_size_is_refused_before_anything_is_read(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    digest = atomic_write_bytes(path, b"hello")
+    path.write_bytes(data)
+    for opening in (CheckedFile, read_checked, check_size):
+        with pytest.raises(CorruptIndexError, match=f"{path}: {len(data)} bytes, the index says 5"):
+            opening(path, digest)
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    for opening in (CheckedFile, read_checked, check_size):
+        with pytest.raises(CorruptIndexError, match="absent: the index names this file, but it is not there"):
+            opening(tmp_path / "absent", FileDigest(5, ""))
+
+
+def test_a_file_where_a_folder_should_be_is_refused_by_name(tmp_path: Path) -> None:
+    atomic_write_bytes(tmp_path / "parts", b"")
+    with pytest.raises(StoreError, match="parts/a"):
+        check_size(tmp_path / "parts" / "a", FileDigest(5, ""))
+
+
+# --- the lock
+
+HOLDER = """
+import sys
+from pathlib import Path
+from indexer.store.files import writer_lock
+with writer_lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def holder(index: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lock until its input ends."""
+    command = [sys.executable, "-c", HOLDER, str(index)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_second_process_is_refused_at_once(tmp_path: Path) -> None:
+    refused = pytest.raises(LockedError, match=f"{tmp_path}: another process is writing")
+    with holder(tmp_path), refused, writer_lock(tmp_path):
+        pass
+
+
+def test_the_lock_is_free_again_when_its_holder_is_killed(tmp_path: Path) -> None:
+    with holder(tmp_path) as process:
+        process.kill()
+        process.wait()
+        with writer_lock(tmp_path):
+            pass
+
+
+def test_the_lock_is_freed_at_the_end_and_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="mine"), writer_lock(tmp_path):
+        raise ValueError("mine")
+    for _ in range(2):
+        with writer_lock(tmp_path), pytest.raises(LockedError), writer_lock(tmp_path):
+            pass
+
+
+def test_a_folder_that_is_not_there_cannot_be_locked(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="absent/lock: cannot be opened for writing"), writer_lock(tmp_path / "absent"):
+        pass
+
+
+def test_a_write_after_the_end_is_refused_and_reaches_no_other_file(tmp_path: Path) -> None:
+    """A library that failed may write once more when it is collected; the descriptor may be another file's by then."""
+    with atomic_write(tmp_path / "one") as late:
+        late.write(b"one")
+    with atomic_write(tmp_path / "two") as file:
+        with pytest.raises(ValueError, match="closed"):
+            late.write(b"stray")
+        file.write(b"two")
+    assert (tmp_path / "two").read_bytes() == b"two"
+
+
+def test_embeddings_are_read_as_numpy_reads_them(tmp_path: Path) -> None:
+    for name, kind in (("full", np.float32), ("half", np.float16)):
+        (tmp_path / name).mkdir()
+        rows: Any = np.arange(15).reshape(5, 3).astype(kind)
+        parts.write_embeddings(tmp_path / name, rows)
+        opened = open_embeddings(tmp_path / name)
+        assert opened.dtype == kind
+        np.testing.assert_array_equal(opened, np.load(tmp_path / name / "embeddings.npy"))
+        np.testing.assert_array_equal(opened, rows)
+    np.save(tmp_path / "full/embeddings.npy", np.zeros((2, 2), np.int64))
+    with pytest.raises(CorruptIndexError, match="not an array of embeddings"):
+        open_embeddings(tmp_path / "full")

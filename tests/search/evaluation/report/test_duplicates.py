@@ -1,0 +1,272 @@
+"""The report's section on duplicates: figures are those of the file, texts those of the index, all of it harmless."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexer import BuildConfig, Document, build_index
+from indexer.config import EncoderConfig, StoreConfig
+from indexer.errors import EvaluationError
+from search import SearchEngine
+from search.dedup.deduplication import deduplicate
+from search.dedup.files.duplicates_file import SCHEMA, Duplicates, read_duplicates, write_duplicates
+from search.dedup.files.origin import origin_of
+from search.evaluation.report import plots
+from search.evaluation.report.duplicates import LARGEST, MEMBERS, SPREAD, Listing, read_listing, sample_clusters
+from search.evaluation.report.figures import measure_figures
+from search.evaluation.report.page import render, write_report
+from search.opened import OpenIndex
+from tests.search.cli.test_cli import isotrope
+from tests.search.evaluation.report.test_report import HOSTILE, NOON, PROVENANCE, Page
+
+LONG = "word " * 30 + "longer than what is shown " + "word " * 30
+DOCUMENTS = [
+    *[Document(f"d{number}", f"text number {number}", title=f"Title {number}") for number in range(40)],
+    Document("long", LONG),
+    Document("unbroken", "x" * 400),
+    Document("<b>bold</b>", "<script>alert(1)</script>", title="<i>"),
+]
+Row = tuple[str, str, float, str, int]
+
+
+@pytest.fixture(scope="module")
+def opened(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> OpenIndex:
+    index = tmp_path_factory.mktemp("report") / "index"
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32)
+    build_index(DOCUMENTS, index, BuildConfig(encoder=encoder, store=StoreConfig(part_documents=16)))
+    return OpenIndex.open(index)
+
+
+def listing(opened: OpenIndex, folder: Path, rows: Sequence[Row], **changed: Any) -> Listing:
+    """What is read of a file with these rows; `changed` are facts that are not as usual."""
+    facts = {
+        "format": 1, "threshold": 0.9, "lowest": 0.9, "prefer": "first", "method": {"name": "exact"},
+        "text_duplicates": "keep", "only_against": False, **origin_of(opened), "against": None,
+        "documents": len(DOCUMENTS), "kept": len(DOCUMENTS) - len(rows), "dropped": len(rows), "reasons": {},
+        "clusters": len({row[-1] for row in rows}), "cluster_sizes": {},
+    }  # fmt: skip
+    columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
+    table = pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
+    write_duplicates(folder / "duplicates.parquet", Duplicates(facts | changed, table), force=True)
+    return read_listing(folder / "duplicates.parquet")
+
+
+def page_of(opened: OpenIndex, found: Listing) -> Page:
+    return Page(render(opened, measure_figures(opened), [], PROVENANCE, NOON, listing=found))
+
+
+def section_of(opened: OpenIndex, found: Listing) -> str:
+    """The text of the section on duplicates."""
+    return page_of(opened, found).text.partition(" Duplicates ")[2].partition(" Provenance ")[0]
+
+
+def cluster(number: int, kept: str, *dropped: str, score: float = 0.95, reason: str = "similar") -> list[Row]:
+    return [(name, kept, score, reason, number) for name in dropped]
+
+
+ROWS = [
+    *cluster(0, "d0", "d1", "d2", "d3", score=0.925),
+    *cluster(1, "d4", "d5", reason="text", score=1.0),
+    *cluster(2, "d6", "d7"),
+]
+
+
+def test_figures_are_those_of_the_file(opened: OpenIndex, tmp_path: Path) -> None:
+    text = section_of(opened, listing(opened, tmp_path, ROWS))
+    for shown in (
+        "43 documents 38 kept, 88.4 % 5 dropped, 11.6 % 3 clusters 4 largest cluster 0.9 threshold",
+        "Every dropped document scores at least 0.9 with a kept one. Of several",
+        "file duplicates.parquet",
+        "pairs all found, exactly",
+        "kept of several the first in the corpus",
+        "equal texts dropped if they score the threshold",
+        "compared with each other",
+        "reason dropped share similar 4 80.0 % equal text 1 20.0 %",
+        "documents clusters dropped 2 2 2 4 1 3",
+        "All clusters, the largest first.",
+    ):
+        assert shown in text
+    assert "remark" not in text
+
+
+def test_clusters_are_shown_with_their_texts_the_kept_document_first(opened: OpenIndex, tmp_path: Path) -> None:
+    text = section_of(opened, listing(opened, tmp_path, ROWS))
+    assert "4 documents kept d0 Title 0 text number 0 0.9250 similar d1 Title 1 text number 1 0.9250 similar d2" in text
+    assert "2 documents kept d4 Title 4 text number 4 1.0000 equal text d5 Title 5 text number 5 2 documents" in text
+
+
+def test_of_a_long_cluster_those_with_the_lowest_scores_are_shown(opened: OpenIndex, tmp_path: Path) -> None:
+    rows = [(f"d{number}", "d0", 1 - number / 1000, "similar", 0) for number in range(1, 40)]
+    text = section_of(opened, listing(opened, tmp_path, rows))
+    shown = [f"{1 - number / 1000:.4f} similar d{number} " for number in range(39, 39 - MEMBERS, -1)]
+    assert [text.index(words) for words in shown] == sorted(text.index(words) for words in shown)
+    assert text.count(" similar d") == MEMBERS
+    assert f"and {39 - MEMBERS} more" in text
+
+
+def test_long_texts_are_cut_between_words_where_there_are_any(opened: OpenIndex, tmp_path: Path) -> None:
+    text = section_of(opened, listing(opened, tmp_path, cluster(0, "long", "unbroken")))
+    assert f"long {LONG[:160].rpartition(' ')[0]} … " in text
+    assert "x" * 160 + " …" in text
+    assert "x" * 161 not in text
+
+
+@given(st.lists(st.integers(2, 50), min_size=1, max_size=60))
+def test_samples_are_the_largest_clusters_and_some_of_every_size(sizes: list[int]) -> None:
+    shown = sample_clusters(np.array(sizes)).tolist()
+    assert len(set(shown)) == len(shown) == min(len(sizes), LARGEST + SPREAD)
+    by_size = [sizes[cluster] for cluster in shown]
+    assert by_size == sorted(by_size, reverse=True)
+    assert by_size[:LARGEST] == sorted(sizes, reverse=True)[:LARGEST]
+    assert by_size[-1] == min(sizes) or len(sizes) <= LARGEST
+
+
+def test_many_clusters_are_sampled_and_the_page_says_how(opened: OpenIndex, tmp_path: Path) -> None:
+    rows = [row for number in range(12) for row in cluster(number, f"d{3 * number}", f"d{3 * number + 1}")]
+    found = listing(opened, tmp_path, [*rows, *cluster(12, "d36", "d37", "d38")])
+    text = section_of(opened, found)
+    assert "The 5 largest clusters, then 5 at even distances in the list of the others by size." in text
+    assert text.count(" documents kept ") == 10
+    assert text.index("kept d36") < text.index("kept d0")
+    assert "1 cluster" not in text
+
+
+def test_kept_documents_of_another_index_are_named_but_not_looked_up(opened: OpenIndex, tmp_path: Path) -> None:
+    """Their ids may be those of other documents here."""
+    rows = [*cluster(0, "d0", "d1", reason="against"), *cluster(1, "d0", "d2", reason="against-text", score=0.99)]
+    other = {"index": "/data/<test set>", "generation": 1, "manifest": "0", "documents": 1234}
+    text = section_of(opened, listing(opened, tmp_path, rows, against=other))
+    assert "kept, in the other index d0 0.9500 similar d1 Title 1 text number 1" in text
+    assert "kept, in the other index d0 0.9900 equal text d2 Title 2" in text
+    assert "similar, in the other index 1 50.0 % equal text, in the other index 1 50.0 %" in text
+    assert "compared with each other and 1,234 documents of another index (/data/<test set>)" in text
+    only = section_of(opened, listing(opened, tmp_path, rows, against=other, only_against=True))
+    assert "compared with 1,234 documents of another index" in only
+
+
+def test_a_file_of_another_index_or_encoder_is_marked(opened: OpenIndex, tmp_path: Path) -> None:
+    own = section_of(opened, listing(opened, tmp_path, ROWS))
+    index = listing(opened, tmp_path, [*ROWS, *cluster(3, "gone", "d8")], index={"generation": 2, "manifest": "0"})
+    encoder = listing(opened, tmp_path, ROWS, fingerprint="f" * 64)
+    assert "another" not in own
+    assert "was made from another index, or from another generation of this one" in section_of(opened, index)
+    assert "kept gone 0.9500 similar d8 Title 8" in section_of(opened, index)
+    assert "was made with another encoder than the index's: ffffffffffff… instead of" in section_of(opened, encoder)
+
+
+@pytest.mark.parametrize(
+    ("changed", "shown"),
+    [
+        ({"threshold": 1.0}, "threshold identical up to rounding"),
+        ({"prefer": "column:year:desc"}, "kept of several column:year:desc"),
+        ({"text_duplicates": "drop"}, "with a kept one, or has the same text."),
+        ({"text_duplicates": "drop"}, "equal texts dropped whatever they score"),
+        ({"method": {"name": "ann", "cells": 8, "sampled_pairs": 1000, "found_pairs": 999}},
+         "searched for approximately, cells 8"),
+        ({"method": {"name": "ann", "sampled_pairs": 1000, "found_pairs": 999}},
+         "of 1,000 pairs of a sample 999 (99.9 %) were found."),
+        ({"method": {"name": "ann", "sampled_pairs": 0, "found_pairs": 0}},
+         "some duplicates may be among the kept documents."),
+    ],
+)  # fmt: skip
+def test_settings_that_change_the_meaning_are_said(
+    opened: OpenIndex, tmp_path: Path, changed: dict[str, Any], shown: str
+) -> None:
+    assert shown in section_of(opened, listing(opened, tmp_path, ROWS, **changed))
+
+
+def test_no_duplicates_are_a_page_too(opened: OpenIndex, tmp_path: Path) -> None:
+    found = listing(opened, tmp_path, [])
+    assert "0 clusters none largest cluster" in section_of(opened, found)
+    assert "No document was dropped." in section_of(opened, found)
+    assert sum(tag == "svg" for tag, _ in page_of(opened, found).tags) == 4
+
+
+def test_the_section_stands_alone_and_is_well_formed(opened: OpenIndex, tmp_path: Path) -> None:
+    page = page_of(opened, listing(opened, tmp_path, ROWS))
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe"}
+    pictures = [attributes for tag, attributes in page.tags if tag == "svg"]
+    assert len(pictures) == 6
+    assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in pictures)
+
+
+def test_the_same_file_gives_the_same_bytes_and_takes_the_colour_of_the_page(opened: OpenIndex, tmp_path: Path) -> None:
+    figures = measure_figures(opened)
+    found = [listing(opened, tmp_path, rows) for rows in (ROWS, ROWS[::-1])]
+    pages = [render(opened, figures, [], PROVENANCE, NOON, listing=each) for each in [found[0], *found]]
+    assert pages[0] == pages[1]
+    assert pages[0].count("<svg") == pages[2].count("<svg"), "rows in another order are sorted"
+    assert "#010203" not in pages[0]
+
+
+def test_nothing_in_a_file_becomes_markup(opened: OpenIndex, tmp_path: Path) -> None:
+    hostile = HOSTILE.replace("\ud800", "")  # which no Parquet file can hold
+    rows = [*cluster(0, "<b>bold</b>", hostile, reason=hostile), *cluster(1, hostile, "<b>bold</b>")]
+    found = listing(
+        opened, tmp_path, rows,
+        prefer=hostile, method={"name": "ann", hostile: hostile}, fingerprint=hostile,
+        against={"index": hostile, "documents": hostile}, index={"manifest": hostile},
+    )  # fmt: skip
+    page = page_of(opened, replace(found, name=hostile))
+    assert not {tag for tag, _ in page.tags} & {"script", "img"}
+    assert "<script>alert(1)</script>" in page.text
+    assert "kept <b>bold</b> <i> <script>alert(1)</script>" in page.text
+    assert r"\u202e\x00" in page.text
+
+
+@pytest.mark.parametrize(
+    "sizes", [[2], [2] * 30, [2, 3, 3], [2] * 10_000 + [1_000_000], list(range(2, 3000)), [60], [61], [10**9, 2]]
+)
+def test_any_sizes_have_a_picture(sizes: list[int]) -> None:
+    picture = plots.cluster_sizes(np.array(sizes))
+    labels = re.findall(r"<text[^>]*>([^<]*)</text>", picture)
+    assert "documents in a cluster" in labels
+    numbers = [label for label in labels if any(map(str.isdigit, label))]
+    assert all(label.replace(",", "").rstrip("kM").isdigit() for label in numbers), (
+        "whole numbers of documents and clusters"
+    )
+    assert len(numbers) > 4
+
+
+@pytest.mark.parametrize("scores", [[1.0], [0.9] * 3, [0.9, np.nan], [-0.5, 1.0], [1.0] * 1000 + [0.9]])
+@pytest.mark.parametrize("by_text", [True, False])
+def test_any_scores_have_a_picture(scores: list[float], by_text: bool) -> None:
+    picture = plots.scores(np.array(scores, np.float32), np.full(len(scores), by_text), 0.9)
+    assert picture is not None
+    assert ("equal text" in picture) is by_text
+    assert plots.scores(np.array([np.nan], np.float32), np.array([by_text]), 0.9) is None
+
+
+def test_a_file_that_is_none_shows_before_anything_is_measured(
+    opened: OpenIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("search.evaluation.report.page.measure_figures")
+    (tmp_path / "x.parquet").write_bytes(b"no Parquet")
+    with pytest.raises(EvaluationError, match="not a Parquet file"):
+        write_report(SearchEngine(opened.path), tmp_path / "r.html", duplicates_file=tmp_path / "x.parquet")
+
+
+def test_the_command_shows_what_a_deduplication_found(opened: OpenIndex, tmp_path: Path) -> None:
+    file, target = tmp_path / "duplicates.parquet", tmp_path / "report.html"
+    result = deduplicate(opened.path, 0.6)
+    result.write(file)
+    done = isotrope("report", opened.path, "-o", target, "--duplicates", file)
+    assert done.returncode == 0, done.stderr
+    text = Page(target.read_text(encoding="utf-8")).text
+    dropped = len(read_duplicates(file).table)
+    assert dropped > 0
+    assert f"{len(DOCUMENTS)} documents {len(DOCUMENTS) - dropped} kept" in text
+    assert f"{result.facts['clusters']} clusters" in text
+    assert "another index" not in text
+    missing = isotrope("report", opened.path, "-o", target, "--duplicates", tmp_path / "none")
+    assert (missing.returncode, missing.stderr.startswith("error: ")) == (1, True), missing.stderr

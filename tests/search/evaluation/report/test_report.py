@@ -1,0 +1,553 @@
+"""`isotrope report`: the figures are what their definitions say, and the page is whole, harmless and needs nothing."""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from indexer import BuildConfig, Document, build_index, read_corpus
+from indexer.config import EncoderConfig, StoreConfig
+from indexer.errors import ConfigError, EvaluationError, MachineError
+from indexer.transforms import Whitening
+from search import SearchEngine
+from search.evaluation.report.figures import Figures, measure_figures
+from search.evaluation.report.isotropy import measure_cloud
+from search.evaluation.report.markup import tag
+from search.evaluation.report.page import render, write_report
+from search.evaluation.report.results import ResultFile, read_result
+from search.opened import OpenIndex
+from search.provenance import how_built
+from tests.directories import snapshot
+from tests.documents import DOCUMENTS
+from tests.oracles import iso_score, partition_ratio
+from tests.search.cli.test_cli import isotrope
+
+Built = Callable[..., Path]
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+PROVENANCE = {"command": "isotrope report", "created": "2026-11-20T12:00:00+00:00", "versions": {"isotrope": "0.1.0"}}
+
+
+@pytest.fixture(scope="module")
+def built(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """An index of some documents (by default the nine) with some settings, made once a module."""
+    made: dict[str, Path] = {}
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32)
+    config = BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4))
+
+    def build(*recipe: str, documents: list[Document] = DOCUMENTS) -> Path:
+        key = repr((recipe, documents))
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("report") / "index"
+            build_index(documents, made[key], config.with_overrides(recipe))
+        return made[key]
+
+    return build
+
+
+class Page(HTMLParser):
+    """A page taken apart: every element closed where it should be, ids, references, and the text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def page_of(index: Path, *files: ResultFile) -> Page:
+    opened = OpenIndex.open(index)
+    return Page(render(opened, measure_figures(opened), files, PROVENANCE, NOON))
+
+
+def figures_of(index: Path) -> Figures:
+    return measure_figures(OpenIndex.open(index))
+
+
+def unit(rows: Any) -> Any:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def raw_embeddings(index: Path) -> Any:
+    return np.concatenate([np.load(file) for file in sorted(index.glob("parts/*/embeddings.npy"))]).astype(np.float64)
+
+
+@pytest.mark.parametrize("recipe", [(), ("whitening.strength=1", "whitening.dim=5")])
+def test_figures_are_what_their_definitions_say(built: Built, recipe: tuple[str, ...]) -> None:
+    index = built(*recipe)
+    figures, raw = figures_of(index), raw_embeddings(index)
+    engine = SearchEngine(index)
+    texts = [f"{document.title} {document.text}" for document in DOCUMENTS]
+    for cloud, vectors in [(figures.before, unit(raw)), (figures.after, engine.embed(texts, "document"))]:
+        values = np.sort(np.linalg.eigvalsh(np.cov(vectors.T)))[::-1].clip(0)
+        np.testing.assert_allclose(cloud.spectrum, values / values.sum(), atol=1e-6)
+        cosines = [float(vectors[a] @ vectors[b]) for a in range(9) for b in range(a + 1, 9)]
+        assert cloud.mean_cosine == pytest.approx(np.mean(cosines), abs=1e-6)
+        assert cloud.cosine_deviation == pytest.approx(np.std(cosines), abs=1e-6)
+        assert cloud.partition == pytest.approx(partition_ratio(vectors), rel=1e-5)
+        assert cloud.isoscore == pytest.approx(iso_score(vectors), abs=1e-5)
+        assert cloud.leading(10) == pytest.approx(values[:10].sum() / values.sum(), abs=1e-5)
+    np.testing.assert_allclose(figures.norms, np.linalg.norm(raw, axis=1), rtol=1e-6)
+    assert (figures.rows, figures.sampled, len(figures.lengths)) == (9, 9, 9)
+
+
+@given(st.integers(0, 2**32), st.integers(2, 6))
+def test_a_cloud_equals_the_oracles(seed: int, dim: int) -> None:
+    """In any number of blocks, whatever the mean and the spread of the directions."""
+    draw = np.random.default_rng(seed)
+    rows = draw.normal(size=(30, dim)) * draw.uniform(0.1, 3, dim) + draw.normal(size=dim)
+    vectors = unit(rows).astype(np.float32)
+    cloud = measure_cloud(lambda: np.array_split(vectors, 4), np.zeros(0))
+    assert cloud.isoscore == pytest.approx(iso_score(vectors), abs=1e-5)
+    assert cloud.partition == pytest.approx(partition_ratio(vectors), rel=1e-5)
+    assert cloud.mean_cosine is None
+
+
+def test_isotropic_and_flat_clouds_score_one_and_nought() -> None:
+    axes = np.concatenate([np.eye(4), -np.eye(4)]).astype(np.float32)
+    even = measure_cloud(lambda: [axes], np.zeros(0))
+    assert (even.isoscore, even.participation, even.partition) == pytest.approx((1, 4, 1))
+    line = measure_cloud(lambda: [axes[[0, 4]]], np.zeros(0))
+    assert (line.isoscore, line.participation) == pytest.approx((0, 1))
+
+
+def test_whitening_makes_the_vectors_more_even(built: Built) -> None:
+    figures = figures_of(built("whitening.strength=1"))
+    assert figures.after.isoscore is not None
+    assert figures.before.isoscore is not None
+    assert figures.after.isoscore > figures.before.isoscore
+    assert figures.after.partition > figures.before.partition
+
+
+def test_the_offset_of_the_queries_is_relative_to_the_spread_of_the_documents(built: Built) -> None:
+    index = built()
+    transform = OpenIndex.open(index).transform
+    assert isinstance(transform, Whitening)
+    raw = raw_embeddings(index)
+    spread = np.sqrt(((raw - raw.mean(axis=0)) ** 2).sum(axis=1).mean())
+    offset = figures_of(index).offset
+    assert offset == pytest.approx(np.linalg.norm(transform.query_mean - raw.mean(axis=0)) / spread)
+    assert f"it lies {offset:.3g} times" in page_of(index).text
+    common = built("whitening.centre=common")
+    assert figures_of(common).offset is None
+    assert 'centred alike (centre "common")' in page_of(common).text
+
+
+def test_a_page_stands_alone_and_is_well_formed(built: Built) -> None:
+    page = page_of(built())
+    assert not {tag for tag, _ in page.tags} & {"script", "link", "img", "iframe", "object", "image", "base"}
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for _, attributes in page.tags:
+        for name, value in attributes.items():
+            assert not name.startswith("on")
+            if name in ("href", "xlink:href", "src"):
+                assert value is not None
+                assert value.startswith("#")
+                assert value[1:] in ids
+            elif not name.startswith("xmlns"):
+                assert "://" not in (value or "")
+    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in page.tags
+    assert sum(tag == "svg" for tag, _ in page.tags) == 4
+    assert sum(tag == "h1" for tag, _ in page.tags) == 1
+
+
+def test_the_style_asks_for_nothing_from_outside(built: Built) -> None:
+    opened = OpenIndex.open(built())
+    html = render(opened, measure_figures(opened), [], PROVENANCE, NOON)
+    assert "@import" not in html
+    assert html.count("url(") == html.count("url(#")
+    assert "#010203" not in html  # pictures take the page's text colour, so that they can be read in the dark
+    assert "currentColor" in html
+
+
+def test_the_same_index_gives_the_same_bytes(built: Built) -> None:
+    pages = set()
+    for _ in range(2):
+        opened = OpenIndex.open(built())
+        pages.add(render(opened, measure_figures(opened), [], PROVENANCE, NOON))
+    assert len(pages) == 1
+
+
+def test_the_page_shows_the_index_its_gates_and_its_origin(built: Built) -> None:
+    index = built()
+    text, manifest = page_of(index).text, json.loads((index / "manifests/00000001.json").read_text())
+    for shown in (
+        manifest["fingerprint"],
+        f"manifest {manifest['checksum']}",
+        f"encoder fingerprint {manifest['fingerprint']}",
+        f"transform sha256 {manifest['files'][manifest['transform']['file']]['sha256']}",
+        manifest["created"],
+        "9 in 3 parts; 9 vectors",
+        "year int64",
+        "whitening, 32 → 8 dimensions, strength 0.25, centre role",
+        "of 9 texts (corpus)",
+        "Flat, 9 rows",
+        "fitted on 9 texts for 32 dimensions",
+        "self_hit passed 1 at least 1",
+        "not_finite passed 0 at most 0",
+        "its recall is 1 by construction",
+        f"numpy {manifest['versions']['numpy']}",
+        "Measured on all 9 rows.",
+        "Cosines of 36 pairs among 9 documents",
+    ):
+        assert shown in text
+
+
+def test_recall_at_build_is_shown_for_an_approximate_index(built: Built) -> None:
+    index = built("index.type=HNSW4")
+    text, (segment,) = page_of(index).text, OpenIndex.open(index).segments
+    assert "recall_at_10 passed 1 at least 0.95" in text
+    assert "At build, recall@10 against exact search was 1, with documents as queries." in text
+    assert f"HNSW4 efSearch {segment.entry.search_parameters['efSearch']}" in text
+
+
+def test_no_transform_is_said_and_shown_once(built: Built) -> None:
+    index = built("whitening.strength=none")
+    figures, text = figures_of(index), page_of(index).text
+    assert figures.unchanged
+    assert "before and after are the same" in text
+    assert "before = after mean cosine" in text
+    assert "undefined" not in text
+
+
+@pytest.mark.parametrize("recipe", [(), ("whitening.strength=none",)])
+@pytest.mark.parametrize(
+    "documents",
+    [
+        [Document("a", "One text."), Document("b", "Another text.")],
+        [Document("a", "One text.")],
+        [Document(name, "The same.") for name in "abc"],
+    ],
+    ids=["two", "one", "alike"],
+)
+def test_the_smallest_indexes_have_a_page(built: Built, documents: list[Document], recipe: tuple[str, ...]) -> None:
+    text = page_of(built(*recipe, documents=documents)).text
+    assert not re.search(r"\bnan\b", text.replace("NaN or infinity", ""), re.IGNORECASE)
+    assert f"{len(documents)} document" in text
+
+
+def test_what_was_cut_is_counted_in_documents_and_tokens(built: Built) -> None:
+    documents = [Document(f"d{n}", f"text {n}") for n in range(9)]
+    long = [Document("long", "whale bridge bread star river " * 20), Document("longer", "clock bee glass map " * 50)]
+    index = built(documents=[*documents, *long])
+    figures = figures_of(index)
+    lengths = figures.lengths.tolist()
+    lost = sum(length - 32 for length in lengths if length > 32)
+    assert figures.truncated == 2 == json.loads((index / "manifests/00000001.json").read_text())["quality"]["truncated"]
+    text = page_of(index).text
+    assert (
+        f"2 of 11 documents (18.2 %) are longer than 32 tokens and were cut there: {lost:,} of {sum(lengths):,}" in text
+    )
+    assert "cut at 32" in text
+    assert "nothing was cut" in page_of(built(documents=documents)).text
+
+
+def test_large_indexes_are_sampled_and_the_page_says_so(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("search.evaluation.report.figures.SAMPLE", 5)
+    monkeypatch.setattr("search.evaluation.report.figures._PAIRED_ROWS", 4)
+    monkeypatch.setattr("search.evaluation.report.figures.PAIRS", 3)
+    figures = figures_of(built())
+    assert (figures.sampled, len(figures.norms), len(figures.before.cosines), len(figures.lengths)) == (5, 5, 3, 9)
+    text = page_of(built()).text
+    assert "Measured on 5 of 9 rows, those with the smallest hash of their id." in text
+    assert "Cosines of 3 pairs among 4 documents" in text
+
+
+HOSTILE = '</style><script>alert(1)</script><img src=x onerror="alert(2)">&\u202e\x00\ud800'
+
+
+def test_nothing_from_an_index_or_a_file_becomes_markup(built: Built, tmp_path: Path) -> None:
+    documents = [Document(f"d{n}", f"text {n}", metadata={"<script>x": n}) for n in range(3)]
+    index = built(documents=documents)
+    folder = tmp_path / "<img src=x onerror=alert(3)>"
+    index.rename(folder)
+    row = {"setting": HOSTILE, "measure": {HOSTILE: {"value": 0.5, "low": 0.4, "high": 0.6}}, "encoder": HOSTILE}
+    file = ResultFile(HOSTILE, {"command": HOSTILE, "created": HOSTILE}, [row], [row | {"against": HOSTILE}], [HOSTILE])
+    plain = ResultFile(HOSTILE, {}, [{HOSTILE: HOSTILE}])
+    page = page_of(folder, file, plain)
+    folder.rename(index)
+    assert not {tag for tag, _ in page.tags} & {"script", "img"}
+    assert "<script>alert(1)</script>" in page.text
+    assert r"\u202e\x00\ud800" in page.text
+    assert page.text.encode()
+
+
+def test_attributes_are_escaped_too() -> None:
+    assert tag("p", "<&", class_='"><') == '<p class="&quot;&gt;&lt;">&lt;&amp;</p>'
+    assert tag("p", tag("b", "x")) == "<p><b>x</b></p>"
+
+
+INTERVAL = {"value": 0.6543, "low": 0.61, "high": 0.7}
+STS = [
+    {
+        "setting": "mean -1 raw",
+        "protocol": "mean",
+        "fit": "task",
+        "task": task,
+        "spearman": value,
+        "low": 1.0,
+        "high": 9.5,
+    }
+    for task, value in [("STSB", 82.03), ("average", 77.756)]
+]
+
+
+@pytest.mark.parametrize(
+    ("results", "comparisons", "shown"),
+    [
+        (
+            STS,
+            [{"setting": "b", "against": "a", "protocol": "mean", "difference": -0.191, "low": -0.4, "high": -0.03,
+              "decided": True}],
+            ["Similarity (STS)", "STSB average mean -1 raw, mean, fit task 82.03 [1.00, 9.50] 77.76 [1.00, 9.50]",
+             "b less a, mean -0.19 [-0.40, -0.03] *"],
+        ),
+        (
+            [{"setting": "raw", "measure": {"nDCG@10": INTERVAL}},
+             {"setting": "BM25", "measure": {"MAP": {"value": 0.5}}}],
+            [{"setting": "b", "against": "a", "measure": {"nDCG@10": INTERVAL | {"decided": False}}}],
+            ["Retrieval", "nDCG@10 MAP raw 65.43 [61.00, 70.00] BM25 50.00",
+             "b less a +65.43 [+61.00, +70.00]"],
+        ),
+        (
+            [{"k": 10, "recall": 0.875, "low": 0.85, "high": 0.9, "queries": 1000, "origin": "titles",
+              "index_type": "IVF64,Flat", "search_parameters": [{"nprobe": 8}], "bytes_per_vector": 1562.5,
+              "latency_ms": {"search": {"p50": 0.25, "p90": 0.5, "p99": 8.0}}}],
+            [],
+            ["Recall against exact search", "recall [95 % interval] 0.8750 [0.8500, 0.9000]", "1,000 (titles)",
+             "IVF64,Flat nprobe 8", "0.25 / 0.5 / 8"],
+        ),
+        (
+            [{"setting": "mean -1 raw", "fit": "task", "majority": 52.7, "pairs": 277,
+              "best": {"accuracy": 60.289, "low": 54.5, "high": 66.0, "threshold": 0.8235},
+              "train": {"accuracy": 57.04, "low": 51.6, "high": 62.8, "threshold": 0.75}}],
+            [{"setting": "b", "against": "a", "difference": 1.5, "low": -0.5, "high": 3.0, "decided": False}],
+            ["Entailment (RTE)",
+             "mean -1 raw, fit task 57.04 [51.60, 62.80] at 0.75 60.29 [54.50, 66.00] at 0.824 52.70 277",
+             "b less a +1.50 [-0.50, +3.00]"],
+        ),
+        (
+            [row | {"model": model, "spearman": value} for model, value in [("one", 11.0), ("two", 22.0)]
+             for row in STS],
+            [{"model": "two", "setting": "b", "against": "a", "protocol": "mean", "difference": 1.0}],
+            ["one: mean -1 raw, mean, fit task 11.00 [1.00, 9.50] 11.00", "two: mean -1 raw, mean, fit task 22.00",
+             "two: b less a, mean +1.00"],
+        ),
+        (
+            [STS[0] | {"encoder": encoder * 64, "spearman": value} for encoder, value in [("a", 11.0), ("b", 22.0)]],
+            [],
+            [f"fit task, encoder {'a' * 12}… 11.00", f"fit task, encoder {'b' * 12}… 22.00"],
+        ),
+        ([STS[0], STS[0] | {"spearman": 33.0}], [], ["fit task 82.03", "fit task (2) 33.00"]),
+        ([{"accuracy": 0.5412, "task": "other", "nested": {}}], [], ["Results", "accuracy task 0.5412 other"]),
+    ],
+    ids=["sts", "retrieval", "recall", "rte", "models", "encoders", "twice", "other"],
+)  # fmt: skip
+def test_results_are_tables_with_intervals(
+    built: Built, tmp_path: Path, results: Any, comparisons: Any, shown: list[str]
+) -> None:
+    path = tmp_path / "r.json"
+    made = {"command": "isotrope evaluate it", "created": "today"}
+    path.write_text(
+        json.dumps({"provenance": made, "results": results, "comparisons": comparisons, "notes": ["Mind."]})
+    )
+    text = page_of(built(), read_result(path)).text
+    for words in [*shown, "r.json; command: isotrope evaluate it; made: today", "Mind."]:
+        assert words in text
+
+
+def test_results_about_another_encoder_or_index_are_marked(built: Built) -> None:
+    index = built()
+    opened = OpenIndex.open(index)
+    own, identity = opened.manifest.fingerprint, opened.manifest.encoder["identity"]
+
+    cases: list[tuple[dict[str, Any], list[str | None]]] = [
+        ({}, [own, None]),
+        ({"encoder": {"identity": identity}}, [None]),
+        ({}, ["f" * 64]),
+        ({}, [own, "f" * 64]),
+        ({"encoder": {"identity": identity | {"pooling": "cls"}}}, [None]),
+        ({"index": {"manifest": "0"}}, [own]),
+        (how_built(opened.config, opened), [own]),
+    ]
+    files = [
+        ResultFile("r.json", provenance, [{"accuracy": 1, "encoder": encoder} for encoder in encoders])
+        for provenance, encoders in cases
+    ]
+    _, *said = page_of(index, *files).text.split("r.json")
+    other = f"another encoder than the index's: {'f' * 12}… instead of {own[:12]}…"
+    assert "another" not in said[0] + said[1]
+    assert f"This was measured with {other}" in said[2]
+    assert f"Some of this was measured with {other}" in said[3]
+    assert "This was measured with another encoder" in said[4]
+    assert "another generation of this one" in said[5]
+    assert "another generation" not in said[6]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just(10**400),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = ["spearman", "task", "latency_ms", "search", "measure", "low", "high", "value", "recall", "k", "encoder",
+        "search_parameters", "index_type", "notes", "setting", "difference"]  # fmt: skip
+
+
+@settings(max_examples=50)
+@given(st.lists(st.dictionaries(st.sampled_from(KEYS), JSON | st.fixed_dictionaries({"search": JSON})), min_size=1))
+def test_any_rows_can_be_laid_out(rows: list[dict[str, Any]]) -> None:
+    file = ResultFile("r.json", {}, rows, rows)
+    assert file.kind
+    assert all(isinstance(name, str) for name in file.encoders)
+    for laid_out in file.tables():
+        assert all(len(row) == len(laid_out.columns) for row in laid_out.rows)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        (b"", "Input data was truncated; expected a result file of isotrope evaluate"),
+        (b"\xff\xfe\x00", "JSON is malformed"),
+        (b"[1]", "Expected `object`, got `array`; expected a result file"),
+        (b'"x"', "Expected `object`, got `str`"),
+        (b'{"name": 1}', "missing required field `provenance`"),
+        (b"{}", "missing required field `provenance`"),
+        (b'{"provenance": {}, "results": []}', "are empty"),
+        (b'{"provenance": {}, "results": [1]}', r"Expected `object`, got `int` - at `\$\.results\[0\]`"),
+        (b'{"provenance": 1, "results": [{}]}', r"got `int` - at `\$\.provenance`"),
+        (b"[" * 100_000, "nested deeper than 64 levels"),
+        (b'{"provenance": {"index": []}, "results": [{}]}', r"got `array` - at `\$\.provenance\.index`"),
+        (b'{"provenance": {}, "results": [{"spearman": 1}, {"spearman": "high"}]}', r"at `\$\.results\[1\]\.spearman`"),
+        (b'{"provenance": {}, "results": [{"measure": {"MAP": 1}}]}', r"at `\$\.results\[0\]\.measure\[\.\.\.\]`"),
+        (b'{"provenance": {}, "results": [{"latency_ms": {"search": [1]}}]}', r"\.latency_ms\[\.\.\.\]`"),
+        (b'{"provenance": {}, "results": [{"covered": {}}]}', r"at `\$\.results\[0\]\.covered`"),
+        (b'{"provenance": {}, "results": [{"best": 1, "majority": 1}]}', r"at `\$\.results\[0\]\.best`"),
+        (b'{"provenance": {}, "results": [{}], "comparisons": [{"difference": "x"}]}', r"`\$\.comparisons\[0\]\.diff"),
+        (b'{"provenance": {}, "results": [{}], "notes": [{}]}', r"at `\$\.notes\[0\]`"),
+    ],
+)
+def test_a_file_that_is_no_result_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "r.json").write_bytes(content)
+    with pytest.raises(EvaluationError, match=rf"r\.json: .*{message}"):
+        read_result(tmp_path / "r.json")
+
+
+def test_a_missing_plotting_package_is_named_before_anything_is_measured(
+    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(MachineError, match=r"pip install 'isotrope\[plots\]'"):
+        write_report(SearchEngine(built()), tmp_path / "report.html")
+
+
+def test_the_users_plotting_style_changes_nothing(built: Built) -> None:
+    import matplotlib
+
+    opened = OpenIndex.open(built())
+    figures = measure_figures(opened)
+    expected = render(opened, figures, [], PROVENANCE, NOON)
+    with matplotlib.rc_context({"axes.linewidth": 5, "font.size": 30, "svg.fonttype": "path"}):
+        assert render(opened, figures, [], PROVENANCE, NOON) == expected
+        assert matplotlib.rcParams["font.size"] == 30
+
+
+def test_the_command_writes_the_page_and_leaves_the_index_alone(built: Built, tmp_path: Path) -> None:
+    index, target = built("index.type=HNSW4"), tmp_path / "new" / "report.html"
+    before = snapshot(index)
+    result = tmp_path / "recall.json"
+    assert isotrope("evaluate", "recall", index, "-k", "3", "-o", result).returncode == 0
+    done = isotrope("report", index, "-o", target, "--results", result)
+    assert (done.returncode, done.stdout) == (0, f"{target}: {target.stat().st_size / 1000:.1f} kB\n"), done.stderr
+    assert snapshot(index) == before
+    page = Page(target.read_text(encoding="utf-8"))
+    assert "recall@3" in page.text
+    assert "another" not in page.text
+    assert f"isotrope report {index} -o {target}" in page.text
+
+
+def test_similarity_measured_on_another_index_is_marked(built: Built, tmp_path: Path) -> None:
+    index, other = built(), built("whitening.strength=1")
+    (tmp_path / "stsb.tsv").write_text("".join(f"{n}\tthe whale {n}\ta song of {n * n}\n" for n in range(12)))
+    out = tmp_path / "sts.json"
+    done = isotrope("evaluate", "sts", tmp_path / "stsb.tsv", "--index", other, "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert "Measured on another index" in page_of(index, read_result(out)).text
+    assert "Measured on another index" not in page_of(other, read_result(out)).text
+
+
+def test_a_page_that_cannot_be_written_shows_before_measuring(
+    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("search.evaluation.report.page.measure_figures")
+    with pytest.raises(ConfigError, match="is a folder; name a file"):
+        write_report(SearchEngine(built()), tmp_path)
+
+
+def test_recall_is_measured_when_asked_for(built: Built, tmp_path: Path) -> None:
+    many = [Document(f"d{n}", f"text {n} of many", title=f"title {n}") for n in range(20)]
+    done = isotrope("report", built(documents=many), "-o", tmp_path / "r.html", "--recall")
+    assert done.returncode == 0, done.stderr
+    text = Page((tmp_path / "r.html").read_text(encoding="utf-8")).text
+    assert "measured for this report" in text
+    assert "1 by construction (exact)" in text
+    done = isotrope("report", built(), "-o", tmp_path / "small.html", "--recall")
+    assert done.returncode == 0, done.stderr
+    text = Page((tmp_path / "small.html").read_text(encoding="utf-8")).text
+    assert "Recall was not measured: recall@10 compares 10 answers" in text
+
+
+def test_mistakes_on_the_command_line_are_one_clear_line(built: Built, tmp_path: Path) -> None:
+    assert isotrope("report", built()).returncode == 2
+    mistakes: list[list[str | Path]] = [
+        [tmp_path / "none", "-o", tmp_path / "r.html"],
+        [built(), "-o", tmp_path],
+        [built(), "-o", tmp_path / "r.html", "--results", tmp_path / "none.json"],
+    ]
+    for arguments in mistakes:
+        done = isotrope("report", *arguments)
+        assert (done.returncode, done.stderr.startswith("error: ")) == (1, True), done.stderr
+
+
+def test_a_real_index_from_shared_data_has_a_page(
+    shared: Path, tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32)
+    documents = list(islice(read_corpus(str(shared / "data/cacm/corpus.jsonl")), 300))
+    build_index(documents, tmp_path / "index", BuildConfig(encoder=encoder, store=StoreConfig(part_documents=128)))
+    page = page_of(tmp_path / "index")
+    assert "300 in 3 parts" in page.text
+    assert "Cosines of 20,000 pairs among 300 documents" in page.text

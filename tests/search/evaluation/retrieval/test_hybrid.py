@@ -1,0 +1,199 @@
+"""`isotrope evaluate retrieval --hybrid`: each setting fused with BM25, measured beside what it is made of."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from indexer import BuildConfig, build_index, delete_documents, read_corpus
+from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
+from indexer.errors import MachineError
+from search import SearchEngine
+from search.evaluation.retrieval.beir import read_judged
+from search.evaluation.retrieval.comparisons import Comparison, Measured
+from search.evaluation.retrieval.evaluation import RetrievalTask, evaluate_retrieval
+from search.evaluation.retrieval.hybrid import fuse_answers
+from search.evaluation.retrieval.panels import panels_of
+from search.evaluation.settings import Setting, Sweep
+from search.evaluation.subject import Subject
+from search.hybrid.terms import PARAMETERS
+from tests.playground import lay_out
+from tests.search.cli.test_cli import isotrope
+from tests.search.evaluation.plots.test_retrieval import bm25, drawn, result_of, row
+
+OWN = "mean -1 strength 0.25 role"
+HYBRID = f"hybrid {OWN}"
+Result = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """120 documents and 12 queries, each with one relevant document."""
+    root = tmp_path_factory.mktemp("beir")
+    lay_out(root)
+    return root / "scifact"
+
+
+@pytest.fixture(scope="module")
+def config(tiny_model: Callable[[str], Path]) -> BuildConfig:
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=40, precision="float32")
+    return BuildConfig(encoder=encoder, store=StoreConfig(part_documents=50))
+
+
+@pytest.fixture(scope="module")
+def index(folder: Path, config: BuildConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("index") / "index"
+    build_index(read_corpus(folder, config=config.corpus), path, config)
+    return path
+
+
+def evaluated(folder: Path, subject: BuildConfig | Path, sweep: Sweep | None = None, **task: Any) -> Result:
+    of = Subject.of_recipe(subject) if isinstance(subject, BuildConfig) else Subject.of_index(subject)
+    settings: dict[str, Any] = {"cutoffs": (3, 10), "hybrid": True} | task
+    return evaluate_retrieval(RetrievalTask(folder, **settings), of, sweep or Sweep())
+
+
+def ranking(path: Path) -> list[tuple[str, str, str]]:
+    """Query, document and rank of each line of a run."""
+    return [(query, document, rank) for query, _, document, rank, *_ in map(str.split, path.read_text().splitlines())]
+
+
+def test_fused_rankings_are_cut_and_their_ties_follow_ids() -> None:
+    """Documents 5 and 1 are first in one list and second in the other, 2 and 0 are third in one."""
+    scores = np.array([0.9, 0.8, 0.7], np.float32)
+    vectors, words = (scores, np.array([5, 1, 2])), (scores, np.array([1, 5, 0]))
+    places = np.array([3, 2, 1, 0, 4, 5])  # of the ids: document 3 comes first
+    ((found, numbers),) = fuse_answers([vectors], [words], places, 3)
+    assert numbers.tolist() == [1, 5, 2]
+    assert found.tolist() == pytest.approx([1 / 61 + 1 / 62, 1 / 61 + 1 / 62, 1 / 63])
+
+
+def test_a_hybrid_stands_behind_its_setting_and_says_how_it_was_fused(folder: Path, index: Path) -> None:
+    result = evaluated(folder, index)
+    assert [row["setting"] for row in result["results"]] == [OWN, HYBRID, "BM25"]
+    vectors, hybrid, lexical = result["results"]
+    fusion = {"method": "reciprocal rank", "constant": 60, "depth": 1000}
+    assert hybrid["hybrid"] == result["provenance"]["hybrid"] == fusion
+    assert (hybrid["strength"], hybrid["transform"]) == (vectors["strength"], vectors["transform"])
+    assert "hybrid" not in vectors
+    assert "hybrid" not in lexical
+    assert list(hybrid["measure"]) == list(vectors["measure"])
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+
+
+def test_without_the_baseline_the_hybrid_still_has_its_parameters(folder: Path, index: Path) -> None:
+    result = evaluated(folder, index, bm25=False)
+    assert [row["setting"] for row in result["results"]] == [OWN, HYBRID]
+    assert result["provenance"]["bm25"] == PARAMETERS
+    assert "hybrid" not in evaluated(folder, index, hybrid=False)["provenance"]
+
+
+def test_a_recipe_an_index_and_search_itself_give_the_same_hybrid(
+    folder: Path, config: BuildConfig, index: Path, tmp_path: Path
+) -> None:
+    """The recipe's comes from bm25s and exact search, the index's from its kept BM25 and its segments."""
+    results = []
+    for name, subject in (("recipe", config), ("index", index)):
+        (tmp_path / name).mkdir()
+        results.append(evaluated(folder, subject, run=tmp_path / name)["results"])
+    assert [row["measure"] for row in results[0]] == [row["measure"] for row in results[1]]
+    run = f"{HYBRID.replace(' ', '_')}.run"
+    queries = read_judged(folder).queries
+    answers = SearchEngine(index).search_many(list(queries.values()), k=120, hybrid=True)
+    expected = [(query, hit.id, str(rank)) for query, hits in zip(queries, answers, strict=True)
+                for rank, hit in enumerate(hits, start=1)]  # fmt: skip
+    assert ranking(tmp_path / "recipe" / run) == ranking(tmp_path / "index" / run) == expected
+
+
+def test_deleted_documents_are_in_neither_ranking(
+    folder: Path, index: Path, config: BuildConfig, tmp_path: Path
+) -> None:
+    shrunk = tmp_path / "shrunk"
+    build_index(read_corpus(folder, config=config.corpus), shrunk, config)
+    gone = [document.id for document in read_corpus(folder)][1:80:3]
+    delete_documents(shrunk, gone)
+    (tmp_path / "runs").mkdir()
+    evaluated(folder, shrunk, run=tmp_path / "runs")
+    for path in (tmp_path / "runs").iterdir():
+        assert not {document for _, document, _ in ranking(path)} & set(gone), path.name
+
+
+def test_a_hybrid_is_compared_with_its_vectors_and_with_bm25(folder: Path, index: Path) -> None:
+    result = evaluated(folder, index, Sweep(strengths=("none", 0.5), centres=("role", "common")))
+    pairs = [(pair["setting"], pair["against"]) for pair in result["comparisons"]]
+    raw, role, common = "mean -1 raw", "mean -1 strength 0.5 role", "mean -1 strength 0.5 common"
+    assert pairs == [
+        (raw, "BM25"),
+        (f"hybrid {raw}", raw),
+        (f"hybrid {raw}", "BM25"),
+        (role, raw),
+        (role, common),
+        (role, "BM25"),
+        (f"hybrid {role}", role),
+        (f"hybrid {role}", "BM25"),
+        (common, raw),
+        (common, "BM25"),
+        (f"hybrid {common}", common),
+        (f"hybrid {common}", "BM25"),
+    ]
+
+
+def test_hybrids_are_nobodys_reference() -> None:
+    setting = Setting("mean", (1,), WhiteningConfig(strength="none", centre="none"))
+    fused = Measured("hybrid", setting, {"MRR": np.array([1.0])}, {}, hybrid=True)
+    own = Measured("vectors", setting, {"MRR": np.array([0.5])}, {})
+    assert [(pair["setting"], pair["against"]) for pair in Comparison([fused, own]).pairs] == [("hybrid", "vectors")]
+
+
+def test_the_table_and_the_runs_have_the_hybrid(folder: Path, index: Path, tmp_path: Path) -> None:
+    command = ("evaluate", "retrieval", folder, index, "--hybrid")
+    (tmp_path / "runs").mkdir()
+    done = isotrope(*command, "--run", tmp_path / "runs")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split("  ")[0] for line in lines[2:5]] == [OWN, HYBRID, "BM25"]
+    assert lines[-2].startswith("BM25: bm25s, lucene")
+    assert lines[-1] == (
+        "hybrid: the first 1,000 of the vectors and of BM25, fused by reciprocal rank with constant 60 "
+        "(Cormack et al., 2009)."
+    )
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {
+        f"{label.replace(' ', '_')}.run" for label in (OWN, HYBRID, "BM25")
+    }
+    done = isotrope(*command, "--run", tmp_path / "one.run")
+    assert f"holds the run of the setting only; name a folder for that of {HYBRID} and BM25" in done.stderr
+
+
+@pytest.mark.parametrize("module", ["bm25s", "Stemmer"])
+def test_missing_packages_are_named_before_anything_is_encoded(
+    folder: Path, config: BuildConfig, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MachineError, match=r"pip install 'isotrope\[eval\]'"):
+        evaluated(folder, config, bm25=False)
+
+
+def hybrid_row(strength: float | str, value: float, centre: str = "role") -> Result:
+    return row(strength, value, centre) | {"setting": f"hybrid {strength} {centre}", "hybrid": {"constant": 60}}
+
+
+def test_the_picture_has_hybrids_as_lines_of_their_own() -> None:
+    result = result_of(
+        row("none", 0.4), hybrid_row("none", 0.55), row(0.25, 0.45), hybrid_row(0.25, 0.6), row(1.0, 0.42),
+        hybrid_row(1.0, 0.58), bm25(0.5),
+    )  # fmt: skip
+    (panel,) = panels_of(result)
+    assert {line.label: [round(point.value, 6) for point in line.points.values()] for line in panel.lines} == {
+        "two means (role)": [45, 42],
+        "hybrid, two means (role)": [60, 58],
+    }
+    assert panel.raw is not None
+    assert (panel.raw.value, panel.baselines) == (40, {"hybrid, raw": pytest.approx(55), "BM25": 50})
+    assert len({line.look for line in panel.lines}) == 2
+    (axes,) = drawn(result).axes
+    styles = {line.get_label(): line.get_linestyle() for line in axes.lines}
+    assert (styles["hybrid, raw"], styles["BM25"]) == ("-.", ":")

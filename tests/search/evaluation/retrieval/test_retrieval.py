@@ -1,0 +1,541 @@
+"""`isotrope evaluate retrieval`: the figures of a recipe are those of its index, and everything said around them."""
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from indexer import BuildConfig, build_index, read_corpus
+from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
+from indexer.encoders.transformer import TransformerEncoder
+from indexer.errors import ConfigError, CorruptIndexError, EvaluationError, ExistsError, MachineError
+from search import SearchEngine
+from search.evaluation.retrieval.beir import read_judged
+from search.evaluation.retrieval.comparisons import Comparison, Measured
+from search.evaluation.retrieval.evaluation import RetrievalTask, evaluate_retrieval
+from search.evaluation.retrieval.metrics import measure
+from search.evaluation.settings import Setting, Sweep
+from search.evaluation.subject import Subject
+from tests.directories import snapshot
+from tests.search.cli.test_cli import isotrope
+
+WORDS = [
+    "whale", "song", "deep", "sea", "bridge", "steel", "cable", "bread", "dough",
+    "star", "light", "river", "sand", "clock", "bee", "dance", "glass", "map",
+]  # fmt: skip
+OWN = "mean -1 strength 0.25 role"
+Result = dict[str, Any]
+
+
+def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 documents, of which the last ten repeat others, and 12 queries with graded judgements; one has none."""
+    path, draw = tmp_path_factory.mktemp("beir") / "tiny", random.Random(3)
+    titles = [" ".join(draw.choices(WORDS, k=2)) for _ in range(50)]
+    texts = [" ".join(draw.choices(WORDS, k=draw.randint(4, 12))) for _ in range(50)]
+    rows = [{"_id": f"d{n}", "title": titles[n % 50], "text": texts[n % 50]} for n in range(60)]
+    write_lines(path / "corpus.jsonl", rows)
+    write_lines(path / "queries.jsonl", [{"_id": f"q{n}", "text": f"{titles[n]} {WORDS[n]}"} for n in range(12)])
+    judged = [(f"q{n}", f"d{m}", 1 + m % 2) for n in range(11) for m in {n, n + 20, n + 48}]
+    lines = [f"{query}\t{document}\t{score}\n" for query, document, score in judged]
+    (path / "qrels").mkdir()
+    (path / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def config(tiny_model: Callable[[str], Path]) -> BuildConfig:
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=40, precision="float32")
+    return BuildConfig(encoder=encoder, store=StoreConfig(part_documents=16))
+
+
+@pytest.fixture(scope="module")
+def index(folder: Path, config: BuildConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of the folder's corpus by the recipe as it is."""
+    return built(folder, config, tmp_path_factory.mktemp("index") / "index")
+
+
+def built(folder: Path, config: BuildConfig, path: Path) -> Path:
+    build_index(read_corpus(folder, config=config.corpus), path, config)
+    return path
+
+
+def evaluated(folder: Path, subject: BuildConfig | Path, sweep: Sweep | None = None, **task: Any) -> Result:
+    of = Subject.of_recipe(subject) if isinstance(subject, BuildConfig) else Subject.of_index(subject)
+    return evaluate_retrieval(RetrievalTask(folder, **({"cutoffs": (3, 10)} | task)), of, sweep or Sweep())
+
+
+def row_of(result: Result, label: str) -> Result:
+    return next(row for row in result["results"] if row["setting"] == label)
+
+
+def values_of(row: Result) -> dict[str, float]:
+    return {name: found["value"] for name, found in row["measure"].items()}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        ["whitening.strength=none"],
+        ["whitening.strength=1", "whitening.centre=common", "whitening.dim=8", "whitening.shrinkage=0.2"],
+        ["whitening.strength=0.5", "whitening.centre=none"],
+        ["whitening.sample=20", "encoder.layers=[1, -1]", "encoder.pooling=max"],
+        ["store.embeddings=float16", "encoder.query_prefix=query: "],
+        ['corpus.text=["text"]', "whitening.query_sample=QUERIES"],
+    ],
+    ids=lambda overrides: " ".join(overrides) or "default",
+)
+def test_a_recipe_gives_the_figures_of_the_index_it_builds(
+    overrides: list[str], folder: Path, config: BuildConfig, tmp_path: Path
+) -> None:
+    (tmp_path / "queries.txt").write_text("deep sea\nstar light\nsteel\n")
+    config = config.with_overrides([text.replace("QUERIES", str(tmp_path / "queries.txt")) for text in overrides])
+    index = built(folder, config, tmp_path / "index")
+    from_recipe = evaluated(folder, config, run=tmp_path / "recipe.run", bm25=False)
+    from_index = evaluated(folder, index, run=tmp_path / "index.run", bm25=False)
+    (first,), (second,) = from_recipe["results"], from_index["results"]
+    assert first["measure"] == second["measure"]
+    assert first["encoder"] == second["encoder"] == SearchEngine(index).opened.manifest.fingerprint
+    assert [ranking(tmp_path / f"{name}.run") for name in ("recipe", "index")].count(
+        ranking(tmp_path / "index.run")
+    ) == 2
+
+
+def ranking(path: Path) -> list[tuple[str, ...]]:
+    """Query, document and rank of each line."""
+    return [tuple(line.split()[column] for column in (0, 2, 3)) for line in path.read_text().splitlines()]
+
+
+def test_an_index_is_measured_by_what_search_answers(folder: Path, index: Path, tmp_path: Path) -> None:
+    evaluated(folder, index, run=tmp_path / "a.run")
+    queries = read_judged(folder).queries
+    answers = SearchEngine(index).search_many(list(queries.values()), k=60)
+    expected = [
+        (query, hit.id, str(rank))
+        for query, hits in zip(queries, answers, strict=True)
+        for rank, hit in enumerate(hits, start=1)
+    ]
+    assert ranking(tmp_path / "a.run") == expected
+
+
+def test_documents_that_are_alike_stand_in_the_order_of_ids(folder: Path, index: Path, tmp_path: Path) -> None:
+    """d50 to d59 repeat d0 to d9, so their scores tie; trec_eval by itself would put the larger id first."""
+    evaluated(folder, index, run=tmp_path / "a.run")
+    ranked: dict[str, list[str]] = {}
+    for query, document, _ in ranking(tmp_path / "a.run"):
+        ranked.setdefault(query, []).append(document)
+    for documents in ranked.values():
+        for number in range(10):
+            pair = sorted([f"d{number}", f"d{number + 50}"])
+            first = documents.index(pair[0])
+            assert documents[first + 1] == pair[1]
+    relevances = read_judged(folder).judgements
+    assert values_of(evaluated(folder, index)["results"][0]) == pytest.approx(
+        {name: values.mean() for name, values in measure(relevances, ranked, (3, 10)).items()}
+    )
+
+
+def test_a_sweep_over_an_index_refits_what_it_stores(folder: Path, index: Path, config: BuildConfig) -> None:
+    sweep = Sweep(strengths=("none", 0.25, 1.0), centres=("role", "common", "none"), dims=(0, 6), shrinkages=(0.0, 0.5))
+    from_index, from_recipe = evaluated(folder, index, sweep), evaluated(folder, config, sweep)
+    assert [row["setting"] for row in from_index["results"]] == [row["setting"] for row in from_recipe["results"]]
+    for first, second in zip(from_index["results"], from_recipe["results"], strict=True):
+        assert values_of(first) == values_of(second), first["setting"]
+    asked = row_of(evaluated(folder, index), OWN)
+    assert row_of(from_index, OWN)["measure"] == asked["measure"]
+    assert row_of(from_index, OWN)["transform"] == asked["transform"]
+
+
+def test_an_index_without_a_mean_of_queries_gets_one_for_centre_role(
+    folder: Path, config: BuildConfig, tmp_path: Path
+) -> None:
+    common = config.with_overrides(["whitening.centre=common"])
+    sweep = Sweep(centres=("role",))
+    from_index = evaluated(folder, built(folder, common, tmp_path / "index"), sweep)
+    assert values_of(row_of(from_index, OWN)) == values_of(row_of(evaluated(folder, config), OWN))
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """Role, texts and distinct texts of every call of the encoder."""
+    calls: list[tuple[str, int, int]] = []
+    states = TransformerEncoder.states
+
+    def counting(self: Any, texts: Sequence[str], keys: Any, role: Any, log: Any = None) -> Any:
+        calls.append((role, len(texts), len(set(texts))))
+        return states(self, texts, keys, role, log)
+
+    monkeypatch.setattr(TransformerEncoder, "states", counting)
+    return calls
+
+
+def test_every_text_is_encoded_once_whatever_is_swept(
+    folder: Path, config: BuildConfig, encoded: list[tuple[str, int, int]]
+) -> None:
+    sweep = Sweep(layers=((1,), (1, -1)), poolings=("mean", "cls"), strengths=("none", 0.0, 1.0))
+    assert len(evaluated(folder, config, sweep)["results"]) == 2 * 2 * 3 + 1
+    titles = len({json.loads(line)["title"] for line in (folder / "corpus.jsonl").read_text().splitlines()})
+    assert encoded == [("query", 11, 11), ("document", 50, 50), ("query", titles, titles)]
+
+
+def test_documents_of_an_index_are_never_encoded_again(
+    folder: Path, index: Path, encoded: list[tuple[str, int, int]]
+) -> None:
+    evaluated(folder, index, Sweep(strengths=(0.0, 0.5, 1.0)))
+    assert encoded == [("query", 11, 11)]
+
+
+def test_a_cache_changes_nothing_but_the_work(
+    folder: Path, config: BuildConfig, tmp_path: Path, encoded: list[tuple[str, int, int]]
+) -> None:
+    subject, short = Subject.of_recipe(replace(config, encoder=replace(config.encoder, max_length=12))), []
+    for _ in range(2):
+        short.append(evaluate_retrieval(RetrievalTask(folder), subject, Sweep(strengths=(0.5,)), tmp_path / "cache"))
+        assert len(encoded) == 3
+    for result in short:
+        assert result["provenance"].pop("created")
+        assert result["provenance"].pop("seconds") >= 0
+    assert short[0] == short[1]
+    assert any(note.startswith("cut at 12 tokens:") and note.endswith("documents") for note in short[1]["notes"])
+
+
+def test_the_result_says_what_was_measured(folder: Path, config: BuildConfig) -> None:
+    result = evaluated(folder, config, Sweep(strengths=("none", 0.25), centres=("role",)))
+    assert [row["setting"] for row in result["results"]] == ["mean -1 raw", OWN, "BM25"]
+    raw, own, bm25 = result["results"]
+    assert {name: own[name] for name in ("pooling", "layers", "strength", "dim", "shrinkage", "centre")} == {
+        "pooling": "mean", "layers": [-1], "strength": 0.25, "dim": None, "shrinkage": 0.0, "centre": "role",
+    }  # fmt: skip
+    assert (raw["strength"], raw["centre"], bm25["pooling"]) == ("none", None, None)
+    assert list(own["measure"]) == ["nDCG@3", "nDCG@10", "MAP", "R@3", "R@10", "MRR"]
+    assert all(found["low"] <= found["value"] <= found["high"] for found in own["measure"].values())
+    assert (own["queries"], own["depth"], len(own["transform"])) == (11, 60, 64)
+    assert own["transform"] != raw["transform"]
+    provenance = result["provenance"]
+    assert set(provenance["data"]) == {"corpus.jsonl", "queries.jsonl", "qrels/test.tsv"}
+    assert (provenance["protocol"]["searched"], provenance["protocol"]["depth"]) == ("exact", 60)
+    assert provenance["bm25"]["k1"] == 1.5
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+
+
+def test_two_runs_give_the_same_figures(folder: Path, index: Path) -> None:
+    first, second = evaluated(folder, index), evaluated(folder, index)
+    for result in (first, second):
+        result["provenance"] = {
+            key: of for key, of in result["provenance"].items() if key not in ("created", "seconds")
+        }
+    assert first == second
+
+
+def test_settings_are_compared_with_raw_with_other_centres_and_with_bm25(folder: Path, config: BuildConfig) -> None:
+    result = evaluated(folder, config, Sweep(strengths=("none", 0.5), centres=("role", "common", "none")))
+    pairs = [(pair["setting"].removeprefix("mean -1 "), pair["against"]) for pair in result["comparisons"]]
+    raw, half = "mean -1 raw", "mean -1 strength 0.5"
+    assert pairs == [
+        ("raw", "BM25"),
+        ("strength 0.5 role", raw),
+        ("strength 0.5 role", f"{half} common"),
+        ("strength 0.5 role", f"{half} none"),
+        ("strength 0.5 role", "BM25"),
+        ("strength 0.5 common", raw),
+        ("strength 0.5 common", "BM25"),
+        ("strength 0.5 none", raw),
+        ("strength 0.5 none", "BM25"),
+    ]
+    found = result["comparisons"][1]["measure"]["nDCG@3"]
+    values = [values_of(row_of(result, label))["nDCG@3"] for label in (raw, f"{half} role")]
+    assert found["value"] == pytest.approx(values[1] - values[0])
+    assert found["won"] + found["tied"] + found["lost"] == 11
+
+
+def test_without_raw_the_first_setting_is_the_reference_and_layers_have_their_own_raw() -> None:
+    def one(layer: int, strength: Any) -> Measured:
+        whitening = WhiteningConfig(strength=strength, centre="none" if strength == "none" else "common")
+        setting = Setting("mean", (layer,), whitening)
+        return Measured(setting.label, setting, {"MRR": np.array([0.0, strength != "none", layer])}, {})
+
+    def pairs(*measured: Measured) -> list[tuple[str, str]]:
+        return [(pair["setting"], pair["against"]) for pair in Comparison(measured).pairs]
+
+    assert pairs(one(1, 0.0), one(1, 1.0)) == [("mean 1 strength 1 common", "mean 1 strength 0 common")]
+    assert pairs(one(1, "none"), one(2, "none"), one(2, 1.0), one(3, 1.0)) == [
+        ("mean 2 raw", "mean 1 raw"),
+        ("mean 2 strength 1 common", "mean 2 raw"),
+        ("mean 3 strength 1 common", "mean 1 raw"),
+    ]
+
+
+def test_differences_computed_by_hand() -> None:
+    setting = Setting("mean", (1,), WhiteningConfig())
+    first = Measured("one", setting, {"MRR": np.array([0.5, 0.5, 1.0, 0.0])}, {})
+    baseline = Measured("BM25", None, {"MRR": np.array([0.25, 0.5, 0.0, 0.5])}, {})
+    (pair,) = Comparison([first, baseline]).pairs
+    found = pair["measure"]["MRR"]
+    assert (found["value"], found["won"], found["tied"], found["lost"]) == (0.1875, 2, 1, 1)
+    assert (found["decided"], found["low"] < 0 < found["high"]) == (False, True)
+
+
+def test_judged_documents_that_are_missing_stay_in_the_denominator(folder: Path, index: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    with (copy / "qrels/test.tsv").open("a") as file:
+        file.writelines(f"q{n}\tabsent{n}\t1\n" for n in range(11))
+    whole, part = evaluated(folder, index)["results"][0], evaluated(copy, index)
+    found = values_of(part["results"][0])
+    assert found["R@10"] == pytest.approx(values_of(whole)["R@10"] * 3 / 4, rel=0.05)
+    assert found["MRR"] == values_of(whole)["MRR"]
+    assert any(note.startswith("11 of 44 judged documents are not among") for note in part["notes"])
+
+
+def test_the_judgements_of_another_collection_are_refused(folder: Path, index: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "qrels/test.tsv").write_text("q1\tCACM-1\t1\n")
+    with pytest.raises(EvaluationError, match=r"none of the 1 judged document \(CACM-1\) .* ids do not match"):
+        evaluated(copy, index)
+
+
+@pytest.mark.parametrize("sweep", [Sweep(layers=((1,),)), Sweep(poolings=("cls",)), Sweep(layers=((-1,), (1, -1)))])
+def test_other_layers_than_an_index_holds_are_refused(sweep: Sweep, folder: Path, index: Path) -> None:
+    with pytest.raises(ConfigError, match="holds embeddings of layers -1 with mean pooling only"):
+        evaluated(folder, index, sweep)
+
+
+def test_an_approximate_index_is_measured_as_it_is_and_named(folder: Path, config: BuildConfig, tmp_path: Path) -> None:
+    config = config.with_overrides(["index.type=HNSW8", "index.recall=0.1"])
+    index = built(folder, config, tmp_path / "index")
+    assert "the index is approximate (HNSW8)" in " ".join(evaluated(folder, index)["notes"])
+    for result in (evaluated(folder, index, Sweep(strengths=(1.0,))), evaluated(folder, config)):
+        assert "every vector was compared; the recipe's index (HNSW8)" in " ".join(result["notes"])
+
+
+def test_each_cutoff_of_an_approximate_index_is_what_search_gives(
+    folder: Path, config: BuildConfig, tmp_path: Path
+) -> None:
+    """One list of 16 is looked through for three hits, more for all: the first three of all are others."""
+    config = config.with_overrides(["index.type=IVF16,Flat", "index.recall=0.01"])
+    index = built(folder, config, tmp_path / "index")
+    judged, engine, label = read_judged(folder), SearchEngine(index), OWN
+    result = evaluated(folder, index, run=tmp_path / "deep.run", bm25=False)
+    found = values_of(row_of(result, label))
+    for k in (3, 10):
+        answers = engine.search_many(list(judged.queries.values()), k)
+        ranked = {query: [hit.id for hit in hits] for query, hits in zip(judged.queries, answers, strict=True)}
+        expected = measure(judged.judgements, ranked, (k,))
+        for name in (f"nDCG@{k}", f"R@{k}"):
+            assert found[name] == pytest.approx(expected[name].mean())
+    deep: dict[str, list[str]] = {}
+    for query, document, _ in ranking(tmp_path / "deep.run"):
+        deep.setdefault(query, []).append(document)
+    of_run = {name: values.mean() for name, values in measure(judged.judgements, deep, (3, 10)).items()}
+    assert (found["MAP"], found["MRR"]) == pytest.approx((of_run["MAP"], of_run["MRR"]))
+    assert "MAP, MRR and run files of a search for all hits judged" in " ".join(result["notes"])
+
+
+def test_rankings_stream_into_a_pipe_and_replace_none(folder: Path, index: Path, tmp_path: Path) -> None:
+    pipe, names = tmp_path / "pipe", ("run", "per_query")
+    os.mkfifo(pipe)
+    for name in names:
+        into_pipe: dict[str, Any] = {name: pipe}
+        into_file: dict[str, Any] = {name: tmp_path / name}
+        with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
+            evaluated(folder, index, **into_pipe)
+            evaluated(folder, index, **into_file)
+            assert reader.communicate()[0] == (tmp_path / name).read_text()
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    with pytest.raises(ConfigError, match="is no folder, but there are 2 settings"):
+        evaluated(folder, index, Sweep(strengths=(0.0, 1.0)), run=pipe)
+
+
+def test_files_of_an_evaluation_are_overwritten_only_by_force(folder: Path, index: Path, tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    tasks: list[dict[str, Any]] = [{"run": tmp_path / "runs"}, {"per_query": tmp_path / "table.tsv"}]
+    for task in tasks:
+        evaluated(folder, index, **task)
+        before = snapshot(tmp_path)
+        with pytest.raises(ExistsError, match="is already there"):
+            evaluated(folder, index, **task)
+        evaluated(folder, index, **task, force=True)
+        assert snapshot(tmp_path) == before
+    with pytest.raises(ConfigError, match="lies inside the index"):
+        evaluated(folder, index, run=index / "segments", force=True)
+    with pytest.raises(ConfigError, match=r"is part of .*, which is read"):
+        evaluated(folder, index, per_query=folder / "qrels/test.tsv", force=True)
+
+
+def test_damaged_embeddings_of_an_index_are_noticed(folder: Path, index: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(index, tmp_path / "copy")
+    path = copy / "parts/00001/embeddings.npy"
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptIndexError, match=r"embeddings\.npy"):
+        evaluated(folder, copy, Sweep(strengths=(1.0,)))
+
+
+def test_a_model_that_overflows_is_refused(folder: Path, config: BuildConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = TransformerEncoder.states
+
+    def overflowing(*args: Any, **named: Any) -> Any:
+        found = states(*args, **named)
+        for rows in found.values():
+            rows[0, 0] = np.nan
+        return found
+
+    monkeypatch.setattr(TransformerEncoder, "states", overflowing)
+    with pytest.raises(EvaluationError, match="1 embeddings hold NaN"):
+        evaluated(folder, config)
+
+
+@pytest.mark.parametrize("module", ["ir_measures", "pytrec_eval", "bm25s", "Stemmer"])
+def test_a_missing_package_is_named_before_anything_is_read(
+    module: str, config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MachineError, match=r"pip install 'isotrope\[eval\]'"):
+        evaluated(tmp_path / "absent", config)
+
+
+@dataclass(frozen=True)
+class Cli:
+    """The command with a tiny recipe, or an index."""
+
+    folder: Path
+    settings: list[str]
+
+    def __call__(self, *arguments: str | Path) -> Any:
+        return isotrope(
+            "evaluate", "retrieval", self.folder, *(() if "--index" in arguments else self.settings), *arguments
+        )
+
+
+@pytest.fixture
+def cli(folder: Path, config: BuildConfig) -> Cli:
+    return Cli(folder, ["--set", f"encoder.model={config.encoder.model}", "--set", "encoder.max_length=40"])
+
+
+def test_the_table_has_a_row_a_setting_and_one_for_bm25(cli: Cli) -> None:
+    done = cli("-k", "3,10", "--strength", "none", "--strength", "0.5", "--compare")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "tiny, test: 11 queries, 60 documents, 60 hits a query judged"
+    assert lines[1].split() == ["setting", "nDCG@3", "[95", "%]", "MAP", "R@3", "R@10", "MRR"]
+    assert [line.split("  ")[0] for line in lines[2:5]] == ["mean -1 raw", "mean -1 strength 0.5 role", "BM25"]
+    assert "Differences over the same queries" in lines
+    assert lines[-1] == "BM25: bm25s, lucene, k1 1.5, b 0.75, English stop words and stemming."
+    assert "note: 1 of 12 queries without a judgement" in done.stderr
+
+
+def test_json_and_file_hold_the_same_result(cli: Cli, index: Path, tmp_path: Path) -> None:
+    done = cli("--index", index, "--json", "--no-bm25", "-o", tmp_path / "r.json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result == json.loads((tmp_path / "r.json").read_text())
+    assert [row["setting"] for row in result["results"]] == [OWN]
+    assert "bm25" not in result["provenance"]
+    assert result["provenance"]["index"]["generation"] == 1
+    assert result["provenance"]["command"].startswith("isotrope evaluate retrieval ")
+
+
+def test_runs_and_the_table_of_queries_are_written(cli: Cli, index: Path, tmp_path: Path) -> None:
+    table = tmp_path / "queries.tsv"
+    done = cli("--index", index, "--strength", "0", "--strength", "1", "--run", tmp_path / "runs", "--per-query", table)
+    assert done.returncode == 0, done.stderr
+    labels = ["mean -1 strength 0 role", "mean -1 strength 1 role", "BM25"]
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {
+        f"{label.replace(' ', '_')}.run" for label in labels
+    }
+    rows = [line.split("\t") for line in table.read_text().splitlines()]
+    assert rows[0] == ["query-id", "relevant", *(f"nDCG@10 {label}" for label in labels)]
+    assert (len(rows), rows[1][:2]) == (12, ["q0", "3"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-k", "0"], "expected whole numbers above 0"),
+        (["--split", "dev"], "the folder has test: pass --split test"),
+        (["--layers", "one"], "is not a list of layers"),
+        (["--layers", "99"], "99"),
+        (["--strength", "2"], "expected 0 to 1"),
+        (["--set", "encoder.model=nowhere/at-all"], "nowhere/at-all"),
+        (["--dim", "33"], "whitening.dim is 33; the encoder gives 32 dimensions"),
+        (["an-index", "--index", "another"], "both an-index and --index another name an index"),
+    ],
+)
+def test_a_mistake_is_one_clear_line(arguments: list[str], message: str, cli: Cli) -> None:
+    done = cli(*arguments)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_blank_documents_are_refused_or_left_out_and_counted(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    with (copy / "corpus.jsonl").open("a") as file:
+        file.write('{"_id": "blank", "title": "", "text": " "}\n')
+    refused, measured = replace(cli, folder=copy)(), replace(cli, folder=copy)("--on-error", "skip")
+    assert (refused.returncode, measured.returncode) == (1, 0)
+    assert "corpus.jsonl:61:" in refused.stderr
+    assert "note: 1 row of corpus.jsonl left out: blank" in measured.stderr
+    assert ", 60 documents, " in measured.stdout
+
+
+def test_rows_of_an_index_cannot_be_skipped(folder: Path, index: Path) -> None:
+    with pytest.raises(ConfigError, match="--on-error skip is for rows of a corpus"):
+        evaluated(folder, index, on_error="skip")
+
+
+def test_the_users_queries_are_named_where_they_are_read(folder: Path, config: BuildConfig, tmp_path: Path) -> None:
+    file = tmp_path / "queries.txt"
+    file.write_text("deep sea\nstar light\n")
+    recipe = config.with_overrides([f"whitening.query_sample={file}"])
+    found = evaluated(folder, recipe, bm25=False)["provenance"]
+    assert found["data"]["whitening.query_sample"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert found["recipe"] == recipe.to_dict()
+    unused = evaluated(folder, recipe, Sweep(strengths=("none",)), bm25=False)["provenance"]
+    assert "whitening.query_sample" not in unused["data"]
+
+
+@pytest.mark.parametrize("option", ["--run", "--per-query"])
+def test_a_place_that_cannot_be_written_shows_before_encoding(
+    option: str, cli: Cli, tmp_path: Path, encoded: list[tuple[str, int, int]]
+) -> None:
+    (tmp_path / "file").touch()
+    done = cli(option, tmp_path / "file" / "below")
+    assert (done.returncode, encoded) == (1, [])
+    assert str(tmp_path / "file") in done.stderr
+
+
+def test_the_table_of_queries_is_a_file(cli: Cli, tmp_path: Path) -> None:
+    assert "is a folder; name a file" in cli("--per-query", tmp_path).stderr
+
+
+def test_a_folder_that_is_not_there_is_refused(cli: Cli) -> None:
+    done = replace(cli, folder=Path("nowhere"))()
+    assert (done.returncode, "nowhere: expected a BEIR folder" in done.stderr) == (1, True)
+
+
+def test_a_run_cannot_hold_ids_with_spaces(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    with (copy / "corpus.jsonl").open("a") as file:
+        file.write('{"_id": "two words", "text": "whale"}\n')
+    done = replace(cli, folder=copy)("--run", tmp_path / "a.run")
+    assert done.returncode == 1
+    assert 'the id "two words" holds white space' in done.stderr

@@ -1,0 +1,145 @@
+"""What may be asked: each field is looked at before anything is searched, and nothing empty means everything."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from indexer import BuildConfig, build_index, delete_documents
+from indexer.errors import ConfigError
+from search import SearchEngine
+from search.deleting import delete_where
+from search.request import Request
+from tests.documents import DOCUMENTS
+from tests.search.cli.test_cli import isotrope
+
+
+@pytest.fixture
+def index(tiny_config: BuildConfig, tmp_path: Path) -> Path:
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def engine(index: Path) -> Iterator[SearchEngine]:
+    with SearchEngine(index) as opened:
+        yield opened
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"k": 0}, "k is 0; expected a whole number, at least 1"),
+    ({"k": True}, "k is True; expected a whole number"),
+    ({"k": 2.5}, r"k is 2\.5; expected a whole number"),
+    ({"k": "3"}, "k is '3'; expected a whole number"),
+    ({"k": None}, "k is None; expected a whole number"),
+    ({"where": ""}, "where is blank; expected a condition .* Leave where out"),
+    ({"where": " \t\n"}, "where is blank"),
+    ({"where": 5}, "where is 5; expected a condition"),
+    ({"where": ["year > 2019"]}, "where is .*; expected a condition"),
+    ({"group_by": ""}, "group_by is blank; expected the name of a metadata column"),
+    ({"group_by": "\u3000"}, "group_by is blank"),
+    ({"group_by": True}, "group_by is True"),
+    ({"min_score": float("nan")}, "min_score is nan; expected a finite number"),
+    ({"min_score": float("-inf")}, "min_score is -inf; expected a finite number"),
+    ({"min_score": np.float32("nan")}, "min_score is .*nan.*; expected a finite number"),
+    ({"min_score": "0.5"}, r"min_score is '0\.5'; expected a finite number"),
+    ({"min_score": True}, "min_score is True; expected a finite number"),
+    ({"exact": "no"}, "exact is 'no'; expected True or False"),
+    ({"hybrid": 1}, "hybrid is 1; expected True or False"),
+    ({"similarity": "zzz"}, 'similarity is \'zzz\'; expected "cosine" or "js"'),
+    ({"similarity": ""}, "similarity is ''; expected"),
+    ({"similarity": None}, "similarity is None; expected"),
+]
+
+
+@pytest.mark.parametrize(("asked", "message"), WRONG)
+def test_a_field_that_cannot_be_meant_is_refused(asked: dict[str, Any], message: str, engine: SearchEngine) -> None:
+    vectors = np.ones((1, int(engine.opened.manifest.encoder["dim"])), np.float32)
+    calls: list[Callable[[], object]] = [
+        lambda: Request(**asked),
+        lambda: engine.search("whales", **asked),
+        lambda: engine.search_many(["whales"], **asked),
+        lambda: engine.search_vectors(vectors, **asked),
+        lambda: engine.neighbours("d1", **asked),
+        lambda: engine.check(**asked),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match=message):
+            call()
+
+
+def test_numbers_of_numpy_are_numbers(engine: SearchEngine) -> None:
+    expected = engine.search("whales", k=3)
+    for kind in (np.int64, np.uint8, np.int32):
+        assert engine.search("whales", k=kind(3)) == expected  # type: ignore[arg-type]
+    assert type(Request(np.uint8(200)).k) is int  # type: ignore[arg-type]
+    for lowest in (np.float32(-2), np.int64(-2), -2, -2.0):
+        assert engine.search("whales", k=3, min_score=lowest) == expected
+
+
+def test_more_is_asked_for_than_any_index_holds(engine: SearchEngine) -> None:
+    assert len(engine.search("whales", k=10**30)) == len(engine)
+    assert len(engine.neighbours("d1", k=10**30)) == len(engine) - 1
+
+
+def test_one_string_is_no_list_of_questions(engine: SearchEngine) -> None:
+    with pytest.raises(ConfigError, match=r"queries is one string; expected a list of strings.* call search"):
+        engine.search_many("cat")
+    with pytest.raises(ConfigError, match="texts is one string; expected a list of strings"):
+        engine.embed("cat")
+    for call in (engine.search_many, engine.embed):
+        with pytest.raises(ConfigError, match="number 2 is of type int; expected a string"):
+            call(["cat", 5])  # type: ignore[list-item]
+        with pytest.raises(ConfigError, match="number 1 is of type bytes; expected a string"):
+            call([b"cat"])  # type: ignore[list-item]
+        with pytest.raises(ConfigError, match="is of type NoneType; expected a list of strings"):
+            call(None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="number 1 is of type list; expected a string"):
+        engine.search(["cat", "dog"])  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="of type int; expected a string"):
+        engine.neighbours(5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r'role is .*; expected "query" or "document"'):
+        engine.embed(["cat"], "question")  # type: ignore[arg-type]
+    assert engine.search_many(iter(["cat"])) == [engine.search("cat")]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--where", ""], "where is blank"),
+        (["--where", "  "], "where is blank"),
+        (["--group-by", ""], "group_by is blank"),
+        (["--min-score", "nan"], "min_score is nan; expected a finite number"),
+        (["--min-score", "-inf"], "min_score is -inf; expected a finite number"),
+        (["-k", "0"], "k is 0"),
+    ],
+)
+def test_an_unset_variable_does_not_search_everything(option: list[str], message: str, index: Path) -> None:
+    for asked in (["whales"], ["--like", "d1"]):
+        done = isotrope("query", index, *asked, *option)
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+        assert f"error: {message}" in done.stderr
+
+
+def test_the_neighbours_of_no_document_are_none(index: Path) -> None:
+    for name in ("", " "):
+        done = isotrope("query", index, "--like", name)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f'holds no document with id "{name}"' in done.stderr
+
+
+@pytest.mark.parametrize("where", ["", " \n"])
+def test_an_empty_condition_deletes_nothing(where: str, index: Path) -> None:
+    with pytest.raises(ConfigError, match="where is blank; expected a condition on the documents to delete"):
+        delete_where(index, where)
+    done = isotrope("delete", index, "--where", where)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "where is blank" in done.stderr
+    done = isotrope("delete", index, "d1", "--where", where)  # before, the ids went and the condition was not there
+    assert (done.returncode, done.stdout) == (2, "")
+    with pytest.raises(ConfigError, match="ids is one string; expected a list of strings"):
+        delete_documents(index, "d1", ignore_missing=True)
+    assert json.loads(isotrope("inspect", index, "--json").stdout)["documents"] == len(DOCUMENTS)
