@@ -22,11 +22,11 @@ import click
 import numpy as np
 
 from benchmarks import ann_peers as peers
-from benchmarks.ann_data import Data, load, recall
+from benchmarks.ann_peers import AnnData, load, recall
 from benchmarks.interleaved import machine, run_in_turns, save
 from indexer import BuildConfig, RunOptions, build_index, read_corpus
 from search.cli.output import print_table
-from search.opened import OpenIndex
+from search.index import Index
 
 OURS = "isotrope"
 _TARGETS = (0.95, 0.99, 0.995)
@@ -72,7 +72,7 @@ def main(
 
 
 def measure(
-    data: Data,
+    data: AnnData,
     folder: Path,
     asked: tuple[float, ...],
     rounds: int,
@@ -103,7 +103,7 @@ def measure(
 
 
 def build_all(
-    data: Data, folder: Path, asked: tuple[float, ...], threads: int, python: Path | None, only: tuple[str, ...]
+    data: AnnData, folder: Path, asked: tuple[float, ...], threads: int, python: Path | None, only: tuple[str, ...]
 ) -> dict[str, Built]:
     """Every index, one after another."""
     np.save(folder / "vectors.npy", data.vectors)
@@ -141,7 +141,7 @@ def build_ours(folder: Path, asked: float, threads: int) -> peers.Ours:
     )
     index = folder / f"{OURS}-{asked:g}"
     build_index(read_corpus(folder / "vectors.npy", config=config.corpus), index, config, RunOptions(threads=threads))
-    opened = OpenIndex.open(index)
+    opened = Index.open(index)
     (segment,) = opened.segments
     made = peers.Ours(
         segment.index,
@@ -153,7 +153,7 @@ def build_ours(folder: Path, asked: float, threads: int) -> peers.Ours:
     return made
 
 
-def build_autofaiss(data: Data, folder: Path, python: Path, memory: int, threads: int) -> Built:
+def build_autofaiss(data: AnnData, folder: Path, python: Path, memory: int, threads: int) -> Built:
     """autofaiss with the memory that ours takes."""
     (folder / "vectors").mkdir()
     with suppress(OSError):
@@ -169,7 +169,7 @@ def timed(make: Callable[[], peers.Peer], what: str) -> Built:
     return Built(made, time.perf_counter() - started, what)
 
 
-def curve(one: Built, data: Data) -> list[dict[str, Any]]:
+def curve(one: Built, data: AnnData) -> list[dict[str, Any]]:
     """Recall and queries a second at each setting, batched; up to where nothing more is found."""
     points: list[dict[str, Any]] = []
     for setting in one.peer.settings:
@@ -188,7 +188,7 @@ def curve(one: Built, data: Data) -> list[dict[str, Any]]:
 
 
 def compare(
-    built: dict[str, Built], curves: dict[str, list[dict[str, Any]]], target: float, data: Data, rounds: int
+    built: dict[str, Built], curves: dict[str, list[dict[str, Any]]], target: float, data: AnnData, rounds: int
 ) -> dict[str, Any]:
     """Queries a second of the fastest setting of each that reaches the target, measured in turns."""
     chosen = {}

@@ -20,8 +20,7 @@ from benchmarks import dedup_peers as peers
 from benchmarks.interleaved import machine, run_in_turns, save
 from search.cli.output import print_table
 from search.dedup.pairs import Vectors
-from search.opened import OpenIndex
-from search.stored import StoredRows
+from search.index import Index, LiveRows
 
 _BASE = "float32 products"
 _PLANTED = 0.1
@@ -44,7 +43,7 @@ def main(
     output: Path | None, **options: Any,
 ) -> None:  # fmt: skip
     """Compare joins on the vectors of some indexes."""
-    plan, results = Plan(threads=threads, device=device, **options), list[dict[str, Any]]()
+    plan, results = Options(threads=threads, device=device, **options), list[dict[str, Any]]()
     for count in rows:
         vectors = corpus(indexes, count)
         for threshold in thresholds:
@@ -60,7 +59,7 @@ def main(
 
 
 @dataclass(frozen=True)
-class Plan:
+class Options:
     """What is run, and how."""
 
     rounds: int
@@ -81,7 +80,7 @@ class Plan:
         return found
 
 
-def compare(vectors: Vectors, threshold: float, plan: Plan) -> list[dict[str, Any]]:
+def compare(vectors: Vectors, threshold: float, plan: Options) -> list[dict[str, Any]]:
     """All joins on the same vectors; prints a table and returns its rows."""
     truth = peers.true_pairs(vectors, threshold, plan.threads) if len(vectors) <= _MANY else None
     timed = run_in_turns(plan.runners(vectors, threshold), plan.rounds, plan.warm_up)
@@ -135,11 +134,11 @@ def _shown(value: float | None, form: str) -> str:
 
 def corpus(indexes: tuple[Path, ...], count: int) -> Vectors:
     """`count` different vectors, as the module says."""
-    transform = OpenIndex.open(indexes[0]).transform
+    transform = Index.open(indexes[0]).transform
     blocks = [
         transform.transform(embeddings, "document")
         for index in indexes
-        for _, embeddings in StoredRows(OpenIndex.open(index)).embedding_blocks()
+        for _, embeddings in LiveRows(Index.open(index)).embedding_blocks()
     ]
     real = np.unique(np.concatenate(blocks), axis=0)
     chance = np.random.default_rng(0)

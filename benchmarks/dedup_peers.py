@@ -10,13 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from search.dedup.deciding.collection import Collection
-from search.dedup.deciding.greedy import decide
-from search.dedup.joining.approximate import ApproximateJoin
-from search.dedup.joining.join import VectorJoin
-from search.dedup.material import self_scores
-from search.dedup.pairs import PairSource, Vectors
-from search.dedup.scores import pair_scores
+from search.dedup.approximate import ApproximateJoin
+from search.dedup.greedy import DedupDocuments, decide
+from search.dedup.inputs import self_scores
+from search.dedup.join import ExactJoin
+from search.dedup.pairs import PairSource, Vectors, pair_scores
 from search.dedup.settings import JoinOptions, lowest_score
 
 Keys = npt.NDArray[np.int64]  # a pair of rows in one number: the smaller row times the number of rows, plus the other
@@ -80,7 +78,7 @@ def isotrope_exact(vectors: Vectors, threshold: float, threads: int, device: str
     """Our exact join."""
     with TemporaryDirectory() as folder:
         options = JoinOptions(device=device, threads=threads)
-        return _pairs_of(VectorJoin(vectors, lowest_score(threshold), Path(folder), options), len(vectors))
+        return _pairs_of(ExactJoin(vectors, lowest_score(threshold), Path(folder), options), len(vectors))
 
 
 def isotrope_ann(vectors: Vectors, threshold: float, threads: int, device: str = "cpu") -> Outcome:
@@ -94,8 +92,8 @@ def isotrope_deduplication(vectors: Vectors, threshold: float, threads: int, dev
     """Our exact join and the decision who is kept."""
     everything = np.arange(len(vectors))
     with TemporaryDirectory() as folder:
-        join = VectorJoin(vectors, lowest_score(threshold), Path(folder), JoinOptions(device=device, threads=threads))
-        collection = Collection(everything, everything, np.full(len(vectors), -1), everything, self_scores(vectors))
+        join = ExactJoin(vectors, lowest_score(threshold), Path(folder), JoinOptions(device=device, threads=threads))
+        collection = DedupDocuments(everything, everything, np.full(len(vectors), -1), everything, self_scores(vectors))
         decision = decide(collection, join, drop_texts=False, pair_limit=_PAIR_LIMIT)
     return Outcome(np.zeros(0, np.int64), decision.kept_by < 0, decision.kept_by)
 

@@ -7,10 +7,22 @@ included. Speeds are of the corpus's documents, drawn by a fixed seed, and of ST
 arithmetic the model cannot do without, by the second, of what torch reaches in products of the same number type here.
 Fidelity is the cosine of each text's vector to that of float32, both after one whitening fitted in float32.
 """
+# TODO-DOC benchmarks.encode:
+# TODO-DOC Ways to encode text side by side: speed on two mixes of lengths, and how far results move after the transform.
+# TODO-DOC
+# TODO-DOC     python -m benchmarks.encode CORPUS [--sts FOLDER] [--texts 1500] [--rounds 3] [--threads 2] [-o FILE]
+# TODO-DOC
+# TODO-DOC Each way is loaded once, in a process of its own; the ways then take turns, and medians are compared. Tokenising is
+# TODO-DOC included. Speeds are of the corpus's documents, drawn by a fixed seed, and of STS sentences. Utilisation is the
+# TODO-DOC arithmetic the model cannot do without, by the second, of what torch reaches in products of the same number type here.
+# TODO-DOC Fidelity is the cosine of each text's vector to that of float32, both after one whitening fitted in float32.
+# TODO-DOC
+# TODO-DOC benchmarks.fidelity:
+# TODO-DOC How far a way's vectors are from those of float32, after one transform that was fitted in float32.
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,17 +31,76 @@ from typing import Any
 
 import click
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.children import Child, ChildFailed
 from benchmarks.encode_ways import BASE, WAYS, Way
-from benchmarks.fidelity import Fidelity
+from benchmarks.flops import model_flops
 from benchmarks.interleaved import Timed, machine, run_in_turns, save
-from benchmarks.model_flops import model_flops
-from indexer.config import BuildConfig
+from indexer.config import BuildConfig, WhiteningConfig
 from indexer.corpus import joined_text, read_corpus
 from indexer.encoders.hub import locate_model
+from indexer.moments import Moments
+from indexer.transforms import Transform, fit_whitening
 from search.cli.output import print_table
-from search.evaluation.sts.data import read_tasks
+from search.evaluation.sts.data import Subset, Task, read_tasks
+from search.evaluation.sts.score import cosines, spearman
+
+Rows = npt.NDArray[np.float32]
+Encode = Callable[[Sequence[str]], Rows]
+_STRENGTHS = {"default": WhiteningConfig(), "strength 1": WhiteningConfig(strength=1.0)}
+
+
+class Fidelity:
+    """Compares ways on the same texts, a mix of lengths at a time. References are asked for first."""
+
+    def __init__(self, texts: Mapping[str, Sequence[str]], tasks: Sequence[Task] = ()) -> None:
+        self.texts = texts
+        self._sts_b = next((task.subsets[0] for task in tasks if task.name == "STSB"), None)
+        self._references: dict[str, dict[str, Rows]] = {}
+
+    def of(self, name: str, reference: str, encode: Encode) -> dict[str, Any]:
+        """Minimum and mean cosine to the reference over all texts, for the default recipe and for strength 1; and what
+        STS-B's correlation gains, in points, where there is STS-B.
+        """
+        rows = {mix: encode(texts) for mix, texts in self.texts.items() if texts}
+        if self._sts_b is not None:
+            rows["STS-B"] = encode(_sentences(self._sts_b))
+        if name == reference:
+            self._references[name] = rows
+        exact = self._references[reference]
+        found: dict[str, Any] = {}
+        for setting, config in _STRENGTHS.items():
+            scores = np.concatenate(
+                [_cosines(_fitted(exact[mix], config), exact[mix], rows[mix]) for mix in self.texts if mix in rows]
+            )
+            found[setting] = {"minimum": float(scores.min()), "mean": float(scores.mean()), "texts": len(scores)}
+        if self._sts_b is not None:
+            transform = _fitted(exact["STS-B"], WhiteningConfig())
+            found["sts_b"] = self._correlation(transform, rows["STS-B"]) - self._correlation(transform, exact["STS-B"])
+        return found
+
+    def _correlation(self, transform: Transform, rows: Rows) -> float:
+        assert self._sts_b is not None
+        pairs = len(self._sts_b.scores)
+        first, second = np.arange(pairs), np.arange(pairs, 2 * pairs)
+        return spearman(cosines(transform.project(rows, "document"), first, second), self._sts_b.scores, "STS-B")
+
+
+def _sentences(pairs: Subset) -> list[str]:
+    return [*pairs.first, *pairs.second]
+
+
+def _fitted(rows: Rows, config: WhiteningConfig) -> Transform:
+    return fit_whitening(Moments.of(rows), config)
+
+
+def _cosines(transform: Transform, exact: Rows, rows: Rows) -> npt.NDArray[np.float64]:
+    ours, theirs = (transform.transform(each, "document").astype(np.float64) for each in (exact, rows))
+    norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+    found: npt.NDArray[np.float64] = (ours * theirs).sum(axis=1) / norms
+    return found
+
 
 _SEED = 0
 _WARM_UP = 64  # texts
@@ -40,7 +111,7 @@ _PEERS = ("openvino", "nncf", "onnxruntime", "sentence-transformers")
 
 
 @dataclass(frozen=True)
-class Plan:
+class Options:
     """What is compared, and how."""
 
     folder: Path
@@ -87,7 +158,7 @@ class Row:
 @click.option("-o", "--output", type=click.Path(path_type=Path))
 def main(corpus: tuple[str, ...], sts: Path | None, model: str, output: Path | None, **options: Any) -> None:
     """Compare ways to encode."""
-    plan = Plan(folder=locate_model(model).folder, **options)
+    plan = Options(folder=locate_model(model).folder, **options)
     mixes = {_DOCUMENTS: documents(corpus, max(plan.texts, plan.fidelity_texts))}
     tasks = read_tasks(sts) if sts else []
     if tasks:
@@ -121,7 +192,7 @@ def drawn(texts: Sequence[str], count: int) -> list[str]:
     return [different[position] for position in order]
 
 
-def measure(plan: Plan, texts: dict[str, list[str]], fidelity: Fidelity) -> tuple[list[Row], dict[str, float]]:
+def measure(plan: Options, texts: dict[str, list[str]], fidelity: Fidelity) -> tuple[list[Row], dict[str, float]]:
     """Speeds and fidelity of all ways, and the best GEMM rate seen of each number type."""
     rows = [Row(way) for way in plan.ways()]
     sample = [text for mix in texts.values() for text in mix[: _CALIBRATION // len(texts)]]
@@ -131,7 +202,7 @@ def measure(plan: Plan, texts: dict[str, list[str]], fidelity: Fidelity) -> tupl
             if child := _open(row, plan, sample, texts):
                 children[row.way.name] = stack.enter_context(child)
                 row.versions = child.call("versions") if row.way.peer else {}
-        peaks = stack.enter_context(Child("benchmarks.gemm_peak:Peaks", plan.threads, threads=plan.threads))
+        peaks = stack.enter_context(Child("benchmarks.flops:Peaks", plan.threads, threads=plan.threads))
         best = dict.fromkeys(("float32", "bfloat16", "int8"), 0.0)
         for _ in range(plan.rounds):
             best = {numbers: max(rate, peaks.call("flops", numbers)) for numbers, rate in best.items()}
@@ -148,7 +219,7 @@ def measure(plan: Plan, texts: dict[str, list[str]], fidelity: Fidelity) -> tupl
     return rows, best
 
 
-def _open(row: Row, plan: Plan, sample: Sequence[str], texts: dict[str, list[str]]) -> Child | None:
+def _open(row: Row, plan: Options, sample: Sequence[str], texts: dict[str, list[str]]) -> Child | None:
     way = row.way
     python = plan.peer_python if way.peer else sys.executable
     arguments = (way.name, str(plan.folder), plan.threads, sample, plan.max_length)
@@ -165,7 +236,7 @@ def _open(row: Row, plan: Plan, sample: Sequence[str], texts: dict[str, list[str
     return child
 
 
-def token_lengths(plan: Plan, texts: Sequence[str]) -> list[int]:
+def token_lengths(plan: Options, texts: Sequence[str]) -> list[int]:
     """Tokens of each text, special ones included, as far as they are encoded."""
     from tokenizers import Tokenizer
 
@@ -176,7 +247,7 @@ def token_lengths(plan: Plan, texts: Sequence[str]) -> list[int]:
 
 
 def result_of(
-    row: Row, base: Row, peaks: dict[str, float], lengths: dict[str, list[int]], plan: Plan
+    row: Row, base: Row, peaks: dict[str, float], lengths: dict[str, list[int]], plan: Options
 ) -> dict[str, Any]:
     """One row of the table, as JSON."""
     config = json.loads((plan.folder / "config.json").read_text(encoding="utf-8"))

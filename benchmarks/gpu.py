@@ -1,16 +1,22 @@
-"""What a GPU gives: encoding beside sentence-transformers, near-duplicate joins, exact search.
-
-    python -m benchmarks.gpu [--device cuda] [--tiny] [-o FILE]
-
-Models have random weights: speed does not depend on what was learnt. Texts have lengths drawn from a normal
-distribution (mean 128 tokens, deviation 40, cut at 8 and 256), or 128 tokens each. Utilisation is the arithmetic the
-model cannot do without, by the second, of what torch reaches in bfloat16 products on the device.
-"""
+"""Models with random weights and texts of known lengths: for speed, no trained weights are needed."""
+# TODO-DOC benchmarks.random_models:
+# TODO-DOC Models with random weights and texts of known lengths: for speed, no trained weights are needed.
+# TODO-DOC benchmarks.gpu:
+# TODO-DOC What a GPU gives: encoding beside sentence-transformers, near-duplicate joins, exact search.
+# TODO-DOC
+# TODO-DOC     python -m benchmarks.gpu [--device cuda] [--tiny] [-o FILE]
+# TODO-DOC
+# TODO-DOC Models have random weights: speed does not depend on what was learnt. Texts have lengths drawn from a normal
+# TODO-DOC distribution (mean 128 tokens, deviation 40, cut at 8 and 256), or 128 tokens each. Utilisation is the arithmetic the
+# TODO-DOC model cannot do without, by the second, of what torch reaches in bfloat16 products on the device.
+# TODO-DOC
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -23,13 +29,72 @@ import numpy.typing as npt
 import torch
 
 from benchmarks.dedup_peers import isotrope_ann, isotrope_exact
+from benchmarks.flops import model_flops
 from benchmarks.interleaved import machine, run_in_turns, save
-from benchmarks.model_flops import model_flops
-from benchmarks.random_models import LONGEST, SHAPES, TINY, normal_lengths, texts_of, write_model
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import load_encoder
 from indexer.encoders.hub import locate_model
 from search.cli.output import print_table
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+_SPECIAL = 2  # tokens that open and close a text
+SHORTEST, LONGEST = 8, 256
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a BERT."""
+
+    hidden: int
+    blocks: int
+    heads: int
+    inner: int
+
+
+SHAPES = {"bert-base": Shape(768, 12, 12, 3072), "MiniLM": Shape(384, 6, 12, 1536)}
+TINY = {"tiny": Shape(32, 2, 4, 64)}
+
+
+def write_model(folder: Path, shape: Shape, tokenizer: Path) -> Path:
+    """A BERT with random weights and the tokenizer of another model's folder. Returns `folder`, which it makes."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    folder.mkdir(parents=True)
+    for name in _TOKENIZER_FILES:
+        if (tokenizer / name).is_file():
+            shutil.copy(tokenizer / name, folder / name)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(_vocabulary(tokenizer)),
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.blocks,
+        num_attention_heads=shape.heads,
+        intermediate_size=shape.inner,
+    )
+    BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def normal_lengths(count: int, mean: int = 128, deviation: int = 40) -> list[int]:
+    """Lengths in tokens, normally distributed and cut at `SHORTEST` and `LONGEST`, by a fixed seed."""
+    drawn = np.random.default_rng(0).normal(mean, deviation, count)
+    lengths: list[int] = np.clip(np.rint(drawn), SHORTEST, LONGEST).astype(int).tolist()
+    return lengths
+
+
+def texts_of(lengths: list[int], tokenizer: Path) -> list[str]:
+    """Random words, each one token, so that every text has the tokens asked for, special ones included."""
+    words = [word for word in _vocabulary(tokenizer) if word.isascii() and word.isalpha() and word.islower()]
+    chance = np.random.default_rng(1)
+    return [" ".join(words[i] for i in chance.integers(0, len(words), length - _SPECIAL)) for length in lengths]
+
+
+def _vocabulary(tokenizer: Path) -> list[str]:
+    from tokenizers import Tokenizer
+
+    return sorted(Tokenizer.from_file(str(tokenizer / "tokenizer.json")).get_vocab())
+
 
 _TOKENIZER = "sentence-transformers/all-MiniLM-L6-v2"
 _BASE = "sentence-transformers float16"

@@ -31,8 +31,7 @@ from indexer.errors import ConfigError
 from indexer.transforms import Whitening
 from search.cli.output import print_table
 from search.engine import SearchEngine
-from search.opened import OpenIndex
-from search.stored import StoredRows
+from search.index import Index, LiveRows
 
 _OURS = "isotrope"
 _BARE = "tokenise, encode, whiten, FAISS"
@@ -62,7 +61,7 @@ def main(
     """Compare ways to search."""
     asked = read_query_file(queries, ConfigError).texts if queries else _drawn(index)
     with TemporaryDirectory() as folder, SearchEngine(index, None, RunOptions("cpu", backend, threads=threads)) as ours:
-        opened = ours.opened
+        opened = ours.index
         model = ours.encoder.spec.folder
         warm: dict[str, Callable[[list[str]], float]] = {
             _OURS: partial(_timed, lambda texts: ours.search_many(texts, k)),
@@ -92,7 +91,7 @@ def main(
 
 def _drawn(index: Path) -> list[str]:
     """What people might ask for the documents of an index."""
-    opened = OpenIndex.open(index)
+    opened = Index.open(index)
     found = [
         pseudo_query(document) for document in opened.documents.fetch(range(min(_DRAWN, opened.manifest.documents)))
     ]
@@ -101,7 +100,7 @@ def _drawn(index: Path) -> list[str]:
 
 def _bare(engine: SearchEngine, texts: list[str], k: int) -> Any:
     """The parts by hand, for one segment."""
-    transform, faiss_index = engine.opened.transform, engine.opened.segments[0].index
+    transform, faiss_index = engine.index.transform, engine.index.segments[0].index
     rows = engine.encoder.encode(texts, "query").astype(np.float64)
     if isinstance(transform, Whitening):
         rows = (rows - transform.query_mean) @ transform.projection
@@ -164,10 +163,10 @@ def _cold(commands: dict[str, list[str]], rounds: int) -> list[dict[str, Any]]:
     ]
 
 
-def _write_pieces(folder: Path, opened: OpenIndex) -> None:
+def _write_pieces(folder: Path, index: Index) -> None:
     """The same vectors, in one flat index, and the texts."""
-    blocks: list[npt.NDArray[np.float32]] = [block for _, block in StoredRows(opened).vector_blocks()]
-    write_pieces(folder, np.concatenate(blocks), [document.text for document in opened.documents.all_documents()])
+    blocks: list[npt.NDArray[np.float32]] = [block for _, block in LiveRows(index).vector_blocks()]
+    write_pieces(folder, np.concatenate(blocks), [document.text for document in index.documents.all_documents()])
 
 
 def show(results: dict[str, Any], rows: int) -> None:

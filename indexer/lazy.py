@@ -1,8 +1,14 @@
 """Packages that offer names of their modules without importing them: `import indexer` must stay cheap."""
+# TODO-DOC indexer.lazy:
+# TODO-DOC Packages that offer names of their modules without importing them: `import indexer` must stay cheap.
+# TODO-DOC search.extras:
+# TODO-DOC Packages that only measuring needs, asked for when they are used.
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
+
+from indexer.errors import MachineError
 
 
 def lazy_exports(package: str, home: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -14,3 +20,14 @@ def lazy_exports(package: str, home: Mapping[str, str]) -> tuple[Callable[[str],
         return getattr(import_module(home[name]), name)
 
     return get, lambda: sorted(home)
+
+
+def require_extra(module: str, extra: str) -> Any:
+    """The module. Raises MachineError with the line that installs it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MachineError(
+            f"this needs the package {module.partition('.')[0]}, which cannot be loaded ({error}). "
+            f"Run: pip install 'isotrope[{extra}]' (in a clone: pip install '.[{extra}]')."
+        ) from error

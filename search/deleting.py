@@ -4,8 +4,8 @@ from pathlib import Path
 
 from indexer.pipeline.delete import DeleteReport, delete_numbers
 from search.filters import Filters
-from search.opened import OpenIndex
-from search.request import require_condition
+from search.index import Index
+from search.ranking.ranker import require_condition
 
 
 def delete_where(index: str | Path, where: str) -> DeleteReport:
@@ -14,5 +14,5 @@ def delete_where(index: str | Path, where: str) -> DeleteReport:
     Raises ConfigError for a condition that is blank or cannot be used, and what `indexer.delete_documents` raises.
     """
     require_condition("where", where or "", "a condition on the documents to delete")
-    opened = OpenIndex.open(index)
+    opened = Index.open(index)
     return delete_numbers(index, Filters(opened).documents(where), opened.manifest.generation)

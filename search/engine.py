@@ -15,19 +15,18 @@ from indexer import ann
 from indexer.arrays import Vectors
 from indexer.config import RunOptions
 from indexer.corpus.document import Document, column_spans, joined_text
-from indexer.encoders import Encoder, EncoderSpec, EncodeStats, Role
+from indexer.encoders import Encoder, EncodeStats, Role
 from indexer.encoders.load import open_encoder
-from indexer.encoders.spec import spec_of_index
 from indexer.errors import ConfigError, StoreError
 from indexer.progress import Progress
-from search.finding import Finder
-from search.opened import OpenIndex
-from search.ranked import Place
-from search.request import Request, require_texts
+from search.index import Index, index_spec
+from search.ranking.documents import RankedDocument
+from search.ranking.ranker import DocumentRanker, SearchOptions, require_texts
 from search.unit_vectors import Mark, UnitVectors, require_array, require_mark
 
 if TYPE_CHECKING:
     from indexer.arrays import Mask, RowIds
+
 
 _FAISS_THREADS = 1  # one query on a flat index is faster with one than with many
 
@@ -115,7 +114,7 @@ class SearchEngine:
         self._loading: Future[Encoder] | None = None
         self._encoder_lock, self._opening_lock = threading.Lock(), threading.Lock()
         self._of_thread = threading.local()
-        self._opened = OpenIndex.unchecked(index) if ahead else OpenIndex.open(index)
+        self._opened = Index.unchecked(index) if ahead else Index.open(index)
         if ahead:
             loader = ThreadPoolExecutor(1, thread_name_prefix="load-encoder")
             self._loading = loader.submit(self._load_encoder)  # half of it is hashing, which needs no GIL
@@ -127,11 +126,11 @@ class SearchEngine:
             self._opened.reach_recall(recall)
         if self._options.device not in ("auto", "cpu"):
             self._opened.accelerate(self._options.device)
-        self._finder = Finder(self._opened)
+        self._finder = DocumentRanker(self._opened)
 
     def __len__(self) -> int:
         """Number of documents."""
-        return self.opened.manifest.documents
+        return self.index.manifest.documents
 
     def __enter__(self) -> "SearchEngine":
         return self
@@ -141,18 +140,18 @@ class SearchEngine:
 
     def close(self) -> None:
         """Let go of the index's files; a later search opens them again."""
-        self.opened.documents.close()
-        self.opened.stored_embeddings.close()
+        self.index.documents.close()
+        self.index.stored_embeddings.close()
 
     @property
-    def opened(self) -> OpenIndex:
+    def index(self) -> Index:
         """The index files behind this engine."""
         return self._current._opened
 
     @_following
     def check(self, k: int = 10, **asked: Any) -> None:
         """Raises ConfigError for what no search could be asked for: see `Request`, and filters and columns."""
-        self._allowed(Request(k, **asked))
+        self._allowed(SearchOptions(k, **asked))
 
     @_following
     def prepare_hybrid(self, progress: Progress) -> None:
@@ -180,13 +179,13 @@ class SearchEngine:
         for number, query in enumerate(texts, start=1):
             if not query.strip():
                 raise ConfigError(f"query {number} is blank; expected some text.")
-        hits, seen = self._search_texts(texts, Request(k, **asked))
+        hits, seen = self._search_texts(texts, SearchOptions(k, **asked))
         if log is not None:
             log.add(seen)
         return hits
 
     @_following
-    def _search_texts(self, texts: Sequence[str], request: Request) -> tuple[list[list[Hit]], EncodeStats]:
+    def _search_texts(self, texts: Sequence[str], request: SearchOptions) -> tuple[list[list[Hit]], EncodeStats]:
         """The hits of some texts, and what their encoding saw: of the generation alone that gave the answer."""
         log = EncodeStats()
         allowed = self._allowed(request)  # what is wrong with a filter shows before the encoder is loaded
@@ -207,7 +206,7 @@ class SearchEngine:
         What `embed` gave for queries of this index is taken too, as the vectors that it is; any other `UnitVectors` are
         refused. Raises ConfigError for these and for arrays of another shape, not of numbers or not finite.
         """
-        request = Request(k, **asked)
+        request = SearchOptions(k, **asked)
         if request.hybrid:
             raise ConfigError("hybrid search needs the text of a query, not its vector.")
         if request.similarity == "js":
@@ -224,7 +223,7 @@ class SearchEngine:
 
         Raises ConfigError for an id that the index does not hold.
         """
-        request = Request(k, **asked)
+        request = SearchOptions(k, **asked)
         if request.hybrid:
             raise ConfigError("hybrid search needs the text of a query, not a document's id.")
         allowed = self._allowed(request)
@@ -273,7 +272,7 @@ class SearchEngine:
     def _load_encoder(self) -> Encoder:
         return open_encoder(index_spec(self._opened, self._model), self._options)
 
-    def _allowed(self, request: Request) -> "Mask | None":
+    def _allowed(self, request: SearchOptions) -> "Mask | None":
         """Which documents may be found, (documents,); None: all."""
         self._load_shared()
         return self._finder.allowed(request)
@@ -302,12 +301,12 @@ class SearchEngine:
         require_array(given, self._dim)
         return self._opened.transform.transform(given, "query")
 
-    def _hits(self, answers: Sequence[Sequence[Place]]) -> list[list[Hit]]:
+    def _hits(self, answers: Sequence[Sequence[RankedDocument]]) -> list[list[Hit]]:
         numbers = sorted({place.document for answer in answers for place in answer})
         documents = dict(zip(numbers, self._opened.documents.fetch(numbers), strict=True))
         return [[self._hit(documents[place.document], place) for place in answer] for answer in answers]
 
-    def _hit(self, document: Document, place: Place) -> Hit:
+    def _hit(self, document: Document, place: RankedDocument) -> Hit:
         window = None
         if not self._opened.numbering.one_to_one and place.row >= 0:
             window = self._window(document, np.array([place.row]))
@@ -318,8 +317,3 @@ class SearchEngine:
         columns = self._opened.config.corpus.text
         spans = column_spans(document, columns, start, end)
         return Window(start, end, joined_text(document, columns)[start:end], spans)
-
-
-def index_spec(opened: OpenIndex, model: str | Path | None = None) -> EncoderSpec:
-    """The encoder of an index, found and hashed. Raises ModelError, and MismatchError if it is another one now."""
-    return spec_of_index(opened.path, opened.manifest, model)

@@ -8,16 +8,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from search.dedup.deciding.collection import Collection
-from search.dedup.deciding.greedy import Decision
-from search.dedup.deciding.order import priority
-from search.dedup.files.duplicates_file import SCHEMA, Duplicates
-from search.dedup.files.origin import origin_of, origin_of_other
-from search.dedup.pairs import Pairs, Rows, Scores, Vectors
-from search.dedup.scores import tile_scores
+from search.dedup.duplicates_file import SCHEMA, Duplicates
+from search.dedup.greedy import Decision, DedupDocuments
+from search.dedup.origin import origin_of, origin_of_other
+from search.dedup.pairs import Pairs, Rows, Scores, Vectors, tile_scores
+from search.dedup.priority import priority
 from search.dedup.settings import DedupSettings
-from search.opened import OpenIndex
-from search.stored import StoredRows
+from search.index import Index, LiveRows
 
 
 class BrutePairs:
@@ -56,7 +53,7 @@ class BrutePairs:
             yield Pairs(one, other, self.scores[one, other])
 
 
-def document_scores(collection: Collection, vectors: Vectors) -> Scores:
+def document_scores(collection: DedupDocuments, vectors: Vectors) -> Scores:
     """Score of every document with every other: that of their best pair of windows; -inf without windows."""
     scores = tile_scores(vectors, vectors)
     found = np.full((len(collection), len(collection)), -np.inf, np.float32)
@@ -68,7 +65,7 @@ def document_scores(collection: Collection, vectors: Vectors) -> Scores:
 
 
 def decide_slowly(
-    collection: Collection, vectors: Vectors, lowest: np.float32 | float, drop_texts: bool, among: bool = True
+    collection: DedupDocuments, vectors: Vectors, lowest: np.float32 | float, drop_texts: bool, among: bool = True
 ) -> Decision:
     """The greedy rule as it is stated, over all pairs of documents."""
     scores = document_scores(collection, vectors)
@@ -104,21 +101,21 @@ def missing_last(values: list[float | None], descending: bool) -> list[int]:
 
 def duplicates_slowly(index: Path, settings: DedupSettings, other: Path | None = None) -> Duplicates:
     """The file of duplicates of a small index, by the rule as it is stated, one row after the other."""
-    opened = [OpenIndex.open(path) for path in (other, index) if path is not None]
+    opened = [Index.open(path) for path in (other, index) if path is not None]
     held = [document for one in opened for document in one.documents.all_documents()]
     others = opened[0].manifest.documents if other else 0
     vectors = np.concatenate(
         [
             opened[-1].transform.transform(block, "document")
             for one in opened
-            for _, block in StoredRows(one).embedding_blocks()
+            for _, block in LiveRows(one).embedding_blocks()
         ]
     )
     texts = [" ".join(unicodedata.normalize("NFKC", document.text).split()) for document in held]
     numbers = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     rank = np.concatenate([np.arange(others), others + priority(opened[-1], settings.prefer)])
     rows, text_of = np.arange(len(held)), np.array([numbers[text] if text else -1 for text in texts])
-    collection = Collection(rows, rows, text_of, rank, np.ones(len(held), np.float32), others)
+    collection = DedupDocuments(rows, rows, text_of, rank, np.ones(len(held), np.float32), others)
     decision = decide_slowly(
         collection, vectors, settings.lowest, settings.text_duplicates == "drop", not settings.only_against
     )

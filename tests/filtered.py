@@ -11,7 +11,7 @@ from search.filters import Filters
 from tests.stored import open_index, write_index
 
 if TYPE_CHECKING:
-    from search.opened import OpenIndex
+    from search.index import Index
 
 Row = dict[str, Any]
 Truth = bool | None  # None: NULL
@@ -20,7 +20,7 @@ Truth = bool | None  # None: NULL
 def open_filters(index: Path, parts: Sequence[Sequence[Document]], live: Sequence[int] | None = None) -> Filters:
     """Filters over an index that holds documents and nothing else; `live` as stored numbers, None: all."""
     reader = open_index(index, write_index(index, parts), live)
-    return Filters(cast("OpenIndex", SimpleNamespace(documents=reader)))
+    return Filters(cast("Index", SimpleNamespace(documents=reader)))
 
 
 def row_of(document: Document) -> Row:

@@ -32,7 +32,7 @@ def assert_equals_fresh_build(
     build_index(documents, fresh, config, transform_from=index)
     grown, built = SearchEngine(index), SearchEngine(fresh)
     assert len(grown) == len(built) == len(documents)
-    assert list(grown.opened.documents.all_documents()) == list(documents)
+    assert list(grown.index.documents.all_documents()) == list(documents)
     for k in (1, 3, len(documents) + 5):
         for ours, theirs in zip(grown.search_many(QUERIES, k), built.search_many(QUERIES, k), strict=True):
             assert [hit.id for hit in ours] == [hit.id for hit in theirs]

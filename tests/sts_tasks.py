@@ -11,9 +11,9 @@ from indexer.config import RunOptions
 from indexer.encoders import EncoderSpec
 from indexer.encoders.load import open_encoder
 from indexer.encoders.transformer import TransformerEncoder
-from search.evaluation import states as states_module
-from search.evaluation.sts.correlation import Array
+from search.evaluation import embeddings as states_module
 from search.evaluation.sts.data import Subset, Task
+from search.evaluation.sts.score import Array
 from tests.search.cli.test_cli import Done, isotrope
 
 WORDS = ("whale", "song", "deep", "sea", "library", "data", "sing", "of", "the", "in")

@@ -23,12 +23,12 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.pooling.latte_mix.divergence import js_similarities
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
-from search.divergence import rank_by_divergence
+from search.evaluation.papers.method_settings import MethodsOptions
+from search.evaluation.papers.methods import evaluate_methods
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import read_tasks
-from search.evaluation.sts.methods.evaluation import evaluate_methods
-from search.evaluation.sts.methods.names import MethodsPlan
-from search.evaluation.subject import Subject
+from search.evaluation.target import Target
+from search.ranking.divergence import rank_by_divergence
 from tests.documents import DOCUMENTS
 from tests.indexer.pipeline.test_latte_mix import MANY
 from tests.indexer.pipeline.test_static import WORDS, vectors
@@ -153,8 +153,8 @@ def grouped(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("k", [1, 2, 3, 4])
 def test_exact_divergence_is_exact_for_groups_too(grouped: Path, k: int) -> None:
     engine = SearchEngine(grouped)
-    rows = engine.opened.embeddings(np.arange(len(engine)))
-    groups = [document.metadata["group"] for document in engine.opened.documents.all_documents()]
+    rows = engine.index.embeddings(np.arange(len(engine)))
+    groups = [document.metadata["group"] for document in engine.index.documents.all_documents()]
     for query in rows[:20]:
         scores = js_similarities(query[None], rows, SMALL.dims)[0]
         best: dict[int, float] = {}
@@ -169,10 +169,10 @@ def test_nothing_is_proved_where_not_every_row_was_compared(folder: Path, tmp_pa
     config = static(folder, WhiteningConfig(kind="hellinger"), pooling="latte-mix", latte_mix=SMALL)
     config = dataclasses.replace(config, index=IndexConfig(type="HNSW4", recall=0.1))
     build_index(iter(MANY), tmp_path / "index", config)
-    opened = SearchEngine(tmp_path / "index").opened
-    for query in opened.embeddings(np.arange(10)):
-        assert not rank_by_divergence(opened, query, 3, reach=20).proven(3)
-        assert rank_by_divergence(opened, query, 3, reach=20, exact=True).proven(3)
+    index = SearchEngine(tmp_path / "index").index
+    for query in index.embeddings(np.arange(10)):
+        assert not rank_by_divergence(index, query, 3, reach=20).proven(3)
+        assert rank_by_divergence(index, query, 3, reach=20, exact=True).proven(3)
 
 
 def test_query_vectors_that_are_no_distributions_are_refused(grouped: Path) -> None:
@@ -221,13 +221,13 @@ def test_reports_show_the_figures_of_the_new_results(
 
 def test_roots_are_refused_of_what_is_no_probability(folder: Path) -> None:
     with pytest.raises(ConfigError, match="square roots are of probabilities"):
-        Subject.of_recipe(static(folder)).settings(Sweep(kinds=("hellinger",)))
+        Target.of_recipe(static(folder)).settings(Sweep(kinds=("hellinger",)))
 
 
 def test_a_backend_that_was_asked_for_is_not_replaced(tiny_config: BuildConfig, run: Callable[..., str]) -> None:
     from indexer.config import RunOptions
 
-    subject = Subject.of_recipe(tiny_config, RunOptions(backend="numpy"))
+    subject = Target.of_recipe(tiny_config, RunOptions(backend="numpy"))
     settings = subject.settings(Sweep(poolings=("sbert-wk",), layers=((0, 1, 2),)))
     with pytest.raises(ConfigError, match="numpy does not compute"):
         subject.states(settings).encode(["whale"])
@@ -235,8 +235,8 @@ def test_a_backend_that_was_asked_for_is_not_replaced(tiny_config: BuildConfig, 
 
 def test_methods_without_training_have_one_untrained_row(folder: Path) -> None:
     config = static(folder, latte_mix=dataclasses.replace(SMALL, epochs=0))
-    plan = MethodsPlan(("mean", "latte-mix"), train=folder / "sentences.txt", seeds=2)
-    rows = evaluate_methods(Subject.of_recipe(config), read_tasks(folder / "sts-folder"), plan)["results"]
+    plan = MethodsOptions(("mean", "latte-mix"), train=folder / "sentences.txt", seeds=2)
+    rows = evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts-folder"), plan)["results"]
     drawn = [row for row in rows if row["method"] == "latte-mix"]
     assert {row["setting"].split()[1] for row in drawn} == {"untrained"}
     assert all(row["seeds"] == [0, 1] for row in drawn)
@@ -245,7 +245,7 @@ def test_methods_without_training_have_one_untrained_row(folder: Path) -> None:
 def test_methods_say_when_mean_pooling_has_no_correlation(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "same.tsv").write_text("score\tsentence1\tsentence2\n" + "".join(f"{n}\ta b\ta b\n" for n in range(5)))
     with pytest.raises(EvaluationError, match="mean pooling, which all are compared with, has no correlation"):
-        evaluate_methods(Subject.of_recipe(static(folder)), read_tasks(tmp_path / "same.tsv"), MethodsPlan(("mean",)))
+        evaluate_methods(Target.of_recipe(static(folder)), read_tasks(tmp_path / "same.tsv"), MethodsOptions(("mean",)))
 
 
 def test_the_vectors_of_this_table_are_those_of_the_other_tests() -> None:

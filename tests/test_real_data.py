@@ -44,14 +44,14 @@ def test_hits_on_cacm_are_about_the_question(query: str, word: str, cacm: Search
 
 
 def test_the_real_index_verifies_and_keeps_its_metadata(cacm: SearchEngine) -> None:
-    assert verify_index(cacm.opened.path).passed
+    assert verify_index(cacm.index.path).passed
     assert cacm.search("Preliminary Report International Algebraic Language", k=1)[0].id == "CACM-0001"
-    assert cacm.opened.documents.fetch([0])[0].metadata["metadata"]["tail"].startswith("CACM December, 1958")
+    assert cacm.index.documents.fetch([0])[0].metadata["metadata"]["tail"].startswith("CACM December, 1958")
 
 
 def test_titles_centre_queries_apart_from_documents(cacm: SearchEngine) -> None:
     """Title-only records make both means alike here; still no score may be off the scale."""
-    arrays = cacm.opened.transform.arrays()
+    arrays = cacm.index.transform.arrays()
     gap = float(np.linalg.norm(arrays["mean"] - arrays["query_mean"]))
     assert 0 < gap < 1
     assert all(math.isfinite(hit.score) and hit.score <= 1.000001 for hit in cacm.search("compiler", k=400))

@@ -30,15 +30,7 @@ import numpy.typing as npt
 from indexer.arrays import Float32Array
 from indexer.cache import cached_folder, read_cached
 from indexer.config import Precision, RunOptions
-from indexer.encoders.batching import (
-    AHEAD,
-    CPU_TOKENS,
-    Batch,
-    BatchedEncoder,
-    BatchPlan,
-    PooledBatch,
-    retry_halved,
-)
+from indexer.encoders.batching import AHEAD, CPU_TOKENS, Batch, BatchedEncoder, BatchPlan, PooledBatch, retry_halved
 from indexer.encoders.identity import PoolingKey
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.spec import num_layers

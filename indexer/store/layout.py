@@ -16,6 +16,11 @@ lock                           held by the one writer
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+
 
 FORMAT = 1
 LOCK = "lock"
@@ -97,3 +102,8 @@ def is_index_folder(folder: Path) -> bool:
     except OSError:  # it is not there, or nobody may look
         names = []
     return any(map(MANIFEST_NAME.fullmatch, names)) or (there(LOCK) and (there(PARTS) or there(MANIFESTS)))
+
+
+def is_index(path: str | Path) -> bool:
+    """Whether an index was published at this path, whole or damaged."""
+    return (Path(path) / MANIFESTS).is_dir()

@@ -13,7 +13,7 @@ import click
 
 from indexer.errors import IsotropeError
 from search.cli.lazy_group import LazyGroup
-from search.printable import printable
+from search.text import escape
 
 _COMMANDS = {
     "build": ("search.cli.build", "Build an index from a corpus, or continue an interrupted build."),
@@ -81,7 +81,7 @@ def _unforeseen(error: BaseException) -> int:
         import traceback
 
         click.echo(traceback.format_exc(), err=True)
-    what = printable(" ".join(f"{type(error).__name__}: {error}".split()).rstrip("."))
+    what = escape(" ".join(f"{type(error).__name__}: {error}".split()).rstrip("."))
     return _failure(
         f"unexpected ({what}). This is a fault of isotrope; set {_TRACEBACK}=1 to see where, and report it."
     )
@@ -96,7 +96,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """A warning, of ours or of a library, as a note: which line of which file gave it tells a user nothing."""
-    click.echo(f"note: {printable(' '.join(str(message).split()))}", err=True)
+    click.echo(f"note: {escape(' '.join(str(message).split()))}", err=True)
 
 
 def _failure(message: str) -> int:

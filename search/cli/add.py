@@ -9,12 +9,11 @@ import click
 from search.cli.corpus_options import corpus_of, rejects_file, remarks_on
 from search.cli.output_options import check_rejects, force_option, recipe_reads, stdout_free_for
 from search.cli.running_options import change_options, run_options
+from search.describe import drift_in_words
 
 if TYPE_CHECKING:
     from indexer.corpus import CorpusReport
     from indexer.pipeline.add import AddReport
-    from indexer.pipeline.drift import Drift
-    from indexer.store.quality import DriftFigures
 
 
 @click.command("add")
@@ -87,16 +86,6 @@ def _print(report: "AddReport", read: "CorpusReport", as_json: bool) -> None:
         *([("drift", drift_in_words(report.drift))] if report.drift else []),
     ]
     print_facts(facts)
-
-
-def drift_in_words(drift: "Drift | DriftFigures") -> str:
-    """One line about how far the documents added since the fit lie from those it was fitted on."""
-    advice = "; a refit is advised: isotrope refit INDEX" if drift.refit_advised else ""
-    return (
-        f"{drift.rows:,} added since the fit: mean shifted by {drift.mean_shift:.3f} standard deviations "
-        f"(chance {drift.expected_mean_shift:.3f}), variances off by {drift.covariance:.3f} "
-        f"(chance {drift.expected_covariance:.3f}){advice}"
-    )
 
 
 def _remarks(report: "AddReport") -> list[str]:

@@ -85,7 +85,8 @@ def command(
 
 def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
     from indexer.store.quality import Quality
-    from search.cli.output import kind_in_words, number, print_facts, print_json, print_note
+    from search.cli.output import number, print_facts, print_json, print_note
+    from search.describe import index_type_in_words
 
     for line in _remarks(report, read):
         print_note(line)
@@ -106,7 +107,7 @@ def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
             ("parts", f"{report.parts_encoded:,} {made}, {report.parts_kept:,} kept"),
             *([("encoder", report.backend)] if report.backend else []),
             *_work(report),
-            ("search", kind_in_words(report.quality)),
+            ("search", index_type_in_words(report.quality)),
             ("self-hit", number(Quality.of(report.quality).gates["self_hit"].value)),
         ]
     )

@@ -32,8 +32,9 @@ def command(
       isotrope compact my-index --keep 1 --grace 0
     """
     from indexer import compact_index
-    from search.cli.output import print_facts, print_note, print_report, size
+    from search.cli.output import print_facts, print_note, print_report
     from search.cli.progress import BuildProgress
+    from search.text import size
 
     run = run_options(options, allow_low_recall=options["allow_low_recall"])
     with BuildProgress(quiet) as progress:

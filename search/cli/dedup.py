@@ -19,8 +19,7 @@ from search.cli.running_options import run_options, threaded_encoder_options
 if TYPE_CHECKING:
     from indexer.corpus import Corpus
     from indexer.progress import Progress
-    from search.dedup.deduplication import PairFiles
-    from search.dedup.settings import DedupSettings, JoinOptions
+    from search.dedup.settings import DedupSettings, JoinOptions, PairFiles
 
 _DECIDING = ("prefer", "text_duplicates", "method", "only_against")
 _WRITING = ("output", "kept", "save_pairs", "from_pairs", "force")
@@ -127,9 +126,9 @@ def _run_options(options: dict[str, Any]) -> "JoinOptions":
 def _check_before(ctx: click.Context, sources: tuple[str, ...], options: dict[str, Any]) -> None:
     """Mistakes are said now, not after minutes of encoding."""
     from indexer.errors import ConfigError
-    from search.dedup.keeping.kept import check_kept
-    from search.dedup.material import require_another
-    from search.opened import OpenIndex
+    from search.dedup.inputs import require_another
+    from search.dedup.kept import check_kept
+    from search.index import Index
 
     settings = _settings(options)
     for other_option, name in (("from_pairs", "method"), ("only_against", "prefer")):
@@ -142,7 +141,7 @@ def _check_before(ctx: click.Context, sources: tuple[str, ...], options: dict[st
         raise ConfigError("--only-against compares with another index alone; name it with --against INDEX.")
     for index in (*sources, options["index"]):
         require_another(index, options["against"])
-    other = OpenIndex.open(options["against"]) if options["against"] else None
+    other = Index.open(options["against"]) if options["against"] else None
     reads = [
         *sources,
         *(options[name] for name in ("against", "from_pairs", "recipe")),
@@ -161,9 +160,9 @@ def _index_of(
     """The index to work on; a corpus is built first, into --index or a folder that goes afterwards."""
     from indexer import build_index
     from indexer.errors import ConfigError
+    from indexer.store.layout import is_index
     from search.cli.output import print_note
-    from search.dedup.keeping.kept import check_kept
-    from search.opened import is_index
+    from search.dedup.kept import check_kept
 
     indexes = [source for source in sources if is_index(source)]
     if indexes or options["verify"]:
@@ -193,20 +192,20 @@ def _deduplicate(
     place: Path, corpus: "Corpus | None", options: dict[str, Any], run: "JoinOptions", progress: "Progress"
 ) -> bool:
     from search.cli.dedup_output import show_summary
-    from search.dedup.deduplication import deduplicate
-    from search.dedup.keeping.kept import check_kept, write_kept
-    from search.opened import OpenIndex
+    from search.dedup.deduplicate import deduplicate
+    from search.dedup.kept import check_kept, write_kept
+    from search.index import Index
 
     force = options["force"]
     if options["kept"]:
-        check_kept(options["kept"], OpenIndex.open(place), corpus, force)
+        check_kept(options["kept"], Index.open(place), corpus, force)
     result = deduplicate(place, _settings(options), options["against"], _pair_files(options), run, progress)
     written = {}
     if options["output"]:
         written[str(options["output"])] = result.write(options["output"], force).bytes
     if options["kept"]:
         progress.phase("writing what is kept", None)
-        written[str(options["kept"])] = write_kept(options["kept"], result.opened, result.kept, corpus, force).bytes
+        written[str(options["kept"])] = write_kept(options["kept"], result.index, result.kept, corpus, force).bytes
     if options["save_pairs"]:
         written[str(options["save_pairs"])] = options["save_pairs"].stat().st_size
     with stdout_free_for(*_written(options).values()):
@@ -226,14 +225,14 @@ def _settings(options: dict[str, Any]) -> "DedupSettings":
 
 
 def _pair_files(options: dict[str, Any]) -> "PairFiles":
-    from search.dedup.deduplication import PairFiles
+    from search.dedup.settings import PairFiles
 
     return PairFiles(options["from_pairs"], options["save_pairs"], options["floor"], options["force"])
 
 
 def _verify(place: Path, options: dict[str, Any], run: "JoinOptions", progress: "Progress") -> bool:
     from search.cli.dedup_output import show_proof
-    from search.dedup.proving.verifier import verify_duplicates
+    from search.dedup.verify import verify_duplicates
 
     proof = verify_duplicates(options["verify"], place, progress, options["against"], run)
     show_proof(proof, options["verify"], options["as_json"])
@@ -242,7 +241,7 @@ def _verify(place: Path, options: dict[str, Any], run: "JoinOptions", progress: 
 
 def _suggest(place: Path, options: dict[str, Any], run: "JoinOptions", progress: "Progress") -> bool:
     from search.cli.dedup_output import show_suggestion
-    from search.dedup.choosing.suggest import suggest_thresholds
+    from search.dedup.suggest import suggest_thresholds
 
     show_suggestion(suggest_thresholds(place, options["labelled"], run, progress, options["floor"]), options["as_json"])
     return True

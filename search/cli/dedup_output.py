@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.output import harmless, print_facts, print_json, print_table, size
+from search.cli.output import print_facts, print_json, print_table
+from search.text import harmless, size
 
 if TYPE_CHECKING:
-    from search.dedup.choosing.labelled import LabelledResult, Ratio
-    from search.dedup.choosing.suggestion import Candidate, Example, Suggestion
-    from search.dedup.proving.proof import DedupProof
+    from search.dedup.findings import DedupVerifyReport
+    from search.dedup.labelled import LabelledReport, Proportion
+    from search.dedup.suggest import Example, Suggestion, ThresholdCandidate
 
 _SIZES = ((2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 50), (51, 100), (101, 1000))
 _REASONS = {
@@ -55,7 +56,7 @@ def sizes_in_words(facts: Mapping[str, Any]) -> str:
     return ", ".join(found)
 
 
-def show_proof(proof: "DedupProof", path: Path, as_json: bool) -> None:
+def show_proof(proof: "DedupVerifyReport", path: Path, as_json: bool) -> None:
     """What was proved, or what is wrong."""
     if as_json:
         print_json(proof.to_dict())
@@ -127,7 +128,7 @@ def _heading(found: "Suggestion") -> str:
     return f"{documents}; {pairs} at or above each threshold, and how many of them chance would give"
 
 
-def _candidate(candidate: "Candidate") -> list[str]:
+def _candidate(candidate: "ThresholdCandidate") -> list[str]:
     chance = candidate.chance
     dropped = f"{'' if candidate.dropped_exactly else 'up to '}{candidate.dropped:,}"
     interval = "" if chance is None or chance.low is None else f"{_few(chance.low)} to {_few(chance.high)}"
@@ -142,7 +143,7 @@ def _few(pairs: float | None) -> str:
     return f"{pairs:,.0f}" if pairs >= 10 else f"{pairs:.2g}" if pairs >= 0.01 else "< 0.01"
 
 
-def _show_labelled(labelled: "LabelledResult") -> None:
+def _show_labelled(labelled: "LabelledReport") -> None:
     click.echo()
     print_table(
         ["threshold", "precision", "95 % interval", "recall", "95 % interval", "F1", "95 % interval"],
@@ -160,7 +161,7 @@ def _show_labelled(labelled: "LabelledResult") -> None:
     click.echo("Pairs that were picked by their score are no sample of all pairs, and precision is then too.")
 
 
-def _ratio(ratio: "Ratio") -> list[str]:
+def _ratio(ratio: "Proportion") -> list[str]:
     if ratio.value is None or ratio.low is None or ratio.high is None:
         return ["undefined", ""]
     return [f"{ratio.value:.3f}", f"{ratio.low:.3f} to {ratio.high:.3f}"]

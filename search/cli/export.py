@@ -10,7 +10,7 @@ from search.cli.output_options import force_option, stdout_free_for
 from search.cli.running_options import encoder_options, run_options
 
 if TYPE_CHECKING:
-    from search.export.exported import Exported
+    from search.export import ExportReport
 
 _FAISS, _FOLDER, _PARQUET, _RUN = _KINDS = ("faiss", "sentence-transformers", "parquet", "beir-run")
 # Options that only some kinds take.
@@ -71,7 +71,7 @@ def _check_options(context: click.Context, kind: str) -> None:
         raise click.UsageError("--to beir-run needs --queries FILE|BEIR_FOLDER.", context)
 
 
-def _write(index: Path, kind: str, output: Path, options: dict[str, Any]) -> "Exported":
+def _write(index: Path, kind: str, output: Path, options: dict[str, Any]) -> "ExportReport":
     import search
 
     if kind == _FAISS:
@@ -81,11 +81,12 @@ def _write(index: Path, kind: str, output: Path, options: dict[str, Any]) -> "Ex
     if kind == _PARQUET:
         return search.export_parquet(index, output, options["force"])
     asked = options["queries"], options["k"], options["model"]
-    return search.export_run(index, output, *asked, run_options(options), force=options["force"])
+    return search.export_trec_run(index, output, *asked, run_options(options), force=options["force"])
 
 
-def _show(exported: "Exported", as_json: bool) -> None:
-    from search.cli.output import print_facts, print_json, print_note, size
+def _show(exported: "ExportReport", as_json: bool) -> None:
+    from search.cli.output import print_facts, print_json, print_note
+    from search.text import size
 
     if as_json:
         print_json(exported.to_dict())

@@ -2,7 +2,6 @@
 
 import json
 import math
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import date, time
@@ -15,10 +14,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from search.printable import printable
+from search.text import escape, harmless
 
 if TYPE_CHECKING:
     from search.engine import Hit
+
 
 _EXCERPT = 160  # characters
 _WIDEST = 100_000  # characters of a table
@@ -42,16 +42,6 @@ def print_report(report: Any, as_json: bool) -> bool:
     if as_json:
         print_json(asdict(report) | {"index": str(report.index)})
     return as_json
-
-
-def kind_in_words(quality: Mapping[str, Any]) -> str:
-    """What kind of index it is, and what that reaches."""
-    from indexer.store.quality import Quality
-
-    about = Quality.of(quality).first.index
-    if about is None:
-        return "not measured"
-    return f"{about.factory}, recall@10 {about.recall_at_10:.4f}, {about.bytes_per_vector:,.0f} bytes a vector"
 
 
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
@@ -85,16 +75,6 @@ def print_note(line: str) -> None:
     click.echo(f"note: {harmless(line)}", err=True)
 
 
-def harmless(text: str) -> str:
-    """Text for a terminal: control and formatting characters, which could steer it, are written out as escapes."""
-    return "".join(
-        character
-        if character == "\n" or unicodedata.category(character) not in ("Cc", "Cf")
-        else ascii(character)[1:-1]
-        for character in text
-    )
-
-
 def print_hits(query: str, hits: Sequence["Hit"]) -> None:
     """A query and its hits: score, id, title and the first lines of the text.
 
@@ -106,7 +86,7 @@ def print_hits(query: str, hits: Sequence["Hit"]) -> None:
     if not hits:
         console.print("no hits\n")
         return
-    scores, ids = [f"{hit.score:.3f}" for hit in hits], [printable(hit.id) for hit in hits]
+    scores, ids = [f"{hit.score:.3f}" for hit in hits], [escape(hit.id) for hit in hits]
     width = max(console.width, _NARROWEST)
     if console.is_terminal:
         ids = [_shortened(name, width // 3) for name in ids]
@@ -148,14 +128,6 @@ def _shortened(text: str, width: int) -> str:
 def number(value: float) -> str:
     """A whole number with separators, else four significant digits."""
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-
-
-def size(count: int) -> str:
-    """Bytes for people."""
-    amount, units = float(count), ["B", "kB", "MB", "GB", "TB"]
-    while amount >= 1000 and len(units) > 1:
-        amount, units = amount / 1000, units[1:]
-    return f"{amount:.0f} {units[0]}" if units[0] == "B" else f"{amount:.1f} {units[0]}"
 
 
 def _excerpt(hit: "Hit") -> Text:

@@ -74,7 +74,7 @@ def command(
     from indexer.errors import ConfigError
     from search.cli.progress import BuildProgress
     from search.engine import SearchEngine
-    from search.request import Request
+    from search.ranking.ranker import SearchOptions
 
     if recall is not None and options["exact"]:
         raise click.UsageError("--recall sets how far an approximate search reaches; --exact finds everything anyway.")
@@ -82,7 +82,7 @@ def command(
         raise click.UsageError("Give TEXT, or --like, or --vector: one of the three.")
     few = "-" not in texts and len(texts) <= _FEW
     run, asked = run_options(options, texts="few" if few else "many"), {name: options[name] for name in _ASKED}
-    Request(k, **asked)  # what cannot be asked of any index is told before one is opened
+    SearchOptions(k, **asked)  # what cannot be asked of any index is told before one is opened
     engine = SearchEngine(index, model, run, ahead=bool(texts), recall=recall)
     if asked["hybrid"]:
         engine.check(k, **asked)
@@ -95,7 +95,7 @@ def command(
         show(f"like {like}", engine.neighbours(like, k, **asked))
         return
     if vector is not None:
-        queries = read_query_vectors(vector, int(engine.opened.manifest.encoder["dim"]))
+        queries = read_query_vectors(vector, int(engine.index.manifest.encoder["dim"]))
         for number, found in enumerate(engine.search_vectors(queries, k, **asked), start=1):
             show(f"{vector.name}:{number}", found)
         return
@@ -168,7 +168,7 @@ def _answers(
 
     texts, log = [query for query in batch if query.strip()], EncodeStats()
     found = iter(engine.search_many(texts, k, log, **asked))
-    limit = engine.opened.encoder.max_length
+    limit = engine.index.encoder.max_length
     for query, length in zip(texts, log.lengths, strict=True):
         if not length:
             print_note(f'the query "{query[:40]}" holds nothing that the encoder knows; its hits mean nothing')

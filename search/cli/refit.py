@@ -33,8 +33,9 @@ def command(
       isotrope refit my-index --set index.type=HNSW32 --set index.recall=0.99
     """
     from indexer import refit_index
-    from search.cli.output import kind_in_words, print_facts, print_report
+    from search.cli.output import print_facts, print_report
     from search.cli.progress import BuildProgress
+    from search.describe import index_type_in_words
 
     run = run_options(options, allow_low_recall=options["allow_low_recall"])
     with BuildProgress(quiet) as progress:
@@ -46,6 +47,6 @@ def command(
             ("index", f"{report.index}, generation {report.generation}"),
             ("documents", f"{report.documents:,}, none encoded again"),
             ("dimensions", f"{report.dim:,}"),
-            ("search", kind_in_words(report.quality)),
+            ("search", index_type_in_words(report.quality)),
         ]
     )

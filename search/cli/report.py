@@ -38,10 +38,10 @@ def command(index: Path, output: Path, results: tuple[Path, ...], duplicates: Pa
     Example:
       isotrope report my-index -o report.html
     """
-    from search.cli.output import size
     from search.cli.progress import BuildProgress
     from search.engine import SearchEngine
     from search.evaluation.report.page import write_report
+    from search.text import size
 
     reads = [index, *results, duplicates, model, *recipe_reads(None, index)]
     check_written({"-o": output}, reads, force)

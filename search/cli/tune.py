@@ -46,13 +46,13 @@ def command(sources: tuple[str, ...], output: Path | None, as_json: bool, **opti
       isotrope tune my-index -o tuned.toml
       isotrope tune docs.jsonl --layers -1 --layers 1,-1 --sample 500 -o tuned.toml --force
     """
+    from indexer.store.layout import is_index
     from search.cli.output import print_json, print_note
     from search.cli.progress import BuildProgress
-    from search.evaluation.tune.running import TuneTask, run_tune, write_recipe
+    from search.evaluation.tune.tune import TuneOptions, run_tune, write_recipe
     from search.files import write_result
-    from search.opened import is_index
 
-    task = TuneTask(
+    task = TuneOptions(
         tuple(sources),
         options["objective"],
         options["sample"],
@@ -81,8 +81,8 @@ def command(sources: tuple[str, ...], output: Path | None, as_json: bool, **opti
 
 def _subject(sources: tuple[str, ...], options: dict[str, Any]) -> Any:
     from indexer.errors import ConfigError
+    from indexer.store.layout import is_index
     from search.cli.evaluate.options import subject_of
-    from search.opened import is_index
 
     if options["index"]:
         raise ConfigError("an index to tune is named as the source: isotrope tune INDEX. Leave out --index.")

@@ -19,7 +19,7 @@ def command(index: Path, as_json: bool) -> None:
     """
     from indexer.errors import CorruptIndexError
     from search.cli.output import print_json
-    from search.verification import verify_index
+    from search.verify import verify_index
 
     found = verify_index(index)
     if as_json:

@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -77,3 +78,24 @@ def parse_memory(written: str) -> int:
         return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
     except OverflowError:
         raise ConfigError(f"memory is {written[:20]}...; that is more than any machine has.") from None
+
+
+@dataclass(frozen=True)
+class PairFiles:
+    """Pairs kept on disk: to `write` those that score at least `floor`, or to `read` them instead of joining."""
+
+    read: Path | None = None
+    write: Path | None = None
+    floor: float | None = None
+    force: bool = False  # write over a file that is there already
+
+    def check(self, settings: DedupSettings) -> None:
+        """Raises ConfigError for files that make no sense together, or with the settings."""
+        if self.read and self.write:
+            raise ConfigError("pairs are read from one file and written to another; do one of the two.")
+        if self.floor is not None and not self.write:
+            raise ConfigError("a floor is for pairs that are saved; name the file too (--save-pairs FILE).")
+        if self.floor is not None:
+            check_threshold(self.floor, "floor")
+            if self.floor > settings.threshold:
+                raise ConfigError(f"floor is {self.floor:g}, above the threshold {settings.threshold:g}.")

@@ -1,14 +1,22 @@
-"""The settings that are compared: how token states become an embedding, and an embedding a vector."""
+"""The settings compared, their sweep, and the transforms fitted for them."""
+# TODO-DOC search.evaluation.settings:
+# TODO-DOC The settings that are compared: how token states become an embedding, and an embedding a vector.
+# TODO-DOC search.evaluation.fits:
+# TODO-DOC Transforms for settings, fitted on moments that are at hand.
 
 import dataclasses
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
 from indexer.config import PoolingMode, WhiteningConfig
+from indexer.encoders import EncoderSpec
 from indexer.encoders.identity import PoolingKey
 from indexer.errors import ConfigError
+from indexer.moments import Moments
+from indexer.transforms import FitData, Transform, fit_transform, transform_to_bytes
 
 Strength = float | Literal["none"]
 Centre = Literal["role", "common", "none"]
@@ -55,8 +63,8 @@ class Setting:
         if whitening.strength == "none":
             return " ".join([embedding, *extras])
         extras += [f"dim {whitening.dim}"] * bool(whitening.dim)
-        extras += [f"shrinkage {written(whitening.shrinkage)}"] * bool(whitening.shrinkage)
-        return " ".join([f"{embedding} strength {written(float(whitening.strength))}", *extras, whitening.centre])
+        extras += [f"shrinkage {shortest(whitening.shrinkage)}"] * bool(whitening.shrinkage)
+        return " ".join([f"{embedding} strength {shortest(float(whitening.strength))}", *extras, whitening.centre])
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types. `strength` "none" is no whitening; `dim` null is all; `centre` null without a transform.
@@ -135,7 +143,7 @@ def _setting(
     return Setting(pooling, layers, whitening)
 
 
-def written(value: float) -> str:
+def shortest(value: float) -> str:
     """The shortest text that no other number has: 0.25, 1, 0.1234567."""
     return repr(float(value)).removesuffix(".0")
 
@@ -167,3 +175,41 @@ def union_of_layers(settings: Iterable[Setting]) -> tuple[int, ...]:
 def state_keys(settings: Sequence[Setting]) -> list[PoolingKey]:
     """The distinct (layers, pooling) of some settings, in order."""
     return list(dict.fromkeys(setting.key for setting in settings))
+
+
+_SIZES = ("hidden_size", "d_model", "n_embd", "dim", "emb_dim")  # what transformers' attribute maps call it
+
+
+def check_dimensions(settings: Iterable[Setting], spec: EncoderSpec) -> None:
+    """Raises ConfigError, before anything is encoded, for more directions than the encoder gives.
+
+    The size stands in the model's config.json; where it does not, `fit_setting` finds out.
+    """
+    if not spec.traits.has_layers:
+        return
+    config = spec.files.config
+    stated = (getattr(config, name) for name in _SIZES)
+    size: int | None = next((value for value in stated if value is not None), None)
+    for setting in settings:
+        if size is not None and not setting.raw and setting.whitening.dim > size:
+            raise ConfigError(
+                f"whitening.dim is {setting.whitening.dim}; the encoder gives {size} dimensions. Ask for at most that."
+            )
+
+
+def fit_setting(setting: Setting, documents: Moments | FitData, queries: Moments | None = None) -> Transform:
+    """The transform of a setting, fitted on `documents`: moments are enough for all but a flow.
+
+    `queries` are moments of query-like texts; with centre "role" queries are centred by their mean, and by the
+    documents' when there are none. Raises ConfigError when more directions are asked for than there are.
+    """
+    material = FitData.of_moments(documents) if isinstance(documents, Moments) else documents
+    transform = fit_transform(material, setting.whitening, setting.pooling)
+    if queries is None or not setting.whitening.centres_by_role:
+        return transform
+    return transform.with_query_mean(queries.mean)
+
+
+def transform_hash(transform: Transform) -> str:
+    """sha256 of the transform's file: what an index with this transform would name in its manifest."""
+    return hashlib.sha256(transform_to_bytes(transform)).hexdigest()

@@ -16,7 +16,7 @@ from search.filters.translation import translate
 from search.filters.values import Values
 
 if TYPE_CHECKING:
-    from search.opened import OpenIndex
+    from search.index import Index
 
 SECONDS = 1.0  # that DuckDB may spend on a filter
 ANSWER_BYTES = 32 << 20  # of answers kept, a bit a document
@@ -31,7 +31,7 @@ class Filters:
     take longer, and what is allowed alone would be stopped for its time. Answers that are kept wait for nobody.
     """
 
-    def __init__(self, opened: "OpenIndex") -> None:
+    def __init__(self, opened: "Index") -> None:
         self._documents = opened.documents
         self._values, self._database = Values(opened.documents), Database()
         self._answers: Held[str, npt.NDArray[np.uint8]] = Held(

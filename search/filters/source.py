@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Never
 
 from indexer.errors import ConfigError
-from search.printable import printable
+from search.text import escape
 
 LONGEST = 100_000  # characters; IN lists of thousands of ids are no rarity
 _SHOWN = 60  # characters of a piece in a message, and of a filter on each side of a mistake
@@ -81,7 +81,7 @@ class Source:
     def refuse(self, reason: str, place: int | None = None) -> Never:
         """Raise ConfigError: the filter, what is wrong, and at which character (`place` counts from 0)."""
         at = "" if place is None else f"at character {place + 1}: "
-        raise ConfigError(f"filter {self._near(place or 0)}: {at}{printable(reason)}.")
+        raise ConfigError(f"filter {self._near(place or 0)}: {at}{escape(reason)}.")
 
     def shown(self, start: int, end: int) -> str:
         """A piece of the filter for a message."""
@@ -90,7 +90,7 @@ class Source:
     def _near(self, place: int) -> str:
         start, end = max(0, place - _SHOWN), place + _SHOWN
         before, after = "..." * (start > 0), "..." * (end < len(self.where))
-        return f"[{before}{printable(self.where[start:end])}{after}]"
+        return f"[{before}{escape(self.where[start:end])}{after}]"
 
     def _token(self, kind: str, written: str, start: int) -> Token:
         value = written
@@ -105,7 +105,7 @@ class Source:
         character = self.where[position]
         if character in "-/":
             self.refuse("a filter has no comments", position)
-        self.refuse(_REFUSED.get(character, f'"{printable(character)}" has no place in a filter'), position)
+        self.refuse(_REFUSED.get(character, f'"{escape(character)}" has no place in a filter'), position)
 
 
 def shortened(text: str, most: int = _SHOWN) -> str:

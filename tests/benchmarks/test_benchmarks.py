@@ -14,10 +14,10 @@ import torch
 
 from benchmarks import gpu
 from benchmarks.children import Child, ChildFailed
+from benchmarks.encode import Fidelity
 from benchmarks.encode_ways import BASE, WAYS
-from benchmarks.fidelity import Fidelity
-from benchmarks.model_flops import model_flops
-from benchmarks.random_models import LONGEST, SHORTEST, normal_lengths, texts_of
+from benchmarks.flops import model_flops
+from benchmarks.gpu import LONGEST, SHORTEST, normal_lengths, texts_of
 from indexer.encoders.hub import locate_model
 from search.evaluation.sts.data import Subset, Task
 

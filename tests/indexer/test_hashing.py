@@ -6,15 +6,7 @@ from typing import Any
 import numpy as np
 
 from indexer.corpus.document import Document
-from indexer.hashing import (
-    bottom_k,
-    canonical_json,
-    canonical_sha256,
-    fingerprint,
-    hash_id,
-    hash_texts,
-    hash_vectors,
-)
+from indexer.hashing import bottom_k, canonical_json, canonical_sha256, fingerprint, hash_id, hash_texts, hash_vectors
 from indexer.moments import Moments, tree_sum
 from indexer.store.parts import document_key, embedding_key
 

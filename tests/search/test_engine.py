@@ -80,7 +80,7 @@ def test_a_blank_query_is_refused(query: str, engine: SearchEngine) -> None:
 
 def test_no_queries_give_no_answers(engine: SearchEngine) -> None:
     assert engine.search_many([]) == []
-    assert engine.embed([]).shape == (0, engine.opened.transform.dim)
+    assert engine.embed([]).shape == (0, engine.index.transform.dim)
 
 
 def test_an_over_long_query_is_cut_as_documents_are(engine: SearchEngine) -> None:
@@ -109,9 +109,9 @@ def test_opening_needs_no_recipe_and_no_encoder(engine: SearchEngine, monkeypatc
     from search import engine as module
 
     monkeypatch.setattr(module, "open_encoder", None)
-    opened = SearchEngine(engine.opened.path)
-    assert opened.opened.manifest.documents == len(DOCUMENTS)
-    assert opened.opened.documents.fetch([3])[0].id == "d3"
+    index = SearchEngine(engine.index.path)
+    assert index.index.manifest.documents == len(DOCUMENTS)
+    assert index.index.documents.fetch([3])[0].id == "d3"
 
 
 def test_metadata_of_a_column_that_is_float_anywhere_is_float(tiny_config: BuildConfig, tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from indexer.store import embeddings as embeddings_module
 from search import SearchEngine
 from search import engine as engine_module
 from search import filters as filters_module
-from search import opened as opened_module
+from search import index as opened_module
 from search.filters import execution
-from search.hybrid import lexical as lexical_module
+from search.ranking import bm25 as lexical_module
 from tests.search.ranking.test_ranker import CORPUS
 
 THREADS = 8
@@ -154,7 +154,7 @@ def test_what_threads_share_is_loaded_once(flat: Path, monkeypatch: pytest.Monke
     engine = SearchEngine(flat)
     answers = asked_by_threads(engine, ask)
     assert [answer for answer in answers if answer != answers[0] or isinstance(answer[0], str)] == []
-    segments = len(engine.opened.manifest.segments)
+    segments = len(engine.index.manifest.segments)
     assert sorted(loaded) == sorted(["open_encoder", "Lexical", "Filters", *["open_segment"] * segments])
 
 

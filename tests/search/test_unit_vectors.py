@@ -22,9 +22,9 @@ def engine(tiny_config: BuildConfig, tmp_path: Path) -> SearchEngine:
     """An index whose vectors are as long as its embeddings."""
     more = [Document(f"m{number}", f"{number} {number * 7919} and {number % 9}") for number in range(60)]
     build_index([*DOCUMENTS, *more], tmp_path / "index", tiny_config.with_overrides(["encoder.pooling=max"]))
-    opened = SearchEngine(tmp_path / "index")
-    assert opened.opened.transform.dim == opened.opened.manifest.encoder["dim"]
-    return opened
+    index = SearchEngine(tmp_path / "index")
+    assert index.index.transform.dim == index.index.manifest.encoder["dim"]
+    return index
 
 
 def test_what_embed_gives_for_queries_is_searched_as_it_is(engine: SearchEngine) -> None:
@@ -34,7 +34,7 @@ def test_what_embed_gives_for_queries_is_searched_as_it_is(engine: SearchEngine)
     assert engine.search_vectors(vectors[1:], 5) == expected[1:]
     assert engine.search_vectors(vectors[[2, 0]], 5) == [expected[2], expected[0]]
     assert engine.search_vectors(copy.deepcopy(vectors), 5) == expected
-    assert SearchEngine(engine.opened.path).search_vectors(vectors, 5) == expected  # opened once more
+    assert SearchEngine(engine.index.path).search_vectors(vectors, 5) == expected  # opened once more
 
 
 def test_vectors_of_documents_and_of_other_indexes_are_refused(engine: SearchEngine, tmp_path: Path) -> None:
@@ -43,9 +43,9 @@ def test_vectors_of_documents_and_of_other_indexes_are_refused(engine: SearchEng
     ):
         engine.search_vectors(engine.embed(QUERIES, "document"))
     before = engine.embed(QUERIES)
-    refit_index(engine.opened.path, ["whitening.strength=1.0"])
+    refit_index(engine.index.path, ["whitening.strength=1.0"])
     with pytest.raises(ConfigError, match="made by another encoder or transform"):
-        SearchEngine(engine.opened.path).search_vectors(before)
+        SearchEngine(engine.index.path).search_vectors(before)
     with pytest.raises(ConfigError, match=r'similarity "js" compares raw embeddings'):
         engine.search_vectors(before, similarity="js")
 
@@ -72,7 +72,7 @@ def test_they_are_arrays_like_any_other(engine: SearchEngine) -> None:
     plain = np.asarray(vectors)
     assert type(plain) is np.ndarray
     assert vectors.dtype == np.float32
-    assert vectors.shape == (3, engine.opened.transform.dim)
+    assert vectors.shape == (3, engine.index.transform.dim)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     scores = vectors @ vectors.T
     assert type(scores) is np.ndarray
@@ -80,7 +80,7 @@ def test_they_are_arrays_like_any_other(engine: SearchEngine) -> None:
     assert type(vectors.sum()) is np.float32
     assert type(vectors[0, 0]) is np.float32
     assert vectors.tolist() == plain.tolist()
-    assert engine.embed([]).shape == (0, engine.opened.transform.dim)
+    assert engine.embed([]).shape == (0, engine.index.transform.dim)
 
 
 @pytest.mark.parametrize(

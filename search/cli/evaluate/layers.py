@@ -55,16 +55,16 @@ def command(
     """
     from search.cli.output import print_note
     from search.cli.progress import BuildProgress
+    from search.evaluation.plots.drawing import check_plot
+    from search.evaluation.plots.layers import plot_layers
     from search.evaluation.settings import parse_strength
     from search.evaluation.sts.data import read_tasks
-    from search.evaluation.sts.layers import LayersPlan, evaluate_layers
-    from search.evaluation.sts.layers_plot import plot_layers
-    from search.plotting import check_plot
+    from search.evaluation.sts.layers import LayersOptions, evaluate_layers
 
     check_places(options, *sources)
     if plot := options["plot"]:
         check_plot(plot, options["force"])
-    plan = LayersPlan(pooling, parse_strength(strength), protocol, up_to)
+    plan = LayersOptions(pooling, parse_strength(strength), protocol, up_to)
     with BuildProgress(options["quiet"]) as progress:
         result = evaluate_layers(subject_of(options), read_tasks(*sources), plan, options["cache"], progress)
     for note in result["notes"]:
@@ -77,14 +77,14 @@ def command(
 def _show(result: dict[str, Any]) -> None:
     """The grid of two layers, its lower half, and the best combination of each size."""
     from search.cli.output import print_table
-    from search.evaluation.settings import written
-    from search.evaluation.sts.layers_plot import grid_of
+    from search.evaluation.plots.layers import grid_of
+    from search.evaluation.settings import shortest
 
     layers, paper = [str(layer) for layer in result["layers"]], result["paper"]
     grid = grid_of(result)
     rows = [[layer, *(f"{value:.2f}" for value in grid[row, : row + 1])] for row, layer in enumerate(layers)]
     whitening = (
-        "no whitening" if paper["strength"] == "none" else f"strength {written(paper['strength'])}, fit {paper['fit']}"
+        "no whitening" if paper["strength"] == "none" else f"strength {shortest(paper['strength'])}, fit {paper['fit']}"
     )
     title = f"Spearman x100 of two layers averaged ({paper['pooling']}, {whitening}, protocol {paper['protocol']})"
     print_table(["layer", *layers], rows, title)

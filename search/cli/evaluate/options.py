@@ -12,7 +12,7 @@ from search.cli.running_options import run_options, threaded_encoder_options
 if TYPE_CHECKING:
     from indexer.config import BuildConfig
     from search.evaluation.settings import Sweep
-    from search.evaluation.subject import Subject
+    from search.evaluation.target import Target
 
 F = TypeVar("F", bound=Callable[..., Any])
 _POOLINGS = ["mean", "cls", "max", "sif", "sbert-wk", "latte-mix"]
@@ -98,19 +98,19 @@ def recipe_of(options: dict[str, Any]) -> "BuildConfig":
     return config.with_overrides(options["assignments"])
 
 
-def subject_of(options: dict[str, Any]) -> "Subject":
+def subject_of(options: dict[str, Any]) -> "Target":
     """What is measured, from `subject_options`."""
     from indexer.errors import ConfigError
-    from search.evaluation.subject import Subject
+    from search.evaluation.target import Target
 
     run = run_options(options)
     if options["index"]:
         if options["recipe"] or options["assignments"]:
             raise ConfigError("--index brings its own recipe; leave out --config and --set.")
-        return Subject.of_index(options["index"], options["model"], run)
+        return Target.of_index(options["index"], options["model"], run)
     if options["model"]:
         raise ConfigError("--model says where an index's model is now; without --index use --set encoder.model=FOLDER.")
-    return Subject.of_recipe(recipe_of(options), run)
+    return Target.of_recipe(recipe_of(options), run)
 
 
 def sweep_of(options: dict[str, Any]) -> "Sweep":

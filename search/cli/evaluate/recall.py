@@ -50,8 +50,8 @@ def command(
     from search.cli.progress import BuildProgress
     from search.engine import SearchEngine
     from search.evaluation.recall.divergence import evaluate_divergence
-    from search.evaluation.recall.evaluation import evaluate_recall
-    from search.evaluation.recall.held_out import SAMPLE
+    from search.evaluation.recall.drawn_queries import SAMPLE
+    from search.evaluation.recall.recall import evaluate_recall
 
     if queries and (origin or sample is not None):
         raise ConfigError("--queries brings its own queries, all of which are used; leave out --from and --sample.")
@@ -80,7 +80,7 @@ def _show_divergence(result: dict[str, Any]) -> None:
 
 def _show(result: dict[str, Any]) -> None:
     from search.cli.output import print_facts, print_note, print_table
-    from search.printable import counted
+    from search.text import counted
 
     row = result["results"][0]
     figure = f"{row['recall']:.4f}"

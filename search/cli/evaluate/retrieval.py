@@ -59,11 +59,11 @@ def command(folder: Path, measured: Path | None, **options: Any) -> None:
     """
     from indexer.errors import ConfigError
     from search.cli.progress import BuildProgress
-    from search.evaluation.retrieval.evaluation import RetrievalTask, evaluate_retrieval
+    from search.evaluation.plots.drawing import check_plot
     from search.evaluation.retrieval.metrics import parse_cutoffs
-    from search.plotting import check_plot
+    from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
 
-    task = RetrievalTask(
+    task = RetrievalOptions(
         folder,
         options["split"],
         parse_cutoffs(options["cutoffs"]),
@@ -100,7 +100,7 @@ def _print_notes(result: dict[str, Any]) -> None:
 
 def _plot(result: dict[str, Any], path: Path, force: bool) -> None:
     from search.cli.output import print_note
-    from search.evaluation.retrieval.plot import plot_retrieval
+    from search.evaluation.plots.retrieval import plot_retrieval
 
     note = plot_retrieval(result, path, force)
     if note:
@@ -109,10 +109,10 @@ def _plot(result: dict[str, Any], path: Path, force: bool) -> None:
 
 def _show(result: dict[str, Any], compare: bool) -> None:
     from search.cli.output import print_table
-    from search.evaluation.retrieval.bm25 import describe_bm25
-    from search.evaluation.retrieval.hybrid import describe_hybrid
     from search.evaluation.retrieval.metrics import MAP, MRR, measure_names
-    from search.printable import counted
+    from search.ranking.bm25 import describe_bm25
+    from search.ranking.fusion import describe_hybrid
+    from search.text import counted
 
     protocol = result["provenance"]["protocol"]
     first, *_ = names = measure_names(protocol["cutoffs"])

@@ -56,12 +56,11 @@ def command(file: Path, train: Path | None, thresholds: tuple[float, ...], fit: 
     """
     from search.cli.output import print_note
     from search.cli.progress import BuildProgress
-    from search.evaluation.sts.rte import THRESHOLDS, RtePlan, evaluate_rte, rte_sweep
-    from search.evaluation.sts.rte_data import read_rte
+    from search.evaluation.papers.rte import THRESHOLDS, RteOptions, evaluate_rte, read_rte, rte_sweep
 
     check_places(options, file, train, fit.partition("corpus:")[2])
     subject = subject_of(options)
-    plan = RtePlan(subject.settings(rte_sweep(sweep_of(options))), thresholds or THRESHOLDS, fit)
+    plan = RteOptions(subject.settings(rte_sweep(sweep_of(options))), thresholds or THRESHOLDS, fit)
     data = read_rte(file), read_rte(train) if train else None
     with BuildProgress(options["quiet"]) as progress:
         result = evaluate_rte(subject, data, plan, options["cache"], progress)
@@ -73,8 +72,8 @@ def command(file: Path, train: Path | None, thresholds: tuple[float, ...], fit: 
 def _show(result: dict[str, Any]) -> None:
     """Two tables, a row a setting: the accuracy at thresholds that were chosen, and at those that were given."""
     from search.cli.output import print_table
-    from search.evaluation.settings import written
-    from search.printable import counted
+    from search.evaluation.settings import shortest
+    from search.text import counted
 
     results, fit = result["results"], result["provenance"]["fit"]["name"]
     chosen = [*(["train"] if results[0]["train"] else []), "best"]
@@ -83,7 +82,7 @@ def _show(result: dict[str, Any]) -> None:
     title = f"RTE accuracy, {counted(results[0]['pairs'], 'pair', 'pairs')}, fit {fit}, threshold chosen on {where}"
     print_table(["setting", *(cell for name in chosen for cell in (name, "at", "95 %"))], rows, title)
     click.echo(f"always the commoner label: {results[0]['majority']:.1f}\n")
-    columns = ["setting", *(written(entry["threshold"]) for entry in results[0]["thresholds"])]
+    columns = ["setting", *(shortest(entry["threshold"]) for entry in results[0]["thresholds"])]
     grid = [[row["setting"], *(f"{entry['accuracy']:.1f}" for entry in row["thresholds"])] for row in results]
     print_table(columns, grid, "at a threshold of")
     click.echo()

@@ -91,27 +91,27 @@ def _sweep(
     sources: Sequence[str], protocols: Sequence[Any], fit: str, options: dict[str, Any], progress: Any
 ) -> dict[str, Any]:
     from search.evaluation.sts.data import read_tasks
-    from search.evaluation.sts.evaluation import StsPlan, evaluate_sts
+    from search.evaluation.sts.sts import StsOptions, evaluate_sts
 
     subject = subject_of(options)
-    plan = StsPlan(subject.settings(sweep_of(options)), protocols or ("mean",), fit)
+    plan = StsOptions(subject.settings(sweep_of(options)), protocols or ("mean",), fit)
     return evaluate_sts(subject, read_tasks(*sources), plan, options["cache"], progress)
 
 
 def _paper(
     sources: Sequence[str], protocols: Sequence[Any], fit: str, options: dict[str, Any], progress: Any
 ) -> dict[str, Any]:
+    from search.evaluation.papers.whiteningbert import refuse_other_protocols, whiteningbert_table
     from search.evaluation.sts.data import read_tasks
-    from search.evaluation.sts.paper import paper_table, refuse_other_protocols
 
     refuse_other_protocols(protocols, fit, bool(options["index"]), sweep_of(options))
-    return paper_table(subject_of(options), read_tasks(*sources), options["cache"], progress)
+    return whiteningbert_table(subject_of(options), read_tasks(*sources), options["cache"], progress)
 
 
 def _show(result: dict[str, Any]) -> None:
     """A table a protocol: a row a setting, its tasks, the average and the interval of the average."""
     from search.cli.output import print_table
-    from search.printable import counted
+    from search.text import counted
 
     for protocol, tasks, rows in by_protocol(result):
         title = (

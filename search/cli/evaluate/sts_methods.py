@@ -14,9 +14,9 @@ def measure_methods(
 ) -> dict[str, Any]:
     """The result of a comparison. Raises ConfigError for options of a sweep."""
     from indexer.errors import ConfigError
+    from search.evaluation.papers.method_settings import DRAWN, SEEDS, MethodsOptions, methods_of
+    from search.evaluation.papers.methods import evaluate_methods
     from search.evaluation.sts.data import read_tasks
-    from search.evaluation.sts.methods.evaluation import evaluate_methods
-    from search.evaluation.sts.methods.names import DRAWN, SEEDS, MethodsPlan, methods_of
 
     if not sweep_of(options).is_empty:
         raise ConfigError("--methods chooses settings itself; leave out options such as --layers and --strength.")
@@ -24,7 +24,7 @@ def measure_methods(
     methods = methods_of(options["methods"], subject.spec.traits.has_layers)
     if options["seeds"] is not None and not set(methods) & set(DRAWN):
         raise ConfigError(f"--seeds: none of {', '.join(methods)} draws numbers. Leave it out.")
-    plan = MethodsPlan(
+    plan = MethodsOptions(
         methods,
         protocols or ("mean",),
         fit,

@@ -42,14 +42,14 @@ def command(
     from indexer.errors import ConfigError
     from search.cli.output import print_note
     from search.cli.progress import BuildProgress
+    from search.evaluation.papers.word_sets import read_word_sets
+    from search.evaluation.papers.words import WordsOptions, evaluate_words
     from search.evaluation.settings import parse_layers
-    from search.evaluation.words.data import read_word_sets
-    from search.evaluation.words.evaluation import WordsPlan, evaluate_words
 
     if options["cache"]:
         raise ConfigError("--cache keeps embeddings of texts, and none are made here; leave it out.")
     check_places(options, *files, corpus)
-    plan = WordsPlan(corpus, tuple(parse_layers(text) for text in layers), occurrences, candidates)
+    plan = WordsOptions(corpus, tuple(parse_layers(text) for text in layers), occurrences, candidates)
     sets = read_word_sets(files)
     with BuildProgress(options["quiet"]) as progress:
         result = evaluate_words(subject_of(options), sets, plan, progress)

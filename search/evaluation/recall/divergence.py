@@ -10,13 +10,12 @@ import numpy.typing as npt
 from indexer.errors import ConfigError, EvaluationError
 from indexer.pooling.latte_mix.divergence import js_similarities
 from indexer.progress import NoProgress, Progress
-from search.divergence import CANDIDATES, FEWEST, rank_by_divergence, require_mixtures, require_probabilities
 from search.engine import SearchEngine
-from search.evaluation.recall.held_out import SAMPLE, HeldOut, Origin, draw_queries, read_queries
-from search.evaluation.resampling import draw_counts, interval, resampled_mean
-from search.opened import OpenIndex
-from search.provenance import Clock, how_built
-from search.stored import StoredRows
+from search.evaluation.bootstrap import draw_counts, interval, resampled_mean
+from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, QuerySet, draw_queries, read_queries
+from search.evaluation.result import Clock, how_built
+from search.index import Index, LiveRows
+from search.ranking.divergence import CANDIDATES, FEWEST, rank_by_divergence, require_mixtures, require_probabilities
 
 _TIED = 1e-6  # scores in float32 this close are the same
 _PROTOCOL = "answers of the default search against the divergence of every row; a query's own document counts"
@@ -27,7 +26,7 @@ def evaluate_divergence(
     engine: SearchEngine,
     k: int = 10,
     file: Path | None = None,
-    origin: Origin | None = None,
+    origin: DrawnFrom | None = None,
     sample: int = SAMPLE,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -37,33 +36,31 @@ def evaluate_divergence(
     proved without looking at the other rows; rows as good as the k-th count as right. Raises ConfigError for an index
     without distributions, and what drawing queries raises.
     """
-    clock, opened, progress = Clock(), engine.opened, progress or NoProgress()
-    require_probabilities(opened)
+    clock, index, progress = Clock(), engine.index, progress or NoProgress()
+    require_probabilities(index)
     if k < 1:
         raise ConfigError(f"k is {k}; expected at least 1.")
-    if opened.numbering.rows <= k:
-        raise EvaluationError(f"{opened.path}: holds {opened.numbering.rows:,} rows; expected more than {k}.")
-    queries = read_queries(file, engine.opened.manifest.encoder["dim"]) if file else _drawn(opened, origin, sample)
+    if index.numbering.rows <= k:
+        raise EvaluationError(f"{index.path}: holds {index.numbering.rows:,} rows; expected more than {k}.")
+    queries = read_queries(file, engine.index.manifest.encoder["dim"]) if file else _drawn(index, origin, sample)
     mixtures = _mixtures(engine, queries, progress)
-    require_mixtures(opened, mixtures)
-    best = _kth_best(opened, mixtures, k, progress)
+    require_mixtures(index, mixtures)
+    best = _kth_best(index, mixtures, k, progress)
     progress.phase("searching", len(mixtures))
     shares, proven = [], []
     for mixture, least in zip(mixtures, best.tolist(), strict=True):
-        ranked = rank_by_divergence(opened, mixture, k)
+        ranked = rank_by_divergence(index, mixture, k)
         shares.append(np.count_nonzero(ranked.scores[:k] >= least - _TIED) / k)
         proven.append(ranked.proven(k))
         progress.advance(1)
-    found = _row(shares, proven, k, queries, opened)
+    found = _row(shares, proven, k, queries, index)
     provenance = clock.provenance(
-        engine.encoder.spec, queries.files, measure="js", protocol=_PROTOCOL, **how_built(opened.config, opened)
+        engine.encoder.spec, queries.files, measure="js", protocol=_PROTOCOL, **how_built(index.config, index)
     )
     return {"provenance": provenance, "results": [found], "notes": list(queries.notes)}
 
 
-def _row(
-    shares: Sequence[float], proven: Sequence[bool], k: int, queries: HeldOut, opened: OpenIndex
-) -> dict[str, Any]:
+def _row(shares: Sequence[float], proven: Sequence[bool], k: int, queries: QuerySet, index: Index) -> dict[str, Any]:
     values = np.array(shares)
     ends = interval(float(values.mean()), resampled_mean(values, draw_counts(len(values), "divergence")))
     return {
@@ -75,16 +72,16 @@ def _row(
         "candidates": max(CANDIDATES * k, FEWEST),
         "queries": len(shares),
         "origin": queries.origin,
-        "rows": opened.numbering.rows,
-        "transform": opened.transform.kind,
+        "rows": index.numbering.rows,
+        "transform": index.transform.kind,
     }
 
 
-def _drawn(opened: OpenIndex, origin: Origin | None, sample: int) -> HeldOut:
-    return draw_queries(StoredRows(opened), origin, sample)
+def _drawn(index: Index, origin: DrawnFrom | None, sample: int) -> QuerySet:
+    return draw_queries(LiveRows(index), origin, sample)
 
 
-def _mixtures(engine: SearchEngine, queries: HeldOut, progress: Progress) -> Mixtures:
+def _mixtures(engine: SearchEngine, queries: QuerySet, progress: Progress) -> Mixtures:
     """Distributions of the queries (n, d)."""
     if queries.embeddings is not None:
         return queries.embeddings
@@ -92,13 +89,13 @@ def _mixtures(engine: SearchEngine, queries: HeldOut, progress: Progress) -> Mix
     return engine.encoder.encode(list(queries.texts), "query")
 
 
-def _kth_best(opened: OpenIndex, mixtures: Mixtures, k: int, progress: Progress) -> npt.NDArray[np.float64]:
+def _kth_best(index: Index, mixtures: Mixtures, k: int, progress: Progress) -> npt.NDArray[np.float64]:
     """The k-th largest similarity of all live rows, for each query (n,): every block is read once."""
-    progress.phase("comparing with all", opened.numbering.rows)
-    live, best = opened.numbering.live_rows, np.full((len(mixtures), k), -np.inf)
-    for first, embeddings in opened.stored_embeddings.blocks():
+    progress.phase("comparing with all", index.numbering.rows)
+    live, best = index.numbering.live_rows, np.full((len(mixtures), k), -np.inf)
+    for first, embeddings in index.stored_embeddings.blocks():
         kept = embeddings if live is None else embeddings[live[first : first + len(embeddings)]]
-        scores = js_similarities(mixtures, kept, opened.config.encoder.latte_mix.dims)
+        scores = js_similarities(mixtures, kept, index.config.encoder.latte_mix.dims)
         best = np.sort(np.hstack([best, scores]), axis=1)[:, -k:]
         progress.advance(len(kept))
     least: npt.NDArray[np.float64] = best[:, 0]

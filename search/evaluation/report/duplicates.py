@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from indexer.corpus.document import Document
 from indexer.hashing import canonical_sha256
-from search.dedup.files.duplicates_file import read_duplicates
+from search.dedup.duplicates_file import read_duplicates
 from search.dedup.settings import IDENTICAL
-from search.evaluation.report import plots
-from search.evaluation.report.markup import Html, facts, figure, join, section, table, tag
-from search.evaluation.report.numbers import count, number, share
-from search.opened import OpenIndex
+from search.evaluation.report import svg
+from search.evaluation.report.html import Html, facts, figure, join, section, table, tag
+from search.index import Index
+from search.text import counted_s, number, percent
 
 Rows = npt.NDArray[np.int64]
 LARGEST, SPREAD, MEMBERS = 5, 5, 5  # clusters shown whatever they are, clusters drawn by size, documents of each
@@ -36,7 +36,7 @@ _PREFERENCES = {
 
 
 @dataclass(frozen=True)
-class Listing:
+class DuplicateClusters:
     """A file of duplicates. Its rows are sorted by cluster; `starts` and `sizes` (documents, the kept one included)
     are of each cluster."""
 
@@ -67,13 +67,13 @@ class Listing:
         return found
 
 
-def read_listing(path: Path) -> Listing:
+def read_listing(path: Path) -> DuplicateClusters:
     """Read a file of duplicates. Raises what `read_duplicates` raises."""
     found = read_duplicates(path)
     clusters = found.table.column("cluster").to_numpy()
     order = np.argsort(clusters, kind="stable")
     _, starts, dropped = np.unique(clusters[order], return_index=True, return_counts=True)
-    return Listing(path.name, found.facts, found.table.take(pa.array(order)), starts, dropped + 1)
+    return DuplicateClusters(path.name, found.facts, found.table.take(pa.array(order)), starts, dropped + 1)
 
 
 def sample_clusters(sizes: Rows) -> Rows:
@@ -84,9 +84,9 @@ def sample_clusters(sizes: Rows) -> Rows:
     return np.concatenate([largest, rest[places]])
 
 
-def duplicates(opened: OpenIndex, listing: Listing) -> Html:
+def duplicates(index: Index, listing: DuplicateClusters) -> Html:
     """What was dropped and why, sizes and scores, and sample clusters with the index's texts."""
-    remarks = [tag("p", remark, class_="remark") for remark in _remarks(opened, listing)]
+    remarks = [tag("p", remark, class_="remark") for remark in _remarks(index, listing)]
     if not len(listing.sizes):
         return section("Duplicates", _cards(listing), *remarks, tag("p", "No document was dropped."), _facts(listing))
     return section(
@@ -96,24 +96,24 @@ def duplicates(opened: OpenIndex, listing: Listing) -> Html:
         tag("p", _lead(listing)),
         _facts(listing),
         _reasons(listing),
-        figure(plots.cluster_sizes(listing.sizes), "Clusters by size: a kept document with those dropped for it."),
+        figure(svg.cluster_sizes(listing.sizes), "Clusters by size: a kept document with those dropped for it."),
         _sizes(listing.sizes),
-        figure(plots.scores(listing.scores, listing.by_text, listing.facts["lowest"]), _SCORES),
-        *_samples(opened, listing),
+        figure(svg.scores(listing.scores, listing.by_text, listing.facts["lowest"]), _SCORES),
+        *_samples(index, listing),
     )
 
 
 _SCORES = "Scores of the dropped documents, each with the one that was kept in its place; dashed: the threshold."
 
 
-def _cards(listing: Listing) -> Html:
+def _cards(listing: DuplicateClusters) -> Html:
     stated = listing.facts
     documents, dropped = stated["documents"], len(listing.table)
     largest = number(int(listing.sizes.max())) if len(listing.sizes) else "none"
     cards = [
         ("documents", number(documents)),
-        (f"kept, {share(stated['kept'] / max(1, documents))}", number(stated["kept"])),
-        (f"dropped, {share(dropped / max(1, documents))}", number(dropped)),
+        (f"kept, {percent(stated['kept'] / max(1, documents))}", number(stated["kept"])),
+        (f"dropped, {percent(dropped / max(1, documents))}", number(dropped)),
         ("clusters", number(len(listing.sizes))),
         ("largest cluster", largest),
         ("threshold", f"{stated['threshold']:g}"),
@@ -121,7 +121,7 @@ def _cards(listing: Listing) -> Html:
     return tag("ul", *(tag("li", tag("b", value), tag("span", name)) for name, value in cards), class_="cards")
 
 
-def _lead(listing: Listing) -> str:
+def _lead(listing: DuplicateClusters) -> str:
     texts = ", or has the same text" if listing.facts["text_duplicates"] == "drop" else ""
     return (
         f"Every dropped document scores at least {listing.facts['threshold']:g} with a kept one{texts}. Of several "
@@ -129,7 +129,7 @@ def _lead(listing: Listing) -> str:
     )
 
 
-def _facts(listing: Listing) -> Html:
+def _facts(listing: DuplicateClusters) -> Html:
     stated = listing.facts
     other = stated["against"]
     compared = "each other" if other is None else f"each other and {_other(other)}"
@@ -156,11 +156,11 @@ def _other(other: Mapping[str, Any]) -> str:
     return f"{number(other.get('documents'))} documents of another index ({other.get('index', 'unnamed')})"
 
 
-def _reasons(listing: Listing) -> Html:
+def _reasons(listing: DuplicateClusters) -> Html:
     counted = {entry["values"]: entry["counts"] for entry in listing.table.column("reason").value_counts().to_pylist()}
     known = [reason for reason in _REASONS if reason in counted]
     rows = [
-        [_REASONS.get(reason, reason), number(counted[reason]), share(counted[reason] / len(listing.table))]
+        [_REASONS.get(reason, reason), number(counted[reason]), percent(counted[reason] / len(listing.table))]
         for reason in [*known, *sorted(counted.keys() - _REASONS)]
     ]
     return table(["reason", "dropped", "share"], rows)
@@ -177,10 +177,10 @@ def _sizes(sizes: Rows) -> Html:
     return table(["documents", "clusters", "dropped"], rows)
 
 
-def _samples(opened: OpenIndex, listing: Listing) -> Iterable[Html]:
+def _samples(index: Index, listing: DuplicateClusters) -> Iterable[Html]:
     shown = sample_clusters(listing.sizes).tolist()
     members = [listing.members(cluster) for cluster in shown]
-    known = _look_up(opened, {identity for rows in members for row in rows for identity in _own_ids(row)})
+    known = _look_up(index, {identity for rows in members for row in rows for identity in _own_ids(row)})
     few = len(shown) == len(listing.sizes)
     which = (
         "All clusters, the largest first."
@@ -203,7 +203,7 @@ def _cluster(size: int, rows: Sequence[Mapping[str, Any]], known: Mapping[str, D
     more = size - 1 - len(rows)
     return tag(
         "div",
-        tag("h4", count(size, "document")),
+        tag("h4", counted_s(size, "document")),
         tag("p", tag("b", "kept, in the other index" if foreign else "kept", class_="score"), " ", kept),
         tag("ul", *dropped),
         *[tag("p", f"and {more:,} more")] * bool(more),
@@ -235,14 +235,14 @@ def _own_ids(row: Mapping[str, Any]) -> tuple[str, ...]:
     return (row["id"],) if str(row["reason"]).startswith("against") else (row["id"], row["kept_id"])
 
 
-def _look_up(opened: OpenIndex, ids: set[str]) -> dict[str, Document]:
-    rows = [row for row, identity in enumerate(opened.documents.all_ids()) if identity in ids]
-    return {document.id: document for document in opened.documents.fetch(rows)}
+def _look_up(index: Index, ids: set[str]) -> dict[str, Document]:
+    rows = [row for row, identity in enumerate(index.documents.all_ids()) if identity in ids]
+    return {document.id: document for document in index.documents.fetch(rows)}
 
 
-def _remarks(opened: OpenIndex, listing: Listing) -> list[str]:
+def _remarks(index: Index, listing: DuplicateClusters) -> list[str]:
     """What keeps the file from being about this index, or whole."""
-    manifest, remarks = opened.manifest, []
+    manifest, remarks = index.manifest, []
     if listing.facts["fingerprint"] != manifest.fingerprint:
         other = f"{listing.facts['fingerprint'][:12]}… instead of {manifest.fingerprint[:12]}…"
         remarks.append(f"{listing.name} was made with another encoder than the index's: {other}.")
@@ -261,4 +261,4 @@ def _approximate(method: Mapping[str, Any]) -> str:
     found, known = method.get("found_pairs"), method.get("sampled_pairs")
     if not isinstance(found, int) or not isinstance(known, int) or not 0 <= found <= known or not known:
         return f"{said}."
-    return f"{said}: of {count(known, 'pair')} of a sample {found:,} ({share(found / known)}) were found."
+    return f"{said}: of {counted_s(known, 'pair')} of a sample {found:,} ({percent(found / known)}) were found."

@@ -9,17 +9,18 @@ from indexer.errors import EvaluationError
 from indexer.hashing import canonical_sha256
 from indexer.progress import NoProgress, Progress
 from indexer.store.files import FileDigest
+from search.describe import describe_index
 from search.engine import SearchEngine
-from search.evaluation.recall.evaluation import evaluate_recall
+from search.evaluation.plots.drawing import require_plots
+from search.evaluation.recall.recall import evaluate_recall
 from search.evaluation.report import sections
-from search.evaluation.report.duplicates import Listing, duplicates, read_listing
-from search.evaluation.report.figures import Figures, measure_figures
-from search.evaluation.report.markup import Html, facts, join, section, table, tag
-from search.evaluation.report.results import ResultFile, read_result
+from search.evaluation.report.duplicates import DuplicateClusters, duplicates, read_listing
+from search.evaluation.report.html import Html, facts, join, section, table, tag
+from search.evaluation.report.statistics import IndexStatistics, measure_statistics
+from search.evaluation.result import Clock
+from search.evaluation.tables import ResultFile, read_result
 from search.files import check_outputs, read_by, write_output
-from search.opened import OpenIndex, describe_index
-from search.plotting import require_plots
-from search.provenance import Clock
+from search.index import Index
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8886; --soft: #8881; }
@@ -68,12 +69,12 @@ def write_report(
     raise.
     """
     clock, progress = Clock(), progress or NoProgress()
-    check_outputs({"-o": path}, read_by(engine.opened.path, *results, duplicates_file), force)
+    check_outputs({"-o": path}, read_by(engine.index.path, *results, duplicates_file), force)
     require_plots()
     files = [read_result(file) for file in results]
     listing = read_listing(duplicates_file) if duplicates_file else None
     progress.phase("measuring vectors", None)
-    figures = measure_figures(engine.opened)
+    figures = measure_statistics(engine.index)
     remark = ""
     if with_recall:
         try:
@@ -84,22 +85,22 @@ def write_report(
             parts = measured["provenance"], measured["results"], (), measured["notes"]
             files.append(ResultFile("measured for this report", *parts))
     provenance = clock.provenance(None, {})
-    page = render(engine.opened, figures, files, provenance, clock.started, remark, listing)
+    page = render(engine.index, figures, files, provenance, clock.started, remark, listing)
     return write_output(path, page.encode(), force=force)
 
 
 def render(
-    opened: OpenIndex,
-    figures: Figures,
+    index: Index,
+    figures: IndexStatistics,
     files: Sequence[ResultFile],
     provenance: dict[str, Any],
     made: datetime,
     remark: str = "",
-    listing: Listing | None = None,
+    listing: DuplicateClusters | None = None,
 ) -> str:
     """The page as text; `remark` says what could not be measured. The same arguments give the same bytes."""
-    about = describe_index(opened)
-    name = opened.path.resolve().name
+    about = describe_index(index)
+    name = index.path.resolve().name
     body = join(
         [
             tag("header", tag("h1", name), tag("p", f"Isotrope report, {made:%d %B %Y}")),
@@ -108,10 +109,10 @@ def render(
             sections.isotropy(about, figures),
             sections.documents(figures),
             sections.gates(about),
-            *([duplicates(opened, listing)] if listing else []),
-            *(_result(file, opened) for file in files),
+            *([duplicates(index, listing)] if listing else []),
+            *(_result(file, index) for file in files),
             *[tag("p", remark, class_="remark")] * bool(remark),
-            _footer(opened, provenance),
+            _footer(index, provenance),
         ]
     )
     head = tag(
@@ -124,9 +125,9 @@ def render(
     return f"<!doctype html>\n{tag('html', head, tag('body', body), lang='en')}\n"
 
 
-def _result(file: ResultFile, opened: OpenIndex) -> Html:
+def _result(file: ResultFile, index: Index) -> Html:
     body: list[Html] = [tag("p", _made(file))]
-    body += [tag("p", remark, class_="remark") for remark in _remarks(file, opened)]
+    body += [tag("p", remark, class_="remark") for remark in _remarks(file, index)]
     for laid_out in file.tables():
         body += [tag("h3", laid_out.caption)] * bool(laid_out.caption)
         body.append(table(laid_out.columns, laid_out.rows))
@@ -139,7 +140,7 @@ def _made(file: ResultFile) -> str:
     return "; ".join([file.name, *(f"{name}: {value}" for name, value in said.items() if value)])
 
 
-def _remarks(file: ResultFile, opened: OpenIndex) -> list[str]:
+def _remarks(file: ResultFile, opened: Index) -> list[str]:
     """What keeps a result from being about this index."""
     remarks = []
     own = opened.manifest.fingerprint
@@ -154,11 +155,11 @@ def _remarks(file: ResultFile, opened: OpenIndex) -> list[str]:
     return remarks
 
 
-def _footer(opened: OpenIndex, provenance: dict[str, Any]) -> Html:
+def _footer(index: Index, provenance: dict[str, Any]) -> Html:
     def listed(versions: dict[str, str]) -> str:
         return ", ".join(f"{name} {version}" for name, version in versions.items())
 
-    manifest = opened.manifest
+    manifest = index.manifest
     rows = [
         ("command", provenance["command"]),
         ("made", provenance["created"]),

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from indexer.store.quality import HeldOut, Quality
-from search.evaluation.report import markup, plots
-from search.evaluation.report.figures import Figures
-from search.evaluation.report.isotropy import Cloud
-from search.evaluation.report.markup import Html, figure, section, table, tag
-from search.evaluation.report.numbers import count, decimal, number, share
-from search.opened import settings_in_words
+from search.describe import settings_in_words
+from search.evaluation.report import html, svg
+from search.evaluation.report.html import Html, figure, section, table, tag
+from search.evaluation.report.statistics import IndexStatistics, VectorStatistics
+from search.text import counted_s, decimal, number, percent
 
 Facts = dict[str, Any]
 _MANY_CUT = 0.05  # of the documents: worth a mark
@@ -23,7 +22,7 @@ _GATES = {
     "self_hit": "share of documents found by their own vector",
     "recall_at_10": "recall@10 against exact search, documents as queries",
 }
-_MEASURES: list[tuple[str, Callable[[Cloud], str], str]] = [
+_MEASURES: list[tuple[str, Callable[[VectorStatistics], str], str]] = [
     ("mean cosine", lambda cloud: number(cloud.mean_cosine, 3),
      "the mean cosine of random pairs of vectors; 0 when no direction is preferred"),
     ("its deviation", lambda cloud: number(cloud.cosine_deviation, 3), "the standard deviation of those cosines"),
@@ -35,13 +34,13 @@ _MEASURES: list[tuple[str, Callable[[Cloud], str], str]] = [
      "would be as spread"),
     ("IsoScore", lambda cloud: number(cloud.isoscore, 3),
      "(effective dimensions - 1) / (dimensions - 1) (Rudman et al., 2022); 0 on a line, 1 when isotropic"),
-    ("first direction", lambda cloud: share(cloud.leading(1)), "share of the variance in the strongest direction"),
-    ("first 10 directions", lambda cloud: share(cloud.leading(10)), "share of the variance in the ten strongest"),
+    ("first direction", lambda cloud: percent(cloud.leading(1)), "share of the variance in the strongest direction"),
+    ("first 10 directions", lambda cloud: percent(cloud.leading(10)), "share of the variance in the ten strongest"),
     ("dimensions", lambda cloud: number(cloud.dim), "numbers a vector"),
 ]  # fmt: skip
 
 
-def overview(facts: Facts, figures: Figures) -> Html:
+def overview(facts: Facts, figures: IndexStatistics) -> Html:
     """A few figures for a first look."""
     gates = Quality.of(facts["quality"]).gates
     passed = sum(gate.passed for gate in gates.values())
@@ -51,7 +50,7 @@ def overview(facts: Facts, figures: Figures) -> Html:
         ("dimensions", f"{figures.before.dim} → {figures.after.dim}"),
         ("effective dimensions", _change(figures, lambda cloud: number(cloud.participation, 3))),
         ("mean cosine", _change(figures, lambda cloud: decimal(cloud.mean_cosine))),
-        *([("truncated", share(figures.truncated / max(1, len(figures.lengths))))] if figures.max_length else []),
+        *([("truncated", percent(figures.truncated / max(1, len(figures.lengths))))] if figures.max_length else []),
         ("gates passed", f"{passed} of {len(gates)}"),
     ]
     return tag("ul", *(tag("li", tag("b", value), tag("span", name)) for name, value in cards), class_="cards")
@@ -63,25 +62,25 @@ def description(facts: Facts) -> Html:
     texts = transform["query_texts"]
     segments = [
         " ".join([entry["factory"], *(f"{name} {value}" for name, value in entry["search_parameters"].items())])
-        + f", {count(entry['rows'], 'row')}"
+        + f", {counted_s(entry['rows'], 'row')}"
         for entry in facts["segments"]
     ]
     size = facts["bytes"]["total"] / 1e6
     rows = [
         ("index", f"{facts['index']}, format {facts['format']}, generation {facts['generation']}"),
         ("created", facts["created"]),
-        ("documents", f"{facts['documents']:,} in {count(facts['parts'], 'part')}; {facts['rows']:,} vectors"),
+        ("documents", f"{facts['documents']:,} in {counted_s(facts['parts'], 'part')}; {facts['rows']:,} vectors"),
         *((name, words.replace("->", "→")) for name, words in settings_in_words(facts).items()),
         ("note", transform["note"]),
-        ("query mean", f"of {count(texts['texts'], 'text')} ({texts['source']})" if texts["texts"] else "none"),
+        ("query mean", f"of {counted_s(texts['texts'], 'text')} ({texts['source']})" if texts["texts"] else "none"),
         ("segments", "; ".join(segments)),
         ("metadata", ", ".join(f"{name} {kind}" for name, kind in facts["metadata"].items()) or "none"),
         ("size", f"{size:,.1f} MB" if size >= 1 else f"{1000 * size:,.0f} kB"),
     ]  # fmt: skip
-    return section("Index", markup.facts(rows))
+    return section("Index", html.facts(rows))
 
 
-def isotropy(facts: Facts, figures: Figures) -> Html:
+def isotropy(facts: Facts, figures: IndexStatistics) -> Html:
     """Spectrum, cosines and isotropy, before and after the transform."""
     both = [("before", figures.before), ("after", figures.after)]
     sides = [("before = after", figures.before)] if figures.unchanged else both
@@ -93,20 +92,20 @@ def isotropy(facts: Facts, figures: Figures) -> Html:
         else "Before: the raw embeddings scaled to unit length, since scores compare directions only. "
         "After: the vectors that are stored. Variances are about the mean."
     )
-    pairs = f"{count(len(figures.before.cosines), 'pair')} among {count(figures.paired, figures.noun)}"
+    pairs = f"{counted_s(len(figures.before.cosines), 'pair')} among {counted_s(figures.paired, figures.noun)}"
     caption = f"Cosines of {pairs}{'' if figures.unchanged else ', the same before and after'}; dashed: the mean."
     return section(
         "What the transform does",
         tag("p", lead, _sampled(figures)),
-        figure(plots.spectrum(figures), "Eigenvalues of the covariance of the unit vectors, as shares of their sum."),
-        figure(plots.cosines(figures), caption),
+        figure(svg.spectrum(figures), "Eigenvalues of the covariance of the unit vectors, as shares of their sum."),
+        figure(svg.cosines(figures), caption),
         table(["", *(name for name, _ in sides)], rows),
         tag("details", tag("summary", "What these mean"), tag("dl", *meanings)),
         tag("p", _offset(facts, figures)),
     )
 
 
-def documents(figures: Figures) -> Html:
+def documents(figures: IndexStatistics) -> Html:
     """Norms and lengths."""
     low, high = float(figures.norms.min()), float(figures.norms.max())
     constant = high - low < 1e-4 * high
@@ -119,7 +118,7 @@ def documents(figures: Figures) -> Html:
     return section(
         "Documents",
         tag("p", said, _sampled(figures)),
-        None if constant else figure(plots.norms(figures), "Norms of the raw embeddings, before any transform."),
+        None if constant else figure(svg.norms(figures), "Norms of the raw embeddings, before any transform."),
         *([] if figures.max_length is None else _lengths(figures, figures.max_length)),
     )
 
@@ -127,20 +126,20 @@ def documents(figures: Figures) -> Html:
 _LENGTHS = "Tokens a {0} before truncation, special tokens included; all {0}s."
 
 
-def _lengths(figures: Figures, limit: int) -> list[Html | None]:
+def _lengths(figures: IndexStatistics, limit: int) -> list[Html | None]:
     """What was cut at `limit` tokens."""
     total, cut = len(figures.lengths), figures.truncated
     lost = int((figures.lengths - limit).clip(min=0).sum())
     tokens = int(figures.lengths.sum(dtype="int64"))
     truncated = (
-        f"{cut:,} of {count(total, figures.noun)} ({share(cut / total)}) are longer than {limit:,} tokens "
-        f"and were cut there: {lost:,} of {tokens:,} tokens ({share(lost / max(1, tokens))}) were never encoded."
+        f"{cut:,} of {counted_s(total, figures.noun)} ({percent(cut / total)}) are longer than {limit:,} tokens "
+        f"and were cut there: {lost:,} of {tokens:,} tokens ({percent(lost / max(1, tokens))}) were never encoded."
         if cut
         else f"No {figures.noun} is longer than the {limit:,} tokens the encoder takes; nothing was cut."
     )
     return [
         tag("p", truncated, class_="remark" if cut > _MANY_CUT * total else "plain"),
-        figure(plots.lengths(figures), _LENGTHS.format(figures.noun)),
+        figure(svg.lengths(figures), _LENGTHS.format(figures.noun)),
     ]
 
 
@@ -178,13 +177,13 @@ def _held_out(found: HeldOut | None) -> Html | None:
     expected = "is not defined" if found.expected is None else f"would give {number(found.expected)}"
     return tag(
         "p",
-        f"Fitted on {found.fitted:,} rows, {count(found.held_out, 'unseen row')} have the mean variance "
+        f"Fitted on {found.fitted:,} rows, {counted_s(found.held_out, 'unseen row')} have the mean variance "
         f"{number(found.mean_variance)} in the fitted directions, where 1 is perfect; for ideal Gaussian data it "
         f"{expected}.",
     )
 
 
-def _offset(facts: Facts, figures: Figures) -> str:
+def _offset(facts: Facts, figures: IndexStatistics) -> str:
     centre = facts["config"]["whitening"]["centre"]
     if facts["transform"]["kind"] == "hellinger":
         return "Square roots of probabilities are taken of both alike; nothing is centred."
@@ -199,12 +198,12 @@ def _offset(facts: Facts, figures: Figures) -> str:
     )
 
 
-def _change(figures: Figures, write: Callable[[Cloud], str]) -> str:
+def _change(figures: IndexStatistics, write: Callable[[VectorStatistics], str]) -> str:
     before = write(figures.before)
     return before if figures.unchanged else f"{before} → {write(figures.after)}"
 
 
-def _sampled(figures: Figures) -> str:
+def _sampled(figures: IndexStatistics) -> str:
     if figures.sampled == figures.rows:
         return f" Measured on all {figures.rows:,} rows." if figures.rows > 1 else ""
     return f" Measured on {figures.sampled:,} of {figures.rows:,} rows, those with the smallest hash of their id."

@@ -19,9 +19,9 @@ from indexer.corpus.streams import ByteStream, decode_line, numbered_lines
 from indexer.corpus.text_formats import read_jsonl
 from indexer.errors import EvaluationError
 from search.files import file_hash
-from search.printable import counted
+from search.text import counted
 
-Judgements = dict[str, dict[str, int]]
+Qrels = dict[str, dict[str, int]]
 """Query id -> document id -> relevance."""
 _HEADINGS = {"score", "rel", "relevance", "label", "judgment", "judgement", "grade"}
 _QRELS_TYPES = (".tsv", ".txt", ".qrels")
@@ -35,7 +35,7 @@ class JudgedQueries:
     name: str  # of the folder
     split: str
     queries: dict[str, str]  # id -> text
-    judgements: Judgements
+    judgements: Qrels
     files: dict[str, str]  # name in the folder -> sha256
     notes: tuple[str, ...] = ()
 
@@ -65,7 +65,7 @@ class JudgedQueries:
 class _Judged:
     """Judgements as they are read; `lines` remembers where each was met."""
 
-    judgements: Judgements = field(default_factory=dict)
+    judgements: Qrels = field(default_factory=dict)
     lines: dict[tuple[str, str], int] = field(default_factory=dict)
     repeated: int = 0
 

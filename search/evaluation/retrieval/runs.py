@@ -1,18 +1,30 @@
-"""Files for one query at a time: TREC runs, which other tools can judge, and a table of scores per query."""
+"""A run: what a setting or an index ranks for every query, and the files of runs."""
+# TODO-DOC search.evaluation.retrieval.runs:
+# TODO-DOC Files for one query at a time: TREC runs, which other tools can judge, and a table of scores per query.
+# TODO-DOC search.evaluation.retrieval.answers:
+# TODO-DOC What settings find: each one's ranking for every query, by exact search or by the index that ships.
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from indexer.arrays import Scores, SearchResult
-from indexer.errors import ConfigError, EvaluationError
+from indexer import ann
+from indexer.arrays import RowIds, SearchResult
+from indexer.errors import ConfigError
 from indexer.output_files import is_stream
-from indexer.store.files import FileDigest
+from indexer.transforms import Transform
+from search.evaluation.embeddings import TextEmbeddings
+from search.evaluation.retrieval.corpus import SearchedCorpus
 from search.evaluation.retrieval.metrics import Array
+from search.evaluation.settings import Setting, fit_setting, transform_hash
 from search.files import write_output
-from search.ranking import ordered, unordered
+from search.index import Index
+from search.ranking.exact import exact_top_k
+from search.ranking.ranker import DocumentRanker, SearchOptions
 
 _ENDING = ".run"
 
@@ -35,44 +47,6 @@ def run_tag(label: str) -> str:
     return re.sub(r"\s+", "_", label)
 
 
-def require_plain_ids(ids: Sequence[str], option: str = "--run") -> None:
-    """Raises EvaluationError for an id that a run, whose columns are parted by spaces, cannot hold."""
-    for name in ids:
-        if not name or name.split() != [name]:
-            raise EvaluationError(
-                f'the id "{name}" holds white space, which parts the columns of a TREC run. Leave out {option}, or '
-                "write the ids without it."
-            )
-
-
-def write_run(
-    path: Path,
-    tag: str,
-    queries: Sequence[str],
-    ids: Sequence[str],
-    answers: Sequence[SearchResult],
-    *,
-    option: str = "--run",
-    force: bool = False,
-) -> FileDigest:
-    """`query Q0 document rank score tag`, one line a hit. `ids` are those of the rows in `answers`."""
-    lines = []
-    for query, (scores, rows) in zip(queries, answers, strict=True):
-        for rank, (row, score) in enumerate(zip(rows.tolist(), falling(scores).tolist(), strict=True), start=1):
-            lines.append(f"{query} Q0 {ids[row]} {rank} {score:.9g} {tag}\n")
-    return write_output(path, "".join(lines).encode(), option, force)
-
-
-def falling(scores: Scores) -> Scores:
-    """Descending scores (n,) with ties, and what follows them, lowered by single steps of float32 until none is left.
-
-    trec_eval sorts a run by score, in float32, and puts ties in descending order of id; without ties it judges
-    the ranking that was written.
-    """
-    steps = np.arange(len(scores))
-    return unordered(np.minimum.accumulate(ordered(scores) + steps) - steps)
-
-
 def write_per_query(
     path: Path,
     measure: str,
@@ -86,3 +60,66 @@ def write_per_query(
         relevant = sum(value > 0 for value in relevances.values())
         lines.append("\t".join([query, str(relevant), *(f"{values[number]:.6f}" for values in columns.values())]))
     write_output(path, ("\n".join(lines) + "\n").encode(), "--per-query", force)
+
+
+_QUERIES = 256  # an index is asked at once
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one setting found for every query, and the transform that made its vectors."""
+
+    setting: Setting
+    found: list[SearchResult]
+    dimensions: int
+    transform: str  # sha256
+    note: str = ""  # what the fit could not do as asked
+    at: Mapping[int, list[SearchResult]] = field(default_factory=dict)  # k -> what was found when asked for k hits
+
+
+def runs_of_settings(
+    collection: SearchedCorpus, settings: Sequence[Setting], states: TextEmbeddings, queries: Sequence[str], depth: int,
+    places: RowIds,
+) -> Iterator[Run]:  # fmt: skip
+    """Each setting fitted on the collection and searched exactly. `states` hold the embeddings of `queries`."""
+    for setting in settings:
+        transform = _fitted(collection, setting)
+        vectors = transform.transform(states.of(queries, setting.key), "query")
+        blocks = (transform.transform(block, "document") for block in collection.blocks(setting.key))
+        found = exact_top_k(vectors, blocks, places, depth, collection.document_of)
+        yield Run(setting, found, transform.dim, transform_hash(transform), transform.settings()["note"])
+
+
+def run_of_index(
+    index: Index, setting: Setting, states: TextEmbeddings, queries: Sequence[str], depth: int, cutoffs: Sequence[int]
+) -> Run:
+    """The index itself is asked: its own transform and its own segments, ties by id as the engine puts them.
+
+    An approximate index looks further when it is asked for more, so that its first ten of a thousand hits are not
+    the ten it gives: it is also asked for each of `cutoffs` that is less than `depth`.
+    """
+    vectors = index.transform.transform(states.of(queries, setting.key), "query")
+    exact = all(ann.is_exact(entry.factory) for entry in index.manifest.segments)
+    at = {k: ask_index(index, vectors, k) for k in cutoffs if k < depth and not exact}
+    digest = index.manifest.files[index.manifest.transform["file"]].sha256
+    return Run(setting, ask_index(index, vectors, depth), index.transform.dim, digest, at=at)
+
+
+def ask_index(index: Index, vectors: npt.NDArray[np.float32], depth: int) -> list[SearchResult]:
+    """The `depth` documents that an index gives for each vector (n, dim), as its engine ranks them."""
+    finder, found = DocumentRanker(index), []
+    for start in range(0, len(vectors), _QUERIES):
+        for ranked in finder.find(vectors[start : start + _QUERIES], SearchOptions(depth), None):
+            scores = np.array([place.score for place in ranked], np.float32)
+            found.append((scores, np.array([place.document for place in ranked], np.int64)))
+    return found
+
+
+def _fitted(collection: SearchedCorpus, setting: Setting) -> Transform:
+    queries = collection.query_moments(setting.key) if setting.whitening.centres_by_role else None
+    return fit_setting(setting, collection.material(setting.key), queries)
+
+
+def hybrid_label(setting: str) -> str:
+    """What the hybrid of a setting is called."""
+    return f"hybrid {setting}"

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import EvaluationError
-from search.evaluation.sts.pair_files import Pairs
-from search.evaluation.sts.sources import (
+from search.evaluation.sts.readers import (
     WHOLE,
+    ScoredPairs,
     Source,
     find_senteval,
     is_table,
@@ -128,7 +128,7 @@ def _tasks(source: Source) -> Iterator[Task]:
         yield Task(name, subsets, files, tuple(notes))
 
 
-def _subset(shown: str, name: str, pairs: Pairs) -> Subset:
+def _subset(shown: str, name: str, pairs: ScoredPairs) -> Subset:
     count = len(pairs.scores)
     if count < 2:
         found = "no pair" if not count else "only one pair"

@@ -17,21 +17,26 @@ import numpy as np
 from indexer.config import PoolingMode
 from indexer.encoders.identity import PoolingKey
 from indexer.errors import ConfigError, EvaluationError
+from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
-from search.evaluation.fits import check_dimensions, transform_hash
-from search.evaluation.resampling import Difference, difference
-from search.evaluation.settings import Setting, Strength, Sweep
-from search.evaluation.states import Rows, States, StateSource
+from search.evaluation.bootstrap import Difference, difference
+from search.evaluation.embeddings import EmbeddingSource, Rows, TextEmbeddings
+from search.evaluation.result import Clock, how_built
+from search.evaluation.settings import Setting, Strength, Sweep, check_dimensions, transform_hash
 from search.evaluation.sts.data import Task
-from search.evaluation.sts.evaluation import BOOTSTRAP
-from search.evaluation.sts.fits import Fit, choose_fit, task_texts
-from search.evaluation.sts.pair_scores import fit_transforms, noise_notes, score_pairs
-from search.evaluation.sts.protocols import Estimate, Protocol, average, task_estimates
-from search.evaluation.sts.results import AVERAGE
-from search.evaluation.subject import Subject
-from search.extras import require_extra
-from search.printable import counted
-from search.provenance import Clock, how_built
+from search.evaluation.sts.fit import Fit, choose_fit, task_texts
+from search.evaluation.sts.score import (
+    Estimate,
+    Protocol,
+    average,
+    fit_transforms,
+    noise_notes,
+    score_pairs,
+    task_estimates,
+)
+from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP
+from search.evaluation.target import Target
+from search.text import counted
 
 _FIT = "task"
 _FEW_BLOCKS, _UP_TO = 6, 3  # models up to so many blocks are tried in all combinations, others up to so many layers
@@ -40,7 +45,7 @@ Layers = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class LayersPlan:
+class LayersOptions:
     """What is tried: combinations of up to `up_to` layers (0: all for small models, else 3), fitted on each task.
 
     `pooling` None is the recipe's.
@@ -106,9 +111,9 @@ class _OfTask:
 
 
 def evaluate_layers(
-    subject: Subject,
+    subject: Target,
     tasks: Sequence[Task],
-    plan: LayersPlan,
+    plan: LayersOptions,
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
@@ -141,7 +146,7 @@ def evaluate_layers(
         texts=len(states.positions),
         truncated=source.log.truncated,
         bootstrap=BOOTSTRAP,
-        **how_built(subject.config, subject.opened),
+        **how_built(subject.config, subject.index),
     )
     rows = {one.layers: _row(one, tasks, plan.protocol, source) for one in found}
     return {
@@ -155,7 +160,7 @@ def evaluate_layers(
     }
 
 
-def _settings(subject: Subject, plan: LayersPlan) -> tuple[list[Setting], list[Setting], list[str]]:
+def _settings(subject: Target, plan: LayersOptions) -> tuple[list[Setting], list[Setting], list[str]]:
     """Single layers, all combinations by size, and what should be said about the choice of them."""
     pooling = plan.pooling or subject.own.pooling
     if pooling == "max":
@@ -192,15 +197,15 @@ def _said(size: int, layers: int, tried: int) -> str:
     )
 
 
-def _of_task(task: Task, states: States) -> States:
+def _of_task(task: Task, states: TextEmbeddings) -> TextEmbeddings:
     """The states of one task's sentences, whose combinations are then small enough to be made again and again."""
     texts = list(dict.fromkeys(task_texts(task)))
     single = {key: states.of(texts, key) for key in states.rows}
-    return States({text: row for row, text in enumerate(texts)}, AveragedLayers(single))
+    return TextEmbeddings({text: row for row, text in enumerate(texts)}, AveragedLayers(single))
 
 
 def _estimates(
-    task: Task, states: States, settings: Sequence[Setting], fit: Fit, protocol: Protocol, progress: Progress
+    task: Task, states: TextEmbeddings, settings: Sequence[Setting], fit: Fit, protocol: Protocol, progress: Progress
 ) -> _OfTask:
     cosines, notes, hashes = [], [], []
     for start in range(0, len(settings), _BATCH):
@@ -237,7 +242,7 @@ def _paper_choice(found: Sequence[_Found], blocks: int) -> _Found:
     return next(one for one in found if one.layers == tuple(dict.fromkeys((1, blocks))))
 
 
-def _row(one: _Found, tasks: Sequence[Task], protocol: Protocol, source: StateSource) -> dict[str, Any]:
+def _row(one: _Found, tasks: Sequence[Task], protocol: Protocol, source: EmbeddingSource) -> dict[str, Any]:
     return {
         "setting": one.setting.label,
         **one.setting.to_dict(),

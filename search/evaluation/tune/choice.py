@@ -12,8 +12,29 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search.evaluation.resampling import Array, Difference, difference, draw_counts, resampled_mean
-from search.evaluation.tune.objective import Measured
+from search.evaluation.bootstrap import Array, Difference, difference, draw_counts, resampled_mean
+from search.evaluation.settings import Setting
+
+
+@dataclass(frozen=True)
+class MeasuredSetting:
+    """A setting, what it scored on each question, and what its vectors take."""
+
+    setting: Setting
+    values: Array  # (questions,), 0 to 1
+    dim: int
+    transform: str | None = None  # sha256; None for raw
+    note: str = ""  # what the fit could not do as asked
+
+    @property
+    def score(self) -> float:
+        return float(self.values.mean())
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of a float32 vector."""
+        return 4 * self.dim
+
 
 TOLD = 0.9  # of the resamples
 _PRIOR_CENTRE = "role"
@@ -23,11 +44,11 @@ _PRIOR_CENTRE = "role"
 class Choice:
     """The setting taken and why, the one that scored highest, and the raw embeddings they are compared with."""
 
-    taken: Measured
+    taken: MeasuredSetting
     reason: str
-    best: Measured
-    raw: Measured
-    tied: tuple[Measured, ...]  # what cannot be told from the best, which is among them
+    best: MeasuredSetting
+    raw: MeasuredSetting
+    tied: tuple[MeasuredSetting, ...]  # what cannot be told from the best, which is among them
     counts: Array  # the resamples that all of this rests on
 
     @property
@@ -35,20 +56,20 @@ class Choice:
         """Of the taken over raw."""
         return self.beyond(self.raw, self.taken)
 
-    def beyond(self, one: Measured, other: Measured) -> Difference:
+    def beyond(self, one: MeasuredSetting, other: MeasuredSetting) -> Difference:
         """Second minus first, paired."""
         return _beyond(one, other, self.counts)
 
-    def told(self, one: Measured, other: Measured) -> bool:
+    def told(self, one: MeasuredSetting, other: MeasuredSetting) -> bool:
         """Whether the second is told to be better than the first."""
         return _told(self.beyond(one, other))
 
-    def instead(self, taken: Measured, reason: str) -> "Choice":
+    def instead(self, taken: MeasuredSetting, reason: str) -> "Choice":
         """The same with another setting taken."""
         return dataclasses.replace(self, taken=taken, reason=reason)
 
 
-def choose(measured: Sequence[Measured]) -> Choice:
+def choose(measured: Sequence[MeasuredSetting]) -> Choice:
     """Decide. Some raw setting must be among `measured`, and all have values for the same questions."""
     counts = draw_counts(len(measured[0].values), "tune")
     best = max(measured, key=lambda one: one.score)
@@ -62,19 +83,19 @@ def choose(measured: Sequence[Measured]) -> Choice:
     )
 
 
-def _why_raw(raw: Measured, best: Measured) -> str:
+def _why_raw(raw: MeasuredSetting, best: MeasuredSetting) -> str:
     if raw is best:
         return "raw embeddings scored highest: whitening earns nothing on this corpus"
     return "no setting can be told from raw embeddings: whitening earns nothing that shows on this corpus"
 
 
-def _why(one: Measured, best: Measured, tied: int) -> str:
+def _why(one: MeasuredSetting, best: MeasuredSetting, tied: int) -> str:
     if one is best:
         return "it scored highest"
     return f"it is the middle of the plainest of {tied} settings that cannot be told from the highest"
 
 
-def _beyond(one: Measured, other: Measured, counts: Array) -> Difference:
+def _beyond(one: MeasuredSetting, other: MeasuredSetting, counts: Array) -> Difference:
     resampled = (resampled_mean(each.values, counts) for each in (one, other))
     return difference(one.score, other.score, *resampled)
 
@@ -83,10 +104,10 @@ def _told(beyond: Difference) -> bool:
     return beyond.better is not None and beyond.better >= TOLD
 
 
-def _preferred(tied: Sequence[Measured], best: Measured) -> list[Measured]:
+def _preferred(tied: Sequence[MeasuredSetting], best: MeasuredSetting) -> list[MeasuredSetting]:
     """The middle strength, the softer of two, among the plainest of the tied; then the best of those; then the best."""
 
-    def plainness(one: Measured) -> tuple[bool, bool, float]:
+    def plainness(one: MeasuredSetting) -> tuple[bool, bool, float]:
         whitening = one.setting.whitening
         return one.setting.key != best.setting.key, whitening.centre != _PRIOR_CENTRE, whitening.shrinkage
 
@@ -95,6 +116,6 @@ def _preferred(tied: Sequence[Measured], best: Measured) -> list[Measured]:
     return [group[(len(group) - 1) // 2], max(group, key=lambda one: one.score), best]
 
 
-def _strength(one: Measured) -> float:
+def _strength(one: MeasuredSetting) -> float:
     strength = one.setting.whitening.strength
     return 0.0 if strength == "none" else strength

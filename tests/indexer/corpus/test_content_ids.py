@@ -24,7 +24,7 @@ from indexer.corpus import Document, read_corpus
 from indexer.corpus.ids import content_id
 from indexer.errors import CorpusError
 from indexer.pipeline.add import AddReport
-from search.opened import OpenIndex
+from search.index import Index
 
 TAGGED = {"year": 2020, "lang": "fr", "tags": ["a", None, 1.5], "deep": {"b": True, "a": 2.0}}
 TYPED = {
@@ -117,7 +117,7 @@ def test_an_id_that_was_given_is_not_taken_by_a_row_without(tmp_path: Path) -> N
 
 
 def stored(index: Path) -> list[str]:
-    return sorted(document.text for document in OpenIndex.open(index).documents.all_documents())
+    return sorted(document.text for document in Index.open(index).documents.all_documents())
 
 
 def added(index: Path, file: Path) -> AddReport:

@@ -18,7 +18,7 @@ from indexer.corpus import Document, read_corpus
 from indexer.corpus.corpus import validated_documents
 from indexer.corpus.query_file import read_query_vectors
 from indexer.errors import ConfigError, CorpusError
-from search.dedup.keeping.kept import check_kept
+from search.dedup.kept import check_kept
 from tests.indexer.corpus.test_errors import check, jsonl, refusal, without_bad_rows, write
 
 WITH_VECTORS = CorpusConfig(vector_column="vector")

@@ -19,7 +19,7 @@ from indexer.pipeline import build as build_module
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
 from search.evaluation.settings import Setting
-from search.evaluation.subject import Subject
+from search.evaluation.target import Target
 
 WORDS = ("whale", "song", "of", "the", "deep", "sea", "library", "data", "sing", "in")
 DOCUMENTS = [Document(str(n), " ".join(WORDS[(n * j + n // 3) % 10] for j in range(2 + n % 9))) for n in range(20)]
@@ -205,7 +205,7 @@ def test_int8_is_refused_before_a_corpus_is_read_where_nothing_can_calibrate(
 
 
 def test_other_layers_of_an_int8_index_cannot_be_compared(index: Path) -> None:
-    subject = Subject.of_index(index)
+    subject = Target.of_index(index)
     rows = subject.states([subject.own]).encode(["whale song"])
     assert np.isfinite(rows.of(["whale song"], (subject.own.layers, subject.own.pooling))).all()
     with pytest.raises(EvaluationError, match="calibrated for its own layers"):

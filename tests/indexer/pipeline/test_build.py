@@ -237,7 +237,7 @@ def test_truncated_documents_are_counted(tiny_config: BuildConfig, tmp_path: Pat
 
 def test_queries_get_the_mean_of_query_like_texts(tiny_config: BuildConfig, tmp_path: Path) -> None:
     build_index(DOCUMENTS, tmp_path / "index", tiny_config)
-    transform = SearchEngine(tmp_path / "index").opened.transform.arrays()
+    transform = SearchEngine(tmp_path / "index").index.transform.arrays()
     titles = [document.title or "" for document in DOCUMENTS]
     expected = load_encoder(tiny_config.encoder).encode(titles, "query").mean(axis=0)
     np.testing.assert_allclose(transform["query_mean"], expected, atol=1e-6)

@@ -26,7 +26,7 @@ from indexer.pipeline import ingest
 from indexer.store import layout, parts
 from indexer.store.manifest import WINDOWS, load_manifest
 from search import SearchEngine, verify_index
-from search.opened import OpenIndex
+from search.index import Index
 from tests.life import assert_equals_fresh_build, expected_after_add
 from tests.oracles import best_rows
 
@@ -119,7 +119,7 @@ def test_every_window_is_stored_with_its_document_its_span_and_the_hash_of_its_t
 
 
 def test_a_row_holds_the_embedding_of_its_window(index: Path, config: BuildConfig) -> None:
-    opened = OpenIndex.open(index)
+    opened = Index.open(index)
     texts = [text for *_, text in windows_of(corpus(), config)]
     embeddings = load_encoder(config.encoder).encode(texts, "document")
     rows = np.arange(len(texts))
@@ -175,7 +175,7 @@ def test_windows_whose_text_is_known_are_not_encoded_again(config: BuildConfig, 
     assert report.rows_reused == sum(text in before for text in after)
     assert report.rows_encoded == len(after) - report.rows_reused < 12
     build_index(documents, tmp_path / "anew", config)
-    old, new = (OpenIndex.open(tmp_path / name) for name in ("index", "anew"))
+    old, new = (Index.open(tmp_path / name) for name in ("index", "anew"))
     rows = np.arange(len(after))
     np.testing.assert_allclose(old.embeddings(rows), new.embeddings(rows), atol=2e-6)
 
@@ -238,7 +238,7 @@ def test_spans_of_columns_hold_what_the_span_of_the_joined_text_holds(
 def test_hits_name_each_document_once_by_its_best_window(index: Path, config: BuildConfig) -> None:
     engine, documents = SearchEngine(index), corpus()
     windows = windows_of(documents, config)
-    vectors = engine.opened.vectors(np.arange(len(windows)))
+    vectors = engine.index.vectors(np.arange(len(windows)))
     names = [f"{documents[number].id} {row:04d}" for row, (number, *_) in enumerate(windows)]
     for query in ("whale song", "data for the library", "singing"):
         hits = engine.search(query, k=9)

@@ -23,11 +23,11 @@ from indexer.pooling.latte_mix import load_latte_mix
 from indexer.store.manifest import load_manifest
 from indexer.transforms import Hellinger
 from search import SearchEngine, verify_index
-from search.divergence import rank_by_divergence
 from search.evaluation.recall.divergence import evaluate_divergence
-from search.evaluation.recall.held_out import draw_queries
-from search.request import Request
-from search.stored import StoredRows
+from search.evaluation.recall.drawn_queries import draw_queries
+from search.index import LiveRows
+from search.ranking.divergence import rank_by_divergence
+from search.ranking.ranker import SearchOptions
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.indexer.pipeline.test_static import WORDS, write_table
@@ -106,7 +106,7 @@ def test_workers_do_not_change_a_byte(static: BuildConfig, tmp_path: Path) -> No
 def test_divergence_ranks_as_brute_force_does(static: BuildConfig, tmp_path: Path, exact: bool) -> None:
     build_index(MANY, tmp_path / "index", static)
     engine, rows = SearchEngine(tmp_path / "index"), stored(tmp_path / "index")
-    assert isinstance(engine.opened.transform, Hellinger)
+    assert isinstance(engine.index.transform, Hellinger)
     for number, query in enumerate(engine.encoder.encode([document.text for document in MANY[:12]], "query")):
         scores = [js(query, row, SMALL.dims) for row in rows]
         best = sorted(range(len(MANY)), key=lambda row: (-np.float32(scores[row]), MANY[row].id))[:5]
@@ -123,8 +123,8 @@ def test_a_proof_holds_and_candidates_are_widened_until_there_is_one(static: Bui
     engine, rows = SearchEngine(tmp_path / "index"), stored(tmp_path / "index")
     proven = 0
     for query in rows[:30]:
-        narrow = rank_by_divergence(engine.opened, query, 3, reach=12)
-        wide = rank_by_divergence(engine.opened, query, 3, exact=True, reach=12)
+        narrow = rank_by_divergence(engine.index, query, 3, reach=12)
+        wide = rank_by_divergence(engine.index, query, 3, exact=True, reach=12)
         best = sorted((js(query, row, SMALL.dims) for row in rows), reverse=True)[:3]
         assert wide.proven(3)
         np.testing.assert_allclose(wide.scores[:3], best, atol=1e-5)
@@ -151,7 +151,7 @@ def test_divergence_needs_distributions(tiny_config: BuildConfig, tmp_path: Path
     with pytest.raises(ConfigError, match='similarity "js" compares categorical distributions'):
         SearchEngine(tmp_path / "index").search("whales", similarity="js")
     with pytest.raises(ConfigError, match="hybrid fuses"):
-        Request(hybrid=True, similarity="js")
+        SearchOptions(hybrid=True, similarity="js")
     with pytest.raises(ConfigError, match="takes square roots of probabilities"):
         dataclasses.replace(tiny_config, whitening=HELLINGER)
 
@@ -162,8 +162,8 @@ def test_a_refit_goes_from_roots_to_whitening_and_back_without_encoding(static: 
     before = SearchEngine(index).search("bees dance", 5, similarity="js")
     refit_index(index, ["whitening.kind=whitening", "whitening.strength=0.5"])
     whitened = SearchEngine(index)
-    assert whitened.opened.transform.kind == "whitening"
-    wide = rank_by_divergence(whitened.opened, stored(index)[0], 3, exact=True)
+    assert whitened.index.transform.kind == "whitening"
+    wide = rank_by_divergence(whitened.index, stored(index)[0], 3, exact=True)
     assert wide.proven(3)
     assert len(wide.rows) == len(MANY)
     refit_index(index, ["whitening.kind=hellinger"])
@@ -173,7 +173,7 @@ def test_a_refit_goes_from_roots_to_whitening_and_back_without_encoding(static: 
 def test_roots_are_unit_vectors_of_probabilities(static: BuildConfig, tmp_path: Path) -> None:
     build_index(MANY, tmp_path / "index", static)
     rows, engine = stored(tmp_path / "index"), SearchEngine(tmp_path / "index")
-    found = engine.opened.vectors(np.arange(len(MANY)))
+    found = engine.index.vectors(np.arange(len(MANY)))
     np.testing.assert_allclose(found, np.sqrt(rows / SMALL.dims), atol=1e-6)
 
 
@@ -279,10 +279,10 @@ def test_the_exactness_of_the_ranking_is_measured(static: BuildConfig, tmp_path:
     shares = []
     for query in engine.encoder.encode(_halves(engine, 20), "query"):
         scores = np.array([js(query, row, SMALL.dims) for row in rows])
-        ranked = rank_by_divergence(engine.opened, query, 3)
+        ranked = rank_by_divergence(engine.index, query, 3)
         shares.append(np.mean(ranked.scores[:3] >= np.sort(scores)[-3] - 1e-6))
     assert found["recall"] == pytest.approx(np.mean(shares))
 
 
 def _halves(engine: SearchEngine, count: int) -> tuple[str, ...]:
-    return draw_queries(StoredRows(engine.opened), "halves", count).texts
+    return draw_queries(LiveRows(engine.index), "halves", count).texts

@@ -184,7 +184,7 @@ def test_a_refit_fits_to_the_documents_that_are_there_now(
     refit_index(index)
     documents = [document for document in expected_after_add(DOCUMENTS, NEW) if document.id != "d1"]
     build_index(documents, tmp_path / "fresh", tiny_config)
-    fitted, fresh = SearchEngine(index).opened.transform, SearchEngine(tmp_path / "fresh").opened.transform
+    fitted, fresh = SearchEngine(index).index.transform, SearchEngine(tmp_path / "fresh").index.transform
     for name, array in fresh.arrays().items():
         np.testing.assert_allclose(fitted.arrays()[name], array, atol=1e-9)
 

@@ -15,7 +15,8 @@ from indexer.errors import ConfigError, CorpusError, CorruptIndexError, Mismatch
 from indexer.pipeline import index_segment
 from indexer.store import documents, embeddings, manifest
 from indexer.store.manifest import list_generations, load_manifest
-from search import SearchEngine, opened, verify_index
+from search import SearchEngine, verify_index
+from search import index as index_module
 from tests.documents import DOCUMENTS
 from tests.indexer.pipeline.test_life import Counting
 from tests.indexer.pipeline.test_life import counting as counting  # a fixture
@@ -63,8 +64,8 @@ def test_an_index_of_many_parts_is_read_with_few_open_files(
     hits = engine.search("whales in the sea", 14)
     assert [hit.id for hit in engine.search("whales in the sea", 14)] == [hit.id for hit in hits]
     assert len(engine.neighbours("d0", 14)) == 13
-    assert len(engine.opened.documents._parts) == 2
-    assert len(engine.opened.stored_embeddings._parts) <= 2
+    assert len(engine.index.documents._parts) == 2
+    assert len(engine.index.stored_embeddings._parts) <= 2
     assert verify_index(index).passed
     compact_index(index)
     assert_equals_fresh_build(index, [*DOCUMENTS, *numbered(0, 5)], tmp_path / "fresh", tiny_config)
@@ -137,18 +138,18 @@ def test_a_recall_is_set_segment_by_segment(mixed: Path) -> None:
     assert manifest.quality["recall_curve"][-1]["recall"] > 0.5
     assert manifest.quality["segments"][second]["recall_curve"][-1]["recall"] > 0.5
     engine = SearchEngine(mixed)
-    quality = engine.opened.manifest.quality
+    quality = engine.index.manifest.quality
     quality["recall_curve"] = [{"recall": 0.9, "search_parameters": {"efSearch": 17}}]
     quality["segments"][second]["recall_curve"] = [{"recall": 0.9, "search_parameters": {"efSearch": 33}}]
-    engine.opened.reach_recall(0.8)
-    assert [index_segment.index.hnsw.efSearch for index_segment in engine.opened.segments] == [17, 33]
+    engine.index.reach_recall(0.8)
+    assert [index_segment.index.hnsw.efSearch for index_segment in engine.index.segments] == [17, 33]
 
 
 def test_a_recall_that_nobody_measured_is_an_error(mixed: Path) -> None:
     engine = SearchEngine(mixed)
-    engine.opened.manifest.quality.pop("segments")
+    engine.index.manifest.quality.pop("segments")
     with pytest.raises(ConfigError, match=r"the recall of segments/0002-00\.faiss was not measured.*isotrope refit"):
-        engine.opened.reach_recall(0.5)
+        engine.index.reach_recall(0.5)
 
 
 def test_an_added_part_that_is_deleted_leaves_an_index_in_order(mixed: Path) -> None:
@@ -226,7 +227,7 @@ def test_small_whole_numbers_become_floats_beside_fractions(index: Path) -> None
     add_documents([Document("half", "half", metadata={"year": 1990.5})], index)
     assert [hit.metadata["year"] for hit in SearchEngine(index).search("half", 20, where="year < 1991")] != []
     compact_index(index)
-    held = {document.id: document.metadata["year"] for document in SearchEngine(index).opened.documents.all_documents()}
+    held = {document.id: document.metadata["year"] for document in SearchEngine(index).index.documents.all_documents()}
     assert held == {**{document.id: document.metadata["year"] for document in DOCUMENTS}, "half": 1990.5}
 
 
@@ -274,7 +275,7 @@ def test_cells_are_read_as_the_types_that_the_index_has(tiny_config: BuildConfig
         "d,maps,2.5,7,,,,,,\n"
     )
     assert add_documents(read_corpus(table), index).added == 3
-    documents = {document.id: document for document in SearchEngine(index).opened.documents.all_documents()}
+    documents = {document.id: document for document in SearchEngine(index).index.documents.all_documents()}
     assert documents["b"].metadata == typed | {"fresh": "12"}
     assert documents["c"].metadata == {}
     assert documents["d"].metadata == {"n": 2.5, "price": 7.0}
@@ -293,7 +294,7 @@ def test_a_generation_that_goes_while_it_is_opened_is_followed_by_the_newest(
         for place in ("manifest", "check_sizes", "check_files"):
             index = tmp_path / f"{ahead}-{place}"
             grown(index, tiny_config)
-            module, name = (manifest, "read_regular") if place == "manifest" else (opened, place)
+            module, name = (manifest, "read_regular") if place == "manifest" else (index_module, place)
             real, compacted = getattr(module, name), list[bool]()
 
             def compact_first(*given: Any, real: Any = real, compacted: Any = compacted, index: Path = index) -> Any:
@@ -316,14 +317,14 @@ def test_an_engine_goes_on_with_the_newest_generation_when_its_own_is_removed(
     index = tmp_path / "index"
     grown(index, tiny_config)
     engine = SearchEngine(index)
-    generation = engine.opened.manifest.generation
+    generation = engine.index.manifest.generation
     delete_documents(index, ["d2"])
     compact_index(index, keep=1, grace=0)
     fresh = SearchEngine(index)
     assert engine.search("whales", 5, where="year > 1990") == fresh.search("whales", 5, where="year > 1990")
     assert engine.neighbours("d5", 3) == fresh.neighbours("d5", 3)
     assert len(engine) == len(fresh)
-    assert engine.opened.manifest.generation > generation
+    assert engine.index.manifest.generation > generation
 
 
 def test_damage_is_no_reason_to_look_for_another_generation(tiny_config: BuildConfig, tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from indexer.pipeline.refit import refit_index
 from indexer.store.manifest import load_manifest
 from indexer.transforms import Flow
 from search import SearchEngine, deduplicate, verify_index
-from search.export.faiss_file import export_faiss
-from search.export.sentence_transformers_folder import export_sentence_transformers
+from search.export.faiss import export_faiss
+from search.export.sentence_transformers import export_sentence_transformers
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 
@@ -203,7 +203,7 @@ def test_sif_weighs_by_rarity_and_takes_out_the_first_direction(table: Path, tmp
     left = weighted - np.outer(weighted @ first, first)
     left /= np.linalg.norm(left, axis=1, keepdims=True)
     engine = SearchEngine(tmp_path / "index")
-    vectors_there = engine.opened.vectors(np.arange(len(DOCUMENTS)))
+    vectors_there = engine.index.vectors(np.arange(len(DOCUMENTS)))
     np.testing.assert_allclose(vectors_there @ vectors_there.T, left @ left.T, atol=1e-5)
     assert engine.search(joined(DOCUMENTS[3]), 1)[0].score == pytest.approx(1, abs=1e-5)
 
@@ -312,16 +312,16 @@ def test_an_index_with_a_flow_answers_grows_and_is_refitted(table: Path, tmp_pat
     flow = WhiteningConfig(kind="flow", flow=FlowConfig(levels=2, depth=2, width=4, epochs=3))
     build_index(DOCUMENTS, index, dataclasses.replace(static(table), whitening=flow))
     engine = SearchEngine(index)
-    transform = engine.opened.transform
+    transform = engine.index.transform
     assert isinstance(transform, Flow)
     assert not np.array_equal(transform.mean, transform.query_mean)
-    rows = engine.opened.embeddings(np.arange(len(DOCUMENTS)))
+    rows = engine.index.embeddings(np.arange(len(DOCUMENTS)))
     np.testing.assert_allclose(transform.invert(transform.project(rows, "document")), rows, atol=1e-4)
     assert engine.neighbours("d3", 2)
     add_documents([Document("new", "bees dance on steel cables")], index)
     assert SearchEngine(index).search("bees dance on steel cables", 1, exact=True)
     refit_index(index, ["whitening.flow.seed=1"])
-    again = SearchEngine(index).opened.transform
+    again = SearchEngine(index).index.transform
     assert isinstance(again, Flow)
     assert set(again.arrays()) == set(transform.arrays())
     verify_index(index)

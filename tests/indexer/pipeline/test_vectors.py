@@ -186,7 +186,7 @@ def test_an_index_of_an_earlier_version_is_still_that_of_its_recipe_and_corpus(t
     generation = Generation(index, PublishedIndex(index, manifest), overwrite=False)
     generation.set_spec(spec)
     require_same_recipe(generation)
-    documents = list(SearchEngine(index, model=old / "model").opened.documents.all_documents())
+    documents = list(SearchEngine(index, model=old / "model").index.documents.all_documents())
     assert [slot.name for slot in ingest(documents, generation, NoProgress()).parts] == [
         part.name for part in manifest.parts
     ]

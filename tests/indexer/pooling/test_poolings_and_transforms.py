@@ -264,7 +264,7 @@ def test_a_single_document_has_nothing_to_fit(tiny_config: BuildConfig, tmp_path
         config = dataclasses.replace(tiny_config, whitening=WhiteningConfig(kind=kind))
         report = build_index(_one(), tmp_path / kind, config)
         assert "nothing to fit" in report.notes[0]
-        assert isinstance(SearchEngine(tmp_path / kind).opened.transform, Normalisation)
+        assert isinstance(SearchEngine(tmp_path / kind).index.transform, Normalisation)
 
 
 def _one() -> Iterator[Any]:

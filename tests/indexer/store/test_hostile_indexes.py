@@ -35,8 +35,7 @@ from indexer.hashing import canonical_sha256
 from indexer.store.files import digest_file
 from indexer.store.manifest import load_manifest
 from search import SearchEngine, verify_index
-from search.opened import OpenIndex
-from search.stored import StoredRows
+from search.index import Index, LiveRows
 from tests.documents import DOCUMENTS
 
 NEW = Document("new", "A lighthouse warns ships of the rocks.", "Lighthouses", {"year": 1990})
@@ -322,7 +321,7 @@ def test_text_hashes_of_another_type_are_refused(kind: pa.DataType, index: Path)
     pq.write_table(table.set_column(0, "text_hash", rows), index / name)
     reseal(index, name)
     with pytest.raises(CorruptIndexError, match=r"windows\.parquet: .*text_hash is"):
-        list(StoredRows(OpenIndex.open(index)).hash_blocks())
+        list(LiveRows(Index.open(index)).hash_blocks())
 
 
 def test_a_transform_of_other_dimensions_is_refused(index: Path) -> None:

@@ -109,7 +109,7 @@ def test_an_index_by_older_rules_of_encoding_grows_by_the_same_rules(tmp_path: P
     assert load_manifest(index).fingerprint == before
     with SearchEngine(index, model=DATA / "model") as engine:
         expected = engine.encoder.encode(["something that was never encoded"], "document")
-        last = engine.opened.stored_embeddings.rows(np.array([len(engine) - 1]))
+        last = engine.index.stored_embeddings.rows(np.array([len(engine) - 1]))
     np.testing.assert_allclose(last, expected, atol=1e-3)
 
 

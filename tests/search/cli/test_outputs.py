@@ -26,8 +26,8 @@ from indexer.errors import ConfigError, ExistsError, IsotropeError, StoreError
 from indexer.output_files import check_output, descriptor_of, is_stdout, is_stream, open_output
 from indexer.store.layout import is_index_folder
 from search.cli import cli
+from search.evaluation.result import Clock
 from search.files import check_outputs, read_by, write_result
-from search.provenance import Clock
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope

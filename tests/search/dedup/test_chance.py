@@ -11,10 +11,9 @@ from scipy.special import betainc
 from threadpoolctl import threadpool_limits
 
 from indexer.errors import EvaluationError
-from search.dedup.choosing import background as module
-from search.dedup.choosing.background import FEWEST, Background, count_scores, fit_tail, measure_background
-from search.dedup.choosing.floor import FLOOR, choose_floor
-from search.dedup.deciding.distinct import find_distinct
+from search.dedup import chance as module
+from search.dedup.chance import FEWEST, FLOOR, ChancePairs, choose_floor, count_scores, estimate_chance_pairs, fit_tail
+from search.dedup.distinct import find_distinct
 from search.dedup.pairs import Rows, Vectors
 
 Floats = npt.NDArray[np.float64]
@@ -48,8 +47,8 @@ def unlike(vectors: Vectors, ceiling: float) -> Rows:
     return np.flatnonzero(~alike.any(axis=1))
 
 
-def measured(vectors: Vectors, ceiling: float = 0.79, seed: int = 0) -> Background:
-    return measure_background(vectors, unlike(vectors, ceiling), len(vectors), ceiling, seed)
+def measured(vectors: Vectors, ceiling: float = 0.79, seed: int = 0) -> ChancePairs:
+    return estimate_chance_pairs(vectors, unlike(vectors, ceiling), len(vectors), ceiling, seed)
 
 
 @given(st.floats(1.5, 60), st.floats(0.3, 0.99))
@@ -104,7 +103,7 @@ def test_planted_near_duplicates_change_nothing_but_the_number_of_pairs(noise: f
 
 def test_the_number_of_expected_pairs_is_that_of_the_corpus_though_few_documents_are_drawn() -> None:
     vectors = sphere(3000, 12)
-    few = measure_background(vectors, np.arange(3000), 3000, 0.9, drawn=400)
+    few = estimate_chance_pairs(vectors, np.arange(3000), 3000, 0.9, drawn=400)
     assert (few.drawn, few.pairs, few.left) == (400, 400 * 399 // 2, 3000)
     low, high = few.interval(0.9) or (0.0, 0.0)
     assert low < pairs_on_sphere(3000, 12, 0.9) < high
@@ -159,22 +158,22 @@ def test_where_pairs_do_not_get_fewer_there_is_no_background() -> None:
     vectors = near(related, np.arange(240), 0.53)  # those of a group score 0.78, others about 0
     rows = unlike(vectors, 0.85)
     with pytest.raises(EvaluationError, match=r"pairs hardly get fewer towards 0\.78, .* lower floor"):
-        measure_background(vectors, rows, 240, 0.78)
+        estimate_chance_pairs(vectors, rows, 240, 0.78)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, FEWEST - 1])
 def test_too_few_documents_have_no_background(count: int) -> None:
     with pytest.raises(EvaluationError, match=f"Too few documents for a background: {count} .* at least {FEWEST}"):
-        measure_background(sphere(200, 8), np.arange(count), 200, 0.8)
+        estimate_chance_pairs(sphere(200, 8), np.arange(count), 200, 0.8)
 
 
 def test_the_least_number_of_documents_has_one() -> None:
-    assert measure_background(sphere(FEWEST, 16), np.arange(FEWEST), FEWEST, 0.9).interval(0.9) is not None
+    assert estimate_chance_pairs(sphere(FEWEST, 16), np.arange(FEWEST), FEWEST, 0.9).interval(0.9) is not None
 
 
 def test_a_seed_says_which_documents_are_drawn() -> None:
     vectors = sphere(500, 12)
-    one, again, other = (measure_background(vectors, np.arange(500), 500, 0.9, seed, 300) for seed in (1, 1, 2))
+    one, again, other = (estimate_chance_pairs(vectors, np.arange(500), 500, 0.9, seed, 300) for seed in (1, 1, 2))
     assert one == again
     assert one.tail != other.tail
 

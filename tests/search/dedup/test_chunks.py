@@ -15,19 +15,17 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index
 from indexer.config import ChunkConfig, EncoderConfig, StoreConfig
-from search.dedup.choosing.floor import choose_floor
-from search.dedup.choosing.labelled import LabelledPairs, measure_labelled
-from search.dedup.choosing.suggest import suggest_thresholds
-from search.dedup.choosing.survey import survey_pairs
-from search.dedup.deciding.collection import Collection
-from search.dedup.deciding.distinct import find_distinct
-from search.dedup.deciding.windows import ApartPairs, Copies
-from search.dedup.deduplication import PairFiles, deduplicate
-from search.dedup.material import Material, open_material
-from search.dedup.pairs import Rows, Vectors
-from search.dedup.proving.verifier import verify_duplicates
-from search.dedup.scores import document_scores, pair_scores, tile_scores
-from search.dedup.settings import DedupSettings, lowest_score
+from search.dedup.chance import choose_floor
+from search.dedup.deduplicate import deduplicate
+from search.dedup.distinct import CrossDocumentPairs, VectorCopies, find_distinct
+from search.dedup.greedy import DedupDocuments
+from search.dedup.inputs import DedupInputs, open_inputs
+from search.dedup.labelled import LabelledPairs, measure_labelled
+from search.dedup.pair_counts import count_pairs
+from search.dedup.pairs import Rows, Vectors, document_scores, pair_scores, tile_scores
+from search.dedup.settings import DedupSettings, PairFiles, lowest_score
+from search.dedup.suggest import suggest_thresholds
+from search.dedup.verify import verify_duplicates
 from tests.dedup_oracles import BrutePairs, decide_slowly
 from tests.search.dedup.test_chance import sphere
 
@@ -69,14 +67,14 @@ def built(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFa
     return build
 
 
-def by_hand(material: Material, threshold: float, drop_texts: bool) -> dict[str, tuple[str, np.float32]]:
+def by_hand(material: DedupInputs, threshold: float, drop_texts: bool) -> dict[str, tuple[str, np.float32]]:
     """id -> (kept id, score), from all windows and the statement of the rule."""
     vectors, document_of, text_of = np.array(material.vectors), material.document_of, material.text_of
-    indexes = [index for index in (material.other, material.opened) if index]
+    indexes = [index for index in (material.other, material.index) if index]
     ids = [name for index in indexes for name in index.documents.all_ids()]
     each = np.arange(len(vectors))
     rank = np.arange(len(ids))
-    collection = Collection(document_of, each, text_of, rank, pair_scores(vectors, vectors), material.others)
+    collection = DedupDocuments(document_of, each, text_of, rank, pair_scores(vectors, vectors), material.others)
     decision = decide_slowly(collection, vectors, lowest_score(threshold), drop_texts)
     dropped = np.flatnonzero(decision.kept_by >= 0).tolist()
     kept = decision.kept_by[dropped]
@@ -93,7 +91,7 @@ def test_documents_are_dropped_by_their_best_windows(
     index, other = built(), built(seed=1, count=30) if against else None
     settings = DedupSettings(threshold, text_duplicates=texts)
     found = deduplicate(index, settings, other)
-    with open_material(index, other) as material:
+    with open_inputs(index, other) as material:
         expected = by_hand(material, threshold, texts == "drop")
     assert {row["id"]: (row["kept_id"], row["score"]) for row in found.table.to_pylist()} == expected
     assert expected
@@ -133,7 +131,7 @@ def test_saved_pairs_answer_as_the_join_and_hold_none_of_one_document(built: Bui
         read = deduplicate(built(), threshold, pairs=PairFiles(read=file))
         assert read.table.equals(deduplicate(built(), threshold).table)
     assert joined.table.num_rows > 0
-    with open_material(built()) as material:
+    with open_inputs(built()) as material:
         document_of, distinct = material.document_of, material.distinct
     pairs = pq.read_table(file).to_pydict()
     copies = Counter(distinct.number_of.tolist())
@@ -146,7 +144,7 @@ def test_saved_pairs_answer_as_the_join_and_hold_none_of_one_document(built: Bui
 def test_pairs_of_copies_are_counted_across_documents_only(documents: list[list[int]]) -> None:
     vectors, document_of = laid_out(documents)
     distinct = find_distinct(vectors)
-    copies, rows = Copies(distinct, document_of), range(len(vectors))
+    copies, rows = VectorCopies(distinct, document_of), range(len(vectors))
     expected: Counter[tuple[int, int]] = Counter()
     for one, other in itertools.combinations(rows, 2):
         if document_of[one] != document_of[other]:
@@ -166,8 +164,8 @@ def test_pairs_of_copies_are_counted_across_documents_only(documents: list[list[
 def test_a_survey_is_of_windows_of_different_documents(documents: list[list[int]], floor: float, held: int) -> None:
     vectors, document_of = laid_out(documents)
     distinct = find_distinct(vectors)
-    source = ApartPairs(BrutePairs(vectors[distinct.first], lowest_score(floor)), document_of, distinct)
-    survey = survey_pairs(vectors, distinct, source, floor, held, document_of)
+    source = CrossDocumentPairs(BrutePairs(vectors[distinct.first], lowest_score(floor)), document_of, distinct)
+    survey = count_pairs(vectors, distinct, source, floor, held, document_of)
     scores = tile_scores(vectors, vectors)
     apart = [
         (one, other, scores[one, other])
@@ -176,7 +174,7 @@ def test_a_survey_is_of_windows_of_different_documents(documents: list[list[int]
     ]
     everything = np.arange(len(vectors))
     blank, rank = np.full(len(documents), -1), np.arange(len(documents))
-    collection = Collection(document_of, everything, blank, rank, pair_scores(vectors, vectors))
+    collection = DedupDocuments(document_of, everything, blank, rank, pair_scores(vectors, vectors))
     for threshold in (floor, 0.9, 1.0):
         lowest = lowest_score(threshold)
         assert survey.pairs(threshold) == sum(score >= lowest for *_, score in apart)
@@ -220,7 +218,7 @@ def test_labelled_documents_score_as_their_best_windows_do() -> None:
 
 def test_suggestions_count_windows_and_show_them(built: Built) -> None:
     found = suggest_thresholds(built(), floor=0.5)
-    with open_material(built()) as material:
+    with open_inputs(built()) as material:
         vectors, document_of = np.array(material.vectors), material.document_of
     scores = tile_scores(vectors, vectors)
     apart = np.triu(document_of[:, None] != document_of, 1)

@@ -13,17 +13,16 @@ import pytest
 from indexer import BuildConfig, Document, ann, build_index
 from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, MismatchError, NotAnIndexError, StoreError
-from search.dedup import material as material_module
-from search.dedup.deciding.collection import Collection
-from search.dedup.deciding.texts import normalised_text
-from search.dedup.deduplication import Deduplication, PairFiles, deduplicate
-from search.dedup.files.duplicates_file import SCHEMA, Facts, read_duplicates
-from search.dedup.material import open_material
-from search.dedup.proving.verifier import verify_duplicates
-from search.dedup.scores import pair_scores, tile_scores
-from search.dedup.settings import DedupSettings, JoinOptions, lowest_score, parse_memory
-from search.opened import OpenIndex
-from search.stored import StoredRows
+from search.dedup import inputs as material_module
+from search.dedup.deduplicate import Deduplication, deduplicate
+from search.dedup.distinct import normalised_text
+from search.dedup.duplicates_file import SCHEMA, Facts, read_duplicates
+from search.dedup.greedy import DedupDocuments
+from search.dedup.inputs import open_inputs
+from search.dedup.pairs import pair_scores, tile_scores
+from search.dedup.settings import DedupSettings, JoinOptions, PairFiles, lowest_score, parse_memory
+from search.dedup.verify import verify_duplicates
+from search.index import Index, LiveRows
 from tests.dedup_oracles import decide_slowly
 from tests.directories import snapshot
 
@@ -79,11 +78,11 @@ def rows_of(found: Deduplication) -> dict[str, dict[str, Any]]:
 
 def by_hand(index: Path, threshold: float, drop_texts: bool = False) -> dict[str, tuple[str, float]]:
     """id -> (kept id, score), from the vectors of the index and the statement of the rule."""
-    with open_material(index) as material:
+    with open_inputs(index) as material:
         vectors = np.array(material.vectors)
-        ids, text_of = list(material.opened.documents.all_ids()), material.text_of
+        ids, text_of = list(material.index.documents.all_ids()), material.text_of
     everything, scores = np.arange(len(vectors)), tile_scores(vectors, vectors)
-    collection = Collection(everything, everything, text_of, everything, pair_scores(vectors, vectors))
+    collection = DedupDocuments(everything, everything, text_of, everything, pair_scores(vectors, vectors))
     kept_by = decide_slowly(collection, vectors, lowest_score(threshold), drop_texts).kept_by.tolist()
     return {ids[row]: (ids[kept], float(scores[row, kept])) for row, kept in enumerate(kept_by) if kept >= 0}
 
@@ -95,7 +94,7 @@ def test_an_index_is_deduplicated_as_the_rule_says(built: Built, threshold: floa
     expected = by_hand(built(), threshold, texts == "drop")
     assert {name: (row["kept_id"], row["score"]) for name, row in rows_of(found).items()} == expected
     assert len(expected) > 10
-    ids = list(OpenIndex.open(built()).documents.all_ids())
+    ids = list(Index.open(built()).documents.all_ids())
     assert [ids[row] for row in found.kept.tolist()] == [name for name in ids if name not in expected]
 
 
@@ -123,7 +122,7 @@ def test_the_facts_count_what_the_table_holds(built: Built) -> None:
 
 def test_rows_are_sorted_by_cluster_and_place(built: Built) -> None:
     found = deduplicate(built(), 0.9)
-    place = {name: row for row, name in enumerate(OpenIndex.open(built()).documents.all_ids())}
+    place = {name: row for row, name in enumerate(Index.open(built()).documents.all_ids())}
     rows = found.table.to_pylist()
     assert [(row["cluster"], place[row["id"]]) for row in rows] == sorted(
         (row["cluster"], place[row["id"]]) for row in rows
@@ -174,9 +173,9 @@ def test_vectors_do_not_depend_on_the_kind_of_index(built: Built, kind: str) -> 
 
 
 def test_vectors_are_those_that_the_index_stores(built: Built) -> None:
-    opened = OpenIndex.open(built())
-    [segment] = opened.segments
-    with open_material(built()) as material:
+    index = Index.open(built())
+    [segment] = index.segments
+    with open_inputs(built()) as material:
         stored = ann.reconstruct(segment.index, np.arange(segment.entry.rows))
         assert np.array_equal(np.array(material.vectors), stored)
 
@@ -327,10 +326,10 @@ def test_a_full_temporary_folder_is_said_and_nothing_stays(
     built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    opened = Path.open
+    index = Path.open
 
     def full(path: Path, *arguments: Any, **more: Any) -> Any:
-        return opened(Path("/dev/full") if path.name in ("vectors.npy", "codes") else path, *arguments, **more)
+        return index(Path("/dev/full") if path.name in ("vectors.npy", "codes") else path, *arguments, **more)
 
     monkeypatch.setattr(Path, "open", full)
     with pytest.raises(StoreError, match="TMPDIR"):
@@ -383,6 +382,6 @@ def test_a_file_that_was_written_reads_back(built: Built, tmp_path: Path) -> Non
 
 
 def test_the_stored_blocks_give_the_same_bits_each_time(built: Built) -> None:
-    stored = StoredRows(OpenIndex.open(built()))
+    stored = LiveRows(Index.open(built()))
     once, twice = (np.concatenate([block for _, block in stored.vector_blocks()]) for _ in range(2))
     assert once.tobytes() == twice.tobytes()

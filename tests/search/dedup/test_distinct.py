@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from search.dedup.deciding import distinct
-from search.dedup.deciding.distinct import find_distinct
-from search.dedup.deciding.texts import normalised_text, number_texts
+from search.dedup import distinct
+from search.dedup.distinct import find_distinct, normalised_text, number_texts
 from search.dedup.pairs import Rows, Vectors
 
 # Few distinct values, so that many rows are equal; 0 and -0 are different bytes.

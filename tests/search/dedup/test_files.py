@@ -15,27 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, build_index
-from indexer.errors import (
-    ConfigError,
-    CorruptIndexError,
-    EvaluationError,
-    IsotropeError,
-    MismatchError,
-    StoreError,
-)
+from indexer.errors import ConfigError, CorruptIndexError, EvaluationError, IsotropeError, MismatchError, StoreError
 from indexer.store import files
-from search.dedup.deciding.collection import Collection
-from search.dedup.deciding.distinct import Distinct, find_distinct
-from search.dedup.deciding.greedy import decide
-from search.dedup.files import pair_file, pair_writer
-from search.dedup.files.duplicates_file import SCHEMA, Duplicates, read_duplicates, write_duplicates
-from search.dedup.files.origin import origin_of, origin_of_other
-from search.dedup.files.pair_file import StoredPairs, pair_facts
-from search.dedup.files.pair_writer import PairWriter
-from search.dedup.files.parquet_files import with_facts
-from search.dedup.pairs import Pairs, PairSource, Rows, Vectors
-from search.dedup.scores import pair_scores, tile_scores
-from search.opened import OpenIndex
+from search.dedup import pairs_file
+from search.dedup.distinct import Distinct, find_distinct
+from search.dedup.duplicates_file import SCHEMA, Duplicates, read_duplicates, write_duplicates
+from search.dedup.greedy import DedupDocuments, decide
+from search.dedup.origin import origin_of, origin_of_other, with_facts
+from search.dedup.pairs import Pairs, PairSource, Rows, Vectors, pair_scores, tile_scores
+from search.dedup.pairs_file import PairsFile, PairsFileWriter, pair_facts
+from search.index import Index
 from tests.dedup_oracles import BrutePairs
 from tests.documents import DOCUMENTS
 from tests.faults import FaultyOs
@@ -176,7 +165,7 @@ def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
         read_duplicates(written(tmp_path / "d.parquet", rows=table().set_column(0, "id", broken)))
 
 
-@pytest.mark.parametrize("read", [read_duplicates, lambda path: StoredPairs(path, 0.9)])
+@pytest.mark.parametrize("read", [read_duplicates, lambda path: PairsFile(path, 0.9)])
 def test_a_file_that_cannot_be_opened_is_named(read: Any, tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match=r"gone: cannot be read: No such file"):
         read(tmp_path / "gone")
@@ -229,7 +218,7 @@ def saved(
     """The file of pairs of some vectors; `draw` mixes the order in which pairs come, and which way round they are."""
     folder = path.with_suffix(".tmp")
     folder.mkdir()
-    writer = PairWriter(folder, len(vectors))
+    writer = PairsFileWriter(folder, len(vectors))
     distinct = find_distinct(vectors)
     same = np.setdiff1d(np.arange(len(vectors)), distinct.first)
     stars = distinct.first[distinct.number_of[same]]
@@ -267,15 +256,15 @@ def answers(batches: Iterable[Pairs]) -> list[tuple[int, int, float]]:
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs, stretches, row groups and batches of a few pairs, so that small files have several."""
-    monkeypatch.setattr(pair_writer, "_RUN", 5)
-    monkeypatch.setattr(pair_writer, "_STRETCH", 4)
-    monkeypatch.setattr(pair_writer, "_ROW_GROUP", 3)
-    monkeypatch.setattr(pair_file, "_BATCH", 2)
+    monkeypatch.setattr(pairs_file, "_RUN", 5)
+    monkeypatch.setattr(pairs_file, "_STRETCH", 4)
+    monkeypatch.setattr(pairs_file, "_ROW_GROUP", 3)
+    monkeypatch.setattr(pairs_file, "_BATCH", 2)
 
 
-def both_ways(path: Path, threshold: float) -> list[StoredPairs]:
+def both_ways(path: Path, threshold: float) -> list[PairsFile]:
     """Pairs held in memory, and pairs read anew for each question."""
-    return [StoredPairs(path, threshold), StoredPairs(path, threshold, memory=100)]
+    return [PairsFile(path, threshold), PairsFile(path, threshold, memory=100)]
 
 
 @given(data=st.data())
@@ -311,10 +300,10 @@ def assert_equal(found: Distinct, expected: Distinct) -> None:
     np.testing.assert_array_equal(found.number_of, expected.number_of)
 
 
-def collection(distinct: Distinct, self_scores: npt.NDArray[np.float32]) -> Collection:
+def collection(distinct: Distinct, self_scores: npt.NDArray[np.float32]) -> DedupDocuments:
     """Every row a document, the last first."""
     rows = np.arange(len(distinct.number_of))
-    return Collection(rows, distinct.number_of, np.full(len(rows), -1), rows[::-1].copy(), self_scores)
+    return DedupDocuments(rows, distinct.number_of, np.full(len(rows), -1), rows[::-1].copy(), self_scores)
 
 
 @given(seed=st.integers(0, 2**32), run=st.integers(1, 40))
@@ -326,24 +315,24 @@ def test_the_bytes_do_not_depend_on_the_order_of_pairs_or_the_size_of_runs(
     vectors = unit(draw, 16)
     expected = saved(folder / "plain", vectors, -0.5).read_bytes()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pair_writer, "_RUN", run)
+        patch.setattr(pairs_file, "_RUN", run)
         assert saved(folder / "mixed", vectors, -0.5, draw).read_bytes() == expected
 
 
 @pytest.mark.usefixtures("small_steps")
 def test_a_row_with_many_pairs_and_rows_with_few_are_put_together_in_bounds() -> None:
     counts = np.array([0, 9, 0, 1, 1, 1, 1, 1, 0, 3, 2, 0])
-    bounds = list(pair_writer._bounds(counts, 4))
+    bounds = list(pairs_file._bounds(counts, 4))
     assert sum(counts[first:last].sum() for first, last in bounds) == counts.sum()
     assert [counts[first:last].sum() for first, last in bounds] == [9, 4, 4, 2]
     assert (
-        list(pair_writer._bounds(np.zeros(3, np.int64), 4)) == list(pair_writer._bounds(np.zeros(0, np.int64), 4)) == []
+        list(pairs_file._bounds(np.zeros(3, np.int64), 4)) == list(pairs_file._bounds(np.zeros(0, np.int64), 4)) == []
     )
 
 
 def test_one_text_many_times_takes_a_row_each(tmp_path: Path) -> None:
     vectors = np.repeat(np.eye(3, dtype=np.float32), [1000, 1, 500], axis=0)
-    stored = StoredPairs(saved(tmp_path / "p", vectors, 0.5), 0.9)
+    stored = PairsFile(saved(tmp_path / "p", vectors, 0.5), 0.9)
     assert (stored.facts["pairs"], stored.facts["identical"]) == (0, 1498)
     assert_equal(stored.distinct, find_distinct(vectors))
     np.testing.assert_array_equal(stored.self_scores, np.array([1, np.nan, 1], np.float32))
@@ -355,7 +344,7 @@ def test_one_text_many_times_takes_a_row_each(tmp_path: Path) -> None:
 def test_columns_are_row_numbers_left_before_right_sorted(tmp_path: Path) -> None:
     vectors = unit(np.random.default_rng(3), 40)
     rows = pq.read_table(saved(tmp_path / "p", vectors, -0.6, np.random.default_rng(4)))
-    assert rows.schema.remove_metadata() == pair_writer.SCHEMA
+    assert rows.schema.remove_metadata() == pairs_file.SCHEMA
     left, right, scores, _ = (rows.column(name).to_numpy() for name in rows.column_names)
     assert (left < right).all()
     assert (np.lexsort((right, left)) == np.arange(len(left))).all()
@@ -364,11 +353,11 @@ def test_columns_are_row_numbers_left_before_right_sorted(tmp_path: Path) -> Non
 
 def test_a_threshold_below_the_floor_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "p", unit(np.random.default_rng(0), 5), 0.7)
-    assert StoredPairs(path, 0.7).lowest == np.float32(0.7)
+    assert PairsFile(path, 0.7).lowest == np.float32(0.7)
     with pytest.raises(ConfigError, match=r"holds the pairs that score 0\.7 or more; 0\.65 was asked for"):
-        StoredPairs(path, 0.65)
+        PairsFile(path, 0.65)
     with pytest.raises(ConfigError, match=r"threshold is 1\.5"):
-        StoredPairs(path, 1.5)
+        PairsFile(path, 1.5)
 
 
 @pytest.mark.parametrize(
@@ -385,18 +374,18 @@ def test_a_threshold_below_the_floor_is_refused(tmp_path: Path) -> None:
 def test_pairs_that_no_join_writes_are_refused(columns: dict[str, Any], message: str, tmp_path: Path) -> None:
     values = {"left": [0, 0, 1], "right": [1, 2, 3], "score": [0.9, 0.9, 0.9], "identical": [False] * 3} | columns
     facts = pair_facts(0.5, {"name": "exact"}, ORIGIN, None) | {"format": 1, "rows": 4, "pairs": 3, "identical": 0}
-    schema = with_facts(pair_writer.SCHEMA, facts)
+    schema = with_facts(pairs_file.SCHEMA, facts)
     pq.write_table(pa.table(values, schema=schema), tmp_path / "p")
     with pytest.raises(CorruptIndexError, match=message):
-        list(StoredPairs(tmp_path / "p", 0.9).within(np.arange(2)))
+        list(PairsFile(tmp_path / "p", 0.9).within(np.arange(2)))
     pq.write_table(pa.table(values, schema=schema).slice(1), tmp_path / "p")
     with pytest.raises(CorruptIndexError, match="holds 2 pairs, says 3"):
-        StoredPairs(tmp_path / "p", 0.9)
+        PairsFile(tmp_path / "p", 0.9)
 
 
 def test_a_file_of_duplicates_is_no_file_of_pairs_nor_the_other_way_round(tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match=r"`floor`.*--save-pairs"):
-        StoredPairs(written(tmp_path / "d"), 0.9)
+        PairsFile(written(tmp_path / "d"), 0.9)
     with pytest.raises(EvaluationError, match=r"`threshold`.*isotrope dedup"):
         read_duplicates(saved(tmp_path / "p", unit(np.random.default_rng(0), 5), 0.7))
 
@@ -404,8 +393,8 @@ def test_a_file_of_duplicates_is_no_file_of_pairs_nor_the_other_way_round(tmp_pa
 def test_a_full_temporary_folder_says_how_far_it_got_and_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pair_writer, "_RUN", 2)
-    writer = PairWriter(tmp_path, 10)
+    monkeypatch.setattr(pairs_file, "_RUN", 2)
+    writer = PairsFileWriter(tmp_path, 10)
     rows: Rows = np.arange(3)
     (tmp_path / "pairs-000001.right").symlink_to("/dev/full")
     writer.add(rows, rows + 1, np.ones(3, np.float32))
@@ -423,7 +412,7 @@ def test_a_full_disk_at_the_end_leaves_no_file_and_says_how_many_pairs(
         monkeypatch.setattr(files, "os", faulty)
         folder = tmp_path / str(at)
         folder.mkdir()
-        writer = PairWriter(folder, 4)
+        writer = PairsFileWriter(folder, 4)
         writer.add(np.array([0, 1]), np.array([2, 3]), np.ones(2, np.float32))
         try:
             writer.save(target, pair_facts(0.5, {"name": "exact"}, ORIGIN, None))
@@ -435,7 +424,7 @@ def test_a_full_disk_at_the_end_leaves_no_file_and_says_how_many_pairs(
         target.unlink(missing_ok=True)  # the folder's last sync comes after the name
         assert list(target.parent.iterdir()) == []
     assert at > 5
-    assert StoredPairs(target, 0.9).facts["pairs"] == 2
+    assert PairsFile(target, 0.9).facts["pairs"] == 2
 
 
 def test_pairs_and_index_must_belong_together(tiny_config: BuildConfig, tmp_path: Path) -> None:
@@ -443,32 +432,32 @@ def test_pairs_and_index_must_belong_together(tiny_config: BuildConfig, tmp_path
     build_index(DOCUMENTS[:5], tmp_path / "b", tiny_config)
     build_index(DOCUMENTS, tmp_path / "c", tiny_config.with_overrides(["whitening.strength=0.5"]))
     build_index(DOCUMENTS, tmp_path / "d", tiny_config.with_overrides(["encoder.pooling=max"]))
-    a, b, c, d = (OpenIndex.open(tmp_path / name) for name in "abcd")
+    a, b, c, d = (Index.open(tmp_path / name) for name in "abcd")
     vectors = unit(np.random.default_rng(0), 14)
 
-    def stored(opened: OpenIndex, other: OpenIndex | None = None) -> StoredPairs:
-        facts = origin_of(opened) | {"against": origin_of_other(other)}
+    def stored(index: Index, other: Index | None = None) -> PairsFile:
+        facts = origin_of(index) | {"against": origin_of_other(other)}
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.parquet"
-        return StoredPairs(saved(path, vectors if other else vectors[:9], 0.7, extra=facts), 0.9)
+        return PairsFile(saved(path, vectors if other else vectors[:9], 0.7, extra=facts), 0.9)
 
     stored(a).check(a)
     with pytest.raises(CorruptIndexError, match="says it is of 8 rows, where there are 9"):
-        StoredPairs(saved(tmp_path / "short.parquet", vectors[:8], 0.7, extra=origin_of(a)), 0.9).check(a)
+        PairsFile(saved(tmp_path / "short.parquet", vectors[:8], 0.7, extra=origin_of(a)), 0.9).check(a)
     stored(a, b).check(a, b)
     (tmp_path / "b").rename(tmp_path / "moved")
-    stored(a, b).check(a, OpenIndex.open(tmp_path / "moved"))
+    stored(a, b).check(a, Index.open(tmp_path / "moved"))
     with pytest.raises(MismatchError, match=r"another index, or another generation of it: generation 1"):
-        stored(a).check(OpenIndex(a.path, a.manifest.__class__(**vars(a.manifest) | {"generation": 2})))
+        stored(a).check(Index(a.path, a.manifest.__class__(**vars(a.manifest) | {"generation": 2})))
     with pytest.raises(MismatchError, match=r"vectors of another transform: sha256 .{12}\.\.\.; .* has"):
         stored(a).check(c)
     with pytest.raises(MismatchError, match=r"another encoder: fingerprint .{12}\.\.\.; .* has .{12}\.\.\."):
         stored(a).check(d)
     with pytest.raises(MismatchError, match=r"made against no other index; asked for is .*moved: generation 1"):
-        stored(a).check(a, OpenIndex.open(tmp_path / "moved"))
+        stored(a).check(a, Index.open(tmp_path / "moved"))
     with pytest.raises(MismatchError, match=r"made against generation 1 .*; asked for is none\. Name the same"):
         stored(a, b).check(a)
 
 
 def test_stored_pairs_are_a_source_of_pairs(tmp_path: Path) -> None:
-    source: PairSource = StoredPairs(saved(tmp_path / "p", unit(np.random.default_rng(0), 5), 0.7), 0.9)
+    source: PairSource = PairsFile(saved(tmp_path / "p", unit(np.random.default_rng(0), 5), 0.7), 0.9)
     assert list(source.within(np.arange(1))) == []

@@ -7,11 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search.dedup.deciding.collection import Collection
-from search.dedup.deciding.distinct import find_distinct
-from search.dedup.deciding.greedy import Decision, decide
-from search.dedup.pairs import Pairs, Rows, Vectors
-from search.dedup.scores import pair_scores, tile_scores
+from search.dedup.distinct import find_distinct
+from search.dedup.greedy import Decision, DedupDocuments, decide
+from search.dedup.pairs import Pairs, Rows, Vectors, pair_scores, tile_scores
 from tests.dedup_oracles import BrutePairs, decide_slowly, document_scores
 
 # Few directions on the unit sphere, many of their scores equal; self-scores differ in the last bits.
@@ -25,15 +23,17 @@ POOL = np.array(
 )
 IDENTICAL = np.float32(1 - 1e-6)
 LEVELS = sorted({min(float(score), float(IDENTICAL)) for score in tile_scores(POOL, POOL).ravel() if score > -1})
-Case = tuple[Collection, Vectors, np.float32]
+Case = tuple[DedupDocuments, Vectors, np.float32]
 
 
-def collection_of(windows: list[list[int]], text_of: list[int], rank: list[int], others: int = 0) -> Collection:
+def collection_of(windows: list[list[int]], text_of: list[int], rank: list[int], others: int = 0) -> DedupDocuments:
     """`windows` holds for each document the numbers of its vectors in POOL."""
     document_of = [document for document, held in enumerate(windows) for _ in held]
     vector_of = [vector for held in windows for vector in held]
     texts, vectors = np.array(text_of, np.int64), np.array(vector_of, np.int64)
-    return Collection(np.array(document_of, np.int64), vectors, texts, np.array(rank), pair_scores(POOL, POOL), others)
+    return DedupDocuments(
+        np.array(document_of, np.int64), vectors, texts, np.array(rank), pair_scores(POOL, POOL), others
+    )
 
 
 @st.composite
@@ -92,7 +92,7 @@ def test_random_vectors_equal_the_statement(seed: int, count: int, lowest: float
     random = np.random.default_rng(seed)
     vectors = random.standard_normal((count, 3))
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    collection = Collection(
+    collection = DedupDocuments(
         np.arange(count), np.arange(count), np.full(count, -1), random.permutation(count), pair_scores(vectors, vectors)
     )
     found = decide(collection, BrutePairs(vectors, lowest, 50), drop_texts=False, pair_limit=pair_limit)
@@ -224,7 +224,7 @@ def test_vectors_that_no_longer_matter_are_not_asked_for() -> None:
 
 def test_a_million_copies_are_one_vector_and_ask_for_no_pairs() -> None:
     count = 1_000_000
-    collection = Collection(
+    collection = DedupDocuments(
         np.arange(count), np.zeros(count, np.int64), np.zeros(count, np.int64), np.arange(count), np.ones(1, np.float32)
     )
     for drop_texts in (False, True):
@@ -241,7 +241,7 @@ def test_after_a_crowd_the_stretches_grow_again() -> None:
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     numbers = np.arange(len(vectors))
     source = BrutePairs(vectors, 0.9, batch=100)
-    collection = Collection(numbers, numbers, numbers, numbers, pair_scores(vectors, vectors))
+    collection = DedupDocuments(numbers, numbers, numbers, numbers, pair_scores(vectors, vectors))
     found = decide(collection, source, drop_texts=True, pair_limit=50)
     np.testing.assert_array_equal(np.flatnonzero(found.kept_by >= 0), np.arange(1, 200))
     assert len(source.within_calls) < 20
@@ -261,7 +261,7 @@ def test_near_copies_are_decided_without_holding_more_pairs_than_the_limit() -> 
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
     assert len(find_distinct(vectors).first) == 600
     source = Counting(vectors, 0.99, batch=100)
-    collection = Collection(
+    collection = DedupDocuments(
         np.arange(600), np.arange(600), np.full(600, -1), random.permutation(600), pair_scores(vectors, vectors)
     )
     found = decide(collection, source, drop_texts=False, pair_limit=1000)

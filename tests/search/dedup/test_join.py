@@ -17,15 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.errors import ConfigError, MachineError, StoreError
-from search.dedup.joining import approximate, codes, join, tiles
-from search.dedup.joining.approximate import ApproximateJoin
-from search.dedup.joining.basis import Basis, fit_basis
-from search.dedup.joining.codes import FloatKernel, Int8Kernel, Kernel, margin
-from search.dedup.joining.join import VectorJoin
-from search.dedup.pairs import Pairs, Vectors
-from search.dedup.scores import pair_scores, tile_scores
-from search.dedup.scratch import check_vectors, spool, write_vectors
+from search.dedup import approximate, codes, join
+from search.dedup.approximate import ApproximateJoin
+from search.dedup.codes import Basis, FloatKernel, Int8Kernel, Kernel, fit_basis, margin
+from search.dedup.join import ExactJoin, write_codes
+from search.dedup.pairs import Pairs, Vectors, pair_scores, tile_scores
 from search.dedup.settings import IDENTICAL, DedupSettings, JoinOptions, lowest_score
+from search.dedup.vectors import check_vectors, write_vectors
 from tests.dedup_oracles import BrutePairs
 
 CPU = torch.device("cpu")
@@ -77,7 +75,7 @@ def as_dict(batches: Iterator[Pairs]) -> Found:
 
 def joined(vectors: Vectors, threshold: float, folder: Path, kernel: Kernel | None = None, threads: int = 2) -> Found:
     options = JoinOptions(device="cpu", threads=threads)
-    source = VectorJoin(vectors, lowest_score(threshold), folder, options, kernel=kernel)
+    source = ExactJoin(vectors, lowest_score(threshold), folder, options, kernel=kernel)
     return as_dict(source.within(np.arange(len(vectors))))
 
 
@@ -270,7 +268,7 @@ def test_some_members_are_joined_among_themselves_and_with_others(data: st.DataO
     chosen = data.draw(st.lists(st.sampled_from("lrn"), min_size=40, max_size=40))
     left, right = (np.array([n for n, side in enumerate(chosen) if side == name], np.int64) for name in "lr")
     oracle = BrutePairs(vectors, lowest_score(0.9), batch=10_000)
-    for kind in (VectorJoin, ApproximateJoin):
+    for kind in (ExactJoin, ApproximateJoin):
         with tempfile.TemporaryDirectory() as folder:
             source = kind(vectors, lowest_score(0.9), Path(folder), JoinOptions(device="cpu"))
             assert as_dict(source.within(left)) == (as_dict(oracle.within(left)) if len(left) > 1 else {})
@@ -281,14 +279,14 @@ def test_some_members_are_joined_among_themselves_and_with_others(data: st.DataO
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_few_vectors(tmp_path: Path, count: int) -> None:
     vectors = unit(np.ones((count, 5)) + np.eye(5)[:count] * 1e-3)
-    for kind in (VectorJoin, ApproximateJoin):
+    for kind in (ExactJoin, ApproximateJoin):
         source = kind(vectors, lowest_score(0.9), tmp_path, JoinOptions(device="cpu"))
         assert len(as_dict(source.within(np.arange(count)))) == (count == 2)
 
 
 def test_a_caller_that_has_seen_enough_stops_the_join(tmp_path: Path) -> None:
     vectors = unit(np.ones((3000, 8)) + np.random.default_rng(0).standard_normal((3000, 8)) * 0.01)
-    source = VectorJoin(vectors, lowest_score(0.5), tmp_path, JoinOptions(device="cpu", threads=2))
+    source = ExactJoin(vectors, lowest_score(0.5), tmp_path, JoinOptions(device="cpu", threads=2))
     for batch in source.within(np.arange(3000)):
         assert len(batch)
         break
@@ -297,10 +295,10 @@ def test_a_caller_that_has_seen_enough_stops_the_join(tmp_path: Path) -> None:
 
 def test_dense_groups_wait_in_a_bounded_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = unit(np.ones((4000, 8)) + np.random.default_rng(0).standard_normal((4000, 8)) * 0.001)
-    source = VectorJoin(vectors, lowest_score(0.5), tmp_path, JoinOptions(device="cpu", threads=3))
+    source = ExactJoin(vectors, lowest_score(0.5), tmp_path, JoinOptions(device="cpu", threads=3))
     made, scored = list[int](), source._exact
 
-    def counted(tile: tiles.Tile) -> Pairs:
+    def counted(tile: join.Tile) -> Pairs:
         made.append(1)
         return scored(tile)
 
@@ -317,7 +315,7 @@ def test_dense_groups_wait_in_a_bounded_queue(tmp_path: Path, monkeypatch: pytes
 
 def test_what_goes_wrong_in_a_thread_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = corpus(2000, 8)
-    source = VectorJoin(vectors, lowest_score(0.9), tmp_path, JoinOptions(device="cpu", threads=2))
+    source = ExactJoin(vectors, lowest_score(0.9), tmp_path, JoinOptions(device="cpu", threads=2))
 
     def fail(*_: Any) -> None:
         raise MemoryError("no more")
@@ -365,14 +363,14 @@ def test_codes_move_to_a_gpu_that_has_room_for_them(monkeypatch: pytest.MonkeyPa
             return f"on {device}"
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 10**6))
-    found = tiles._near(Codes(), torch.device("cuda"))  # type: ignore[arg-type]
+    found = join._near(Codes(), torch.device("cuda"))  # type: ignore[arg-type]
     assert (found == "on cuda") is moved
 
 
 def test_sums_stay_in_float32_whatever_the_process_has_set() -> None:
     torch.set_float32_matmul_precision("medium")
     try:
-        with codes.full_sums():
+        with codes.float32_accumulation():
             assert torch.get_float32_matmul_precision() == "highest"
             assert not torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction
         assert torch.get_float32_matmul_precision() == "medium"
@@ -444,7 +442,7 @@ def test_a_full_disk_is_said() -> None:
     with pytest.raises(StoreError, match="TMPDIR"):
         write_vectors([(0, corpus(2000, 9))], 2000, 9, full)
     with pytest.raises(StoreError, match="TMPDIR"):
-        spool(iter([torch.zeros(100_000, 8)]), 100_000, 8, torch.float32, full)
+        write_codes(iter([torch.zeros(100_000, 8)]), 100_000, 8, torch.float32, full)
 
 
 def test_settings_are_frozen() -> None:

@@ -25,14 +25,13 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index, read_corpus
 from indexer.config import CorpusConfig
-from indexer.corpus import Corpus
+from indexer.corpus import Corpus, writing
 from indexer.corpus.schema import drop_nulls, infer_schema
+from indexer.corpus.writing import check_types, choose_columns, write_documents
 from indexer.errors import ConfigError, CorpusError, StoreError
 from indexer.store.files import atomic_write
-from search.dedup.keeping import kept_documents, packed, table_file
-from search.dedup.keeping.kept import check_kept, write_kept
-from search.dedup.keeping.kept_documents import check_types, choose_columns, write_documents
-from search.opened import OpenIndex
+from search.dedup.kept import check_kept, write_kept
+from search.index import Index
 from tests.documents import DOCUMENTS
 from tests.faults import FaultyOs
 
@@ -45,11 +44,11 @@ def config(tiny_config: BuildConfig) -> BuildConfig:
     return tiny_config
 
 
-def opened(corpus: Iterable[Document], config: BuildConfig, index: Path) -> OpenIndex:
+def opened(corpus: Iterable[Document], config: BuildConfig, index: Path) -> Index:
     """An index of the corpus, made or opened."""
     columns = corpus.config if isinstance(corpus, Corpus) else config.corpus
     build_index(corpus, index, replace(config, corpus=columns))
-    return OpenIndex.open(index)
+    return Index.open(index)
 
 
 def kept(*numbers: int) -> Any:
@@ -215,10 +214,10 @@ def test_tables_of_several_files_become_one_whatever_their_dictionaries(
 
 
 def test_groups_of_a_table_are_bounded_and_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table_file, "_GROUP_ROWS", 3)
-    monkeypatch.setattr(packed, "_HELD_BYTES", 10)
+    monkeypatch.setattr(writing, "_GROUP_ROWS", 3)
+    monkeypatch.setattr(writing, "_HELD_BYTES", 10)
     columns = choose_columns(infer_schema(document.metadata for document in DOCUMENTS), CorpusConfig(), None)
-    monkeypatch.setattr(kept_documents, "_BATCH", 2)
+    monkeypatch.setattr(writing, "_BATCH", 2)
     path = tmp_path / "kept.parquet"
     fill(path, DOCUMENTS, columns)
     assert [pq.ParquetFile(path).metadata.row_group(n).num_rows for n in range(3)] == [4, 4, 1]
@@ -301,9 +300,9 @@ def test_a_column_can_be_the_text_that_is_called_title(config: BuildConfig, tmp_
 # --- only the index is at hand: reads back as the same documents
 
 
-def fill(path: Path, documents: Iterable[Document], columns: kept_documents.Columns) -> None:
+def fill(path: Path, documents: Iterable[Document], columns: writing.CorpusColumns) -> None:
     kinds = {".parquet": "parquet", ".arrow": "arrow", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv"}
-    with atomic_write(path) as file, packed.packed(file, "") as sink:
+    with atomic_write(path) as file, writing.packed(file, "") as sink:
         write_documents(sink, iter(documents), kinds[path.suffix], columns)
 
 
@@ -462,8 +461,8 @@ def test_equal_runs_give_equal_bytes(config: BuildConfig, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".arrow"])
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
-    monkeypatch.setattr(packed, "_HELD_BYTES", 1 << 18)
-    monkeypatch.setattr(table_file, "_GROUP_BYTES", 1 << 20)
+    monkeypatch.setattr(writing, "_HELD_BYTES", 1 << 18)
+    monkeypatch.setattr(writing, "_GROUP_BYTES", 1 << 20)
     many = (Document(str(number), f"{number} whale " * 300) for number in range(15_000))
     tracemalloc.start()
     before = pa.total_allocated_bytes()
@@ -548,7 +547,7 @@ def test_a_corpus_that_has_been_emptied_is_refused(config: BuildConfig, tmp_path
 def test_a_full_disk_leaves_what_was_there_or_the_whole(
     config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr(packed, "_HELD_BYTES", 100)
+    monkeypatch.setattr(writing, "_HELD_BYTES", 100)
     index = opened(DOCUMENTS, config, tmp_path / "index")
     target = tmp_path / "out" / name
     write_kept(target, index, kept(*KEPT))
@@ -582,7 +581,7 @@ def test_an_interrupt_leaves_nothing(config: BuildConfig, tmp_path: Path, monkey
     def interrupt(*_: object) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("search.dedup.keeping.table_file.TableFile._empty", interrupt)
+    monkeypatch.setattr("indexer.corpus.writing.TableWriter._empty", interrupt)
     for name in ("kept.parquet", "kept.arrow"):
         with pytest.raises(KeyboardInterrupt):
             write_kept(tmp_path / name, index, kept(*KEPT))

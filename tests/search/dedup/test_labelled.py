@@ -12,18 +12,11 @@ from scipy.stats import binomtest
 
 from indexer import BuildConfig, build_index
 from indexer.errors import EvaluationError
-from search.dedup.choosing.floor import CANDIDATES
-from search.dedup.choosing.labelled import (
-    LabelledPairs,
-    LabelledResult,
-    best_threshold,
-    measure_labelled,
-    read_labelled,
-)
-from search.dedup.pairs import Scores, Vectors
-from search.dedup.scores import pair_scores
+from search.dedup.chance import USUAL_THRESHOLDS
+from search.dedup.labelled import LabelledPairs, LabelledReport, best_threshold, measure_labelled, read_labelled
+from search.dedup.pairs import Scores, Vectors, pair_scores
 from search.dedup.settings import IDENTICAL, lowest_score
-from search.opened import OpenIndex
+from search.index import Index
 from tests.documents import DOCUMENTS
 from tests.search.dedup.test_chance import near, sphere
 
@@ -36,15 +29,15 @@ LABELLED = st.lists(st.tuples(SCORES, st.booleans()), min_size=2, max_size=30).f
 
 
 @pytest.fixture
-def opened(tiny_config: BuildConfig, tmp_path: Path) -> OpenIndex:
+def index(tiny_config: BuildConfig, tmp_path: Path) -> Index:
     build_index(DOCUMENTS, tmp_path / "index", tiny_config)
-    return OpenIndex.open(tmp_path / "index")
+    return Index.open(tmp_path / "index")
 
 
-def read(opened: OpenIndex, text: str | bytes, name: str = "pairs.tsv") -> LabelledPairs:
-    path = opened.path.parent / name
+def read(index: Index, text: str | bytes, name: str = "pairs.tsv") -> LabelledPairs:
+    path = index.path.parent / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_labelled(path, opened)
+    return read_labelled(path, index)
 
 
 def labelled(count: int = 400) -> tuple[LabelledPairs, Vectors]:
@@ -73,8 +66,8 @@ def f1(found: int, right: int, duplicates: int) -> float:
 
 @pytest.mark.parametrize("header", ["", "id1\tid2\tlabel\n", "a\tb\tis_duplicate\n"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_table_is_read_with_and_without_a_header(opened: OpenIndex, header: str, end: str) -> None:
-    pairs = read(opened, "\ufeff" + (header + "\n".join(LINES)).replace("\n", end))
+def test_a_table_is_read_with_and_without_a_header(index: Index, header: str, end: str) -> None:
+    pairs = read(index, "\ufeff" + (header + "\n".join(LINES)).replace("\n", end))
     assert pairs.left.tolist() == [0, 2, 0]
     assert pairs.right.tolist() == [1, 3, 8]
     assert pairs.duplicate.tolist() == [True, False, False]
@@ -82,8 +75,8 @@ def test_a_table_is_read_with_and_without_a_header(opened: OpenIndex, header: st
 
 
 @pytest.mark.parametrize("name", ["pairs.csv", "PAIRS.CSV"])
-def test_a_csv_file_has_commas_and_quotes(opened: OpenIndex, name: str) -> None:
-    pairs = read(opened, 'id1,id2,label\n"d0",d1,duplicate\nd3,"d2",different\n', name)
+def test_a_csv_file_has_commas_and_quotes(index: Index, name: str) -> None:
+    pairs = read(index, 'id1,id2,label\n"d0",d1,duplicate\nd3,"d2",different\n', name)
     assert (pairs.left.tolist(), pairs.right.tolist(), pairs.duplicate.tolist()) == ([0, 2], [1, 3], [True, False])
 
 
@@ -91,12 +84,12 @@ def test_a_csv_file_has_commas_and_quotes(opened: OpenIndex, name: str) -> None:
     ("yes", "no"),
     [("1", "0"), ("true", "false"), ("TRUE", "False"), ("yes", "no"), ("1.0", "0.0"), (" same ", "distinct")],
 )
-def test_labels_have_several_spellings(opened: OpenIndex, yes: str, no: str) -> None:
-    assert read(opened, f"d0\td1\t{yes}\nd0\td2\t{no}").duplicate.tolist() == [True, False]
+def test_labels_have_several_spellings(index: Index, yes: str, no: str) -> None:
+    assert read(index, f"d0\td1\t{yes}\nd0\td2\t{no}").duplicate.tolist() == [True, False]
 
 
-def test_a_pair_that_is_repeated_counts_once_and_is_reported(opened: OpenIndex) -> None:
-    pairs = read(opened, "\n\n".join([*LINES, "d1\td0\t1", "d0\td1\t1"]))
+def test_a_pair_that_is_repeated_counts_once_and_is_reported(index: Index) -> None:
+    pairs = read(index, "\n\n".join([*LINES, "d1\td0\t1", "d0\td1\t1"]))
     assert (len(pairs.left), pairs.repeated) == (3, 2)
     result = measure_labelled(pairs, sphere(9, 4))
     assert result.pairs == 3
@@ -121,26 +114,26 @@ def test_a_pair_that_is_repeated_counts_once_and_is_reported(opened: OpenIndex) 
         (b"d0\td1\t1\nd0\t\xff\t1\n", r"pairs\.tsv:2: not UTF-8"),
     ],
 )
-def test_a_faulty_file_is_refused_at_its_line(opened: OpenIndex, text: str | bytes, message: str) -> None:
+def test_a_faulty_file_is_refused_at_its_line(index: Index, text: str | bytes, message: str) -> None:
     with pytest.raises(EvaluationError, match=message):
-        read(opened, text)
+        read(index, text)
 
 
-def test_a_faulty_csv_file_is_refused_at_its_line(opened: OpenIndex) -> None:
+def test_a_faulty_csv_file_is_refused_at_its_line(index: Index) -> None:
     with pytest.raises(EvaluationError, match=r"pairs\.csv:2: not valid CSV"):
-        read(opened, 'd0,d1,1\nd0,"d2"x,0\n', "pairs.csv")
+        read(index, 'd0,d1,1\nd0,"d2"x,0\n', "pairs.csv")
 
 
-def test_a_file_that_is_not_there_is_refused(opened: OpenIndex) -> None:
+def test_a_file_that_is_not_there_is_refused(index: Index) -> None:
     with pytest.raises(EvaluationError, match=r"none\.tsv: cannot be read: No such file"):
-        read_labelled(opened.path / "none.tsv", opened)
+        read_labelled(index.path / "none.tsv", index)
 
 
 def test_each_level_counts_what_reaches_it() -> None:
     pairs, vectors = labelled()
     result = measure_labelled(pairs, vectors)
     scores = pair_scores(vectors[pairs.left], vectors[pairs.right])
-    assert [level.threshold for level in result.levels] == sorted({*CANDIDATES, result.best})
+    assert [level.threshold for level in result.levels] == sorted({*USUAL_THRESHOLDS, result.best})
     assert (result.pairs, result.duplicates) == (400, int(pairs.duplicate.sum()))
     for level in result.levels:
         found, right = counted(scores, pairs.duplicate, level.threshold)
@@ -201,7 +194,7 @@ def test_identical_documents_reach_every_threshold() -> None:
 
 def test_a_result_is_strict_json_repeats_itself_and_says_what_it_cannot() -> None:
     pairs, vectors = labelled(60)
-    result: LabelledResult = measure_labelled(pairs, vectors)
+    result: LabelledReport = measure_labelled(pairs, vectors)
     assert result == measure_labelled(pairs, vectors)
     stated = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert stated["levels"][0]["f1"].keys() == {"value", "low", "high"}

@@ -6,11 +6,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.dedup.choosing.survey import Survey, survey_pairs
-from search.dedup.deciding.collection import Collection
-from search.dedup.deciding.distinct import find_distinct
-from search.dedup.pairs import Vectors
-from search.dedup.scores import tile_scores
+from search.dedup.distinct import find_distinct
+from search.dedup.greedy import DedupDocuments
+from search.dedup.pair_counts import PairCounts, count_pairs
+from search.dedup.pairs import Vectors, tile_scores
 from search.dedup.settings import lowest_score
 from tests.dedup_oracles import BrutePairs, decide_slowly
 from tests.search.dedup.test_chance import sphere
@@ -25,10 +24,10 @@ def directions(chosen: list[int]) -> Vectors:
     return sphere(12, 3, seed=3)[chosen].reshape(-1, 3)
 
 
-def surveyed(vectors: Vectors, floor: float, pairs_held: int = 1000) -> Survey:
+def surveyed(vectors: Vectors, floor: float, pairs_held: int = 1000) -> PairCounts:
     distinct = find_distinct(vectors)
     source = BrutePairs(vectors[distinct.first], lowest_score(floor))
-    return survey_pairs(vectors, distinct, source, floor, pairs_held)
+    return count_pairs(vectors, distinct, source, floor, pairs_held)
 
 
 def all_pairs(vectors: Vectors) -> Triples:
@@ -74,7 +73,7 @@ def test_as_many_are_dropped_as_the_greedy_rule_drops(chosen: list[int], floor: 
     vectors = directions(chosen)
     survey, rows = surveyed(vectors, floor), np.arange(len(vectors))
     distinct = survey.distinct
-    collection = Collection(
+    collection = DedupDocuments(
         rows, distinct.number_of, np.full(len(rows), -1), rows, np.ones(len(distinct.first), np.float32)
     )
     for threshold in (floor, 0.9, 1.0):
@@ -91,7 +90,7 @@ def test_a_document_copied_a_million_times_is_counted_and_not_listed() -> None:
     vectors = np.broadcast_to(sphere(1, 8), (count, 8))
     distinct = find_distinct(vectors[:1])
     copied = type(distinct)(distinct.first, np.zeros(count, np.int64))
-    survey = survey_pairs(vectors, copied, BrutePairs(vectors[:1], 0.8), 0.8)
+    survey = count_pairs(vectors, copied, BrutePairs(vectors[:1], 0.8), 0.8)
     assert survey.pairs(0.8) == survey.pairs(1.0) == count * (count - 1) // 2
     assert survey.dropped(1.0) == (count - 1, True)
     assert [pair[:2] for pair in survey.above(0.8)] == [(0, 1)]

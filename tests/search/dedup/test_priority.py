@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index
 from indexer.errors import ConfigError
-from search.dedup.deciding.order import priority, ranks
-from search.opened import OpenIndex
+from search.dedup.priority import priority, ranks
+from search.index import Index
 from tests.dedup_oracles import missing_last
 
-Opener = Callable[[list[Document]], OpenIndex]
+Opener = Callable[[list[Document]], Index]
 
 
 @pytest.fixture
 def index_of(tiny_config: BuildConfig, tmp_path: Path) -> Opener:
     """Builds an index of some documents in parts of four and opens it."""
 
-    def make(documents: list[Document]) -> OpenIndex:
+    def make(documents: list[Document]) -> Index:
         build_index(documents, tmp_path / "index", tiny_config)
-        return OpenIndex.open(tmp_path / "index")
+        return Index.open(tmp_path / "index")
 
     return make
 
@@ -38,9 +38,9 @@ def with_values(values: list[Any], name: str = "x") -> list[Document]:
     ]
 
 
-def in_order(opened: OpenIndex, prefer: str) -> list[int]:
+def in_order(index: Index, prefer: str) -> list[int]:
     """Documents in priority order."""
-    rank = priority(opened, prefer)
+    rank = priority(index, prefer)
     assert rank.dtype == np.int64
     assert sorted(rank.tolist()) == list(range(len(rank)))
     found: list[int] = np.argsort(rank).tolist()
@@ -48,15 +48,15 @@ def in_order(opened: OpenIndex, prefer: str) -> list[int]:
 
 
 def test_first_and_last_are_the_corpus_order_and_its_reverse(index_of: Opener) -> None:
-    opened = index_of(with_values([None] * 6))
-    assert in_order(opened, "first") == [0, 1, 2, 3, 4, 5]
-    assert in_order(opened, "last") == [5, 4, 3, 2, 1, 0]
+    index = index_of(with_values([None] * 6))
+    assert in_order(index, "first") == [0, 1, 2, 3, 4, 5]
+    assert in_order(index, "last") == [5, 4, 3, 2, 1, 0]
 
 
 def test_longest_goes_by_characters_of_title_and_text_as_they_are_encoded(index_of: Opener) -> None:
     texts = [("", "four"), ("a title", "four"), ("", "  four  "), ("", "éééééé"), ("", "sixsix")]
-    opened = index_of([Document(str(n), text, title=title) for n, (title, text) in enumerate(texts)])
-    assert in_order(opened, "longest") == [1, 3, 4, 0, 2]
+    index = index_of([Document(str(n), text, title=title) for n, (title, text) in enumerate(texts)])
+    assert in_order(index, "longest") == [1, 3, 4, 0, 2]
 
 
 @pytest.mark.parametrize(
@@ -75,27 +75,27 @@ def test_longest_goes_by_characters_of_title_and_text_as_they_are_encoded(index_
 def test_a_column_orders_by_value_with_ties_in_corpus_order_and_missing_last(
     values: list[Any], ascending: list[int], descending: list[int], index_of: Opener
 ) -> None:
-    opened = index_of(with_values(values))
-    assert in_order(opened, "column:x") == in_order(opened, "column:x:asc") == ascending
-    assert in_order(opened, "column:x:desc") == descending
+    index = index_of(with_values(values))
+    assert in_order(index, "column:x") == in_order(index, "column:x:asc") == ascending
+    assert in_order(index, "column:x:desc") == descending
 
 
 def test_only_the_last_word_of_a_column_name_is_a_direction(index_of: Opener) -> None:
-    opened = index_of(with_values([1, 3, 2], name="dc:date"))
-    assert in_order(opened, "column:dc:date") == [0, 2, 1]
-    assert in_order(opened, "column:dc:date:desc") == [1, 2, 0]
+    index = index_of(with_values([1, 3, 2], name="dc:date"))
+    assert in_order(index, "column:dc:date") == [0, 2, 1]
+    assert in_order(index, "column:dc:date:desc") == [1, 2, 0]
 
 
 def test_a_column_whose_name_ends_like_a_direction_is_named_with_one_more(index_of: Opener) -> None:
-    opened = index_of(with_values([1, 3, 2], name="x:desc"))
-    assert in_order(opened, "column:x:desc:asc") == [0, 2, 1]
+    index = index_of(with_values([1, 3, 2], name="x:desc"))
+    assert in_order(index, "column:x:desc:asc") == [0, 2, 1]
 
 
 def test_ids_and_titles_are_columns(index_of: Opener) -> None:
     named = [("b", "one"), ("a", None), ("c", "alpha")]
-    opened = index_of([Document(name, f"text of {name}", title=title) for name, title in named])
-    assert in_order(opened, "column:id") == [1, 0, 2]
-    assert in_order(opened, "column:title") == [2, 0, 1]
+    index = index_of([Document(name, f"text of {name}", title=title) for name, title in named])
+    assert in_order(index, "column:id") == [1, 0, 2]
+    assert in_order(index, "column:title") == [2, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -112,17 +112,17 @@ def test_ids_and_titles_are_columns(index_of: Opener) -> None:
 )
 def test_what_names_no_order_is_refused(prefer: str, said: str, index_of: Opener) -> None:
     metadata = {"year": 1999, "tags": ["a"], "made": {"by": "hand"}}
-    opened = index_of([Document("a", "text", metadata=metadata)])
+    index = index_of([Document("a", "text", metadata=metadata)])
     with pytest.raises(ConfigError, match=said):
-        priority(opened, prefer)
+        priority(index, prefer)
 
 
 def test_values_that_cannot_be_compared_are_refused(index_of: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store keeps such columns out; whoever reads another kind of index is told all the same."""
-    opened = index_of(with_values([1, 2]))
-    monkeypatch.setattr(opened.documents, "all_documents", lambda: iter(with_values([1, "two"])))
+    index = index_of(with_values([1, 2]))
+    monkeypatch.setattr(index.documents, "all_documents", lambda: iter(with_values([1, "two"])))
     with pytest.raises(ConfigError, match='values of column "x" cannot be compared with one another'):
-        priority(opened, "column:x")
+        priority(index, "column:x")
 
 
 @given(st.lists(st.none() | st.sampled_from([1.0, 2.0, -0.0, 0.0, float("nan"), float("-inf")])), st.booleans())

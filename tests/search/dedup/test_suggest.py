@@ -11,14 +11,13 @@ import pytest
 from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError
-from search.dedup.choosing.floor import CANDIDATES
-from search.dedup.choosing.suggest import EXAMPLES, suggest, suggest_thresholds
-from search.dedup.choosing.suggest import _nearest as nearest_examples
-from search.dedup.choosing.suggestion import Candidate, Side, Suggestion
-from search.dedup.deciding.distinct import find_distinct
+from search.dedup.chance import USUAL_THRESHOLDS
+from search.dedup.distinct import find_distinct
 from search.dedup.pairs import Pairs, PairSource, Rows, Vectors
 from search.dedup.settings import lowest_score
-from search.opened import OpenIndex
+from search.dedup.suggest import EXAMPLES, ExampleDocument, Suggestion, ThresholdCandidate, suggest, suggest_thresholds
+from search.dedup.suggest import _nearest as nearest_examples
+from search.index import Index
 from tests.dedup_oracles import BrutePairs
 from tests.search.dedup.test_chance import near, sphere
 from tests.search.dedup.test_pair_counts import all_pairs, surveyed
@@ -48,7 +47,7 @@ class Shuffled:
 
 
 @pytest.fixture(scope="module")
-def opened(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> OpenIndex:
+def index(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Index:
     """An index whose texts are looked up; the vectors of the tests are made up."""
     config = BuildConfig(
         encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=8), store=StoreConfig(part_documents=256)
@@ -56,7 +55,7 @@ def opened(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathF
     documents = [Document(f"d{n}", f"text\n of {n} " + 200 * "a", title=f"Title {n}") for n in range(DOCUMENTS)]
     path = tmp_path_factory.mktemp("suggest") / "index"
     build_index(documents, path, config)
-    return OpenIndex.open(path)
+    return Index.open(path)
 
 
 def corpus() -> Vectors:
@@ -66,20 +65,20 @@ def corpus() -> Vectors:
 
 
 def suggested(
-    opened: OpenIndex, vectors: Vectors, floor: float = FLOOR, shuffle: int | None = None, pairs_held: int = 1000
+    index: Index, vectors: Vectors, floor: float = FLOOR, shuffle: int | None = None, pairs_held: int = 1000
 ) -> Suggestion:
     distinct = find_distinct(vectors)
     source: PairSource = BrutePairs(vectors[distinct.first], lowest_score(floor))
     source = source if shuffle is None else Shuffled(source, shuffle)
-    return suggest(opened, vectors, distinct, source, floor, pairs_held=pairs_held)
+    return suggest(index, vectors, distinct, source, floor, pairs_held=pairs_held)
 
 
-def test_candidates_are_the_usual_thresholds_and_those_the_data_suggest(opened: OpenIndex) -> None:
-    found = suggested(opened, corpus())
+def test_candidates_are_the_usual_thresholds_and_those_the_data_suggest(index: Index) -> None:
+    found = suggested(index, corpus())
     assert found.background is not None
     thresholds = [candidate.threshold for candidate in found.candidates]
     assert thresholds == sorted(set(thresholds))
-    assert {threshold for threshold in CANDIDATES if threshold >= FLOOR} <= set(thresholds)
+    assert {threshold for threshold in USUAL_THRESHOLDS if threshold >= FLOOR} <= set(thresholds)
     one = found.background.lowest()
     assert one in thresholds or one < FLOOR
     mostly_real = [candidate for candidate in found.candidates if (candidate.by_chance or 1) <= 0.01]
@@ -89,9 +88,9 @@ def test_candidates_are_the_usual_thresholds_and_those_the_data_suggest(opened: 
     assert mostly_real[0].threshold == first
 
 
-def test_each_candidate_has_what_chance_would_give_and_what_is_there(opened: OpenIndex) -> None:
+def test_each_candidate_has_what_chance_would_give_and_what_is_there(index: Index) -> None:
     vectors = corpus()
-    found = suggested(opened, vectors)
+    found = suggested(index, vectors)
     assert found.background is not None
     assert found.documents == DOCUMENTS
     for candidate in found.candidates:
@@ -105,8 +104,8 @@ def test_each_candidate_has_what_chance_would_give_and_what_is_there(opened: Ope
     assert found.candidates[0].dropped_exactly
 
 
-def test_examples_can_be_read_and_lie_next_to_their_candidate(opened: OpenIndex) -> None:
-    found = suggested(opened, corpus())
+def test_examples_can_be_read_and_lie_next_to_their_candidate(index: Index) -> None:
+    found = suggested(index, corpus())
     read = [side for candidate in found.candidates for side in sides(candidate)]
     assert len(read) >= 12
     for side in read:
@@ -125,7 +124,7 @@ def test_examples_can_be_read_and_lie_next_to_their_candidate(opened: OpenIndex)
         assert all(before <= score + 1e-6 and score < candidate.threshold for score in scores)
 
 
-def sides(candidate: Candidate) -> list[Side]:
+def sides(candidate: ThresholdCandidate) -> list[ExampleDocument]:
     return [side for example in (*candidate.above, *candidate.below) for side in (example.first, example.second)]
 
 
@@ -137,14 +136,14 @@ def test_examples_show_different_documents_if_there_are() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 7])
-def test_the_order_of_pairs_changes_nothing(opened: OpenIndex, seed: int) -> None:
+def test_the_order_of_pairs_changes_nothing(index: Index, seed: int) -> None:
     vectors = np.concatenate([corpus()[:350], corpus()[:50]])
-    assert suggested(opened, vectors, shuffle=seed) == suggested(opened, vectors)
+    assert suggested(index, vectors, shuffle=seed) == suggested(index, vectors)
 
 
-def test_with_more_pairs_than_are_held_only_the_number_dropped_is_a_bound(opened: OpenIndex) -> None:
+def test_with_more_pairs_than_are_held_only_the_number_dropped_is_a_bound(index: Index) -> None:
     vectors = near(sphere(4, 24).repeat(100, axis=0), np.arange(400), 0.25)  # so that some duplicates are dropped
-    exact, bound = suggested(opened, vectors, pairs_held=10**6), suggested(opened, vectors, pairs_held=10)
+    exact, bound = suggested(index, vectors, pairs_held=10**6), suggested(index, vectors, pairs_held=10)
     for one, other in zip(exact.candidates, bound.candidates, strict=True):
         assert one.dropped_exactly
         assert not other.dropped_exactly
@@ -153,8 +152,8 @@ def test_with_more_pairs_than_are_held_only_the_number_dropped_is_a_bound(opened
     assert exact.candidates[3].dropped < bound.candidates[3].dropped
 
 
-def test_the_result_is_strict_json_and_names_what_was_drawn(opened: OpenIndex) -> None:
-    stated = json.loads(json.dumps(suggested(opened, corpus()).to_dict(), allow_nan=False))
+def test_the_result_is_strict_json_and_names_what_was_drawn(index: Index) -> None:
+    stated = json.loads(json.dumps(suggested(index, corpus()).to_dict(), allow_nan=False))
     assert stated["background"]["seed"] == 0
     assert stated["background"]["pairs"] == stated["background"]["drawn"] * (stated["background"]["drawn"] - 1) // 2
     assert stated["background"]["tail"].keys() == {"start", "ceiling", "exponent", "pairs"}
@@ -163,8 +162,8 @@ def test_the_result_is_strict_json_and_names_what_was_drawn(opened: OpenIndex) -
     assert shown["above"][0]["first"].keys() == {"id", "text"}
 
 
-def test_in_words_it_is_an_estimate_and_no_p_value(opened: OpenIndex) -> None:
-    found = suggested(opened, corpus())
+def test_in_words_it_is_an_estimate_and_no_p_value(index: Index) -> None:
+    found = suggested(index, corpus())
     assert found.background is not None
     one = found.background.lowest()
     words = " ".join(found.sentences)
@@ -176,21 +175,21 @@ def test_in_words_it_is_an_estimate_and_no_p_value(opened: OpenIndex) -> None:
     assert "too high" not in words
 
 
-def test_without_near_duplicates_it_says_so(opened: OpenIndex) -> None:
-    found = suggested(opened, sphere(400, 14))
+def test_without_near_duplicates_it_says_so(index: Index) -> None:
+    found = suggested(index, sphere(400, 14))
     assert "at no threshold above it less than 1%: there are few near-duplicates, if any" in " ".join(found.sentences)
 
 
-def test_an_estimate_that_related_documents_spoil_is_said_to_be_too_high(opened: OpenIndex) -> None:
+def test_an_estimate_that_related_documents_spoil_is_said_to_be_too_high(index: Index) -> None:
     vectors = near(sphere(200, 32).repeat(2, axis=0), np.arange(400), 0.6)  # those of a pair score 0.74
     assert "too high for use: many documents are related in ways that score less than 0.79" in " ".join(
-        suggested(opened, vectors).sentences
+        suggested(index, vectors).sentences
     )
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 30])
-def test_few_documents_have_counts_but_no_background(opened: OpenIndex, count: int) -> None:
-    found = suggested(opened, sphere(count, 24))
+def test_few_documents_have_counts_but_no_background(index: Index, count: int) -> None:
+    found = suggested(index, sphere(count, 24))
     assert found.background is None
     assert found.sentences[0].startswith(f"Too few documents for a background: {count} that score below 0.79")
     assert [candidate.chance for candidate in found.candidates] == [None] * len(found.candidates)
@@ -198,8 +197,8 @@ def test_few_documents_have_counts_but_no_background(opened: OpenIndex, count: i
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_copies_of_one_document_have_counts_but_no_background(opened: OpenIndex) -> None:
-    found = suggested(opened, sphere(1, 24).repeat(DOCUMENTS, axis=0))
+def test_copies_of_one_document_have_counts_but_no_background(index: Index) -> None:
+    found = suggested(index, sphere(1, 24).repeat(DOCUMENTS, axis=0))
     assert found.sentences[0].startswith("Too few documents for a background: 1 that score below")
     for candidate in found.candidates:
         assert candidate.pairs == DOCUMENTS * (DOCUMENTS - 1) // 2
@@ -207,19 +206,19 @@ def test_copies_of_one_document_have_counts_but_no_background(opened: OpenIndex)
     assert [example.second.id for example in found.candidates[-1].above] == ["d1"]
 
 
-def test_an_index_is_asked_with_labelled_pairs_and_a_floor(opened: OpenIndex, tmp_path: Path) -> None:
+def test_an_index_is_asked_with_labelled_pairs_and_a_floor(index: Index, tmp_path: Path) -> None:
     (tmp_path / "pairs.tsv").write_text("d0\td1\t1\nd2\td3\t0\n")
-    found = suggest_thresholds(opened.path, tmp_path / "pairs.tsv", floor=0.9)
+    found = suggest_thresholds(index.path, tmp_path / "pairs.tsv", floor=0.9)
     assert (found.documents, found.floor) == (DOCUMENTS, 0.9)
     assert found.candidates[0].threshold == 0.9
     assert found.labelled is not None
     assert (found.labelled.pairs, found.labelled.duplicates) == (2, 1)
     assert found.to_dict()["labelled"]["pairs"] == 2
-    assert suggest_thresholds(opened.path).labelled is None
+    assert suggest_thresholds(index.path).labelled is None
 
 
-def test_a_floor_that_is_no_threshold_is_refused(opened: OpenIndex) -> None:
+def test_a_floor_that_is_no_threshold_is_refused(index: Index) -> None:
     with pytest.raises(ConfigError, match=r"floor is -2"):
-        suggest_thresholds(opened.path, floor=-2)
+        suggest_thresholds(index.path, floor=-2)
     with pytest.raises(ConfigError, match=r"floor is 1\.5"):
-        suggest(opened, sphere(3, 4), find_distinct(sphere(3, 4)), BrutePairs(sphere(3, 4), 0.9), 1.5)
+        suggest(index, sphere(3, 4), find_distinct(sphere(3, 4)), BrutePairs(sphere(3, 4), 0.9), 1.5)

@@ -16,20 +16,15 @@ from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, MismatchError
 from indexer.progress import NoProgress
-from search.dedup.deciding.collection import Collection
-from search.dedup.deciding.greedy import Decision
-from search.dedup.files.duplicates_file import Duplicates, read_duplicates, write_duplicates
-from search.dedup.pairs import Rows, Scores, Vectors
-from search.dedup.proving import brute_force
-from search.dedup.proving.brute_force import Evidence, float32_error, named_scores
-from search.dedup.proving.judgement import Case
-from search.dedup.proving.proof import DedupProof, Findings
-from search.dedup.proving.stated import Stated
-from search.dedup.proving.verifier import verify_duplicates
-from search.dedup.scores import tile_scores
+from search.dedup import brute_force
+from search.dedup.brute_force import Evidence, float32_error, named_scores
+from search.dedup.duplicates_file import Duplicates, read_duplicates, write_duplicates
+from search.dedup.findings import DedupVerifyReport, Findings, StatedDuplicates
+from search.dedup.greedy import Decision, DedupDocuments
+from search.dedup.pairs import Rows, Scores, Vectors, tile_scores
 from search.dedup.settings import DedupSettings, JoinOptions
-from search.opened import OpenIndex
-from search.stored import StoredRows
+from search.dedup.verify import Judgement, verify_duplicates
+from search.index import Index, LiveRows
 from tests.dedup_oracles import decide_slowly, duplicates_slowly
 
 WORDS = ["whale", "bridge", "bread", "star", "river", "clock", "bee", "glass", "map", "sand", "deep", "old", "steel"]
@@ -87,7 +82,7 @@ def right_against(folder: Path) -> Duplicates:
     return found
 
 
-def proof_of(found: Duplicates, folder: Path, **named: Any) -> DedupProof:
+def proof_of(found: Duplicates, folder: Path, **named: Any) -> DedupVerifyReport:
     path = folder / "duplicates.parquet"
     write_duplicates(path, found, force=True)
     if found.facts["against"]:
@@ -159,7 +154,7 @@ def test_a_right_result_is_proved(threshold: float, prefer: str, texts: Any, mod
 @pytest.mark.parametrize("texts", ["keep", "drop"])
 @pytest.mark.parametrize("mode", ["alone", "against", "only"])
 def test_what_the_search_finds_is_the_one_right_result(texts: Any, mode: str, folder: Path) -> None:
-    deduplicate = pytest.importorskip("search.dedup.deduplication").deduplicate
+    deduplicate = pytest.importorskip("search.dedup.deduplicate").deduplicate
     settings = DedupSettings(0.6, "longest", text_duplicates=texts, only_against=mode == "only")
     other = None if mode == "alone" else folder / "other"
     found = deduplicate(folder / "index", settings, against=other).duplicates
@@ -363,7 +358,7 @@ def test_a_kept_document_that_scores_lower_may_not_stand_for_another(right: Dupl
 
 def scored(folder: Path) -> dict[tuple[str, str], float]:
     """Scores of all pairs of documents."""
-    vectors = np.concatenate([block for _, block in StoredRows(OpenIndex.open(folder / "index")).vector_blocks()])
+    vectors = np.concatenate([block for _, block in LiveRows(Index.open(folder / "index")).vector_blocks()])
     scores = tile_scores(vectors, vectors)
     names = [document.id for document in corpus()]
     return {(one, two): float(scores[n, m]) for n, one in enumerate(names) for m, two in enumerate(names)}
@@ -423,7 +418,7 @@ def test_a_proof_is_made_on_the_cpu(right: Duplicates, folder: Path) -> None:
 Draw = np.random.Generator
 
 
-def documents(draw: Draw, settings: DedupSettings, windowed: bool) -> tuple[Evidence, Collection, Vectors]:
+def documents(draw: Draw, settings: DedupSettings, windowed: bool) -> tuple[Evidence, DedupDocuments, Vectors]:
     """A few documents, of one window or of none to three, on a grid where scores tie and often lie at the threshold."""
     count = int(draw.integers(1, 12))
     others = int(draw.integers(0, count)) if settings.only_against or draw.integers(2) else 0
@@ -439,11 +434,11 @@ def documents(draw: Draw, settings: DedupSettings, windowed: bool) -> tuple[Evid
         settings.only_against,
     )  # fmt: skip
     scores = np.einsum("nd,nd->n", apart, apart)
-    collection = Collection(document_of, vector_of.reshape(-1), text_of - draw.integers(2), rank, scores, others)
+    collection = DedupDocuments(document_of, vector_of.reshape(-1), text_of - draw.integers(2), rank, scores, others)
     return evidence, collection, apart
 
 
-def judged(evidence: Evidence, collection: Collection, kept_by: Rows, settings: DedupSettings) -> Findings:
+def judged(evidence: Evidence, collection: DedupDocuments, kept_by: Rows, settings: DedupSettings) -> Findings:
     """What is found wrong with these kept documents, scores and reasons being stated as they are."""
     evidence = Evidence(**vars(evidence) | {"kept_by": kept_by})
     dropped = np.flatnonzero(kept_by >= 0)
@@ -453,8 +448,10 @@ def judged(evidence: Evidence, collection: Collection, kept_by: Rows, settings: 
     reasons = np.where(foreign, np.where(same, "against-text", "against"), np.where(same, "text", "similar"))
     ids = pa.chunked_array([[f"d{number}" for number in range(len(kept_by))]])
     scores: Scores = named_scores(evidence)[dropped]
-    stated = Stated(ids, collection.others, dropped, kept_by[dropped], scores, reasons.astype(object), dropped * 0)
-    Case(stated, evidence, texts, settings, found).judge(JoinOptions(threads=1), NoProgress())
+    stated = StatedDuplicates(
+        ids, collection.others, dropped, kept_by[dropped], scores, reasons.astype(object), dropped * 0
+    )
+    Judgement(stated, evidence, texts, settings, found).judge(JoinOptions(threads=1), NoProgress())
     found.lines()
     return found
 
@@ -465,7 +462,7 @@ def settings_of(data: st.DataObject) -> DedupSettings:
     return DedupSettings(threshold, text_duplicates=texts, only_against=data.draw(st.booleans()))
 
 
-def drawn(data: st.DataObject) -> tuple[Draw, DedupSettings, Evidence, Collection, Decision]:
+def drawn(data: st.DataObject) -> tuple[Draw, DedupSettings, Evidence, DedupDocuments, Decision]:
     settings, draw = settings_of(data), np.random.default_rng(data.draw(st.integers(0, 2**32)))
     evidence, collection, apart = documents(draw, settings, data.draw(st.booleans()))
     drop_texts = settings.text_duplicates == "drop"
@@ -524,7 +521,7 @@ def test_of_two_kept_documents_that_score_the_same_the_first_in_priority_stands(
     settings = DedupSettings(0.7)
     for rank, first in (([0, 1, 2], 0), ([1, 0, 2], 1)):
         evidence = Evidence(own, none, np.arange(3), np.array(rank), np.full(3, -1), settings.lowest)
-        collection = Collection(np.arange(3), np.arange(3), np.full(3, -1), np.array(rank), np.ones(3, np.float32))
+        collection = DedupDocuments(np.arange(3), np.arange(3), np.full(3, -1), np.array(rank), np.ones(3, np.float32))
         assert not judged(evidence, collection, np.array([-1, -1, first]), settings)
         assert judged(evidence, collection, np.array([-1, -1, 1 - first]), settings).counts == {"representative": 1}
 
@@ -535,7 +532,7 @@ def test_a_score_of_the_threshold_exactly_is_enough_and_one_bit_less_is_not() ->
     own: Vectors = (pair / np.linalg.norm(pair, axis=1, keepdims=True)).astype(np.float32)
     score = float(tile_scores(own[:1], own[1:])[0, 0])
     none = own[:0]
-    collection = Collection(np.arange(2), np.arange(2), np.full(2, -1), np.arange(2), np.ones(2, np.float32))
+    collection = DedupDocuments(np.arange(2), np.arange(2), np.full(2, -1), np.arange(2), np.ones(2, np.float32))
     for threshold, dropped in ((score, True), (float(np.nextafter(np.float32(score), np.float32(2))), False)):
         settings = DedupSettings(threshold)
         evidence = Evidence(own, none, np.arange(2), np.arange(2), np.full(2, -1), settings.lowest)
@@ -548,7 +545,7 @@ def test_a_dropped_document_whose_best_comes_later_needs_one_that_comes_before()
     """a ~ b ~ c in a chain, b dropped for a but closest to c: right; without a's score it would be to be kept."""
     angles = np.array([0.0, 0.5, 0.9])
     own: Vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
-    collection = Collection(np.arange(3), np.arange(3), np.full(3, -1), np.arange(3), np.ones(3, np.float32))
+    collection = DedupDocuments(np.arange(3), np.arange(3), np.full(3, -1), np.arange(3), np.ones(3, np.float32))
 
     def counts(threshold: float, *kept_by: int) -> dict[str, int]:
         settings = DedupSettings(threshold)
@@ -566,7 +563,7 @@ def test_whoever_scores_the_threshold_stands_before_whoever_has_the_same_text() 
     own = planted([1, 0, 0, 0], [0, 1, 0, 0], [-0.5, 0.5, 0.5, 0.5])
     settings = DedupSettings(0.5, text_duplicates="drop")
     evidence = Evidence(own, own[:0], np.arange(3), np.arange(3), np.full(3, -1), settings.lowest)
-    collection = Collection(np.arange(3), np.arange(3), np.array([0, 0, -1]), np.arange(3), np.ones(3, np.float32))
+    collection = DedupDocuments(np.arange(3), np.arange(3), np.array([0, 0, -1]), np.arange(3), np.ones(3, np.float32))
     assert not judged(evidence, collection, np.array([-1, 2, -1]), settings)
     assert judged(evidence, collection, np.array([-1, 0, -1]), settings).counts == {"representative": 1}
 
@@ -576,7 +573,9 @@ def test_of_several_with_nothing_but_the_same_text_the_first_stands() -> None:
     vectors = planted([1, 0, 0], [0, 1, 0], [0, 0, 1])
     settings = DedupSettings(0.5, text_duplicates="drop")
     evidence = Evidence(vectors[2:], vectors[:2], np.arange(3), np.arange(3), np.full(3, -1), settings.lowest)
-    collection = Collection(np.arange(3), np.arange(3), np.zeros(3, np.int64), np.arange(3), np.ones(3, np.float32), 2)
+    collection = DedupDocuments(
+        np.arange(3), np.arange(3), np.zeros(3, np.int64), np.arange(3), np.ones(3, np.float32), 2
+    )
     assert not judged(evidence, collection, np.array([-1, -1, 0]), settings)
     assert judged(evidence, collection, np.array([-1, -1, 1]), settings).counts == {"representative": 1}
     assert judged(evidence, collection, np.array([-1, -1, -1]), settings).counts == {"kept texts": 1}

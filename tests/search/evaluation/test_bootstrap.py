@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata, spearmanr
 
-from search.evaluation.resampling import (
+from search.evaluation.bootstrap import (
     LEVEL,
     RESAMPLES,
     Array,

@@ -16,17 +16,15 @@ from indexer import BuildConfig, build_index, read_corpus
 from indexer.arrays import Vectors
 from indexer.config import ChunkConfig, EncoderConfig, StoreConfig
 from search import SearchEngine
-from search.evaluation.recall.evaluation import evaluate_recall
-from search.evaluation.recall.exact import duplicates_of
+from search.evaluation.recall.recall import duplicates_of, evaluate_recall
 from search.evaluation.report.page import write_report
-from search.evaluation.retrieval.evaluation import RetrievalTask, evaluate_retrieval
+from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
 from search.evaluation.settings import Sweep
-from search.evaluation.subject import Subject
-from search.evaluation.tune.objective import reciprocal_ranks
-from search.evaluation.tune.running import TuneTask, run_tune
-from search.opened import OpenIndex
-from search.ranking import places_of, rank_blocks
-from search.stored import StoredRows
+from search.evaluation.target import Target
+from search.evaluation.tune.tune import TuneOptions, run_tune
+from search.evaluation.tune.unlabelled import reciprocal_ranks
+from search.index import Index, LiveRows
+from search.ranking.exact import exact_top_k, id_order
 from tests.oracles import best_rows
 from tests.search.dedup.test_chance import sphere
 from tests.search.evaluation.retrieval.test_retrieval import WORDS, ranking, write_lines
@@ -62,9 +60,9 @@ def index(folder: Path, config: BuildConfig, tmp_path_factory: pytest.TempPathFa
     return path
 
 
-def evaluated(folder: Path, subject: Subject, sweep: Sweep | None = None, **task: Any) -> Result:
+def evaluated(folder: Path, subject: Target, sweep: Sweep | None = None, **task: Any) -> Result:
     settings: dict[str, Any] = {"cutoffs": (3, 10), "bm25": False} | task
-    return evaluate_retrieval(RetrievalTask(folder, **settings), subject, sweep or Sweep())
+    return evaluate_retrieval(RetrievalOptions(folder, **settings), subject, sweep or Sweep())
 
 
 @pytest.mark.parametrize("sample", ["all", 20])
@@ -73,8 +71,8 @@ def test_a_recipe_that_chunks_gives_the_figures_of_its_index(
 ) -> None:
     config = replace(config, whitening=replace(config.whitening, sample=sample))
     build_index(read_corpus(folder, config=config.corpus), tmp_path / "index", config)
-    from_recipe = evaluated(folder, Subject.of_recipe(config), run=tmp_path / "recipe.run")
-    from_index = evaluated(folder, Subject.of_index(tmp_path / "index"), run=tmp_path / "index.run")
+    from_recipe = evaluated(folder, Target.of_recipe(config), run=tmp_path / "recipe.run")
+    from_index = evaluated(folder, Target.of_index(tmp_path / "index"), run=tmp_path / "index.run")
     (first,), (second,) = from_recipe["results"], from_index["results"]
     assert first["measure"] == second["measure"]
     assert ranking(tmp_path / "recipe.run") == ranking(tmp_path / "index.run")
@@ -87,14 +85,14 @@ def test_settings_of_an_index_are_ranked_by_best_windows(
 ) -> None:
     """Fitted anew with its own setting, an index ranks as it does when it is asked itself."""
     sweep = Sweep(strengths=(0.25,))
-    fitted = evaluated(folder, Subject.of_index(index), sweep, run=tmp_path / "fitted.run")
-    asked = evaluated(folder, Subject.of_index(index), run=tmp_path / "asked.run")
+    fitted = evaluated(folder, Target.of_index(index), sweep, run=tmp_path / "fitted.run")
+    asked = evaluated(folder, Target.of_index(index), run=tmp_path / "asked.run")
     assert fitted["results"][0]["measure"] == asked["results"][0]["measure"]
     assert ranking(tmp_path / "fitted.run") == ranking(tmp_path / "asked.run")
 
 
 def test_an_index_is_measured_by_what_search_answers(folder: Path, index: Path, tmp_path: Path) -> None:
-    evaluated(folder, Subject.of_index(index), run=tmp_path / "a.run")
+    evaluated(folder, Target.of_index(index), run=tmp_path / "a.run")
     with open(folder / "queries.jsonl", encoding="utf-8") as file:
         queries = [json.loads(line) for line in file]
     answers = SearchEngine(index).search_many([query["text"] for query in queries], k=70)
@@ -120,7 +118,7 @@ def test_rankings_by_best_windows_equal_the_oracle_in_any_blocks(
     queries = draw.choice(np.array([-1, 0, 0.5, 1], np.float32), (3, 3))
     ids = [f"d{number:02d}" for number in draw.permutation(len(sizes))]
     document_of = np.repeat(np.arange(len(sizes)), sizes)
-    found = rank_blocks(queries, cut(vectors, block), places_of(ids), depth, document_of)
+    found = exact_top_k(queries, cut(vectors, block), id_order(ids), depth, document_of)
     for query, (scores, documents) in zip(queries, found, strict=True):
         best: dict[str, float] = {}
         for name, score in best_rows(vectors, query, [ids[number] for number in document_of], len(vectors)):
@@ -134,8 +132,8 @@ def cut(vectors: Vectors, size: int) -> Iterator[Vectors]:
 
 
 def test_a_query_passes_over_all_windows_of_its_own_document(index: Path) -> None:
-    opened = OpenIndex.open(index)
-    stored, numbering = StoredRows(opened), opened.numbering
+    opened = Index.open(index)
+    stored, numbering = LiveRows(opened), opened.numbering
     long = int(np.argmax(np.bincount(numbering.documents_of(np.arange(numbering.rows)))))
     (found, none) = duplicates_of(stored, np.array([long, -1]))
     own = numbering.rows_of(np.array([long]))
@@ -169,26 +167,26 @@ def test_reciprocal_ranks_are_of_documents_by_their_best_rows() -> None:
 def test_tuning_asks_for_windows_so_that_nothing_is_cut(
     folder: Path, index: Path, config: BuildConfig, of_index: bool, tmp_path: Path
 ) -> None:
-    subject = Subject.of_index(index) if of_index else Subject.of_recipe(config)
+    subject = Target.of_index(index) if of_index else Target.of_recipe(config)
     result = tuned(index if of_index else folder / "corpus.jsonl", subject, tmp_path)
     assert result["recipe"]["chunk"] == {"tokens": 24, "overlap": 8}
     assert not any("were cut" in note for note in result["notes"])
 
 
 def test_tuning_whole_documents_says_that_they_are_cut(folder: Path, config: BuildConfig, tmp_path: Path) -> None:
-    result = tuned(folder / "corpus.jsonl", Subject.of_recipe(replace(config, chunk=ChunkConfig())), tmp_path)
+    result = tuned(folder / "corpus.jsonl", Target.of_recipe(replace(config, chunk=ChunkConfig())), tmp_path)
     assert any("texts were cut at 26 tokens" in note for note in result["notes"])
 
 
-def tuned(source: Path, subject: Subject, cache: Path) -> Result:
+def tuned(source: Path, subject: Target, cache: Path) -> Result:
     sweep = Sweep(strengths=(0.25, 0.5), centres=("role",), shrinkages=(0.0,))
-    return run_tune(TuneTask((str(source),), sample=60), subject, sweep, cache)
+    return run_tune(TuneOptions((str(source),), sample=60), subject, sweep, cache)
 
 
 def test_a_report_counts_windows(index: Path, tmp_path: Path) -> None:
     write_report(SearchEngine(index), tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    rows = OpenIndex.open(index).manifest.rows
+    rows = Index.open(index).manifest.rows
     assert f"<b>{rows:,}</b><span>windows</span>" in page
     assert "Tokens a window before truncation" in page
     assert "at most 24 tokens, 8 of them those of the one before" in page

@@ -19,26 +19,28 @@ from indexer.encoders import EncoderSpec, load_encoder
 from indexer.encoders.load import open_encoder
 from indexer.errors import ConfigError, CorpusError, EvaluationError, MachineError, NotAnIndexError
 from indexer.hashing import hash_id
+from indexer.lazy import require_extra
 from indexer.moments import Moments
 from indexer.output_files import check_output
 from indexer.transforms import Normalisation, Whitening, fit_whitening
-from search.evaluation import states as states_module
-from search.evaluation.fits import check_dimensions, fit_setting, transform_hash
+from search.evaluation import embeddings as states_module
+from search.evaluation.embeddings import EmbeddingSource
+from search.evaluation.plots.drawing import write_plot
+from search.evaluation.result import Clock, how_built
 from search.evaluation.settings import (
     Setting,
     Sweep,
+    check_dimensions,
+    fit_setting,
     parse_layers,
     parse_strength,
+    shortest,
     state_keys,
+    transform_hash,
     union_of_layers,
-    written,
 )
-from search.evaluation.states import StateSource
-from search.evaluation.subject import Subject
-from search.extras import require_extra
+from search.evaluation.target import Target
 from search.files import check_cache, file_hash, write_result
-from search.plotting import write_plot
-from search.provenance import Clock, how_built
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope
 
@@ -126,7 +128,7 @@ def test_a_setting_as_json_and_in_words() -> None:
     ("value", "text"), [(0.25, "0.25"), (1.0, "1"), (0.0, "0"), (0.1234567, "0.1234567"), (1e-7, "1e-07")]
 )
 def test_numbers_are_written_as_short_as_they_can_be_told_apart(value: float, text: str) -> None:
-    assert written(value) == text
+    assert shortest(value) == text
     assert f"strength {text} role" in Setting("mean", (-1,), WhiteningConfig(strength=value)).label
 
 
@@ -170,7 +172,7 @@ def test_states_are_asked_for_once() -> None:
 
 def test_states_are_what_an_encoder_of_each_setting_gives(tiny_config: BuildConfig) -> None:
     sweep = Sweep(poolings=("mean", "cls"), layers=((1,), (1, -1)))
-    subject = Subject.of_recipe(tiny_config)
+    subject = Target.of_recipe(tiny_config)
     states = subject.states(subject.settings(sweep)).encode(TEXTS)
     for layers, pooling in states.rows:
         config = replace(tiny_config.encoder, layers=layers, pooling=pooling)
@@ -179,7 +181,7 @@ def test_states_are_what_an_encoder_of_each_setting_gives(tiny_config: BuildConf
 
 
 def test_a_text_that_repeats_is_encoded_once(tiny_config: BuildConfig, loads: list[EncoderSpec]) -> None:
-    source = Subject.of_recipe(tiny_config).states([OWN])
+    source = Target.of_recipe(tiny_config).states([OWN])
     assert loads == []
     states = source.encode(TEXTS)
     assert len(source.log.lengths) == len(states.positions) == 3
@@ -191,9 +193,9 @@ def test_a_text_that_repeats_is_encoded_once(tiny_config: BuildConfig, loads: li
 
 def test_a_fingerprint_is_that_of_an_index_of_the_setting(tiny_config: BuildConfig, index: Path) -> None:
     settings = Sweep(layers=((-1,), (2,), (1,))).settings(OWN)  # a model of two blocks
-    source = Subject.of_recipe(tiny_config).states(settings)
+    source = Target.of_recipe(tiny_config).states(settings)
     last, second, first = (source.fingerprint(setting.key) for setting in settings)
-    assert last == second == Subject.of_index(index).spec.fingerprint != first
+    assert last == second == Target.of_index(index).spec.fingerprint != first
     assert source.blocks == 2
 
 
@@ -201,7 +203,7 @@ def test_the_cache_gives_the_same_rows_and_counts_without_an_encoder(
     tiny_config: BuildConfig, tmp_path: Path, loads: list[EncoderSpec]
 ) -> None:
     config = tiny_config.with_overrides(["encoder.max_length=5"])  # "a song of the deep sea" is cut
-    subject = Subject.of_recipe(config)
+    subject = Target.of_recipe(config)
     settings = subject.settings(Sweep(poolings=("mean", "cls"), layers=((1,), (1, -1))))
     first, again = (subject.states(settings, tmp_path / "cache") for _ in range(2))
     made, kept = first.encode(TEXTS), again.encode(TEXTS)
@@ -217,11 +219,11 @@ def test_the_cache_gives_the_same_rows_and_counts_without_an_encoder(
 def test_the_cache_answers_for_nothing_else(
     change: str, tiny_config: BuildConfig, tmp_path: Path, loads: list[EncoderSpec]
 ) -> None:
-    Subject.of_recipe(tiny_config).states([OWN], tmp_path).encode(TEXTS)
+    Target.of_recipe(tiny_config).states([OWN], tmp_path).encode(TEXTS)
     texts = [*TEXTS[:2], "other"] if change == "texts" else TEXTS
     settings = Sweep(layers=((1,),)).settings(OWN) if change == "settings" else [OWN]
     config = tiny_config.with_overrides(["encoder.max_length=9"]) if change == "encoder" else tiny_config
-    Subject.of_recipe(config).states(settings, tmp_path).encode(texts, "query" if change == "role" else "document")
+    Target.of_recipe(config).states(settings, tmp_path).encode(texts, "query" if change == "role" else "document")
     assert len(loads) == 2
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -234,7 +236,7 @@ def digested(data: bytes) -> bytes:
 def test_a_damaged_cache_is_made_again(
     damage: str, tiny_config: BuildConfig, tmp_path: Path, loads: list[EncoderSpec]
 ) -> None:
-    subject = Subject.of_recipe(tiny_config)
+    subject = Target.of_recipe(tiny_config)
     made = subject.states([OWN], tmp_path).encode(TEXTS)
     (path,) = tmp_path.iterdir()
     data = bytearray(path.read_bytes())
@@ -259,7 +261,7 @@ def test_a_damaged_cache_is_made_again(
 
 
 def test_no_texts_can_be_kept_too(tiny_config: BuildConfig, tmp_path: Path) -> None:
-    subject = Subject.of_recipe(tiny_config)
+    subject = Target.of_recipe(tiny_config)
     source = subject.states([OWN], tmp_path)
     source.encode(TEXTS)
     source.encode([])
@@ -270,7 +272,7 @@ def test_no_texts_can_be_kept_too(tiny_config: BuildConfig, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_text_that_is_not_unicode_is_refused(cached: bool, tiny_config: BuildConfig, tmp_path: Path) -> None:
-    source = Subject.of_recipe(tiny_config).states([OWN], tmp_path if cached else None)
+    source = Target.of_recipe(tiny_config).states([OWN], tmp_path if cached else None)
     with pytest.raises(CorpusError, match="lone surrogate"):
         source.encode(["\ud800"])
 
@@ -279,7 +281,7 @@ def test_a_layer_the_model_does_not_have_is_refused_before_anything_is_loaded(
     tiny_config: BuildConfig, loads: list[EncoderSpec]
 ) -> None:
     with pytest.raises(ConfigError, match=r"encoder\.layers has 7"):
-        Subject.of_recipe(tiny_config).states(Sweep(layers=((7,),)).settings(OWN))
+        Target.of_recipe(tiny_config).states(Sweep(layers=((7,),)).settings(OWN))
     assert loads == []
 
 
@@ -319,9 +321,9 @@ def test_nothing_is_fitted_for_raw_embeddings() -> None:
 
 
 def test_an_indexs_own_setting_and_moments_give_its_own_transform(index: Path) -> None:
-    subject = Subject.of_index(index)
-    assert subject.opened is not None
-    stored = subject.opened.transform
+    subject = Target.of_index(index)
+    assert subject.index is not None
+    stored = subject.index.transform
     fitted = fit_setting(subject.own, subject.moments)
     assert isinstance(stored, Whitening)
     assert isinstance(fitted, Whitening)
@@ -331,14 +333,14 @@ def test_an_indexs_own_setting_and_moments_give_its_own_transform(index: Path) -
 
 
 def test_the_hash_of_a_transform_is_that_of_its_file(index: Path) -> None:
-    opened = Subject.of_index(index).opened
+    opened = Target.of_index(index).index
     assert opened is not None
     assert transform_hash(opened.transform) == opened.manifest.files[opened.manifest.transform["file"]].sha256
 
 
 def test_the_sample_is_the_documents_of_smallest_id_hash(tiny_config: BuildConfig, tmp_path: Path) -> None:
     build_index(DOCUMENTS, tmp_path / "index", tiny_config.with_overrides(["whitening.sample=5"]))
-    subject = Subject.of_index(tmp_path / "index")
+    subject = Target.of_index(tmp_path / "index")
     chosen = sorted(sorted(range(9), key=lambda row: hash_id(DOCUMENTS[row].id))[:5])
     assert subject.sample.row_ids.tolist() == chosen
     assert subject.moments.count == 5
@@ -348,21 +350,21 @@ def test_the_sample_is_the_documents_of_smallest_id_hash(tiny_config: BuildConfi
 
 
 def test_a_recipes_pooling_is_resolved(tiny_config: BuildConfig) -> None:
-    subject = Subject.of_recipe(tiny_config.with_overrides(["encoder.pooling=cls", "encoder.layers=[1, -1]"]))
+    subject = Target.of_recipe(tiny_config.with_overrides(["encoder.pooling=cls", "encoder.layers=[1, -1]"]))
     assert (subject.own.pooling, subject.own.layers) == ("cls", (1, -1))
-    assert subject.opened is None
+    assert subject.index is None
 
 
 def test_what_is_no_index_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotAnIndexError, match="no such index"):
-        Subject.of_index(tmp_path / "nowhere")
+        Target.of_index(tmp_path / "nowhere")
 
 
 # Provenance
 
 
 def test_provenance_says_what_with_what_and_how(tiny_config: BuildConfig) -> None:
-    spec = Subject.of_recipe(tiny_config).spec
+    spec = Target.of_recipe(tiny_config).spec
     found = Clock().provenance(spec, {"b.tsv": "22", "a.tsv": "11"}, "isotrope evaluate sts x", protocol=["mean"])
     assert found["encoder"] == {"model": spec.model, "identity": spec.identity.to_dict()}
     assert list(found["data"].items()) == [("a.tsv", "11"), ("b.tsv", "22")]
@@ -374,7 +376,7 @@ def test_provenance_says_what_with_what_and_how(tiny_config: BuildConfig) -> Non
 
 
 def test_provenance_names_the_recipe_and_the_index(tiny_config: BuildConfig, index: Path) -> None:
-    opened = Subject.of_index(index).opened
+    opened = Target.of_index(index).index
     assert opened is not None
     manifest = json.loads((index / "manifests/00000001.json").read_text())
     assert how_built(tiny_config) == {"recipe": tiny_config.to_dict()}
@@ -449,7 +451,7 @@ def test_commands_refuse_a_place_before_they_read_or_encode(command: tuple[str, 
 
 
 def test_more_directions_than_the_encoder_gives_are_refused_unless_nothing_is_fitted(tiny_config: BuildConfig) -> None:
-    spec = Subject.of_recipe(tiny_config).spec
+    spec = Target.of_recipe(tiny_config).spec
     sweep = Sweep(strengths=(0.5,), dims=(32,))
     check_dimensions([*sweep.settings(OWN), *Sweep(strengths=("none",), dims=(33,)).settings(OWN)], spec)
     with pytest.raises(ConfigError, match=r"whitening\.dim is 33; the encoder gives 32 dimensions"):
@@ -479,5 +481,5 @@ def test_a_missing_package_names_the_line_that_installs_it() -> None:
 
 
 def test_a_source_needs_no_subject(tiny_config: BuildConfig) -> None:
-    states = StateSource(tiny_config.encoder, [OWN]).encode(["the whale"])
+    states = EmbeddingSource(tiny_config.encoder, [OWN]).encode(["the whale"])
     assert states.rows[OWN.key].shape == (1, 32)

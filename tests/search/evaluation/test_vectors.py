@@ -19,13 +19,13 @@ from indexer import BuildConfig, Document, build_index, read_corpus
 from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.errors import ConfigError, EvaluationError
 from search import SearchEngine, deduplicate, write_kept
-from search.evaluation.recall.evaluation import evaluate_recall
+from search.evaluation.recall.recall import evaluate_recall
 from search.evaluation.report.page import write_report
-from search.evaluation.retrieval.evaluation import RetrievalTask, evaluate_retrieval
+from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
 from search.evaluation.settings import Sweep
-from search.evaluation.subject import Subject
-from search.evaluation.tune.running import TuneTask, run_tune
-from search.opened import OpenIndex
+from search.evaluation.target import Target
+from search.evaluation.tune.tune import TuneOptions, run_tune
+from search.index import Index
 from tests.oracles import held_out_recall
 from tests.playground import lay_out
 from tests.search.cli.test_cli import isotrope
@@ -59,10 +59,10 @@ def setup(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFa
     config = BuildConfig(encoder=encoder, whitening=COMMON, store=StoreConfig(part_documents=16))
     build_index(read_corpus(root / "beir", config=config.corpus), root / "encoded", config)
     with SearchEngine(root / "encoded") as engine:
-        embeddings = engine.opened.embeddings(np.arange(60))
+        embeddings = engine.index.embeddings(np.arange(60))
         documents = [
             dataclasses.replace(document, vector=row)
-            for document, row in zip(engine.opened.documents.all_documents(), embeddings, strict=True)
+            for document, row in zip(engine.index.documents.all_documents(), embeddings, strict=True)
         ]
         np.save(root / "q.npy", engine.encoder.encode([row["text"] for row in asked], "query"))
     (root / "q.ids.txt").write_text("".join(f"{row['_id']}\n" for row in asked))
@@ -99,42 +99,42 @@ def measures(result: Result) -> dict[str, dict[str, float]]:
     "sweep", [Sweep(), Sweep(strengths=("none", 0.5, 1.0)), Sweep(strengths=(0.5,), centres=("common", "none"))]
 )
 def test_given_queries_are_ranked_as_encoded_ones(setup: Setup, sweep: Sweep) -> None:
-    task = RetrievalTask(setup.folder, query_vectors=setup.queries)
-    ours = evaluate_retrieval(task, Subject.of_index(setup.given), sweep)
-    theirs = evaluate_retrieval(dataclasses.replace(task, query_vectors=None), Subject.of_index(setup.encoded), sweep)
+    task = RetrievalOptions(setup.folder, query_vectors=setup.queries)
+    ours = evaluate_retrieval(task, Target.of_index(setup.given), sweep)
+    theirs = evaluate_retrieval(dataclasses.replace(task, query_vectors=None), Target.of_index(setup.encoded), sweep)
     assert measures(ours) == measures(theirs)
     assert len(ours["results"]) == len(sweep.strengths or (0,)) * len(sweep.centres or (0,)) + 1
     assert "q.npy" in ours["provenance"]["data"]
-    mixed = evaluate_retrieval(task, Subject.of_index(setup.encoded), sweep)
+    mixed = evaluate_retrieval(task, Target.of_index(setup.encoded), sweep)
     assert measures(mixed) == measures(theirs)
 
 
 def test_vectors_of_queries_may_come_in_any_order_and_format(setup: Setup, tmp_path: Path) -> None:
     rows = [{"id": f"q{n}", "vector": row.tolist()} for n, row in enumerate(np.load(setup.queries))]
     write_lines(tmp_path / "queries.jsonl", list(reversed(rows)))
-    subject = Subject.of_index(setup.given)
+    subject = Target.of_index(setup.given)
     one, other = (
-        evaluate_retrieval(RetrievalTask(setup.folder, bm25=False, query_vectors=file), subject)
+        evaluate_retrieval(RetrievalOptions(setup.folder, bm25=False, query_vectors=file), subject)
         for file in (setup.queries, tmp_path / "queries.jsonl")
     )
     assert measures(one) == measures(other)
 
 
 def test_queries_that_cannot_be_asked_are_refused(setup: Setup, tmp_path: Path) -> None:
-    task, subject = RetrievalTask(setup.folder, query_vectors=setup.queries), Subject.of_index(setup.given)
+    task, subject = RetrievalOptions(setup.folder, query_vectors=setup.queries), Target.of_index(setup.given)
     with pytest.raises(ConfigError, match=r"Name the embeddings of the queries: --query-vectors FILE\.npy"):
-        evaluate_retrieval(RetrievalTask(setup.folder), subject)
+        evaluate_retrieval(RetrievalOptions(setup.folder), subject)
     with pytest.raises(ConfigError, match=r"Leave out --layers and --pooling"):
         evaluate_retrieval(task, subject, Sweep(layers=((1,),)))
     with pytest.raises(ConfigError, match="measured on an index: build it"):
-        evaluate_retrieval(task, Subject.of_recipe(given(BuildConfig())))
+        evaluate_retrieval(task, Target.of_recipe(given(BuildConfig())))
     few = tmp_path / "few.npy"
     np.save(few, np.load(setup.queries)[:9])
     (tmp_path / "few.ids.txt").write_text("".join(f"q{n}\n" for n in range(9)))
     with pytest.raises(EvaluationError, match=r'has no vector for 2 of 11 judged queries \("q9", "q10"\)'):
         evaluate_retrieval(dataclasses.replace(task, query_vectors=few), subject)
     np.save(few, np.load(setup.queries)[:9, :3])
-    one = RetrievalTask(only(setup.folder, tmp_path / "one", "q0"), query_vectors=few, bm25=False)
+    one = RetrievalOptions(only(setup.folder, tmp_path / "one", "q0"), query_vectors=few, bm25=False)
     with pytest.raises(EvaluationError, match="holds vectors of 3 numbers, the embeddings of the index have"):
         evaluate_retrieval(one, subject)
 
@@ -158,10 +158,10 @@ def test_documents_are_the_queries_of_recall(tmp_path: Path) -> None:
     build_index(documents, tmp_path / "index", config)
     with SearchEngine(tmp_path / "index") as engine:
         result = evaluate_recall(engine, k=5)
-        vectors = engine.opened.vectors(np.arange(len(documents)))
+        vectors = engine.index.vectors(np.arange(len(documents)))
         oracle = held_out_recall(
             vectors, [document.id for document in documents], vectors, range(len(documents)),
-            lambda query, depth: engine.opened.search(query[None], depth)[0][1].tolist(), 5,
+            lambda query, depth: engine.index.search(query[None], depth)[0][1].tolist(), 5,
         )  # fmt: skip
     row = result["results"][0]
     assert (row["recall"], row["queries"], row["origin"], row["excluded_at_most"]) == (1.0, 45, "documents", 2)
@@ -211,7 +211,7 @@ def test_commands_that_encode_texts_say_that_they_cannot(
 
 def test_tuning_names_the_way_out(setup: Setup) -> None:
     with pytest.raises(ConfigError, match="evaluate retrieval BEIR_FOLDER INDEX --query-vectors"):
-        run_tune(TuneTask((str(setup.given),)), Subject.of_index(setup.given))
+        run_tune(TuneOptions((str(setup.given),)), Target.of_index(setup.given))
 
 
 # --- report, inspect, de-duplication
@@ -232,7 +232,7 @@ def kept_rows(setup: Setup, path: Path) -> list[dict[str, Any]]:
     """Write the survivors at a threshold that drops some, and read them back."""
     result = deduplicate(setup.given, 0.5)
     assert 0 < len(result.kept) < 60
-    write_kept(path, result.opened, result.kept)
+    write_kept(path, result.index, result.kept)
     if path.suffix == ".parquet":
         rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
         return rows
@@ -242,14 +242,14 @@ def kept_rows(setup: Setup, path: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("ending", ["parquet", "jsonl"])
 def test_survivors_keep_their_embeddings(setup: Setup, tmp_path: Path, ending: str) -> None:
     rows = kept_rows(setup, tmp_path / f"kept.{ending}")
-    opened = OpenIndex.open(setup.given)
+    index = Index.open(setup.given)
     stored: dict[str, npt.NDArray[np.floating]] = dict(
-        zip(opened.documents.all_ids(), opened.embeddings(np.arange(60)), strict=True)
+        zip(index.documents.all_ids(), index.embeddings(np.arange(60)), strict=True)
     )
     assert all(np.array_equal(np.float32(row["vector"]), stored[row["id"]]) for row in rows)
-    config = opened.config
+    config = index.config
     build_index(read_corpus(tmp_path / f"kept.{ending}", config=config.corpus), tmp_path / "again", config)
-    again = OpenIndex.open(tmp_path / "again")
+    again = Index.open(tmp_path / "again")
     assert list(again.documents.all_ids()) == [row["id"] for row in rows]
     assert next(again.documents.all_documents()).metadata == {}
 

@@ -24,7 +24,7 @@ from indexer.pipeline.add import add_documents
 from indexer.pipeline.delete import delete_documents
 from indexer.transforms import Whitening, fit_whitening
 from search import SearchEngine, export_faiss, export_sentence_transformers
-from search.opened import OpenIndex
+from search.index import Index
 from tests.documents import DOCUMENTS
 from tests.faults import FaultyOs
 
@@ -130,7 +130,7 @@ def test_given_embeddings_are_exported_like_any_other(tmp_path: Path) -> None:
     path, facts = exported(tmp_path, tmp_path / "index")
     assert (facts["embedding_dimensions"], facts["query_prefix"]) == (6, "")
     scores, found = faiss.read_index(str(path)).search(rows[:5], 1)
-    transform = OpenIndex.open(tmp_path / "index").transform
+    transform = Index.open(tmp_path / "index").transform
     wanted = transform.transform(rows[:5], "query") @ transform.transform(rows, "document").T
     np.testing.assert_allclose(scores[:, 0], wanted.max(axis=1), atol=1e-5)
     assert found[:, 0].tolist() == wanted.argmax(axis=1).tolist()
@@ -159,7 +159,7 @@ def test_the_type_is_kept_with_its_search_parameters(factory: str, config: Build
     assert (facts["factory"], facts["index"]) == (factory, "as stored")
     found = faiss.read_index(str(stored))
     assert found.ntotal == 160
-    kinds, parameters = layer_names(found), OpenIndex.open(index).manifest.segments[0].search_parameters
+    kinds, parameters = layer_names(found), Index.open(index).manifest.segments[0].search_parameters
     assert ann.search_parameters(found) == parameters == facts["search_parameters"]
     hits = answers(stored, SearchEngine(index, options=TORCH), 5)
     assert [len(set(best)) for best in hits] == [5] * len(QUERIES)
@@ -242,7 +242,7 @@ def test_a_mapped_segment_is_hashed_to_its_end_before_the_file_is_there(
 ) -> None:
     index = tmp_path / "index"
     build_index(DOCUMENTS, index, config, TORCH)
-    monkeypatch.setattr("search.opened.hashed_on_open", lambda *_: False)
+    monkeypatch.setattr("search.index.hashed_on_open", lambda *_: False)
     monkeypatch.setattr("search.segments.MAPPED_BYTES", 0)
     path, _ = exported(tmp_path, index)
     assert_same_hits(path, index, 9)

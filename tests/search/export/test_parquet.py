@@ -17,8 +17,8 @@ from indexer.config import ChunkConfig, RunOptions
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.pipeline.delete import delete_documents
 from search import export_parquet
-from search.export import live_rows
-from search.opened import OpenIndex
+from search.export import parquet
+from search.index import Index
 from tests.documents import DOCUMENTS
 
 TORCH = RunOptions(backend="torch", device="cpu", threads=1)
@@ -41,7 +41,7 @@ def vectors_of(table: pa.Table) -> Any:
 
 def test_the_vectors_are_those_of_the_index(index: Path, tmp_path: Path) -> None:
     found = export_parquet(index, tmp_path / "vectors.parquet")
-    table, opened = read(found.path), OpenIndex.open(index)
+    table, opened = read(found.path), Index.open(index)
     assert table.column("id").to_pylist() == [document.id for document in DOCUMENTS]
     assert table.schema.field("vector").type == pa.list_(pa.field("element", pa.float32(), False), opened.transform.dim)
     np.testing.assert_array_equal(vectors_of(table), opened.vectors(np.arange(9)))
@@ -51,7 +51,7 @@ def test_the_vectors_are_those_of_the_index(index: Path, tmp_path: Path) -> None
 
 def test_the_file_says_where_its_vectors_come_from(index: Path, tmp_path: Path) -> None:
     export_parquet(index, tmp_path / "vectors.parquet")
-    opened = OpenIndex.open(index)
+    opened = Index.open(index)
     origin = json.loads(read(tmp_path / "vectors.parquet").schema.metadata[b"isotrope"])
     assert origin["encoder"] == opened.manifest.fingerprint
     assert origin["transform"] == opened.manifest.files[opened.manifest.transform["file"]].sha256
@@ -60,7 +60,7 @@ def test_the_file_says_where_its_vectors_come_from(index: Path, tmp_path: Path) 
 def test_duckdb_finds_the_nearest_document(index: Path, tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     path = export_parquet(index, tmp_path / "vectors.parquet").path
-    opened = OpenIndex.open(index)
+    opened = Index.open(index)
     scores = opened.vectors(np.arange(9)) @ opened.vectors(np.array([4]))[0]
     rows = duckdb.sql(
         f"select id, list_inner_product(vector, (select vector from '{path}' where id = 'd4')) as score from '{path}' "  # noqa: S608
@@ -74,14 +74,14 @@ def test_deleted_documents_are_absent(index: Path, tmp_path: Path) -> None:
     delete_documents(index, ["d1", "d8"])
     table = read(export_parquet(index, tmp_path / "vectors.parquet").path)
     assert table.column("id").to_pylist() == ["d0", "d2", "d3", "d4", "d5", "d6", "d7"]
-    np.testing.assert_array_equal(vectors_of(table), OpenIndex.open(index).vectors(np.arange(7)))
+    np.testing.assert_array_equal(vectors_of(table), Index.open(index).vectors(np.arange(7)))
 
 
 def test_windows_have_a_row_each_with_their_span(tiny_config: BuildConfig, tmp_path: Path) -> None:
     config = replace(tiny_config, chunk=ChunkConfig(tokens=8, overlap=2))
     build_index(DOCUMENTS, tmp_path / "index", config, TORCH)
     found = export_parquet(tmp_path / "index", tmp_path / "vectors.parquet")
-    table, numbering = read(found.path), OpenIndex.open(tmp_path / "index").numbering
+    table, numbering = read(found.path), Index.open(tmp_path / "index").numbering
     assert table.num_rows == numbering.rows > 9
     assert table.column("id").to_pylist() == [f"d{number}" for number in numbering.documents_of(np.arange(len(table)))]
     spans = np.stack([table.column(name).to_numpy() for name in ("start", "end")], axis=1)
@@ -91,7 +91,7 @@ def test_windows_have_a_row_each_with_their_span(tiny_config: BuildConfig, tmp_p
 def test_rows_are_written_in_groups(tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = [Document(f"m{number}", f"The data of number {number}.") for number in range(23)]
     build_index(documents, tmp_path / "index", tiny_config, TORCH)
-    monkeypatch.setattr(live_rows, "BLOCK_ROWS", 5)
+    monkeypatch.setattr(parquet, "BLOCK_ROWS", 5)
     path = export_parquet(tmp_path / "index", tmp_path / "vectors.parquet").path
     with pq.ParquetFile(path, pre_buffer=False) as file:
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]

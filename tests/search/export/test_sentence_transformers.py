@@ -23,8 +23,8 @@ from indexer.encoders.spec import spec_of_index
 from indexer.errors import ExistsError, IsotropeError, MismatchError, ModelError, StoreError
 from indexer.transforms import Whitening
 from search import Exported, SearchEngine, export_sentence_transformers
-from search.export import modules
-from search.opened import OpenIndex
+from search.export import st_modules
+from search.index import Index
 from tests.documents import DOCUMENTS
 from tests.faults import FaultyOs
 
@@ -147,17 +147,17 @@ def test_a_bfloat16_index_gives_its_model_in_float32(tiny_model: Callable[[str],
     found = export_sentence_transformers(index, tmp_path / "folder")
     assert found.notes == ("the index was built in bfloat16; the folder computes in float32",)
     exact = load_encoder(replace(config.encoder, precision="float32"), TORCH)
-    wanted = OpenIndex.open(index).transform.transform(exact.encode(TEXTS, "query"), "query")
+    wanted = Index.open(index).transform.transform(exact.encode(TEXTS, "query"), "query")
     np.testing.assert_allclose(load(tmp_path / "folder").encode_query(TEXTS), wanted, atol=CLOSE)
 
 
 def test_an_int8_index_gives_the_weights_it_was_quantised_from(
     exported: tuple[Path, Exported], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = OpenIndex.open(exported[0])
-    spec = spec_of_index(opened.path, opened.manifest)
+    index = Index.open(exported[0])
+    spec = spec_of_index(index.path, index.manifest)
     quantised = replace(spec, identity=replace(spec.identity, precision="int8"))
-    monkeypatch.setattr("search.export.sentence_transformers_folder.spec_of_index", lambda *_: quantised)
+    monkeypatch.setattr("search.export.sentence_transformers.spec_of_index", lambda *_: quantised)
     found = export_sentence_transformers(exported[0], tmp_path / "folder")
     assert files_of(found.path) == files_of(exported[1].path)
     assert "its ranges are not exported" in found.notes[0]
@@ -194,11 +194,11 @@ def test_lower_casing_and_prompts_of_a_sentence_transformers_folder_go_along(
     tiny_model: Callable[[str], Path], tmp_path: Path
 ) -> None:
     model = Path(shutil.copytree(tiny_model("bert-cased"), tmp_path / "model"))
-    chain = modules.Chain(
-        [modules.transformer({}, 24, lowercase=True, all_layers=False), modules.pooling("cls", 32)],
-        prompts=modules.Prompts("ask: ", "tell: "),
+    chain = st_modules.ModuleChain(
+        [st_modules.transformer({}, 24, lowercase=True, all_layers=False), st_modules.pooling("cls", 32)],
+        prompts=st_modules.Prompts("ask: ", "tell: "),
     )
-    for name, content in modules.folder_files(chain).items():
+    for name, content in st_modules.folder_files(chain).items():
         assert isinstance(content, bytes)
         (model / name).parent.mkdir(exist_ok=True)
         (model / name).write_bytes(content.replace(b'  "model_args": {\n    "dtype": "float32"\n  }', b'  "x": null'))
@@ -297,7 +297,7 @@ def test_a_dense_is_the_affine_map_and_its_bias_is_exact() -> None:
     mean: npt.NDArray[np.float64] = 100 + chance.normal(size=6)
     projection = chance.normal(size=(6, 4))
     (layer,) = Whitening(mean, mean, projection, np.ones(6)).affine_layers("document")
-    content = modules.dense(*layer).files["model.safetensors"]
+    content = st_modules.dense(*layer).files["model.safetensors"]
     assert isinstance(content, bytes)
     weights = load_tensors(content)
     np.testing.assert_array_equal(weights["linear.weight"], projection.T.astype(np.float32))
@@ -308,7 +308,7 @@ def test_a_dense_is_the_affine_map_and_its_bias_is_exact() -> None:
     ("layers", "weights"), [([1, 6], [1, 0, 0, 0, 0, 1]), ([0], [1, 0, 0, 0, 0, 0, 0]), ([5, 6], [1, 1]), ([6], [1])]
 )
 def test_a_layer_average_weighs_the_layers_asked_for(layers: list[int], weights: list[int]) -> None:
-    files = modules.layer_average(layers, 6, 8).files
+    files = st_modules.layer_average(layers, 6, 8).files
     config, content = files["config.json"], files["model.safetensors"]
     assert isinstance(config, bytes)
     assert isinstance(content, bytes)

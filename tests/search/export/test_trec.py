@@ -13,7 +13,7 @@ from indexer.config import ChunkConfig, IndexConfig, RunOptions
 from indexer.errors import ConfigError, EvaluationError
 from indexer.pipeline.delete import delete_documents
 from search import Hit, SearchEngine, export_run
-from search.export.run_file import read_queries
+from search.export.trec import read_queries
 from tests.documents import DOCUMENTS
 
 TORCH = RunOptions(backend="torch", device="cpu", threads=1)

@@ -11,17 +11,16 @@ from indexer.corpus import read_corpus
 from indexer.corpus.document import joined_text
 from indexer.errors import MachineError
 from search.evaluation.retrieval.beir import read_judged
-from search.evaluation.retrieval.bm25 import describe_bm25, rank_bm25
 from search.evaluation.retrieval.metrics import measure
-from search.hybrid.terms import PARAMETERS
-from search.ranking import places_of
+from search.ranking.bm25 import BM25_PARAMETERS, describe_bm25, rank_bm25
+from search.ranking.exact import id_order
 
 TEXTS = ["whale whale song", "deep sea whale", "bridge cables of steel", "the song"]
 
 
 def hits(texts: list[str], query: str, depth: int = 10, ids: list[str] | None = None) -> list[tuple[int, float]]:
     """(row, score) of one query."""
-    places = places_of(ids or [f"d{row:03}" for row in range(len(texts))])
+    places = id_order(ids or [f"d{row:03}" for row in range(len(texts))])
     scores, rows = rank_bm25(texts, [query], places, depth)[0]
     return list(zip(rows.tolist(), scores.tolist(), strict=True))
 
@@ -29,7 +28,7 @@ def hits(texts: list[str], query: str, depth: int = 10, ids: list[str] | None = 
 def lucene(frequency: int, length: int, mean_length: float, containing: int, documents: int) -> float:
     """The score of one term of a query in one document."""
     weight = math.log(1 + (documents - containing + 0.5) / (containing + 0.5))
-    k1, b = PARAMETERS["k1"], PARAMETERS["b"]
+    k1, b = BM25_PARAMETERS["k1"], BM25_PARAMETERS["b"]
     return float(weight * frequency / (frequency + k1 * (1 - b + b * length / mean_length)))
 
 
@@ -84,7 +83,7 @@ def test_its_parameters_are_the_packages_defaults() -> None:
     import bm25s
 
     model = bm25s.BM25()
-    assert (model.method, model.k1, model.b) == (PARAMETERS["method"], PARAMETERS["k1"], PARAMETERS["b"])
+    assert (model.method, model.k1, model.b) == (BM25_PARAMETERS["method"], BM25_PARAMETERS["k1"], BM25_PARAMETERS["b"])
     assert "k1 1.5, b 0.75" in describe_bm25()
 
 
@@ -103,6 +102,6 @@ def test_scifact_is_where_published_bm25_runs_are(shared: Path) -> None:
     judged, documents = read_judged(folder), list(read_corpus(folder))
     ids = [document.id for document in documents]
     texts = [joined_text(document, ("title", "text")) for document in documents]
-    found = rank_bm25(texts, list(judged.queries.values()), places_of(ids), 10)
+    found = rank_bm25(texts, list(judged.queries.values()), id_order(ids), 10)
     ranked = {query: [ids[row] for row in rows] for query, (_, rows) in zip(judged.queries, found, strict=True)}
     assert 0.66 < measure(judged.judgements, ranked, [10])["nDCG@10"].mean() < 0.70

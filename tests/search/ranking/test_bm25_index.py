@@ -11,10 +11,9 @@ import pytest
 from indexer import BuildConfig, Document, add_documents, build_index, delete_documents, refit_index
 from indexer.corpus.document import joined_text
 from indexer.errors import CorruptIndexError, MachineError
-from search.evaluation.retrieval.bm25 import rank_bm25
-from search.hybrid.lexical import Lexical
-from search.opened import OpenIndex
-from search.ranking import places_of
+from search.index import Index
+from search.ranking.bm25 import BM25Index, rank_bm25
+from search.ranking.exact import id_order
 from tests.documents import DOCUMENTS
 
 QUERIES = ["deep sea sand", "bees dance", "of the", "zeppelin", "sand sand glass"]
@@ -50,8 +49,8 @@ def index(tmp_path: Path, tiny_config: BuildConfig) -> Path:
 
 def answers(index: Path, k: int = 9, watcher: Watcher | None = None) -> list[Answer]:
     """(score, id) of the hits of `QUERIES`."""
-    opened = OpenIndex.open(index)
-    lexical, ids = Lexical(opened, watcher), list(opened.documents.all_ids())
+    opened = Index.open(index)
+    lexical, ids = BM25Index(opened, watcher), list(opened.documents.all_ids())
     found = lexical.search(QUERIES, k)
     assert [sorted(ids)[place] for place in lexical.places(range(len(ids)))] == ids
     return [list(zip(scores.tolist(), (ids[n] for n in numbers), strict=True)) for scores, numbers in found]
@@ -60,7 +59,7 @@ def answers(index: Path, k: int = 9, watcher: Watcher | None = None) -> list[Ans
 def by_bm25s(documents: Sequence[Document], k: int = 9) -> list[Answer]:
     """The same by bm25s's own index of just these documents."""
     texts, ids = [joined_text(document, ("title", "text")) for document in documents], [d.id for d in documents]
-    found = rank_bm25(texts, QUERIES, places_of(ids), k)
+    found = rank_bm25(texts, QUERIES, id_order(ids), k)
     return [list(zip(scores.tolist(), (ids[n] for n in numbers), strict=True)) for scores, numbers in found]
 
 
@@ -83,8 +82,8 @@ def test_an_index_that_grew_and_shrank_answers_as_one_built_at_once(index: Path)
 
 def test_a_filter_leaves_out_hits_before_they_are_counted(index: Path) -> None:
     delete_documents(index, ["d1"])
-    opened = OpenIndex.open(index)
-    ids, lexical = list(opened.documents.all_ids()), Lexical(opened)
+    opened = Index.open(index)
+    ids, lexical = list(opened.documents.all_ids()), BM25Index(opened)
     allowed = np.array([identity in ("d4", "d6", "d8") for identity in ids])
     (everything,) = lexical.search(["deep sea sand bees"], 9)
     (filtered,) = lexical.search(["deep sea sand bees"], 1, allowed)
@@ -120,9 +119,9 @@ def test_other_columns_of_the_same_documents_are_ranked_apart(
 ) -> None:
     build_index(DOCUMENTS, tmp_path / "bodies", tiny_config.with_overrides(['corpus.text=["text"]']))
     title_only = [index, tmp_path / "bodies"]
-    found = [Lexical(OpenIndex.open(path)).search(["rivers"], 9)[0][1].tolist() for path in title_only]
+    found = [BM25Index(Index.open(path)).search(["rivers"], 9)[0][1].tolist() for path in title_only]
     assert found == [[4], [4]]
-    found = [Lexical(OpenIndex.open(path)).search(["whales"], 9)[0][0].tolist() for path in title_only]
+    found = [BM25Index(Index.open(path)).search(["whales"], 9)[0][0].tolist() for path in title_only]
     assert found[0] != found[1]  # in the title and the text, in the text
 
 
@@ -138,13 +137,13 @@ def test_damaged_files_are_made_anew(index: Path, cache: Path, damage: Callable[
 
 
 def test_damaged_documents_become_no_bm25(index: Path, cache: Path) -> None:
-    opened = OpenIndex.open(index)
+    opened = Index.open(index)
     path = index / "parts/00001/documents.parquet"
     data = bytearray(path.read_bytes())
     data[len(data) // 3] ^= 1
     path.write_bytes(data)
     with pytest.raises(CorruptIndexError, match=r"parts/00001/documents\.parquet"):
-        Lexical(opened)
+        BM25Index(opened)
     assert list(cache.iterdir()) == []
 
 
@@ -154,4 +153,4 @@ def test_without_the_packages_the_line_that_installs_them_is_shown(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MachineError, match=r"pip install 'isotrope\[hybrid\]'"):
-        Lexical(OpenIndex.open(index))
+        BM25Index(Index.open(index))

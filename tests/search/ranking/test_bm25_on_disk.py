@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search.hybrid.bm25 import Bm25
-from search.hybrid.terms import PARAMETERS, terms_of
-from search.ranking import places_of, rank_positive
+from search.ranking.bm25 import BM25, BM25_PARAMETERS, tokenize
+from search.ranking.exact import id_order, top_k_above_zero
 
 WORDS = ["whale", "whales", "song", "sea", "the", "of", "straße", "日本語", "naïve", "x86"]
 texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), min_size=1, max_size=12)
@@ -21,7 +20,7 @@ queries = st.lists(st.sampled_from([*WORDS, "zebra"]), max_size=5).map(" ".join)
 
 def by_formula(terms: Sequence[str], documents: Sequence[Sequence[str]]) -> list[float]:
     """Lucene's BM25 (Kamphuis et al., ECIR 2020), a sum over the query's terms."""
-    k1, b = PARAMETERS["k1"], PARAMETERS["b"]
+    k1, b = BM25_PARAMETERS["k1"], BM25_PARAMETERS["b"]
     mean = sum(map(len, documents)) / len(documents)
     scores = []
     for document in documents:
@@ -41,20 +40,20 @@ def test_scores_are_lucenes_before_and_after_the_disk(
     tmp_path_factory: pytest.TempPathFactory, bodies: list[str], query: str
 ) -> None:
     folder = tmp_path_factory.mktemp("bm25")
-    made = Bm25.of(bodies, "hybrid")
+    made = BM25.of(bodies, "hybrid")
     made.save(folder)
-    (terms,) = terms_of([query], "hybrid")
+    (terms,) = tokenize([query], "hybrid")
     scores = made.scores(terms)
     assert scores.dtype == np.float32
-    np.testing.assert_allclose(scores, by_formula(terms, terms_of(bodies, "hybrid")), rtol=1e-5)
-    np.testing.assert_array_equal(Bm25.load(folder, len(bodies), "hybrid").scores(terms), scores)
+    np.testing.assert_allclose(scores, by_formula(terms, tokenize(bodies, "hybrid")), rtol=1e-5)
+    np.testing.assert_array_equal(BM25.load(folder, len(bodies), "hybrid").scores(terms), scores)
 
 
 @pytest.mark.parametrize("bodies", [[], [""], ["the of", "?"]])
 def test_texts_without_a_term_score_nothing(tmp_path: Path, bodies: list[str]) -> None:
-    made = Bm25.of(bodies, "hybrid")
+    made = BM25.of(bodies, "hybrid")
     made.save(tmp_path)
-    for index in (made, Bm25.load(tmp_path, len(bodies), "hybrid")):
+    for index in (made, BM25.load(tmp_path, len(bodies), "hybrid")):
         assert index.scores(["whale"]).tolist() == [0.0] * len(bodies)
 
 
@@ -62,7 +61,7 @@ def test_texts_without_a_term_score_nothing(tmp_path: Path, bodies: list[str]) -
 def test_documents_that_score_are_ranked_with_ties_by_id(values: list[float], depth: int, chance: object) -> None:
     ids = [f"d{number:02}" for number in range(len(values))]
     chance.shuffle(ids)  # type: ignore[attr-defined]
-    scores, rows = rank_positive(np.array(values, np.float32), places_of(ids), depth)
+    scores, rows = top_k_above_zero(np.array(values, np.float32), id_order(ids), depth)
     expected = sorted((-value, name, row) for row, (value, name) in enumerate(zip(values, ids, strict=True)) if value)
     assert rows.tolist() == [row for _, _, row in expected[:depth]]
     assert scores.tolist() == [-value for value, _, _ in expected[:depth]]

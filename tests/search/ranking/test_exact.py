@@ -13,8 +13,9 @@ from hypothesis.extra.numpy import arrays
 from indexer.arrays import Vectors
 from indexer.errors import ConfigError, EvaluationError
 from search.evaluation.retrieval.metrics import measure
-from search.evaluation.retrieval.runs import falling, require_plain_ids, run_files, run_tag, write_per_query, write_run
-from search.ranking import ordered, places_of, rank_blocks, rank_positive, unordered
+from search.evaluation.retrieval.runs import run_files, run_tag, write_per_query
+from search.export.trec import require_plain_ids, strictly_falling, write_run
+from search.ranking.exact import exact_top_k, from_sort_key, id_order, sort_key, top_k_above_zero
 from tests.oracles import best_rows
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -31,7 +32,7 @@ def test_rankings_equal_the_oracle_in_any_blocks(
     vectors: Vectors, queries: Vectors, size: int, depth: int, seed: int
 ) -> None:
     ids = [f"d{number}" for number in np.random.default_rng(seed).permutation(len(vectors))]
-    found = rank_blocks(queries, blocks_of(vectors, size), places_of(ids), depth)
+    found = exact_top_k(queries, blocks_of(vectors, size), id_order(ids), depth)
     for query, (scores, rows) in zip(queries, found, strict=True):
         expected = best_rows(vectors, query, ids, depth)
         assert [(ids[row], score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)] == expected
@@ -39,26 +40,26 @@ def test_rankings_equal_the_oracle_in_any_blocks(
 
 def test_more_queries_than_a_block_holds_are_all_answered() -> None:
     vectors = np.random.default_rng(0).standard_normal((600, 4), dtype=np.float32)
-    found = rank_blocks(vectors, blocks_of(vectors, 100), np.arange(600), 5)
+    found = exact_top_k(vectors, blocks_of(vectors, 100), np.arange(600), 5)
     assert len(found) == 600
     np.testing.assert_array_equal(found[599][1], np.argsort(-(vectors @ vectors[599]))[:5])
 
 
 def test_no_queries_have_no_answers() -> None:
-    assert rank_blocks(np.zeros((0, 3), np.float32), iter([np.ones((2, 3), np.float32)]), np.arange(2), 5) == []
+    assert exact_top_k(np.zeros((0, 3), np.float32), iter([np.ones((2, 3), np.float32)]), np.arange(2), 5) == []
 
 
 def test_documents_that_score_are_ranked_with_ties_by_id() -> None:
-    places = places_of(["c", "a", "b", "d"])
-    scores, rows = rank_positive(np.array([1, 1, 0, 2], np.float32), places, 2)
+    places = id_order(["c", "a", "b", "d"])
+    scores, rows = top_k_above_zero(np.array([1, 1, 0, 2], np.float32), places, 2)
     assert (scores.tolist(), rows.tolist()) == ([2, 1], [3, 1])
 
 
 @given(st.lists(FLOATS, min_size=1))
 def test_the_numbers_of_scores_keep_their_order_and_lead_back(values: list[float]) -> None:
     scores = np.array(values, np.float32)
-    numbers = ordered(scores)
-    np.testing.assert_array_equal(unordered(numbers), scores)
+    numbers = sort_key(scores)
+    np.testing.assert_array_equal(from_sort_key(numbers), scores)
     larger = scores[:, None] > scores
     assert np.array_equal(np.sign(np.subtract.outer(numbers, numbers)), larger.astype(int) - larger.T)
 
@@ -66,7 +67,7 @@ def test_the_numbers_of_scores_keep_their_order_and_lead_back(values: list[float
 @given(st.lists(st.floats(-8, 8, width=32), min_size=1))
 def test_falling_scores_fall_by_as_little_as_they_can(values: list[float]) -> None:
     scores = np.array(sorted(values, reverse=True), np.float32)
-    result = falling(scores)
+    result = strictly_falling(scores)
     assert np.all(np.diff(result) < 0)
     assert np.all(result <= scores)
     lowest = scores[0]
@@ -84,7 +85,7 @@ def test_a_run_is_judged_by_trec_eval_as_the_ranking_itself_is(
     ties: list[float], relevant: set[int], seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     ids = [f"d{number}" for number in np.random.default_rng(seed).permutation(9)]
-    answer = rank_positive(np.array(ties, np.float32), places_of(ids)[: len(ties)], 9)
+    answer = top_k_above_zero(np.array(ties, np.float32), id_order(ids)[: len(ties)], 9)
     judgements = {"q": {ids[row]: 1 for row in relevant}}
     expected = measure(judgements, {"q": [ids[row] for row in answer[1]]}, [3])
     path = tmp_path_factory.mktemp("run") / "a.run"

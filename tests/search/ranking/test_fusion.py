@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.hybrid.fusion import fuse, list_depth
+from search.ranking.fusion import list_depth, reciprocal_rank_fusion
 
 rankings = st.lists(st.lists(st.integers(0, 30), unique=True, max_size=30), max_size=4)
 
@@ -23,7 +23,7 @@ def exact(lists: list[list[int]], depth: int, constant: int) -> dict[int, Fracti
 @given(rankings, st.integers(1, 40), st.sampled_from([0, 1, 60]))
 def test_scores_are_sums_of_reciprocal_ranks_best_first(lists: list[list[int]], depth: int, constant: int) -> None:
     expected = exact(lists, depth, constant)
-    found = fuse(lists, depth, constant)
+    found = reciprocal_rank_fusion(lists, depth, constant)
     assert {document for _, document in found} == set(expected)
     assert [score for score, _ in found] == pytest.approx([float(expected[document]) for _, document in found])
     assert found == sorted(found, key=lambda hit: (-hit[0], hit[1]))
@@ -32,7 +32,10 @@ def test_scores_are_sums_of_reciprocal_ranks_best_first(lists: list[list[int]], 
 @given(rankings, st.integers(1, 40))
 def test_equal_sums_are_equal_numbers(lists: list[list[int]], depth: int) -> None:
     """A sum that depended on the order of its terms would settle ties by which ranking came first."""
-    scores, expected = {document: score for score, document in fuse(lists, depth)}, exact(lists, depth, 60)
+    scores, expected = (
+        {document: score for score, document in reciprocal_rank_fusion(lists, depth)},
+        exact(lists, depth, 60),
+    )
     for one, value in expected.items():
         for other, same in expected.items():
             if value == same:
@@ -43,13 +46,13 @@ def test_ranks_one_two_seven_tie_in_any_order() -> None:
     """Added up one after another in float64, 1/61 + 1/62 + 1/67 and 1/61 + 1/67 + 1/62 differ."""
     assert 1 / 61 + 1 / 62 + 1 / 67 != 1 / 61 + 1 / 67 + 1 / 62
     first, last = 100, 99
-    found = {document: score for score, document in fuse([
+    found = {document: score for score, document in reciprocal_rank_fusion([
         [first, last, 1, 2, 3, 4, 5],
         [11, first, 12, 13, 14, 15, last],
         [last, 22, 23, 24, 25, 26, first],
     ], depth=7)}  # fmt: skip
     assert found[first] == found[last]
-    swapped = fuse([[first], [1, 2, 3, 4, 5, 6, first], [1, first]], depth=7)
+    swapped = reciprocal_rank_fusion([[first], [1, 2, 3, 4, 5, 6, first], [1, first]], depth=7)
     assert next(score for score, document in swapped if document == first) == found[first]
 
 
@@ -57,19 +60,19 @@ def test_ranks_one_two_seven_tie_in_any_order() -> None:
 def test_the_order_of_the_rankings_does_not_matter(lists: list[list[int]], depth: int, random: object) -> None:
     shuffled = list(lists)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert fuse(shuffled, depth) == fuse(lists, depth)
+    assert reciprocal_rank_fusion(shuffled, depth) == reciprocal_rank_fusion(lists, depth)
 
 
 def test_a_worked_example() -> None:
     """Second and first beats first and third; what one ranking lacks counts once."""
-    found = fuse([[7, 3, 5], [3, 9, 7]], depth=1000)
+    found = reciprocal_rank_fusion([[7, 3, 5], [3, 9, 7]], depth=1000)
     expected = [(1 / 62 + 1 / 61, 3), (1 / 61 + 1 / 63, 7), (1 / 62, 9), (1 / 63, 5)]
     assert [document for _, document in found] == [document for _, document in expected]
     assert [score for score, _ in found] == pytest.approx([score for score, _ in expected])
 
 
 def test_what_lies_below_the_depth_does_not_count() -> None:
-    assert fuse([[1, 2, 3], [3, 2, 1]], depth=2) == fuse([[1, 2], [3, 2]], depth=2)
+    assert reciprocal_rank_fusion([[1, 2, 3], [3, 2, 1]], depth=2) == reciprocal_rank_fusion([[1, 2], [3, 2]], depth=2)
 
 
 def test_up_to_a_thousand_hits_the_first_ones_are_the_same_however_many_are_asked_for() -> None:

@@ -12,7 +12,7 @@ from indexer import BuildConfig, build_index, delete_documents
 from indexer.errors import ConfigError
 from search import SearchEngine
 from search.deleting import delete_where
-from search.request import Request
+from search.ranking.ranker import SearchOptions
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope
 
@@ -57,9 +57,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("asked", "message"), WRONG)
 def test_a_field_that_cannot_be_meant_is_refused(asked: dict[str, Any], message: str, engine: SearchEngine) -> None:
-    vectors = np.ones((1, int(engine.opened.manifest.encoder["dim"])), np.float32)
+    vectors = np.ones((1, int(engine.index.manifest.encoder["dim"])), np.float32)
     calls: list[Callable[[], object]] = [
-        lambda: Request(**asked),
+        lambda: SearchOptions(**asked),
         lambda: engine.search("whales", **asked),
         lambda: engine.search_many(["whales"], **asked),
         lambda: engine.search_vectors(vectors, **asked),
@@ -75,7 +75,7 @@ def test_numbers_of_numpy_are_numbers(engine: SearchEngine) -> None:
     expected = engine.search("whales", k=3)
     for kind in (np.int64, np.uint8, np.int32):
         assert engine.search("whales", k=kind(3)) == expected  # type: ignore[arg-type]
-    assert type(Request(np.uint8(200)).k) is int  # type: ignore[arg-type]
+    assert type(SearchOptions(np.uint8(200)).k) is int  # type: ignore[arg-type]
     for lowest in (np.float32(-2), np.int64(-2), -2, -2.0):
         assert engine.search("whales", k=3, min_score=lowest) == expected
 

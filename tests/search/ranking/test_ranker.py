@@ -13,7 +13,7 @@ from indexer.config import BuildConfig
 from indexer.errors import ConfigError
 from search import SearchEngine
 from search.engine import Hit
-from search.opened import OpenIndex
+from search.index import Index
 from tests.search.cli.test_cli import isotrope
 
 COLOURS = ["red", "green", "blue"]
@@ -96,9 +96,9 @@ def test_a_lowest_score_cuts_the_answer(engine: SearchEngine, everything: list[H
 
 
 def test_neighbours_are_the_closest_others_by_the_documents_own_vector(engine: SearchEngine) -> None:
-    opened = engine.opened
-    vectors = opened.vectors(np.arange(opened.manifest.rows))
-    ids = opened.documents.ids(range(opened.manifest.rows))
+    index = engine.index
+    vectors = index.vectors(np.arange(index.manifest.rows))
+    ids = index.documents.ids(range(index.manifest.rows))
     own = ids.index("d09")
     scores = vectors.astype(np.float64) @ vectors[own].astype(np.float64)
     order = sorted((number for number in range(len(ids)) if number != own), key=lambda number: -scores[number])
@@ -201,8 +201,8 @@ def test_exact_segments_are_searched_on_a_device_with_the_same_answers(
     # torch's own product on the CPU stands in for the one on a GPU
     monkeypatch.setattr(ann, "on_device", lambda index, device: real(index, "cpu:0"))
     engine = SearchEngine(index)
-    engine.opened.accelerate("cuda")
-    assert type(engine.opened.segments[0].index).__name__ == "DeviceIndex"
+    engine.index.accelerate("cuda")
+    assert type(engine.index.segments[0].index).__name__ == "DeviceIndex"
     assert engine.search(QUERY, 100) == everything
     assert (
         engine.search(QUERY, 5, where="year > 2005") == [hit for hit in everything if hit.metadata["year"] > 2005][:5]
@@ -213,7 +213,7 @@ def test_hybrid_groups_are_filled_beyond_the_depth_of_its_lists(
     index: Path, everything: list[Hit], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three colours and twelve documents without: fifteen hits, though the first lists hold but four documents."""
-    from search.hybrid import fusion
+    from search.ranking import fusion
 
     engine = SearchEngine(index)
     expected = {hit.id for hit in engine.search(QUERY, 100, hybrid=True, group_by="colour")}
@@ -228,13 +228,13 @@ def test_hybrid_groups_are_filled_beyond_the_depth_of_its_lists(
 
 def test_no_more_groups_are_looked_for_than_there_are(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    search = OpenIndex.search
+    search = Index.search
 
-    def counted(self: OpenIndex, vectors: Any, k: int, *given: Any) -> Any:
+    def counted(self: Index, vectors: Any, k: int, *given: Any) -> Any:
         asked.append(k)
         return search(self, vectors, k, *given)
 
-    monkeypatch.setattr(OpenIndex, "search", counted)
+    monkeypatch.setattr(Index, "search", counted)
     hits = engine.search(QUERY, 10, where="colour IS NOT NULL", group_by="colour")
     assert len(hits) == len(COLOURS)
     assert max(asked) < 47  # documents with a colour

@@ -16,13 +16,13 @@ from indexer.encoders.token_embeddings import TokenEmbeddings
 from indexer.errors import ConfigError, CorpusError
 from indexer.progress import NoProgress
 from search.cli.evaluate.methods_options import _METHODS
+from search.evaluation.papers.method_settings import METHODS, MethodsOptions, methods_of, sbert_wk_layers
+from search.evaluation.papers.methods import NOT_RUN, evaluate_methods
+from search.evaluation.papers.mixtures import SentenceTokens, TrainingTokens
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import Task, read_tasks
-from search.evaluation.sts.evaluation import StsPlan, evaluate_sts
-from search.evaluation.sts.methods.evaluation import NOT_RUN, evaluate_methods
-from search.evaluation.sts.methods.names import METHODS, MethodsPlan, dissected, methods_of
-from search.evaluation.sts.methods.tokens import SentenceTokens, TrainingTokens
-from search.evaluation.subject import Subject
+from search.evaluation.sts.sts import StsOptions, evaluate_sts
+from search.evaluation.target import Target
 from tests.sts_tasks import write_tasks
 
 SMALL = LatteMixConfig(dims=4, classes=6, batch=8)
@@ -59,8 +59,8 @@ def config(folder: Path) -> BuildConfig:
 
 @pytest.fixture(scope="module")
 def result(folder: Path, config: BuildConfig) -> dict[str, Any]:
-    plan = MethodsPlan(methods_of(["all"], False), ("mean", "all"), train=folder / "train.txt", seeds=2)
-    return evaluate_methods(Subject.of_recipe(config), read_tasks(folder / "sts"), plan)
+    plan = MethodsOptions(methods_of(["all"], False), ("mean", "all"), train=folder / "train.txt", seeds=2)
+    return evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts"), plan)
 
 
 def average(result: dict[str, Any], setting: str, protocol: str = "mean") -> dict[str, Any]:
@@ -86,9 +86,9 @@ def test_the_command_line_offers_what_the_library_has() -> None:
 def test_settings_have_the_figures_of_the_plain_evaluation(
     folder: Path, config: BuildConfig, result: dict[str, Any]
 ) -> None:
-    subject = Subject.of_recipe(config)
+    subject = Target.of_recipe(config)
     sweep = Sweep(poolings=("mean", "max"), strengths=("none", 0.5), centres=("common",))
-    plain = evaluate_sts(subject, read_tasks(folder / "sts"), StsPlan(subject.settings(sweep), ("mean", "all")))
+    plain = evaluate_sts(subject, read_tasks(folder / "sts"), StsOptions(subject.settings(sweep), ("mean", "all")))
     shared = 0
     for row in plain["results"]:
         same = [
@@ -129,9 +129,9 @@ def test_published_rows_say_what_cannot_be_run(result: dict[str, Any]) -> None:
 
 
 def test_the_same_run_gives_the_same_figures(folder: Path, config: BuildConfig, result: dict[str, Any]) -> None:
-    plan = MethodsPlan(("mean", "latte-mix"), train=folder / "train.txt", seeds=2)
-    again = evaluate_methods(Subject.of_recipe(config), read_tasks(folder / "sts"), plan, folder / "cache")
-    kept = evaluate_methods(Subject.of_recipe(config), read_tasks(folder / "sts"), plan, folder / "cache")
+    plan = MethodsOptions(("mean", "latte-mix"), train=folder / "train.txt", seeds=2)
+    again = evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts"), plan, folder / "cache")
+    kept = evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts"), plan, folder / "cache")
     assert again["results"] == kept["results"]
     assert average(again, "latte-mix l2")["by_seed"] == average(result, "latte-mix l2")["by_seed"]
 
@@ -141,11 +141,11 @@ def test_a_transformer_has_layers_too(folder: Path, tiny_config: BuildConfig) ->
         tiny_config, encoder=dataclasses.replace(tiny_config.encoder, latte_mix=SMALL, max_length=24)
     )
     methods = methods_of(["cls", "layers", "sbert-wk", "sif", "latte-mix"], True)
-    plan = MethodsPlan(methods, train=folder / "train.txt", documents=20, seeds=1)
-    found = evaluate_methods(Subject.of_recipe(config), read_tasks(folder / "sts/stsb.tsv"), plan)
+    plan = MethodsOptions(methods, train=folder / "train.txt", documents=20, seeds=1)
+    found = evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts/stsb.tsv"), plan)
     settings = {row["setting"] for row in found["results"]}
     assert {"cls -1 raw", "mean 1 raw", "mean 1,-1 raw", "sif -1 1 removed", "latte-mix 1 js"} <= settings
-    assert {f"sbert-wk {','.join(map(str, layers))} raw" for layers in dissected(2)} <= settings
+    assert {f"sbert-wk {','.join(map(str, layers))} raw" for layers in sbert_wk_layers(2)} <= settings
     row = average(found, "latte-mix -1 cosine")
     assert (row["seeds"], row["standard_deviation"], row["trained_texts"]) == ([0], None, 20)
 
@@ -182,7 +182,7 @@ def test_sentences_pool_to_what_the_encoder_gives(folder: Path, tiny_config: Bui
 )
 def test_plans_that_cannot_be_followed_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        MethodsPlan(**changes)
+        MethodsOptions(**changes)
 
 
 def test_a_table_is_refused_methods_of_layers() -> None:
@@ -193,9 +193,9 @@ def test_a_table_is_refused_methods_of_layers() -> None:
 
 def test_a_corpus_without_text_is_refused(folder: Path, config: BuildConfig, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n\n")
-    plan = MethodsPlan(("mean", "latte-mix"), train=tmp_path / "empty.txt", seeds=1)
+    plan = MethodsOptions(("mean", "latte-mix"), train=tmp_path / "empty.txt", seeds=1)
     with pytest.raises(CorpusError, match="no documents to train on"):
-        evaluate_methods(Subject.of_recipe(config), read_tasks(folder / "sts"), plan)
+        evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts"), plan)
 
 
 def test_the_table_is_printed_with_mean_pooling_and_the_untrained_control(
@@ -221,7 +221,7 @@ def test_options_of_a_sweep_do_not_go_with_methods(folder: Path) -> None:
 
 
 def test_every_method_is_named_once() -> None:
-    from search.evaluation.sts.methods.names import Method
+    from search.evaluation.papers.method_settings import Method
 
     assert len(set(get_args(Method))) == len(METHODS)
     assert json.dumps(METHODS)

@@ -15,10 +15,9 @@ from indexer.config import BuildConfig
 from indexer.encoders import load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError
+from search.evaluation.papers.rte import EntailmentPairs, RteOptions, best_threshold, evaluate_rte, read_rte, rte_sweep
 from search.evaluation.settings import Strength, Sweep
-from search.evaluation.sts.rte import RtePlan, best_threshold, evaluate_rte, rte_sweep
-from search.evaluation.sts.rte_data import EntailmentPairs, read_rte
-from search.evaluation.subject import Subject
+from search.evaluation.target import Target
 from tests.oracles import whitening_projection
 from tests.search.cli.test_cli import isotrope
 
@@ -149,8 +148,8 @@ def test_no_threshold_answers_more_pairs_rightly_than_the_best(pairs: list[tuple
 
 
 @pytest.fixture
-def subject(tiny_config: BuildConfig) -> Subject:
-    return Subject.of_recipe(tiny_config)
+def subject(tiny_config: BuildConfig) -> Target:
+    return Target.of_recipe(tiny_config)
 
 
 def pairs_of(rows: Sequence[Row], name: str = "dev.tsv") -> EntailmentPairs:
@@ -173,11 +172,11 @@ def cosine_oracle(config: BuildConfig, rows: Sequence[Row], others: Sequence[Row
     return (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
 
 
-def test_accuracies_are_those_of_the_definition(tiny_config: BuildConfig, subject: Subject) -> None:
+def test_accuracies_are_those_of_the_definition(tiny_config: BuildConfig, subject: Target) -> None:
     rows, others = made_up(90), made_up(60, seed=1)
     settings = subject.settings(rte_sweep(Sweep()))
     assert [setting.whitening.strength for setting in settings] == ["none", 1.0]
-    plan = RtePlan(settings, thresholds=(0.0, 0.4))
+    plan = RteOptions(settings, thresholds=(0.0, 0.4))
     result = evaluate_rte(subject, (pairs_of(rows), pairs_of(others, "train.tsv")), plan)
     truth, other_truth = (np.array([row[2] for row in part]) for part in (rows, others))
     strengths: list[str | float] = ["none", 1.0]
@@ -205,7 +204,7 @@ def test_accuracies_are_those_of_the_definition(tiny_config: BuildConfig, subjec
 
 
 def test_every_distinct_sentence_is_encoded_once_for_all_settings(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
+    subject: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passed: list[int] = []
     states = TransformerEncoder.states
@@ -217,15 +216,15 @@ def test_every_distinct_sentence_is_encoded_once_for_all_settings(
     monkeypatch.setattr(TransformerEncoder, "states", counting)
     rows, others = made_up(30), made_up(30, seed=1)
     sweep = Sweep(poolings=("mean", "cls"), layers=((1,), (1, -1)), strengths=("none", 0.0, 1.0))
-    result = evaluate_rte(subject, (pairs_of(rows), pairs_of(others)), RtePlan(subject.settings(sweep)))
+    result = evaluate_rte(subject, (pairs_of(rows), pairs_of(others)), RteOptions(subject.settings(sweep)))
     distinct = {text for row in rows + others for text in row[:2]}
     assert passed == [len(distinct)]
     assert len(result["results"]) == 12
 
 
-def test_the_result_says_how_it_was_made_and_is_the_same_again(subject: Subject) -> None:
+def test_the_result_says_how_it_was_made_and_is_the_same_again(subject: Target) -> None:
     data = pairs_of(made_up(30)), None
-    plan = RtePlan(subject.settings(Sweep(strengths=("none", 1.0))))
+    plan = RteOptions(subject.settings(Sweep(strengths=("none", 1.0))))
     first, second = (evaluate_rte(subject, data, plan) for _ in range(2))
     assert first["results"] == second["results"]
     provenance = first["provenance"]
@@ -238,12 +237,12 @@ def test_the_result_says_how_it_was_made_and_is_the_same_again(subject: Subject)
     json.dumps(first, allow_nan=False)
 
 
-def test_a_threshold_that_no_cosine_has_is_refused(subject: Subject) -> None:
+def test_a_threshold_that_no_cosine_has_is_refused(subject: Target) -> None:
     with pytest.raises(ConfigError, match="--threshold is 2; expected a cosine"):
-        RtePlan(subject.settings(Sweep()), thresholds=(0.5, 2))
+        RteOptions(subject.settings(Sweep()), thresholds=(0.5, 2))
 
 
-def test_embeddings_that_are_not_finite_are_refused(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embeddings_that_are_not_finite_are_refused(subject: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     states = TransformerEncoder.states
 
     def broken(self: TransformerEncoder, texts: Sequence[str], *rest: Any) -> Any:
@@ -255,7 +254,7 @@ def test_embeddings_that_are_not_finite_are_refused(subject: Subject, monkeypatc
     monkeypatch.setattr(TransformerEncoder, "states", broken)
     strengths: list[Strength] = ["none", 1.0]
     for strength in strengths:
-        plan = RtePlan(subject.settings(Sweep(strengths=(strength,))))
+        plan = RteOptions(subject.settings(Sweep(strengths=(strength,))))
         with pytest.raises(EvaluationError, match=r"1 (of .* )?embeddings hold NaN or infinity"):
             evaluate_rte(subject, (pairs_of(made_up(9)), None), plan)
 
@@ -309,9 +308,9 @@ def test_mistakes_are_one_line(
     assert done.stderr.count("error:") == 1
 
 
-def test_a_threshold_is_not_chosen_on_the_pairs_that_are_measured(subject: Subject) -> None:
+def test_a_threshold_is_not_chosen_on_the_pairs_that_are_measured(subject: Target) -> None:
     """The same pairs under another name or in another order are refused, a few of them are counted."""
-    rows, plan = made_up(20), RtePlan(subject.settings(rte_sweep(Sweep())))
+    rows, plan = made_up(20), RteOptions(subject.settings(rte_sweep(Sweep())))
     for same in (rows, rows[::-1], rows + made_up(20, seed=1)):
         with pytest.raises(ConfigError, match=r"--train copy\.tsv holds every pair of dev\.tsv.* leave --train out"):
             evaluate_rte(subject, (pairs_of(rows), pairs_of(same, "copy.tsv")), plan)

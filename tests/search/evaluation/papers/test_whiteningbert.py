@@ -14,17 +14,12 @@ from safetensors.torch import save_file
 
 from indexer import BuildConfig
 from indexer.config import EncoderConfig
+from search.evaluation.papers.whiteningbert import SETTINGS, published_tables
 from search.evaluation.sts.data import TASKS, read_tasks
-from search.evaluation.sts.evaluation import StsPlan, evaluate_sts
-from search.evaluation.sts.paper import SETTINGS, published_tables
-from search.evaluation.subject import Subject
+from search.evaluation.sts.sts import StsOptions, evaluate_sts
+from search.evaluation.target import Target
 from tests.search.cli.test_cli import isotrope
-from tests.sts_tasks import (
-    STSB,
-    said,
-    write,
-    write_tasks,
-)
+from tests.sts_tasks import STSB, said, write, write_tasks
 
 
 @pytest.fixture
@@ -112,8 +107,8 @@ def test_the_table_has_our_figures_below_the_published_ones(folder: Path, named_
 
 def test_our_rows_are_those_of_an_ordinary_run(folder: Path, named_as_published: Path) -> None:
     encoder = EncoderConfig(model=str(named_as_published), max_length=64, precision="float32")
-    subject = Subject.of_recipe(BuildConfig(encoder=encoder))
-    ordinary = evaluate_sts(subject, read_tasks(folder), StsPlan(SETTINGS, fit="task"))
+    subject = Target.of_recipe(BuildConfig(encoder=encoder))
+    ordinary = evaluate_sts(subject, read_tasks(folder), StsOptions(SETTINGS, fit="task"))
     model = ["--set", f"encoder.model={named_as_published}", "--set", "encoder.max_length=64"]
     done = isotrope("evaluate", "sts", folder, "--table", "paper", *model, "--json")
     result = json.loads(done.stdout)

@@ -19,12 +19,27 @@ from indexer.config import RunOptions
 from indexer.errors import ConfigError, EvaluationError
 from indexer.progress import NoProgress
 from search.cli.evaluate import COMMANDS
-from search.evaluation.subject import Subject
-from search.evaluation.words.contexts import Finder, Reading, ReadingLog, read_contexts
-from search.evaluation.words.data import Analogies, Categories, Similarity, WordSet, read_word_sets
-from search.evaluation.words.evaluation import Source, WordsPlan, choose_sources, evaluate_words, measure_words
-from search.evaluation.words.scoring import answered_right, k_means, purity, score, score_categories, score_similarity
-from search.evaluation.words.vectors import WordVectors, context_vectors, principal_component, table_vectors
+from search.evaluation.papers.word_scores import (
+    answered_right,
+    k_means,
+    purity,
+    score,
+    score_categories,
+    score_similarity,
+)
+from search.evaluation.papers.word_sets import Analogies, Categories, Similarity, WordSet, read_word_sets
+from search.evaluation.papers.word_vectors import (
+    ContextOptions,
+    ReadingLog,
+    WordFinder,
+    WordVectors,
+    context_vectors,
+    principal_component,
+    read_contexts,
+    table_vectors,
+)
+from search.evaluation.papers.words import VectorSource, WordsOptions, choose_sources, evaluate_words, measure_words
+from search.evaluation.target import Target
 from tests.search.cli.test_cli import Done, isotrope
 
 Array = npt.NDArray[np.float64]
@@ -230,7 +245,7 @@ def test_questions_are_answered_alike_in_blocks(monkeypatch: pytest.MonkeyPatch)
     random = np.random.default_rng(0)
     vectors, questions = random.normal(size=(12, 3)), random.integers(0, 12, (50, 4))
     whole = answered_right(vectors, questions)
-    monkeypatch.setattr("search.evaluation.words.scoring._LARGEST", 36)
+    monkeypatch.setattr("search.evaluation.papers.word_scores._LARGEST", 36)
     assert answered_right(vectors, questions).tolist() == whole.tolist()
     assert 0 < whole.sum() < 50
 
@@ -400,7 +415,7 @@ def test_words_of_contexts_are_found_whatever_their_case() -> None:
     ],
 )
 def test_whole_words_are_found_whatever_their_case(text: str, found: list[tuple[str, str]]) -> None:
-    places = Finder(["whale", "York", "New-York"])(text)
+    places = WordFinder(["whale", "York", "New-York"])(text)
     assert [(word, text[start:end]) for word, start, end in places] == found
 
 
@@ -434,7 +449,9 @@ class Letters:
 
 
 def contexts(outputs: Letters, texts: list[str], words: list[str], most: int = 100, **more: Any) -> dict[str, Any]:
-    return {word: rows.tolist() for word, rows in read_contexts(outputs, texts, words, Reading((0,), most, **more))}
+    return {
+        word: rows.tolist() for word, rows in read_contexts(outputs, texts, words, ContextOptions((0,), most, **more))
+    }
 
 
 @pytest.mark.parametrize("space_before", [False, True])
@@ -451,7 +468,7 @@ def test_a_word_has_the_mean_of_its_pieces(space_before: bool) -> None:
 def test_the_first_places_count_and_nothing_is_read_after_the_last_one() -> None:
     texts = ["sea", "sea whale", "sea", "sea whale", "sea", "sea whale", "sea whale"]
     log, outputs = ReadingLog(), Letters()
-    found = dict(read_contexts(outputs, texts, ["sea", "whale"], Reading((0,), 3), log))
+    found = dict(read_contexts(outputs, texts, ["sea", "whale"], ContextOptions((0,), 3), log))
     assert found["sea"][:, 0].tolist() == [0, 1, 2]
     assert found["whale"][:, 0].tolist() == [1, 3, 4]
     assert outputs.seen == ["sea", "sea whale", "sea", "sea whale", "sea whale"]
@@ -461,7 +478,7 @@ def test_the_first_places_count_and_nothing_is_read_after_the_last_one() -> None
 def test_reading_ends_when_every_word_is_complete() -> None:
     log = ReadingLog()
     texts = ("sea" for _ in range(10_000))
-    dict(read_contexts(Letters(), texts, ["sea"], Reading((0,), 1500), log))
+    dict(read_contexts(Letters(), texts, ["sea"], ContextOptions((0,), 1500), log))
     assert (log.texts, log.encoded, log.places["sea"]) == (1500, 1500, 1500)
 
 
@@ -469,7 +486,7 @@ def test_reading_ends_when_every_word_is_complete() -> None:
 def test_places_behind_the_cut_are_not_seen(from_left: bool, sea: list[list[float]]) -> None:
     """Seven pieces, of which four are kept: the first or the last, so that the whale is whole at one end only."""
     log, outputs = ReadingLog(), Letters(most=4, from_left=from_left)
-    reading = Reading((0,), from_left=from_left)
+    reading = ContextOptions((0,), from_left=from_left)
     found = dict(read_contexts(outputs, ["sea a whales"], ["sea", "whales", "a"], reading, log))
     assert found.get("sea", np.empty((0, 2))).tolist() == sea
     assert ("whales" in found) == from_left
@@ -499,8 +516,8 @@ SETS: list[WordSet] = [
 ]
 
 
-def given_source(vectors: WordVectors) -> Source:
-    return Source("given", None, lambda words: vectors)
+def given_source(vectors: WordVectors) -> VectorSource:
+    return VectorSource("given", None, lambda words: vectors)
 
 
 def test_results_name_what_was_measured_and_on_how_much() -> None:
@@ -611,7 +628,7 @@ def test_a_transformer_gives_the_first_principal_component_of_each_layer(
         Similarity("s", ("Whale", "sea", "deep"), ("songs", "library", "lost"), np.array([1.0, 2.0, 3.0])),
         Similarity("t", ("sea", "library", "songs"), ("data", "of", "deep"), np.array([1.0, 2.0, 3.0])),
     ]
-    result = evaluate_words(Subject.of_recipe(tiny_config), sets, WordsPlan(corpus, layers=((0,), (1,), (-1,))))
+    result = evaluate_words(Target.of_recipe(tiny_config), sets, WordsOptions(corpus, layers=((0,), (1,), (-1,))))
     assert [row["layers"] for row in result["results"]] == [[0], [0], [1], [1], [-1], [-1]]
     words = ("whale", "sea", "deep", "songs", "library", "data", "of")
     for number, (label, layer) in enumerate((("layers 0", 0), ("layers 1", 1), ("layers -1", 2))):
@@ -625,7 +642,7 @@ def test_a_transformer_gives_the_first_principal_component_of_each_layer(
 
 
 def test_word_vectors_are_those_of_the_transformer(tiny_config: BuildConfig, corpus: Path) -> None:
-    plan, subject = WordsPlan(corpus, layers=((1, -1),), occurrences=2), Subject.of_recipe(tiny_config)
+    plan, subject = WordsOptions(corpus, layers=((1, -1),), occurrences=2), Target.of_recipe(tiny_config)
     (source,), files = choose_sources(subject, plan, NoProgress())
     found = source.of(["Sea", "library", "songs"])
     for word, row in found.rows.items():
@@ -638,7 +655,7 @@ def test_word_vectors_are_those_of_the_transformer(tiny_config: BuildConfig, cor
 
 def test_texts_that_are_cut_are_counted(tiny_config: BuildConfig, corpus: Path) -> None:
     config = tiny_config.with_overrides(["encoder.max_length=5"])
-    (source,), _ = choose_sources(Subject.of_recipe(config), WordsPlan(corpus), NoProgress())
+    (source,), _ = choose_sources(Target.of_recipe(config), WordsOptions(corpus), NoProgress())
     found = source.of(["whale", "deep"])
     assert found.rows.keys() == {"whale", "deep"}
     assert found.notes == (
@@ -649,27 +666,27 @@ def test_texts_that_are_cut_are_counted(tiny_config: BuildConfig, corpus: Path) 
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (WordsPlan(), "pass --corpus PATH"),
-        (WordsPlan(Path("-")), "standard input cannot be hashed"),
-        (WordsPlan(Path("x"), candidates=5), "--candidates takes the first rows of a static table"),
+        (WordsOptions(), "pass --corpus PATH"),
+        (WordsOptions(Path("-")), "standard input cannot be hashed"),
+        (WordsOptions(Path("x"), candidates=5), "--candidates takes the first rows of a static table"),
     ],
 )
 def test_a_plan_that_does_not_suit_a_transformer_is_refused(
-    tiny_config: BuildConfig, plan: WordsPlan, message: str
+    tiny_config: BuildConfig, plan: WordsOptions, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
-        evaluate_words(Subject.of_recipe(tiny_config), SETS, plan)
+        evaluate_words(Target.of_recipe(tiny_config), SETS, plan)
 
 
 def test_other_backends_are_refused(tiny_config: BuildConfig, corpus: Path) -> None:
     with pytest.raises(ConfigError, match='--backend is "numpy"'):
-        evaluate_words(Subject.of_recipe(tiny_config, RunOptions(backend="numpy")), SETS, WordsPlan(corpus))
+        evaluate_words(Target.of_recipe(tiny_config, RunOptions(backend="numpy")), SETS, WordsOptions(corpus))
 
 
 @pytest.mark.parametrize("numbers", [{"occurrences": 0}, {"candidates": -1}])
 def test_numbers_out_of_range_are_refused(numbers: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="expected"):
-        WordsPlan(**numbers)  # type: ignore[arg-type]
+        WordsOptions(**numbers)  # type: ignore[arg-type]
 
 
 def test_what_a_table_has_no_use_for_is_refused(table: Path, files: list[Path]) -> None:

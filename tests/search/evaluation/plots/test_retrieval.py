@@ -13,9 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.errors import ConfigError, MachineError
-from search.evaluation.retrieval.panels import Panel, Point, measure_of, panels_of, shared_ranges
-from search.evaluation.retrieval.plot import draw_panels, frame_of, plot_retrieval
-from search.plotting import check_plot, whiskers
+from search.evaluation.plots.drawing import check_plot, whiskers
+from search.evaluation.plots.retrieval import (
+    Panel,
+    Point,
+    draw_panels,
+    frame_of,
+    measure_of,
+    panels_of,
+    plot_retrieval,
+    shared_ranges,
+)
 from tests.search.cli.test_cli import isotrope
 
 Result = dict[str, Any]

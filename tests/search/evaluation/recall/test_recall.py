@@ -19,10 +19,9 @@ from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.hashing import canonical_sha256, hash_id
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
-from search.evaluation.recall.evaluation import evaluate_recall
-from search.evaluation.recall.exact import duplicates_of, exact_recall
-from search.evaluation.recall.held_out import draw_queries, read_queries
-from search.stored import StoredRows
+from search.evaluation.recall.drawn_queries import draw_queries, read_queries
+from search.evaluation.recall.recall import duplicates_of, evaluate_recall, exact_recall
+from search.index import LiveRows
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.oracles import held_out_recall
@@ -100,7 +99,7 @@ def test_recall_of_an_approximate_index_equals_the_oracle(built: Built, k: int, 
     index = built(*APPROXIMATE)
     row = measured(index, k, origin=origin, sample=60)
     engine = SearchEngine(index)
-    queries = draw_queries(StoredRows(engine.opened), origin, 60)
+    queries = draw_queries(LiveRows(engine.index), origin, 60)
     documents = corpus()
     texts = [f"{document.title} {document.text}" for document in documents]
     expected = held_out_recall(
@@ -108,7 +107,7 @@ def test_recall_of_an_approximate_index_equals_the_oracle(built: Built, k: int, 
         texts,
         engine.embed(queries.texts),
         queries.rows.tolist(),
-        lambda vector, depth: engine.opened.search(vector[None], depth)[0][1].tolist(),
+        lambda vector, depth: engine.index.search(vector[None], depth)[0][1].tolist(),
         k,
     )
     assert row["recall"] == pytest.approx(np.mean(expected))
@@ -128,7 +127,7 @@ def test_a_flat_index_has_recall_one_and_its_latency_is_measured(built: Built) -
 
 def test_a_flat_index_with_other_vectors_is_not_believed(built: Built) -> None:
     engine = SearchEngine(built())
-    index = engine.opened.segments[0].index
+    index = engine.index.segments[0].index
     vectors = index.reconstruct_n(0, index.ntotal)
     index.reset()
     index.add(vectors[::-1].copy())
@@ -140,7 +139,7 @@ def test_a_flat_index_with_other_vectors_is_not_believed(built: Built) -> None:
 def test_search_parameters_and_bytes_are_reported(built: Built, factory: str, parameter: str) -> None:
     index = built(f"index.type={factory}", "index.recall=0.05")
     row = measured(index, 5, sample=20)
-    manifest = SearchEngine(index).opened.manifest
+    manifest = SearchEngine(index).index.manifest
     assert row["index_type"] == factory
     assert row["search_parameters"] == [entry.search_parameters for entry in manifest.segments]
     assert parameter in row["search_parameters"][0]
@@ -148,7 +147,7 @@ def test_search_parameters_and_bytes_are_reported(built: Built, factory: str, pa
     assert row["bytes_per_vector"] == pytest.approx(size / 200)
 
 
-class Blocks(StoredRows):
+class Blocks(LiveRows):
     """Vectors that stand for the stored ones, a few rows at a time."""
 
     def __init__(self, vectors: Any, block: int) -> None:
@@ -198,7 +197,7 @@ def test_duplicates_are_rows_with_the_same_text_or_the_same_vector(built: Built)
         Document("c", "Same words."),
         Document("d", long + "blue"),
     ]
-    stored = StoredRows(SearchEngine(built(documents=documents)).opened)
+    stored = LiveRows(SearchEngine(built(documents=documents)).index)
     found = duplicates_of(stored, np.array([9, 10, 0, -1]))
     assert [rows.tolist() for rows in found] == [[9, 11], [10, 12], [0], []]
 
@@ -207,7 +206,7 @@ def test_queries_come_from_the_smallest_id_hashes_whatever_the_order(built: Buil
     documents = corpus()
     expected = sorted(documents, key=lambda document: hash_id(document.id))[:20]
     for order in (documents, documents[::-1]):
-        queries = draw_queries(StoredRows(SearchEngine(built(documents=order)).opened), None, 20)
+        queries = draw_queries(LiveRows(SearchEngine(built(documents=order)).index), None, 20)
         assert queries.origin == "titles"
         assert list(queries.texts) == [document.title for document in expected]
         assert [order[row].id for row in queries.rows.tolist()] == [document.id for document in expected]
@@ -216,7 +215,7 @@ def test_queries_come_from_the_smallest_id_hashes_whatever_the_order(built: Buil
 def test_titles_are_drawn_if_half_the_documents_have_one(built: Built) -> None:
     def origin(titled: int) -> str:
         documents = [Document(f"d{n}", f"Text {n}. More.", title="T" if n < titled else None) for n in range(10)]
-        return draw_queries(StoredRows(SearchEngine(built(documents=documents)).opened)).origin
+        return draw_queries(LiveRows(SearchEngine(built(documents=documents)).index)).origin
 
     assert (origin(5), origin(4)) == ("titles", "sentences")
 
@@ -227,7 +226,7 @@ def test_sentences_and_halves_are_what_they_say(built: Built) -> None:
         Document("b", "Alone"),
         Document("c", "", title="No text"),
     ]
-    stored = StoredRows(SearchEngine(built(documents=documents)).opened)
+    stored = LiveRows(SearchEngine(built(documents=documents)).index)
     sentences, halves = draw_queries(stored, "sentences"), draw_queries(stored, "halves")
     assert set(sentences.texts) == {"One two three.", "Alone"}
     assert sentences.notes == ("no query from 1 of 3 sampled documents (no text beside the title)",)
@@ -236,11 +235,11 @@ def test_sentences_and_halves_are_what_they_say(built: Built) -> None:
 
 
 def test_documents_repeated_beyond_use_are_left_out_and_said(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("search.evaluation.recall.evaluation._MOST_DUPLICATES", 4)
+    monkeypatch.setattr("search.evaluation.recall.recall._MOST_DUPLICATES", 4)
     row = measured(built(), 3)
     assert row["queries"] == 175
     assert row["notes"] == ["25 queries left out: from documents that are there more than 4 times"]
-    monkeypatch.setattr("search.evaluation.recall.evaluation._MOST_DUPLICATES", 0)
+    monkeypatch.setattr("search.evaluation.recall.recall._MOST_DUPLICATES", 0)
     with pytest.raises(EvaluationError, match="none is a useful query"):
         measured(built(), 3)
 

@@ -20,13 +20,12 @@ from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, EvaluationError, MachineError
 from indexer.transforms import Whitening
 from search import SearchEngine
-from search.evaluation.report.figures import Figures, measure_figures
-from search.evaluation.report.isotropy import measure_cloud
-from search.evaluation.report.markup import tag
+from search.evaluation.report.html import tag
 from search.evaluation.report.page import render, write_report
-from search.evaluation.report.results import ResultFile, read_result
-from search.opened import OpenIndex
-from search.provenance import how_built
+from search.evaluation.report.statistics import IndexStatistics, measure_cloud, measure_statistics
+from search.evaluation.result import how_built
+from search.evaluation.tables import ResultFile, read_result
+from search.index import Index
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.oracles import iso_score, partition_ratio
@@ -87,12 +86,12 @@ class Page(HTMLParser):
 
 
 def page_of(index: Path, *files: ResultFile) -> Page:
-    opened = OpenIndex.open(index)
-    return Page(render(opened, measure_figures(opened), files, PROVENANCE, NOON))
+    opened = Index.open(index)
+    return Page(render(opened, measure_statistics(opened), files, PROVENANCE, NOON))
 
 
-def figures_of(index: Path) -> Figures:
-    return measure_figures(OpenIndex.open(index))
+def figures_of(index: Path) -> IndexStatistics:
+    return measure_statistics(Index.open(index))
 
 
 def unit(rows: Any) -> Any:
@@ -152,7 +151,7 @@ def test_whitening_makes_the_vectors_more_even(built: Built) -> None:
 
 def test_the_offset_of_the_queries_is_relative_to_the_spread_of_the_documents(built: Built) -> None:
     index = built()
-    transform = OpenIndex.open(index).transform
+    transform = Index.open(index).transform
     assert isinstance(transform, Whitening)
     raw = raw_embeddings(index)
     spread = np.sqrt(((raw - raw.mean(axis=0)) ** 2).sum(axis=1).mean())
@@ -184,8 +183,8 @@ def test_a_page_stands_alone_and_is_well_formed(built: Built) -> None:
 
 
 def test_the_style_asks_for_nothing_from_outside(built: Built) -> None:
-    opened = OpenIndex.open(built())
-    html = render(opened, measure_figures(opened), [], PROVENANCE, NOON)
+    index = Index.open(built())
+    html = render(index, measure_statistics(index), [], PROVENANCE, NOON)
     assert "@import" not in html
     assert html.count("url(") == html.count("url(#")
     assert "#010203" not in html  # pictures take the page's text colour, so that they can be read in the dark
@@ -195,8 +194,8 @@ def test_the_style_asks_for_nothing_from_outside(built: Built) -> None:
 def test_the_same_index_gives_the_same_bytes(built: Built) -> None:
     pages = set()
     for _ in range(2):
-        opened = OpenIndex.open(built())
-        pages.add(render(opened, measure_figures(opened), [], PROVENANCE, NOON))
+        index = Index.open(built())
+        pages.add(render(index, measure_statistics(index), [], PROVENANCE, NOON))
     assert len(pages) == 1
 
 
@@ -227,7 +226,7 @@ def test_the_page_shows_the_index_its_gates_and_its_origin(built: Built) -> None
 
 def test_recall_at_build_is_shown_for_an_approximate_index(built: Built) -> None:
     index = built("index.type=HNSW4")
-    text, (segment,) = page_of(index).text, OpenIndex.open(index).segments
+    text, (segment,) = page_of(index).text, Index.open(index).segments
     assert "recall_at_10 passed 1 at least 0.95" in text
     assert "At build, recall@10 against exact search was 1, with documents as queries." in text
     assert f"HNSW4 efSearch {segment.entry.search_parameters['efSearch']}" in text
@@ -275,9 +274,9 @@ def test_what_was_cut_is_counted_in_documents_and_tokens(built: Built) -> None:
 
 
 def test_large_indexes_are_sampled_and_the_page_says_so(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("search.evaluation.report.figures.SAMPLE", 5)
-    monkeypatch.setattr("search.evaluation.report.figures._PAIRED_ROWS", 4)
-    monkeypatch.setattr("search.evaluation.report.figures.PAIRS", 3)
+    monkeypatch.setattr("search.evaluation.report.statistics.SAMPLE", 5)
+    monkeypatch.setattr("search.evaluation.report.statistics._PAIRED_ROWS", 4)
+    monkeypatch.setattr("search.evaluation.report.statistics.PAIRS", 3)
     figures = figures_of(built())
     assert (figures.sampled, len(figures.norms), len(figures.before.cosines), len(figures.lengths)) == (5, 5, 3, 9)
     text = page_of(built()).text
@@ -390,7 +389,7 @@ def test_results_are_tables_with_intervals(
 
 def test_results_about_another_encoder_or_index_are_marked(built: Built) -> None:
     index = built()
-    opened = OpenIndex.open(index)
+    opened = Index.open(index)
     own, identity = opened.manifest.fingerprint, opened.manifest.encoder["identity"]
 
     cases: list[tuple[dict[str, Any], list[str | None]]] = [
@@ -477,11 +476,11 @@ def test_a_missing_plotting_package_is_named_before_anything_is_measured(
 def test_the_users_plotting_style_changes_nothing(built: Built) -> None:
     import matplotlib
 
-    opened = OpenIndex.open(built())
-    figures = measure_figures(opened)
-    expected = render(opened, figures, [], PROVENANCE, NOON)
+    index = Index.open(built())
+    figures = measure_statistics(index)
+    expected = render(index, figures, [], PROVENANCE, NOON)
     with matplotlib.rc_context({"axes.linewidth": 5, "font.size": 30, "svg.fonttype": "path"}):
-        assert render(opened, figures, [], PROVENANCE, NOON) == expected
+        assert render(index, figures, [], PROVENANCE, NOON) == expected
         assert matplotlib.rcParams["font.size"] == 30
 
 
@@ -512,7 +511,7 @@ def test_similarity_measured_on_another_index_is_marked(built: Built, tmp_path: 
 def test_a_page_that_cannot_be_written_shows_before_measuring(
     built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr("search.evaluation.report.page.measure_figures")
+    monkeypatch.delattr("search.evaluation.report.page.measure_statistics")
     with pytest.raises(ConfigError, match="is a folder; name a file"):
         write_report(SearchEngine(built()), tmp_path)
 

@@ -13,14 +13,14 @@ from indexer import BuildConfig, build_index, delete_documents, read_corpus
 from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.errors import MachineError
 from search import SearchEngine
+from search.evaluation.plots.retrieval import panels_of
 from search.evaluation.retrieval.beir import read_judged
-from search.evaluation.retrieval.comparisons import Comparison, Measured
-from search.evaluation.retrieval.evaluation import RetrievalTask, evaluate_retrieval
-from search.evaluation.retrieval.hybrid import fuse_answers
-from search.evaluation.retrieval.panels import panels_of
+from search.evaluation.retrieval.metrics import MeasuredRun, PairedComparison
+from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
 from search.evaluation.settings import Setting, Sweep
-from search.evaluation.subject import Subject
-from search.hybrid.terms import PARAMETERS
+from search.evaluation.target import Target
+from search.ranking.bm25 import BM25_PARAMETERS
+from search.ranking.fusion import fuse_top_k
 from tests.playground import lay_out
 from tests.search.cli.test_cli import isotrope
 from tests.search.evaluation.plots.test_retrieval import bm25, drawn, result_of, row
@@ -52,9 +52,9 @@ def index(folder: Path, config: BuildConfig, tmp_path_factory: pytest.TempPathFa
 
 
 def evaluated(folder: Path, subject: BuildConfig | Path, sweep: Sweep | None = None, **task: Any) -> Result:
-    of = Subject.of_recipe(subject) if isinstance(subject, BuildConfig) else Subject.of_index(subject)
+    of = Target.of_recipe(subject) if isinstance(subject, BuildConfig) else Target.of_index(subject)
     settings: dict[str, Any] = {"cutoffs": (3, 10), "hybrid": True} | task
-    return evaluate_retrieval(RetrievalTask(folder, **settings), of, sweep or Sweep())
+    return evaluate_retrieval(RetrievalOptions(folder, **settings), of, sweep or Sweep())
 
 
 def ranking(path: Path) -> list[tuple[str, str, str]]:
@@ -67,7 +67,7 @@ def test_fused_rankings_are_cut_and_their_ties_follow_ids() -> None:
     scores = np.array([0.9, 0.8, 0.7], np.float32)
     vectors, words = (scores, np.array([5, 1, 2])), (scores, np.array([1, 5, 0]))
     places = np.array([3, 2, 1, 0, 4, 5])  # of the ids: document 3 comes first
-    ((found, numbers),) = fuse_answers([vectors], [words], places, 3)
+    ((found, numbers),) = fuse_top_k([vectors], [words], places, 3)
     assert numbers.tolist() == [1, 5, 2]
     assert found.tolist() == pytest.approx([1 / 61 + 1 / 62, 1 / 61 + 1 / 62, 1 / 63])
 
@@ -88,7 +88,7 @@ def test_a_hybrid_stands_behind_its_setting_and_says_how_it_was_fused(folder: Pa
 def test_without_the_baseline_the_hybrid_still_has_its_parameters(folder: Path, index: Path) -> None:
     result = evaluated(folder, index, bm25=False)
     assert [row["setting"] for row in result["results"]] == [OWN, HYBRID]
-    assert result["provenance"]["bm25"] == PARAMETERS
+    assert result["provenance"]["bm25"] == BM25_PARAMETERS
     assert "hybrid" not in evaluated(folder, index, hybrid=False)["provenance"]
 
 
@@ -144,9 +144,11 @@ def test_a_hybrid_is_compared_with_its_vectors_and_with_bm25(folder: Path, index
 
 def test_hybrids_are_nobodys_reference() -> None:
     setting = Setting("mean", (1,), WhiteningConfig(strength="none", centre="none"))
-    fused = Measured("hybrid", setting, {"MRR": np.array([1.0])}, {}, hybrid=True)
-    own = Measured("vectors", setting, {"MRR": np.array([0.5])}, {})
-    assert [(pair["setting"], pair["against"]) for pair in Comparison([fused, own]).pairs] == [("hybrid", "vectors")]
+    fused = MeasuredRun("hybrid", setting, {"MRR": np.array([1.0])}, {}, hybrid=True)
+    own = MeasuredRun("vectors", setting, {"MRR": np.array([0.5])}, {})
+    assert [(pair["setting"], pair["against"]) for pair in PairedComparison([fused, own]).pairs] == [
+        ("hybrid", "vectors")
+    ]
 
 
 def test_the_table_and_the_runs_have_the_hybrid(folder: Path, index: Path, tmp_path: Path) -> None:

@@ -22,11 +22,10 @@ from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError, ExistsError, MachineError
 from search import SearchEngine
 from search.evaluation.retrieval.beir import read_judged
-from search.evaluation.retrieval.comparisons import Comparison, Measured
-from search.evaluation.retrieval.evaluation import RetrievalTask, evaluate_retrieval
-from search.evaluation.retrieval.metrics import measure
+from search.evaluation.retrieval.metrics import MeasuredRun, PairedComparison, measure
+from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
 from search.evaluation.settings import Setting, Sweep
-from search.evaluation.subject import Subject
+from search.evaluation.target import Target
 from tests.directories import snapshot
 from tests.search.cli.test_cli import isotrope
 
@@ -77,8 +76,8 @@ def built(folder: Path, config: BuildConfig, path: Path) -> Path:
 
 
 def evaluated(folder: Path, subject: BuildConfig | Path, sweep: Sweep | None = None, **task: Any) -> Result:
-    of = Subject.of_recipe(subject) if isinstance(subject, BuildConfig) else Subject.of_index(subject)
-    return evaluate_retrieval(RetrievalTask(folder, **({"cutoffs": (3, 10)} | task)), of, sweep or Sweep())
+    of = Target.of_recipe(subject) if isinstance(subject, BuildConfig) else Target.of_index(subject)
+    return evaluate_retrieval(RetrievalOptions(folder, **({"cutoffs": (3, 10)} | task)), of, sweep or Sweep())
 
 
 def row_of(result: Result, label: str) -> Result:
@@ -112,7 +111,7 @@ def test_a_recipe_gives_the_figures_of_the_index_it_builds(
     from_index = evaluated(folder, index, run=tmp_path / "index.run", bm25=False)
     (first,), (second,) = from_recipe["results"], from_index["results"]
     assert first["measure"] == second["measure"]
-    assert first["encoder"] == second["encoder"] == SearchEngine(index).opened.manifest.fingerprint
+    assert first["encoder"] == second["encoder"] == SearchEngine(index).index.manifest.fingerprint
     assert [ranking(tmp_path / f"{name}.run") for name in ("recipe", "index")].count(
         ranking(tmp_path / "index.run")
     ) == 2
@@ -205,9 +204,9 @@ def test_documents_of_an_index_are_never_encoded_again(
 def test_a_cache_changes_nothing_but_the_work(
     folder: Path, config: BuildConfig, tmp_path: Path, encoded: list[tuple[str, int, int]]
 ) -> None:
-    subject, short = Subject.of_recipe(replace(config, encoder=replace(config.encoder, max_length=12))), []
+    subject, short = Target.of_recipe(replace(config, encoder=replace(config.encoder, max_length=12))), []
     for _ in range(2):
-        short.append(evaluate_retrieval(RetrievalTask(folder), subject, Sweep(strengths=(0.5,)), tmp_path / "cache"))
+        short.append(evaluate_retrieval(RetrievalOptions(folder), subject, Sweep(strengths=(0.5,)), tmp_path / "cache"))
         assert len(encoded) == 3
     for result in short:
         assert result["provenance"].pop("created")
@@ -266,13 +265,13 @@ def test_settings_are_compared_with_raw_with_other_centres_and_with_bm25(folder:
 
 
 def test_without_raw_the_first_setting_is_the_reference_and_layers_have_their_own_raw() -> None:
-    def one(layer: int, strength: Any) -> Measured:
+    def one(layer: int, strength: Any) -> MeasuredRun:
         whitening = WhiteningConfig(strength=strength, centre="none" if strength == "none" else "common")
         setting = Setting("mean", (layer,), whitening)
-        return Measured(setting.label, setting, {"MRR": np.array([0.0, strength != "none", layer])}, {})
+        return MeasuredRun(setting.label, setting, {"MRR": np.array([0.0, strength != "none", layer])}, {})
 
-    def pairs(*measured: Measured) -> list[tuple[str, str]]:
-        return [(pair["setting"], pair["against"]) for pair in Comparison(measured).pairs]
+    def pairs(*measured: MeasuredRun) -> list[tuple[str, str]]:
+        return [(pair["setting"], pair["against"]) for pair in PairedComparison(measured).pairs]
 
     assert pairs(one(1, 0.0), one(1, 1.0)) == [("mean 1 strength 1 common", "mean 1 strength 0 common")]
     assert pairs(one(1, "none"), one(2, "none"), one(2, 1.0), one(3, 1.0)) == [
@@ -284,9 +283,9 @@ def test_without_raw_the_first_setting_is_the_reference_and_layers_have_their_ow
 
 def test_differences_computed_by_hand() -> None:
     setting = Setting("mean", (1,), WhiteningConfig())
-    first = Measured("one", setting, {"MRR": np.array([0.5, 0.5, 1.0, 0.0])}, {})
-    baseline = Measured("BM25", None, {"MRR": np.array([0.25, 0.5, 0.0, 0.5])}, {})
-    (pair,) = Comparison([first, baseline]).pairs
+    first = MeasuredRun("one", setting, {"MRR": np.array([0.5, 0.5, 1.0, 0.0])}, {})
+    baseline = MeasuredRun("BM25", None, {"MRR": np.array([0.25, 0.5, 0.0, 0.5])}, {})
+    (pair,) = PairedComparison([first, baseline]).pairs
     found = pair["measure"]["MRR"]
     assert (found["value"], found["won"], found["tied"], found["lost"]) == (0.1875, 2, 1, 1)
     assert (found["decided"], found["low"] < 0 < found["high"]) == (False, True)

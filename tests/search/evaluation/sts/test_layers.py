@@ -15,14 +15,14 @@ from indexer.config import BuildConfig, PoolingMode
 from indexer.encoders import load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError, MachineError
+from search.evaluation.plots.drawing import check_plot
+from search.evaluation.plots.layers import grid_of, plot_layers
 from search.evaluation.settings import Sweep
 from search.evaluation.sts import layers as layers_module
 from search.evaluation.sts.data import Task, read_tasks
-from search.evaluation.sts.evaluation import StsPlan, evaluate_sts
-from search.evaluation.sts.layers import AveragedLayers, LayersPlan, evaluate_layers
-from search.evaluation.sts.layers_plot import grid_of, plot_layers
-from search.evaluation.subject import Subject
-from search.plotting import check_plot
+from search.evaluation.sts.layers import AveragedLayers, LayersOptions, evaluate_layers
+from search.evaluation.sts.sts import StsOptions, evaluate_sts
+from search.evaluation.target import Target
 from tests.search.cli.test_cli import isotrope
 
 WORDS = ("whale", "song", "deep", "sea", "library", "data", "sing", "of", "the", "in")
@@ -49,13 +49,13 @@ def tasks(folder: Path) -> list[Task]:
 
 
 @pytest.fixture
-def subject(tiny_config: BuildConfig) -> Subject:
-    return Subject.of_recipe(tiny_config)
+def subject(tiny_config: BuildConfig) -> Target:
+    return Target.of_recipe(tiny_config)
 
 
 @pytest.fixture
-def result(subject: Subject, tasks: list[Task]) -> dict[str, Any]:
-    return evaluate_layers(subject, tasks, LayersPlan())
+def result(subject: Target, tasks: list[Task]) -> dict[str, Any]:
+    return evaluate_layers(subject, tasks, LayersOptions())
 
 
 def test_averaged_pooled_layers_are_what_the_encoder_pools_from_averaged_layers(tiny_config: BuildConfig) -> None:
@@ -73,11 +73,11 @@ def test_averaged_pooled_layers_are_what_the_encoder_pools_from_averaged_layers(
 @pytest.mark.parametrize("strength", ["none", 1.0])
 @pytest.mark.parametrize("protocol", ["mean", "wmean", "all"])
 def test_every_figure_is_the_one_of_evaluate_sts(
-    strength: Any, protocol: Any, subject: Subject, tasks: list[Task]
+    strength: Any, protocol: Any, subject: Target, tasks: list[Task]
 ) -> None:
-    found = evaluate_layers(subject, tasks, LayersPlan(strength=strength, protocol=protocol))
+    found = evaluate_layers(subject, tasks, LayersOptions(strength=strength, protocol=protocol))
     settings = subject.settings(Sweep(layers=tuple(ALL), strengths=(strength,)))
-    expected = evaluate_sts(subject, tasks, StsPlan(settings, (protocol,), "task"))["results"]
+    expected = evaluate_sts(subject, tasks, StsOptions(settings, (protocol,), "task"))["results"]
     assert [tuple(row["layers"]) for row in found["results"]] == ALL
     for row in found["results"]:
         same = {other["task"]: other for other in expected if other["setting"] == row["setting"]}
@@ -89,7 +89,7 @@ def test_every_figure_is_the_one_of_evaluate_sts(
 
 
 def test_only_single_layers_are_asked_of_the_encoder_and_each_sentence_once(
-    subject: Subject, tasks: list[Task], monkeypatch: pytest.MonkeyPatch
+    subject: Target, tasks: list[Task], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[int, list[tuple[int, ...]]]] = []
     states = TransformerEncoder.states
@@ -99,7 +99,7 @@ def test_only_single_layers_are_asked_of_the_encoder_and_each_sentence_once(
         return states(self, texts, keys, *rest)
 
     monkeypatch.setattr(TransformerEncoder, "states", counting)
-    evaluate_layers(subject, tasks, LayersPlan(strength=0.5))
+    evaluate_layers(subject, tasks, LayersOptions(strength=0.5))
     subsets = [subset for task in tasks for subset in task.subsets]
     distinct = {text for subset in subsets for text in (*subset.first, *subset.second)}
     assert asked == [(len(distinct), [(0,), (1,), (2,)])]
@@ -120,41 +120,41 @@ def test_the_best_of_each_size_is_the_largest_and_is_compared_with_the_papers(re
         assert row["low"] <= row["difference"] <= row["high"]
 
 
-def test_cls_leaves_out_the_layer_where_it_is_constant_and_says_so(subject: Subject, tasks: list[Task]) -> None:
-    result = evaluate_layers(subject, tasks, LayersPlan(pooling="cls"))
+def test_cls_leaves_out_the_layer_where_it_is_constant_and_says_so(subject: Target, tasks: list[Task]) -> None:
+    result = evaluate_layers(subject, tasks, LayersOptions(pooling="cls"))
     assert result["layers"] == [1, 2]
     assert [row["layers"] for row in result["results"]] == [[1], [2], [1, 2]]
     assert any(note.startswith("layer 0 is left out") for note in result["notes"])
 
 
 def test_max_pooling_is_refused(tiny_config: BuildConfig, tasks: list[Task]) -> None:
-    subject = Subject.of_recipe(tiny_config.with_overrides(["encoder.pooling=max"]))
+    subject = Target.of_recipe(tiny_config.with_overrides(["encoder.pooling=max"]))
     with pytest.raises(ConfigError, match="pooling max is not linear"):
-        evaluate_layers(subject, tasks, LayersPlan())
+        evaluate_layers(subject, tasks, LayersOptions())
 
 
 @pytest.mark.parametrize("up_to", [-1, 1, 4])
-def test_more_layers_than_there_are_or_no_pair_is_refused(up_to: int, subject: Subject, tasks: list[Task]) -> None:
+def test_more_layers_than_there_are_or_no_pair_is_refused(up_to: int, subject: Target, tasks: list[Task]) -> None:
     with pytest.raises(ConfigError, match=f"--up-to is {up_to}; expected 2 to 3"):
-        evaluate_layers(subject, tasks, LayersPlan(up_to=up_to))
+        evaluate_layers(subject, tasks, LayersOptions(up_to=up_to))
 
 
 def test_large_models_are_tried_in_small_combinations_and_that_is_said(
-    subject: Subject, tasks: list[Task], result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    subject: Target, tasks: list[Task], result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "all 7 combinations of the 3 layers were tried" in result["notes"]
     monkeypatch.setattr(layers_module, "_FEW_BLOCKS", 1)
     monkeypatch.setattr(layers_module, "_UP_TO", 2)
-    fewer = evaluate_layers(subject, tasks, LayersPlan())
+    fewer = evaluate_layers(subject, tasks, LayersOptions())
     assert [tuple(row["layers"]) for row in fewer["results"]] == ALL[:6]
     assert "6 combinations of up to 2 of the 3 layers were tried; --up-to 3 tries all 7" in fewer["notes"]
 
 
 def test_batches_change_nothing(
-    subject: Subject, tasks: list[Task], result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    subject: Target, tasks: list[Task], result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layers_module, "_BATCH", 2)
-    assert evaluate_layers(subject, tasks, LayersPlan())["results"] == result["results"]
+    assert evaluate_layers(subject, tasks, LayersOptions())["results"] == result["results"]
 
 
 def test_the_result_says_how_it_was_made(result: dict[str, Any], tasks: list[Task]) -> None:
@@ -166,10 +166,10 @@ def test_the_result_says_how_it_was_made(result: dict[str, Any], tasks: list[Tas
     json.dumps(result, allow_nan=False)
 
 
-def test_rows_name_the_transforms_of_the_tasks(subject: Subject, tasks: list[Task], result: dict[str, Any]) -> None:
+def test_rows_name_the_transforms_of_the_tasks(subject: Target, tasks: list[Task], result: dict[str, Any]) -> None:
     assert {row["transform"] for row in result["results"]} == {None}
-    rows = evaluate_layers(subject, tasks, LayersPlan(strength=1.0, up_to=2))["results"]
-    plan = StsPlan(subject.settings(Sweep(layers=tuple(tuple(row["layers"]) for row in rows), strengths=(1.0,))))
+    rows = evaluate_layers(subject, tasks, LayersOptions(strength=1.0, up_to=2))["results"]
+    plan = StsOptions(subject.settings(Sweep(layers=tuple(tuple(row["layers"]) for row in rows), strengths=(1.0,))))
     expected: dict[str, dict[str, str]] = {}
     for row in evaluate_sts(subject, tasks, plan)["results"]:
         if row["task"] != "average":
@@ -181,14 +181,14 @@ def test_rows_name_the_transforms_of_the_tasks(subject: Subject, tasks: list[Tas
     assert all(set(row["transform"]) == {task.name for task in tasks} for row in rows)
 
 
-def test_a_whitening_that_fits_noise_is_said(subject: Subject, tasks: list[Task]) -> None:
-    notes = evaluate_layers(subject, tasks, LayersPlan(strength=1.0, up_to=2))["notes"]
+def test_a_whitening_that_fits_noise_is_said(subject: Target, tasks: list[Task]) -> None:
+    notes = evaluate_layers(subject, tasks, LayersOptions(strength=1.0, up_to=2))["notes"]
     assert any(note.startswith("STSB: fitted on 120 texts for 32 dimensions") for note in notes)
 
 
-def test_no_task_is_nothing_to_measure(subject: Subject) -> None:
+def test_no_task_is_nothing_to_measure(subject: Target) -> None:
     with pytest.raises(EvaluationError, match="nothing to measure"):
-        evaluate_layers(subject, [], LayersPlan())
+        evaluate_layers(subject, [], LayersOptions())
 
 
 # --- the picture

@@ -10,21 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer import BuildConfig
+from indexer import BuildConfig, lazy
 from indexer.config import RunOptions
 from indexer.encoders.hub import DEMO_PACKAGE
 from indexer.errors import ConfigError, EvaluationError
 from indexer.transforms import Normalisation
-from search import extras
-from search.evaluation import states as states_module
+from search.evaluation import embeddings as states_module
 from search.evaluation.settings import Sweep
-from search.evaluation.sts.correlation import Array, cosines, spearman
 from search.evaluation.sts.data import TASKS, Subset, Task, read_tasks
-from search.evaluation.sts.evaluation import StsPlan, evaluate_sts
-from search.evaluation.sts.fits import Fit, _fitted_on_task
-from search.evaluation.sts.pair_scores import fit_transforms, score_pairs
-from search.evaluation.sts.protocols import Protocol, task_estimates
-from search.evaluation.subject import Subject
+from search.evaluation.sts.fit import Fit, _fitted_on_task
+from search.evaluation.sts.score import Array, Protocol, cosines, fit_transforms, score_pairs, spearman, task_estimates
+from search.evaluation.sts.sts import StsOptions, evaluate_sts
+from search.evaluation.target import Target
 from tests.oracles import whitening_projection
 from tests.search.cli.test_cli import isotrope
 from tests.sts_tasks import (
@@ -46,8 +43,8 @@ PROTOCOLS: tuple[Protocol, ...] = ("mean", "wmean", "all")
 
 
 @pytest.fixture
-def subject(tiny_config: BuildConfig) -> Subject:
-    return Subject.of_recipe(tiny_config)
+def subject(tiny_config: BuildConfig) -> Target:
+    return Target.of_recipe(tiny_config)
 
 
 @pytest.fixture
@@ -170,11 +167,11 @@ def test_subsets_of_the_same_name_are_resampled_by_their_task() -> None:
 # A run
 
 
-def test_every_figure_follows_from_the_definitions(subject: Subject) -> None:
+def test_every_figure_follows_from_the_definitions(subject: Target) -> None:
     """Against cosines one by one, a fit by singular values on every sentence as often as it occurs, and SciPy."""
     sweep = Sweep(("mean", "cls"), ((1,), (1, -1)), ("none", 0.5, 1.0))
     settings = subject.settings(sweep)
-    result = evaluate_sts(subject, TWO, StsPlan(settings, PROTOCOLS))
+    result = evaluate_sts(subject, TWO, StsOptions(settings, PROTOCOLS))
     encoded = subject.states(settings).encode([text for task in TWO for text in sentences(task)])
     checked = 0
     for setting in settings:
@@ -193,9 +190,9 @@ def test_every_figure_follows_from_the_definitions(subject: Subject) -> None:
     assert checked == 12 * 2 * 3
 
 
-def test_dimensions_and_shrinkage_apply(subject: Subject) -> None:
+def test_dimensions_and_shrinkage_apply(subject: Target) -> None:
     settings = subject.settings(Sweep(strengths=(1.0,), dims=(0, 5), shrinkages=(0.0, 0.3)))
-    result = evaluate_sts(subject, [STSB], StsPlan(settings))
+    result = evaluate_sts(subject, [STSB], StsOptions(settings))
     rows = subject.states(settings).encode(sentences(STSB)).of(sentences(STSB), settings[0].key).astype(np.float64)
     for setting in settings:
         whitening = setting.whitening
@@ -206,33 +203,33 @@ def test_dimensions_and_shrinkage_apply(subject: Subject) -> None:
     assert {row["rank"] for row in result["results"] if row["dim"] == 5} == {5}
 
 
-def test_repeated_sentences_weigh_in_the_fit_of_a_task(subject: Subject) -> None:
+def test_repeated_sentences_weigh_in_the_fit_of_a_task(subject: Target) -> None:
     """The covariance sees every occurrence: the same pairs twice change nothing, one sentence more often does."""
     settings = subject.settings(Sweep(strengths=(1.0,)))
     one = STSB.subsets[0]
     twice = Subset("stsb", np.tile(one.scores, 2), one.first * 2, one.second * 2)
     heavier = Subset("more", np.arange(40.0), one.first[:1] * 40, one.second[:40])
     runs = [Task("STSB", (one,)), Task("STSB", (twice,)), Task("STSB", (one, heavier))]
-    first, second, third = (evaluate_sts(subject, [task], StsPlan(settings))["results"][0] for task in runs)
+    first, second, third = (evaluate_sts(subject, [task], StsOptions(settings))["results"][0] for task in runs)
     assert first["spearman"] == pytest.approx(second["spearman"])
     assert third["transform"] not in (first["transform"], second["transform"])
 
 
-def test_25_settings_cost_one_forward_pass_a_sentence(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_25_settings_cost_one_forward_pass_a_sentence(subject: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     passed = count_passes(monkeypatch)
     layers = ((-1,), (1,), (1, -1), (0, 1), (0, 1, -1))
     settings = subject.settings(Sweep(layers=layers, strengths=("none", 0.0, 0.25, 0.5, 1.0)))
     assert len(settings) == 25
-    result = evaluate_sts(subject, TWO, StsPlan(settings, PROTOCOLS))
+    result = evaluate_sts(subject, TWO, StsOptions(settings, PROTOCOLS))
     distinct = {text for task in TWO for text in sentences(task)}
     assert sum(passed) == len(distinct) == result["provenance"]["texts"]
     assert len(distinct) < sum(len(sentences(task)) for task in TWO)
     assert len(result["results"]) == 25 * 3 * 3
 
 
-def test_a_row_says_what_it_measured_and_how(subject: Subject) -> None:
+def test_a_row_says_what_it_measured_and_how(subject: Target) -> None:
     settings = subject.settings(Sweep(layers=((1, -1),), strengths=("none", 1.0)))
-    result = evaluate_sts(subject, TWO, StsPlan(settings, ("wmean",)))
+    result = evaluate_sts(subject, TWO, StsOptions(settings, ("wmean",)))
     raw, whitened = (next(row for row in result["results"] if row["strength"] == strength) for strength in ("none", 1))
     assert {key: whitened[key] for key in ("pooling", "layers", "dim", "shrinkage", "protocol", "fit", "task")} == {
         "pooling": "mean", "layers": [1, -1], "dim": None, "shrinkage": 0.0, "protocol": "wmean", "fit": "task",
@@ -251,15 +248,15 @@ def test_a_row_says_what_it_measured_and_how(subject: Subject) -> None:
 
 def test_both_sentences_are_documents(tiny_config: BuildConfig) -> None:
     plain, document, query = (
-        figures(evaluate_sts(subject, [STSB], StsPlan([subject.own])))
+        figures(evaluate_sts(subject, [STSB], StsOptions([subject.own])))
         for prefix in ("", "encoder.document_prefix=song ", "encoder.query_prefix=song ")
-        for subject in [Subject.of_recipe(tiny_config.with_overrides([prefix] if prefix else []))]
+        for subject in [Target.of_recipe(tiny_config.with_overrides([prefix] if prefix else []))]
     )
     assert plain == query != document
 
 
-def test_two_runs_differ_in_nothing_but_the_time(subject: Subject) -> None:
-    plan = StsPlan(subject.settings(Sweep(strengths=("none", 0.5))), PROTOCOLS)
+def test_two_runs_differ_in_nothing_but_the_time(subject: Target) -> None:
+    plan = StsOptions(subject.settings(Sweep(strengths=("none", 0.5))), PROTOCOLS)
     first, second = (evaluate_sts(subject, TWO, plan) for _ in range(2))
     for result in (first, second):
         del result["provenance"]["created"], result["provenance"]["seconds"]
@@ -268,46 +265,46 @@ def test_two_runs_differ_in_nothing_but_the_time(subject: Subject) -> None:
 
 
 def test_truncated_sentences_are_counted(tiny_config: BuildConfig) -> None:
-    subject = Subject.of_recipe(tiny_config.with_overrides(["encoder.max_length=5"]))
-    result = evaluate_sts(subject, [STSB], StsPlan([subject.own]))
+    subject = Target.of_recipe(tiny_config.with_overrides(["encoder.max_length=5"]))
+    result = evaluate_sts(subject, [STSB], StsOptions([subject.own]))
     cut = result["provenance"]["truncated"]
     assert 0 < cut < result["provenance"]["texts"]
     assert f"{cut} texts were longer than encoder.max_length and cut there" in result["notes"]
 
 
-def test_notes_of_tasks_and_fits_are_handed_on_once(subject: Subject) -> None:
+def test_notes_of_tasks_and_fits_are_handed_on_once(subject: Target) -> None:
     task = Task("STSB", STSB.subsets, notes=("one line was left out",))
     settings = subject.settings(Sweep(strengths=(0.5, 1.0)))
-    notes = evaluate_sts(subject, [task], StsPlan(settings, PROTOCOLS))["notes"]
+    notes = evaluate_sts(subject, [task], StsOptions(settings, PROTOCOLS))["notes"]
     assert notes.count("one line was left out") == 1
     assert sum("fitted on" in note for note in notes) == 0  # 140 sentences are enough for 32 dimensions
     few = Task("STSB", (made_subset("stsb", 50, 1),))
-    assert [note[:36] for note in evaluate_sts(subject, [few], StsPlan(settings))["notes"]] == [
+    assert [note[:36] for note in evaluate_sts(subject, [few], StsOptions(settings))["notes"]] == [
         "STSB: fitted on 100 texts for 32 dim"
     ]
 
 
-def test_embeddings_that_tell_no_pair_apart_are_an_error_that_names_the_place(subject: Subject) -> None:
+def test_embeddings_that_tell_no_pair_apart_are_an_error_that_names_the_place(subject: Target) -> None:
     same = Subset("B", np.array([1.0, 2.0, 3.0]), ("the sea",) * 3, ("the sea",) * 3)
     task = Task("STS14", (STSB.subsets[0], same))
     with pytest.raises(EvaluationError, match=r'STS14, subset "B", setting "mean -1 .*": all 3 cosines are 1, so'):
-        evaluate_sts(subject, [task], StsPlan([subject.own]))
+        evaluate_sts(subject, [task], StsOptions([subject.own]))
 
 
-def test_a_setting_that_is_undefined_is_left_out_and_the_others_are_measured(subject: Subject) -> None:
+def test_a_setting_that_is_undefined_is_left_out_and_the_others_are_measured(subject: Target) -> None:
     """The embedding output of the first token is the same for every sentence."""
     settings = subject.settings(Sweep(("cls",), ((0,), (1,)), ("none", 1.0)))
-    result = evaluate_sts(subject, TWO, StsPlan(settings, PROTOCOLS))
+    result = evaluate_sts(subject, TWO, StsOptions(settings, PROTOCOLS))
     assert {row["setting"] for row in result["results"]} == {"cls 1 raw", "cls 1 strength 1 role"}
     left_out = [note for note in result["notes"] if note.endswith("this setting is left out")]
     assert len(left_out) == 2
     assert left_out[0].startswith('STSB, subset "stsb", setting "cls 0 raw": all 70 cosines are 1, so the correlation')
     alone = subject.settings(Sweep(strengths=("none", 1.0), layers=((1,),), poolings=("cls",)))
-    expected = evaluate_sts(subject, TWO, StsPlan(alone, PROTOCOLS))
+    expected = evaluate_sts(subject, TWO, StsOptions(alone, PROTOCOLS))
     assert result["results"] == expected["results"]
     assert result["comparisons"] == expected["comparisons"]
     with pytest.raises(EvaluationError, match="so the correlation is undefined"):
-        evaluate_sts(subject, TWO, StsPlan(settings[:2]))
+        evaluate_sts(subject, TWO, StsOptions(settings[:2]))
 
 
 @pytest.mark.parametrize(
@@ -321,12 +318,12 @@ def test_a_setting_that_is_undefined_is_left_out_and_the_others_are_measured(sub
     ],
 )
 def test_a_figure_of_full_whitening_that_is_noise_is_named(
-    pairs: int, change: dict[str, Any], noise: bool, subject: Subject
+    pairs: int, change: dict[str, Any], noise: bool, subject: Target
 ) -> None:
     words = [f"{WORDS[n // 10 % 10]} {WORDS[n % 10]}" for n in range(2 * pairs)]
     few = Task("STSB", (Subset("stsb", np.arange(float(pairs)), tuple(words[:pairs]), tuple(words[pairs:])),))
     settings = subject.settings(Sweep(**({"strengths": (1.0,)} | change)))
-    result = evaluate_sts(subject, [few], StsPlan(settings))
+    result = evaluate_sts(subject, [few], StsOptions(settings))
     said = [note for note in result["notes"] if "the figure is noise" in note]
     assert len(said) == noise
     assert len(result["results"]) == 2 * len(settings)
@@ -340,9 +337,9 @@ def test_a_figure_of_full_whitening_that_is_noise_is_named(
         assert cosines_found == pytest.approx(-1 / 23)
 
 
-def test_few_pairs_have_a_figure_but_no_interval(subject: Subject) -> None:
+def test_few_pairs_have_a_figure_but_no_interval(subject: Target) -> None:
     task = Task("STS15", (Subset("A", np.array([1.0, 2.0]), ("the sea", "a whale"), ("deep sea", "library data")),))
-    result = evaluate_sts(subject, [task], StsPlan(subject.settings(Sweep(strengths=("none", 0.0)))))
+    result = evaluate_sts(subject, [task], StsOptions(subject.settings(Sweep(strengths=("none", 0.0)))))
     assert [(row["low"], row["high"]) for row in result["results"]] == [(None, None)] * 4
     assert all(abs(row["spearman"]) == pytest.approx(100) for row in result["results"])
     assert result["comparisons"][0]["decided"] is False
@@ -351,28 +348,28 @@ def test_few_pairs_have_a_figure_but_no_interval(subject: Subject) -> None:
 
 
 @pytest.mark.parametrize("missing", ["tasks", "settings", "protocols"])
-def test_nothing_to_measure_is_an_error(missing: str, subject: Subject) -> None:
-    plan = StsPlan([] if missing == "settings" else [subject.own], () if missing == "protocols" else ("mean",))
+def test_nothing_to_measure_is_an_error(missing: str, subject: Target) -> None:
+    plan = StsOptions([] if missing == "settings" else [subject.own], () if missing == "protocols" else ("mean",))
     with pytest.raises(EvaluationError, match="nothing to measure"):
         evaluate_sts(subject, [] if missing == "tasks" else TWO, plan)
 
 
 def test_too_many_dimensions_are_refused_before_anything_is_encoded(
-    subject: Subject, monkeypatch: pytest.MonkeyPatch
+    subject: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(states_module, "open_encoder")
     with pytest.raises(ConfigError, match=r"whitening\.dim is 33"):
-        evaluate_sts(subject, TWO, StsPlan(subject.settings(Sweep(dims=(33,)))))
+        evaluate_sts(subject, TWO, StsOptions(subject.settings(Sweep(dims=(33,)))))
 
 
-def test_without_scipy_nothing_is_encoded_first(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_scipy_nothing_is_encoded_first(subject: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(extras, "import_module", missing)
+    monkeypatch.setattr(lazy, "import_module", missing)
     passed = count_passes(monkeypatch)
     with pytest.raises(Exception, match=r"pip install 'isotrope\[eval\]'"):
-        evaluate_sts(subject, TWO, StsPlan([subject.own]))
+        evaluate_sts(subject, TWO, StsOptions([subject.own]))
     assert passed == []
 
 
@@ -383,25 +380,25 @@ def pairs_compared(result: dict[str, Any]) -> list[tuple[str, str]]:
     return [(row["setting"], row["against"]) for row in result["comparisons"]]
 
 
-def test_settings_are_compared_with_the_raw_one_of_their_layers_else_with_the_first(subject: Subject) -> None:
+def test_settings_are_compared_with_the_raw_one_of_their_layers_else_with_the_first(subject: Target) -> None:
     settings = subject.settings(Sweep(layers=((-1,), (1,)), strengths=(1.0, "none")))
-    assert pairs_compared(evaluate_sts(subject, [STSB], StsPlan(settings))) == [
+    assert pairs_compared(evaluate_sts(subject, [STSB], StsOptions(settings))) == [
         ("mean -1 strength 1 role", "mean -1 raw"),
         ("mean 1 strength 1 role", "mean 1 raw"),
         ("mean 1 raw", "mean -1 strength 1 role"),
     ]
     settings = subject.settings(Sweep(strengths=(0.0, 0.5, 1.0)))
     first = settings[0].label
-    assert pairs_compared(evaluate_sts(subject, [STSB], StsPlan(settings))) == [
+    assert pairs_compared(evaluate_sts(subject, [STSB], StsOptions(settings))) == [
         (settings[1].label, first),
         (settings[2].label, first),
     ]
-    assert evaluate_sts(subject, [STSB], StsPlan(settings[:1]))["comparisons"] == []
+    assert evaluate_sts(subject, [STSB], StsOptions(settings[:1]))["comparisons"] == []
 
 
-def test_a_difference_is_that_of_the_averages_with_its_interval(subject: Subject) -> None:
+def test_a_difference_is_that_of_the_averages_with_its_interval(subject: Target) -> None:
     settings = subject.settings(Sweep(strengths=("none", 0.5, 1.0)))
-    result = evaluate_sts(subject, TWO, StsPlan(settings, ("mean", "all")))
+    result = evaluate_sts(subject, TWO, StsOptions(settings, ("mean", "all")))
     assert len(result["comparisons"]) == 4
     for row in result["comparisons"]:
         one, two = (figures(result, setting=row[key], protocol=row["protocol"]) for key in ("setting", "against"))
@@ -411,9 +408,9 @@ def test_a_difference_is_that_of_the_averages_with_its_interval(subject: Subject
         assert (row["task"], row["fit"]) == ("average", "task")
 
 
-def test_every_setting_meets_the_same_resamples(subject: Subject) -> None:
+def test_every_setting_meets_the_same_resamples(subject: Target) -> None:
     """The last layer under its two names, of a model of two blocks: no resample tells them apart."""
-    result = evaluate_sts(subject, TWO, StsPlan(subject.settings(Sweep(layers=((-1,), (2,))))))
+    result = evaluate_sts(subject, TWO, StsOptions(subject.settings(Sweep(layers=((-1,), (2,))))))
     (row,) = result["comparisons"]
     assert (row["difference"], row["low"], row["high"], row["better"], row["decided"]) == (0.0, 0.0, 0.0, 0.0, False)
     first, second = result["results"][:3], result["results"][3:]
@@ -492,15 +489,17 @@ def test_minilm_meets_the_reference(shared: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.delenv("ISOTROPE_BACKEND")  # the fastest there is
     reference = json.loads((shared / "reference/sts_minilm.json").read_text())["results"]
     config = BuildConfig().with_overrides(["encoder.precision=float32"])
-    subject = Subject.of_recipe(config, RunOptions(threads=2))
+    subject = Target.of_recipe(config, RunOptions(threads=2))
     settings = subject.settings(Sweep(layers=((1,), (-1,), (1, -1)), strengths=("none", 1.0)))
     tasks = read_tasks(shared / "data/sts")
     assert [task.name for task in tasks] == list(TASKS)
     tasks = [task for task in tasks if task.name in ("STSB", "STS13", "STS16")]
-    plan = StsPlan(settings)
+    plan = StsOptions(settings)
     assert worst(evaluate_sts(subject, tasks, plan, tmp_path)["results"], reference) < 0.01
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(states_module.StateSource, "encode", divided_as_by_the_authors(states_module.StateSource.encode))
+        patch.setattr(
+            states_module.EmbeddingSource, "encode", divided_as_by_the_authors(states_module.EmbeddingSource.encode)
+        )
         assert worst(evaluate_sts(subject, tasks, plan, tmp_path)["results"], reference) < 0.0005
 
 
@@ -509,7 +508,7 @@ def divided_as_by_the_authors(encode: Callable[..., Any]) -> Callable[..., Any]:
         states = encode(source, texts)
         lengths = np.array(source.log.lengths, dtype=np.float64)[:, None]
         rows = {key: array * (lengths / (lengths + 0.01)) for key, array in states.rows.items()}
-        return states_module.States(states.positions, rows)
+        return states_module.TextEmbeddings(states.positions, rows)
 
     return encoded
 

@@ -19,12 +19,10 @@ from indexer.encoders import load_encoder
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, EvaluationError
 from indexer.pipeline import build_index
 from search.evaluation.settings import Setting, Sweep
-from search.evaluation.subject import Subject
-from search.evaluation.tune.choice import choose
-from search.evaluation.tune.objective import Measured, reciprocal_ranks
-from search.evaluation.tune.pairs import Pair, draw_copies, draw_pairs
-from search.evaluation.tune.running import TuneTask, run_tune
-from search.evaluation.tune.tuning import DEFAULT_CENTRES, full_sweep, tuned_recipe
+from search.evaluation.target import Target
+from search.evaluation.tune.choice import MeasuredSetting, choose
+from search.evaluation.tune.tune import DEFAULT_CENTRES, TuneOptions, full_sweep, run_tune, tuned_recipe
+from search.evaluation.tune.unlabelled import DrawnPair, draw_copies, draw_pairs, reciprocal_ranks
 from tests.oracles import whitening_projection
 from tests.search.cli.test_cli import isotrope
 
@@ -176,7 +174,7 @@ def candidate(
     spread = np.random.default_rng(noise).normal(0, 0.3, 400) if noise else np.zeros(400)
     values = score + spread - spread.mean()
     whitening = WhiteningConfig(strength=strength, centre=centre)  # type: ignore[arg-type]
-    return Measured(Setting("mean", layers, whitening), values, 384)
+    return MeasuredSetting(Setting("mean", layers, whitening), values, 384)
 
 
 def test_raw_is_taken_when_nothing_can_be_told_from_it() -> None:
@@ -228,7 +226,7 @@ def test_nothing_below_raw_is_ever_taken(seed: int) -> None:
     chance = np.random.default_rng(seed)
     kinds: list[Any] = [("none", "none"), *((s, c) for s in (0.0, 0.25, 0.5, 1.0) for c in DEFAULT_CENTRES)]
     measured = [
-        Measured(Setting("mean", (-1,), WhiteningConfig(strength=s, centre=c)), chance.random(60) ** 2, 8)
+        MeasuredSetting(Setting("mean", (-1,), WhiteningConfig(strength=s, centre=c)), chance.random(60) ** 2, 8)
         for s, c in kinds
     ]
     choice = choose(measured)
@@ -275,7 +273,7 @@ def test_a_corpus_is_tuned_with_one_encode_of_the_pairs_and_the_second_run_needs
 
     monkeypatch.setattr(TransformerEncoder, "states", counting)
     source = written(corpus(150), tmp_path / "docs.jsonl")
-    task, subject = TuneTask((str(source),), sample=60), Subject.of_recipe(config)
+    task, subject = TuneOptions((str(source),), sample=60), Target.of_recipe(config)
     sweep = Sweep(layers=((-1,), (1, -1)), strengths=(0.5,), shrinkages=(0.0,))
     first = run_tune(task, subject, sweep, tmp_path / "cache")
     assert sum(encoded) == 120
@@ -285,7 +283,7 @@ def test_a_corpus_is_tuned_with_one_encode_of_the_pairs_and_the_second_run_needs
     assert {tuple(row["layers"]) for row in first["results"]} == {(-1,), (1, -1)}
 
 
-def slow_scores(config: BuildConfig, pairs: list[Pair], fitted_on: list[str], role: Any) -> dict[Any, float]:
+def slow_scores(config: BuildConfig, pairs: list[DrawnPair], fitted_on: list[str], role: Any) -> dict[Any, float]:
     """Mean reciprocal rank of every setting of `SMALL` and its controls, from the definitions, a text at a time."""
     encoder = load_encoder(config.encoder)
     asked = np.stack([encoder.encode([pair.query], role)[0] for pair in pairs]).astype(np.float64)
@@ -318,13 +316,13 @@ def test_scores_are_those_of_the_definitions(
     draw = draw_pairs if objective == "retrieval" else draw_copies
     pairs = draw(documents, COLUMNS, 1500)
     source = written(documents, tmp_path / "docs.jsonl")
-    subject = Subject.of_recipe(config)
+    subject = Target.of_recipe(config)
     if indexed:
         build_index(documents, tmp_path / "index", config)
-        subject = Subject.of_index(tmp_path / "index")
+        subject = Target.of_index(tmp_path / "index")
     texts = [f"{one.title} {one.text}" for one in documents] if indexed else [pair.fitted_on for pair in pairs]
     expected = slow_scores(config, pairs, texts, "query" if objective == "retrieval" else "document")
-    result = run_tune(TuneTask((str(source),), objective=objective), subject, SMALL, tmp_path / "cache")
+    result = run_tune(TuneOptions((str(source),), objective=objective), subject, SMALL, tmp_path / "cache")
     found = {(row["strength"], row["centre"] or "none"): row["value"] for row in result["results"] if not row["dim"]}
     assert found == pytest.approx(expected, abs=2e-3)
     assert len({round(value, 3) for value in expected.values()}) >= 3
@@ -334,7 +332,7 @@ def test_scores_are_those_of_the_definitions(
 
 def test_the_frontier_gets_better_with_every_byte(config: BuildConfig, tmp_path: Path) -> None:
     source = written(corpus(150), tmp_path / "docs.jsonl")
-    found = run_tune(TuneTask((str(source),)), Subject.of_recipe(config), SMALL, tmp_path)["frontier"]
+    found = run_tune(TuneOptions((str(source),)), Target.of_recipe(config), SMALL, tmp_path)["frontier"]
     assert len(found) > 1
     assert [row["bytes"] for row in found] == sorted({row["bytes"] for row in found})
     assert [row["value"] for row in found] == sorted({row["value"] for row in found})
@@ -342,7 +340,7 @@ def test_the_frontier_gets_better_with_every_byte(config: BuildConfig, tmp_path:
 
 def test_a_budget_of_bytes_is_kept(config: BuildConfig, tmp_path: Path) -> None:
     source = written(corpus(150), tmp_path / "docs.jsonl")
-    result = run_tune(TuneTask((str(source),), most_bytes=40), Subject.of_recipe(config), SMALL, tmp_path)
+    result = run_tune(TuneOptions((str(source),), most_bytes=40), Target.of_recipe(config), SMALL, tmp_path)
     (taken,) = (row for row in result["results"] if row["taken"])
     fitting = [row for row in result["results"] if row["bytes"] <= 40]
     assert taken["value"] == max(row["value"] for row in fitting)
@@ -353,22 +351,22 @@ def test_a_budget_of_bytes_is_kept(config: BuildConfig, tmp_path: Path) -> None:
 
 
 def test_dimensions_that_are_asked_for_are_chosen_from(config: BuildConfig, tmp_path: Path) -> None:
-    source, subject = written(corpus(150), tmp_path / "docs.jsonl"), Subject.of_recipe(config)
+    source, subject = written(corpus(150), tmp_path / "docs.jsonl"), Target.of_recipe(config)
     sweep = Sweep(strengths=(0.5,), shrinkages=(0.0,), dims=(6, 12))
-    result = run_tune(TuneTask((str(source),)), subject, sweep, tmp_path)
+    result = run_tune(TuneOptions((str(source),)), subject, sweep, tmp_path)
     asked = {row["dimensions"]: row["value"] for row in result["results"] if row["dim"]}
     assert asked.keys() == {6, 12}
     assert result["recipe"]["whitening"]["dim"] == max(asked, key=lambda dim: asked[dim])
     with pytest.raises(ConfigError, match=r"--dim 5000; expected 0 \(all\) to"):
-        run_tune(TuneTask((str(source),)), subject, Sweep(strengths=(0.5,), dims=(5000,)), tmp_path)
+        run_tune(TuneOptions((str(source),)), subject, Sweep(strengths=(0.5,), dims=(5000,)), tmp_path)
 
 
 def test_pooling_auto_stays_unless_another_is_taken(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
     config = BuildConfig(encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=64))
     auto = dataclasses.replace(config, encoder=dataclasses.replace(config.encoder, pooling="auto"))
-    spec = Subject.of_recipe(config).spec
+    spec = Target.of_recipe(config).spec
     identity = dataclasses.replace(spec.identity, query_prefix="query: ", max_length=48)
-    subject = Subject(auto, dataclasses.replace(spec, identity=identity))
+    subject = Target(auto, dataclasses.replace(spec, identity=identity))
     own = tuned_recipe(Setting("mean", (1,), WhiteningConfig()), subject).encoder
     assert (own.pooling, own.query_prefix, own.layers) == ("auto", "", (1,))
     other = tuned_recipe(Setting("cls", (-1,), WhiteningConfig()), subject).encoder
@@ -379,7 +377,7 @@ def test_an_index_is_judged_on_its_own_layers_only(config: BuildConfig, tmp_path
     documents = corpus(80)
     build_index(documents, tmp_path / "index", config)
     folder = judged(documents, tmp_path / "beir")
-    task, subject = TuneTask((str(tmp_path / "index"),), qrels=folder), Subject.of_index(tmp_path / "index")
+    task, subject = TuneOptions((str(tmp_path / "index"),), qrels=folder), Target.of_index(tmp_path / "index")
     with pytest.raises(ConfigError, match="holds embeddings of layers -1 with mean pooling only"):
         run_tune(task, subject, Sweep(layers=((0,),), strengths=(0.5,)), tmp_path / "cache")
     run_tune(task, subject, SMALL, tmp_path / "cache")
@@ -389,7 +387,7 @@ def test_judgements_of_another_corpus_are_refused(config: BuildConfig, tmp_path:
     folder = judged(corpus(80), tmp_path / "beir")
     other = written(corpus(60), tmp_path / "other.jsonl")
     with pytest.raises(ConfigError, match="judges that folder's own corpus; name the folder itself"):
-        run_tune(TuneTask((str(other),), qrels=folder), Subject.of_recipe(config), SMALL, tmp_path)
+        run_tune(TuneOptions((str(other),), qrels=folder), Target.of_recipe(config), SMALL, tmp_path)
 
 
 def test_a_damaged_index_is_an_error_and_not_another_figure(config: BuildConfig, tmp_path: Path) -> None:
@@ -399,7 +397,7 @@ def test_a_damaged_index_is_an_error_and_not_another_figure(config: BuildConfig,
         whole = path.read_bytes()
         path.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
         with pytest.raises(CorruptIndexError, match=name):
-            run_tune(TuneTask(("index",)), Subject.of_index(tmp_path / "index"), SMALL, tmp_path / "cache")
+            run_tune(TuneOptions(("index",)), Target.of_index(tmp_path / "index"), SMALL, tmp_path / "cache")
         path.write_bytes(whole)
 
 
@@ -418,29 +416,29 @@ def test_a_model_that_gives_nan_is_refused(
     monkeypatch.setattr(TransformerEncoder, "states", damaged)
     source = written(corpus(80), tmp_path / "docs.jsonl")
     with pytest.raises(EvaluationError, match="1 embeddings hold NaN"):
-        run_tune(TuneTask((str(source),)), Subject.of_recipe(config), SMALL, tmp_path / "cache")
+        run_tune(TuneOptions((str(source),)), Target.of_recipe(config), SMALL, tmp_path / "cache")
 
 
 def test_a_file_of_queries_that_is_gone_is_refused_before_anything_is_encoded(
     config: BuildConfig, tmp_path: Path
 ) -> None:
     source = written(corpus(80), tmp_path / "docs.jsonl")
-    subject = Subject.of_recipe(config.with_overrides([f"whitening.query_sample={tmp_path}/gone.txt"]))
+    subject = Target.of_recipe(config.with_overrides([f"whitening.query_sample={tmp_path}/gone.txt"]))
     with pytest.raises(ConfigError, match=r"gone\.txt cannot be read"):
-        run_tune(TuneTask((str(source),)), subject, SMALL, tmp_path)
+        run_tune(TuneOptions((str(source),)), subject, SMALL, tmp_path)
 
 
 def test_judgements_decide_where_they_are_given(config: BuildConfig, tmp_path: Path) -> None:
     folder = judged(corpus(80), tmp_path / "beir")
-    result = run_tune(TuneTask((str(folder),), qrels=folder), Subject.of_recipe(config), SMALL, tmp_path / "cache")
+    result = run_tune(TuneOptions((str(folder),), qrels=folder), Target.of_recipe(config), SMALL, tmp_path / "cache")
     assert result["provenance"]["protocol"]["measure"] == "nDCG@10"
     assert result["provenance"]["protocol"]["questions"] == 20
 
-    from search.evaluation.retrieval.evaluation import RetrievalTask, evaluate_retrieval
+    from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
 
-    task = RetrievalTask(folder, bm25=False)
+    task = RetrievalOptions(folder, bm25=False)
     sweep = Sweep(strengths=("none", 0.0, 0.5), centres=("role", "common", "none"))
-    expected = evaluate_retrieval(task, Subject.of_recipe(config), sweep)["results"]
+    expected = evaluate_retrieval(task, Target.of_recipe(config), sweep)["results"]
     for row in expected:
         same = [one for one in result["results"] if all(one[key] == row[key] for key in ("strength", "centre", "dim"))]
         assert [one["value"] for one in same] == [pytest.approx(row["measure"]["nDCG@10"]["value"])]
@@ -474,7 +472,7 @@ def test_an_index_has_one_pooling_and_average_of_layers(config: BuildConfig, tmp
     """Others are measured too, since only the pairs are encoded, but need an index of their own to be used."""
     build_index(corpus(80), tmp_path / "index", config)
     sweep = Sweep(layers=((-1,), (1, -1)), strengths=(0.5,), shrinkages=(0.0,))
-    result = run_tune(TuneTask((str(tmp_path / "index"),)), Subject.of_index(tmp_path / "index"), sweep, tmp_path)
+    result = run_tune(TuneOptions((str(tmp_path / "index"),)), Target.of_index(tmp_path / "index"), sweep, tmp_path)
     assert {tuple(row["layers"]) for row in result["results"]} == {(-1,), (1, -1)}
 
 
@@ -488,13 +486,13 @@ def test_an_index_has_one_pooling_and_average_of_layers(config: BuildConfig, tmp
 )
 def test_tasks_that_make_no_sense_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        TuneTask(("docs.jsonl",), **arguments)
+        TuneOptions(("docs.jsonl",), **arguments)
 
 
 def test_a_budget_below_a_dimension_is_refused(config: BuildConfig, tmp_path: Path) -> None:
     source = written(corpus(60), tmp_path / "docs.jsonl")
     with pytest.raises(ConfigError, match="--bytes 3 leaves no dimension"):
-        run_tune(TuneTask((str(source),), most_bytes=3), Subject.of_recipe(config), SMALL, tmp_path)
+        run_tune(TuneOptions((str(source),), most_bytes=3), Target.of_recipe(config), SMALL, tmp_path)
 
 
 def test_a_recipe_written_out_reads_back(config: BuildConfig, tmp_path: Path) -> None:
@@ -521,8 +519,8 @@ def test_an_index_is_named_as_the_source_alone(config: BuildConfig, tmp_path: Pa
 def test_bad_rows_are_left_out_when_asked(config: BuildConfig, tmp_path: Path) -> None:
     source = written([*corpus(60), Document("blank", "  ")], tmp_path / "docs.jsonl")
     with pytest.raises(CorpusError):
-        run_tune(TuneTask((str(source),)), Subject.of_recipe(config), SMALL, tmp_path / "cache")
-    run_tune(TuneTask((str(source),), on_error="skip"), Subject.of_recipe(config), SMALL, tmp_path / "cache")
+        run_tune(TuneOptions((str(source),)), Target.of_recipe(config), SMALL, tmp_path / "cache")
+    run_tune(TuneOptions((str(source),), on_error="skip"), Target.of_recipe(config), SMALL, tmp_path / "cache")
 
 
 def test_a_cache_that_nobody_asked_for_and_cannot_be_written_is_done_without(
@@ -531,17 +529,17 @@ def test_a_cache_that_nobody_asked_for_and_cannot_be_written_is_done_without(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     source = written(corpus(80), tmp_path / "docs.jsonl")
-    assert run_tune(TuneTask((str(source),)), Subject.of_recipe(config), SMALL)["results"]
+    assert run_tune(TuneOptions((str(source),)), Target.of_recipe(config), SMALL)["results"]
 
 
 def test_the_recipe_of_a_moved_model_names_where_it_is_now(config: BuildConfig, tmp_path: Path) -> None:
     shutil.copytree(config.encoder.model, tmp_path / "before")
     build_index(corpus(60), tmp_path / "index", config.with_overrides([f"encoder.model={tmp_path}/before"]))
     (tmp_path / "before").rename(tmp_path / "after")
-    subject = Subject.of_index(tmp_path / "index", tmp_path / "after")
-    result = run_tune(TuneTask((str(tmp_path / "index"),)), subject, SMALL, tmp_path / "cache")
+    subject = Target.of_index(tmp_path / "index", tmp_path / "after")
+    result = run_tune(TuneOptions((str(tmp_path / "index"),)), subject, SMALL, tmp_path / "cache")
     assert result["recipe"]["encoder"]["model"] == str(tmp_path / "after")
 
 
 def test_pairs_are_plain_values() -> None:
-    assert len({Pair("a", "window", "q", "d"), Pair("a", "window", "q", "d")}) == 1
+    assert len({DrawnPair("a", "window", "q", "d"), DrawnPair("a", "window", "q", "d")}) == 1

@@ -1,0 +1,63 @@
+"""FLOPs a model needs, and FLOP/s the machine gives."""
+# TODO-DOC benchmarks.model_flops:
+# TODO-DOC The arithmetic a transformer encoder cannot do without: products with the weights of its blocks, and attention.
+# TODO-DOC benchmarks.gemm_peak:
+# TODO-DOC How fast this machine multiplies matrices of a number type, at best: what utilisation is measured against.
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+
+def model_flops(config: dict[str, Any], lengths: Sequence[int]) -> float:
+    """FLOPs of one forward pass over texts of these lengths (tokens), for a model of BERT's shape, without padding.
+
+    2 x parameters of the blocks x tokens, and 4 x hidden x tokens squared a block for queries with keys and weights
+    with values.
+    """
+    hidden, blocks = config["hidden_size"], config["num_hidden_layers"]
+    weights = blocks * (4 * hidden * hidden + 2 * hidden * config["intermediate_size"])
+    return float(sum(2 * weights * length + 4 * blocks * hidden * length * length for length in lengths))
+
+
+_SIZES = ((256, 256, 256), (1024, 1024, 1024), (2048, 2048, 2048), (1024, 768, 3072), (4096, 384, 1536))
+_SECONDS = 0.15  # a size is repeated for at least this long
+_EMULATED = 5e9  # FLOP/s below which the processor has no such products: larger sizes take minutes and gain nothing
+
+
+class Peaks:
+    """Peaks of matrix products on some threads."""
+
+    def __init__(self, threads: int) -> None:
+        torch.set_num_threads(threads)
+
+    def flops(self, numbers: str) -> float:
+        """FLOP/s (a multiplication and an addition are two) in float32, bfloat16 or int8: the best of several sizes."""
+        best = 0.0
+        for size in _SIZES:
+            best = max(best, _rate(_product(numbers, *size), *size))
+            if best < _EMULATED:
+                break
+        return best
+
+
+def _rate(product: Callable[[], Any], rows: int, inner: int, columns: int) -> float:
+    product()
+    fastest, end = float("inf"), time.perf_counter() + _SECONDS
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        product()
+        fastest = min(fastest, time.perf_counter() - start)
+    return 2 * rows * inner * columns / fastest
+
+
+def _product(numbers: str, rows: int, inner: int, columns: int) -> Callable[[], Any]:
+    if numbers == "int8":
+        left = torch.randint(-127, 127, (rows, inner), dtype=torch.int8)
+        right = torch.randint(-127, 127, (inner, columns), dtype=torch.int8)
+        return lambda: torch._int_mm(left, right)
+    kind = getattr(torch, numbers)
+    a, b = torch.randn(rows, inner).to(kind), torch.randn(inner, columns).to(kind)
+    return lambda: torch.matmul(a, b)

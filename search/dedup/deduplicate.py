@@ -1,0 +1,206 @@
+"""Deduplication of an index: pairs, decision, and what is written of it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from indexer.errors import ConfigError
+from indexer.progress import Progress
+from indexer.store.files import FileDigest
+from search.dedup.approximate import ApproximateJoin
+from search.dedup.duplicates_file import SCHEMA, Duplicates, write_duplicates
+from search.dedup.greedy import Decision, DedupDocuments, decide
+from search.dedup.inputs import DedupInputs, open_inputs
+from search.dedup.join import ExactJoin
+from search.dedup.origin import origin_of, origin_of_other
+from search.dedup.pairs import PairSource, Rows
+from search.dedup.pairs_file import PairsFile, PairsFileWriter, pair_facts
+from search.dedup.priority import priority
+from search.dedup.settings import DedupSettings, JoinOptions, PairFiles, lowest_score
+from search.files import check_outputs, read_by
+from search.index import Index
+
+_SAVED = "--save-pairs"
+_PAIR_BYTES = 112  # of a pair that is held while it is decided: a quarter of the memory for them
+
+
+@dataclass(frozen=True)
+class Deduplication:
+    """What was found: the index, the file's contents (facts and one row a dropped document), and the kept rows.
+
+    `kept` are document numbers of the index, ascending.
+    """
+
+    index: Index
+    duplicates: Duplicates
+    kept: Rows
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Counts, settings and origin, JSON types; the keys of `duplicates_file.Facts`."""
+        return dict(self.duplicates.facts)
+
+    @property
+    def table(self) -> pa.Table:
+        """id, kept_id, score, reason, cluster of each dropped document."""
+        return self.duplicates.table
+
+    def write(self, path: str | Path, force: bool = False) -> FileDigest:
+        """Write the file of duplicates, whole or not at all; over another file only with `force`.
+
+        Raises ConfigError for a place that cannot be written, such as one inside an index, ExistsError, StoreError.
+        """
+        return write_duplicates(Path(path), self.duplicates, force=force)
+
+
+def deduplicate(
+    index: str | Path,
+    settings: DedupSettings | float,
+    against: str | Path | None = None,
+    pairs: PairFiles = PairFiles(),  # noqa: B008 - frozen
+    options: JoinOptions = JoinOptions(),  # noqa: B008 - frozen
+    progress: Progress | None = None,
+) -> Deduplication:
+    """Decide which documents of an index stay; `settings` may be just the threshold.
+
+    In priority order a document is kept unless a kept one scores at least the threshold against it. So (1) every
+    dropped document has a kept representative that scores as much: of all that are kept, also later ones, the one
+    with the highest score, the first in priority among equals; (2) no two kept documents score as much. `against`
+    names another index of the same encoder: its documents come first and are all kept, so a document that is like one
+    of them is dropped. With method "ann" pairs may be missed, and (2) with them; the share that is found is measured.
+
+    Raises NotAnIndexError, CorruptIndexError, StoreError (also for a full disk), ConfigError, and MismatchError for
+    indexes of different encoders or pairs of another index.
+    """
+    wanted = settings if isinstance(settings, DedupSettings) else DedupSettings(settings)
+    pairs.check(wanted)
+    if pairs.write:
+        check_outputs(
+            {_SAVED: pairs.write}, read_by(index, against), pairs.force, whole=[_SAVED]
+        )  # they are read again
+    if wanted.only_against and not against:
+        raise ConfigError("documents are to be compared with another index alone, but none is named (--against).")
+    with open_inputs(index, against, progress) as material:
+        order = priority(material.index, wanted.prefer)
+        source, method = _source(material, wanted, pairs, options)
+        collection = _collection(material, source, order)
+        limit = max(1, options.memory // _PAIR_BYTES)
+        drop_texts = wanted.text_duplicates == "drop"
+        decision = decide(collection, source, drop_texts, limit, among=not wanted.only_against)
+        return _result(material, wanted, method, collection, _filled(decision, material))
+
+
+def _source(
+    material: DedupInputs, settings: DedupSettings, pairs: PairFiles, options: JoinOptions
+) -> tuple[PairSource, dict[str, Any]]:
+    """Where pairs come from, and how they were found."""
+    if pairs.read:
+        stored = PairsFile(pairs.read, settings.threshold, options.memory // 4)
+        stored.check(material.index, material.other)
+        return stored, stored.facts["method"]
+    floor = settings.threshold if pairs.floor is None else pairs.floor
+    join, method = _join(material, floor, settings, options)
+    if not pairs.write:
+        return join, method
+    save_pairs(material, join, method, floor, pairs.write, pairs.force)
+    return PairsFile(pairs.write, settings.threshold, options.memory // 4), method
+
+
+def _join(
+    material: DedupInputs, floor: float, settings: DedupSettings, options: JoinOptions
+) -> tuple[PairSource, dict[str, Any]]:
+    arguments = (material.distinct_vectors, lowest_score(floor), material.folder, options, material.progress)
+    if settings.method == "ann":
+        approximate = ApproximateJoin(*arguments)
+        return material.apart(approximate), {"name": "ann", **approximate.figures}
+    return material.apart(ExactJoin(*arguments)), {"name": "exact"}
+
+
+def save_pairs(
+    material: DedupInputs, join: PairSource, method: dict[str, Any], floor: float, path: Path, force: bool = False
+) -> FileDigest:
+    """Write all pairs of `join`, those that score at least `floor`, and which rows hold the same vector."""
+    distinct = material.distinct
+    writer = PairsFileWriter(material.folder, material.rows)
+    for found in join.within(np.arange(len(distinct.first))):
+        writer.add(distinct.first[found.left], distinct.first[found.right], found.scores)
+    copies = np.setdiff1d(np.arange(material.rows), distinct.first, assume_unique=True)
+    number = distinct.number_of[copies]
+    writer.add(distinct.first[number], copies, material.self_scores[number], identical=True)
+    origin, other = origin_of(material.index), origin_of_other(material.other)
+    return writer.save(path, pair_facts(floor, method, origin, other), force=force)
+
+
+def _collection(material: DedupInputs, source: PairSource, order: Rows) -> DedupDocuments:
+    stored = source if isinstance(source, PairsFile) else material
+    others = np.arange(material.others)
+    return DedupDocuments(
+        document_of=material.document_of,
+        vector_of=stored.distinct.number_of,
+        text_of=material.text_of,
+        rank=np.concatenate([others, order + material.others]),
+        self_scores=stored.self_scores,
+        others=material.others,
+    )
+
+
+def _filled(decision: Decision, material: DedupInputs) -> Decision:
+    """With the scores of those documents that were dropped for their text alone."""
+    unscored = np.flatnonzero((decision.kept_by >= 0) & np.isnan(decision.scores))
+    if not len(unscored):
+        return decision
+    scores = decision.scores.copy()
+    scores[unscored] = material.score(unscored, decision.kept_by[unscored])
+    return Decision(decision.kept_by, scores)
+
+
+def _result(
+    material: DedupInputs,
+    settings: DedupSettings,
+    method: dict[str, Any],
+    collection: DedupDocuments,
+    decision: Decision,
+) -> Deduplication:
+    kept_by, others = decision.kept_by, material.others
+    dropped = np.flatnonzero(kept_by >= 0)
+    representatives = kept_by[dropped]
+    # Clusters go by where the kept document lies in the corpus; those of the other index come last.
+    place = np.where(representatives < others, representatives + len(kept_by), representatives)
+    _, clusters, sizes = np.unique(place, return_inverse=True, return_counts=True)
+    arranged = np.lexsort((dropped, clusters))
+    reasons = _reasons(collection, dropped, representatives)
+    ids = pa.array([name for index in (material.other, material.index) if index for name in index.documents.all_ids()])
+    table = pa.table(
+        [ids.take(pa.array(dropped)), ids.take(pa.array(representatives)), pa.array(decision.scores[dropped]),
+         pa.array(reasons, pa.string()), pa.array(clusters, pa.int64())], names=SCHEMA.names
+    ).cast(SCHEMA).take(pa.array(arranged))  # fmt: skip
+    counted, times = np.unique(sizes + 1, return_counts=True)
+    facts = {
+        "format": 1,
+        "threshold": settings.threshold,
+        "lowest": float(settings.lowest),
+        "prefer": settings.prefer,
+        "method": method,
+        "text_duplicates": settings.text_duplicates,
+        "only_against": settings.only_against,
+        **origin_of(material.index),
+        "against": origin_of_other(material.other),
+        "documents": len(kept_by) - others,
+        "kept": len(kept_by) - others - len(dropped),
+        "dropped": len(dropped),
+        "reasons": {name: int(np.count_nonzero(reasons == name)) for name in np.unique(reasons).tolist()},
+        "clusters": len(sizes),
+        "cluster_sizes": {str(size): int(many) for size, many in zip(counted, times, strict=True)},
+    }
+    return Deduplication(material.index, Duplicates(facts, table), np.flatnonzero(kept_by[others:] < 0))
+
+
+def _reasons(collection: DedupDocuments, dropped: Rows, representatives: Rows) -> npt.NDArray[np.str_]:
+    texts = collection.text_of
+    same = (texts[dropped] == texts[representatives]) & (texts[dropped] >= 0)
+    foreign = representatives < collection.others
+    return np.where(foreign, np.where(same, "against-text", "against"), np.where(same, "text", "similar"))

@@ -1,0 +1,155 @@
+"""What a deduplication works on: the vectors of one or two indexes on disk, and which of them are the same."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from indexer.corpus.document import joined_text
+from indexer.errors import ConfigError
+from indexer.progress import NoProgress, Progress
+from search.dedup.distinct import CrossDocumentPairs, Distinct, find_distinct, is_one_to_one, number_texts
+from search.dedup.origin import require_same_encoder
+from search.dedup.pairs import PairSource, Rows, Scores, Vectors, document_scores, pair_scores
+from search.dedup.vectors import write_vectors
+from search.index import BLOCK_ROWS, Index, LiveRows
+
+
+@dataclass(frozen=True)
+class DedupInputs:
+    """The documents of an index, after those of the other index if there is one, and the vectors of their windows.
+
+    Vectors are written to `folder` when they are first asked for.
+    """
+
+    index: Index
+    other: Index | None
+    folder: Path
+    progress: Progress
+
+    @property
+    def others(self) -> int:
+        """Documents of the other index; they are numbered first."""
+        return self.other.manifest.documents if self.other else 0
+
+    @property
+    def rows(self) -> int:
+        """Rows of both."""
+        return self.index.manifest.rows + (self.other.manifest.rows if self.other else 0)
+
+    @cached_property
+    def vectors(self) -> Vectors:
+        """All vectors, (rows, k), memory-mapped; the other index's by this index's transform."""
+        self.progress.phase("reading vectors", self.rows)
+        return write_vectors(self._blocks(), self.rows, self.index.transform.dim, self.folder / "vectors.npy")
+
+    @cached_property
+    def distinct(self) -> Distinct:
+        """Which vectors are the same, byte for byte."""
+        return find_distinct(self.vectors)
+
+    @cached_property
+    def distinct_vectors(self) -> Vectors:
+        """Each vector once, (distinct, k), memory-mapped."""
+        first = self.distinct.first
+        if len(first) == len(self.vectors):
+            return self.vectors
+        blocks = (
+            (start, self.vectors[first[start : start + BLOCK_ROWS]]) for start in range(0, len(first), BLOCK_ROWS)
+        )
+        return write_vectors(blocks, len(first), self.vectors.shape[1], self.folder / "distinct.npy")
+
+    @cached_property
+    def self_scores(self) -> Scores:
+        """Score of each distinct vector with itself, (distinct,)."""
+        return self_scores(self.distinct_vectors)
+
+    @cached_property
+    def document_of(self) -> Rows:
+        """The document of each row, ascending; a document has a row for each of its windows."""
+        own = self.index.numbering.documents_of(np.arange(self.index.manifest.rows))
+        if self.other is None:
+            return own
+        others = self.other.numbering.documents_of(np.arange(self.other.manifest.rows))
+        return np.concatenate([others, own + self.others])
+
+    @cached_property
+    def text_of(self) -> Rows:
+        """A number for each document's normalised text, (documents,); -1 where it is blank."""
+        self.progress.phase("comparing texts", self.others + self.index.manifest.documents)
+        return number_texts(chain.from_iterable(self._texts(index) for index in self._indexes))
+
+    def score(self, documents: Rows, others: Rows) -> Scores:
+        """Scores of documents paired one by one: of their best pair of windows."""
+        return document_scores(self.vectors, self.document_of, documents, others)
+
+    def apart(self, source: PairSource) -> PairSource:
+        """The pairs of a source without those of windows of one document."""
+        if is_one_to_one(self.document_of):
+            return source
+        return CrossDocumentPairs(source, self.document_of, self.distinct)
+
+    @property
+    def _indexes(self) -> list[Index]:
+        return [index for index in (self.other, self.index) if index]
+
+    def _blocks(self) -> Iterator[tuple[int, Vectors]]:
+        start = 0
+        for index in self._indexes:
+            stored = LiveRows(index)
+            for first, embeddings in stored.embedding_blocks():
+                yield start + first, self.index.transform.transform(embeddings, "document")
+                self.progress.advance(len(embeddings))
+            start += len(stored)
+
+    def _texts(self, index: Index) -> Iterator[str]:
+        for document in index.documents.all_documents():
+            self.progress.advance(1)
+            yield joined_text(document, index.config.corpus.text)
+
+
+@contextmanager
+def open_inputs(
+    index: str | Path, against: str | Path | None = None, progress: Progress | None = None
+) -> Iterator[DedupInputs]:
+    """Open one or two indexes, with a temporary folder that goes when the block ends.
+
+    Raises what `OpenIndex.open` raises, ConfigError for an index against itself, and MismatchError when two indexes
+    have different encoders.
+    """
+    require_another(index, against)
+    opened = Index.open(index)
+    other = Index.open(against) if against else None
+    if other:
+        require_same_encoder(opened, other)
+    with TemporaryDirectory(prefix="isotrope-dedup-") as folder:
+        yield DedupInputs(opened, other, Path(folder), progress or NoProgress())
+
+
+def require_another(index: str | Path | None, against: str | Path | None) -> None:
+    """Raises ConfigError when both are the same index, by whatever names: all of it would be dropped."""
+    if not index or not against:
+        return
+    try:
+        same = Path(index).samefile(against)
+    except OSError:  # one of them is not there, which shows when it is opened
+        return
+    if same:
+        raise ConfigError(
+            f"--against {against} is {index} itself: every document would be found there, and none kept. Name another "
+            "index; within one, duplicates are found without --against."
+        )
+
+
+def self_scores(vectors: Vectors) -> Scores:
+    """Score of each vector with itself, (n,)."""
+    found = np.empty(len(vectors), np.float32)
+    for start in range(0, len(vectors), BLOCK_ROWS):
+        block = vectors[start : start + BLOCK_ROWS]
+        found[start : start + BLOCK_ROWS] = pair_scores(block, block)
+    return found

@@ -1,1 +1,0 @@
-"""The surviving corpus, in its input format with all columns."""

@@ -1,1 +1,0 @@
-"""The proof of a file of duplicates, by a way of its own."""

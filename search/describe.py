@@ -1,0 +1,169 @@
+"""The facts of an index, as JSON types, and how `inspect`, `add`, `refit` and the report put them in words."""
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from indexer.encoders.identity import UNLIMITED
+from indexer.store import layout
+from search.index import Index
+
+if TYPE_CHECKING:
+    from indexer.pipeline.drift import Drift
+    from indexer.store.quality import DriftFigures, HeldOut, IndexFigures, SegmentFigures
+
+
+_SHAPING = ("kind", "pooling", "layers", "max_length", "precision")  # of the encoder, shown
+
+
+def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
+    """How an index was built, from `describe_index`, in words: what `inspect` and the report both show."""
+    encoder, transform, whitening = facts["encoder"], facts["transform"], facts["config"]["whitening"]
+    chunk = facts["config"]["chunk"]
+    windows = {"windows": f"at most {chunk['tokens']} tokens, {chunk['overlap']} of them those of the one before"}
+    shaping = [f"{key} {encoder[key]}" for key in _SHAPING if encoder.get(key) and encoder[key] != UNLIMITED]
+    return {
+        "model": facts["model"] or "not named",
+        "encoder": ", ".join(shaping) if "pooling" in encoder else "none: the embeddings came with the corpus",
+        **(windows if chunk["tokens"] else {}),
+        "fingerprint": facts["fingerprint"],
+        "transform": f"{transform['kind']}, {encoder['dim']} -> {transform['dim']} dimensions, {_fitted(whitening)}",
+    }
+
+
+def _fitted(whitening: dict[str, Any]) -> str:
+    """How the transform was fitted."""
+    kind = whitening.get("kind", "whitening")
+    if kind == "hellinger":
+        return "nothing fitted"
+    strength = [f"strength {whitening['strength']}"] if kind == "whitening" else []
+    centred = kind == "flow" or whitening["strength"] != "none"  # without whitening nothing is subtracted
+    return ", ".join([*strength, f"centre {whitening['centre'] if centred else 'none'}"])
+
+
+def describe_index(index: Index) -> dict[str, Any]:
+    """What `isotrope inspect` shows: JSON types."""
+    manifest = index.manifest
+    encoder = {key: value for key, value in manifest.encoder["identity"].items() if not isinstance(value, dict)}
+    kinds: Counter[str] = Counter()
+    for name, digest in manifest.files.items():
+        kinds[Path(name).name if name.startswith(layout.PARTS) else name.partition("/")[0]] += digest.bytes
+    return {
+        "index": str(index.path),
+        "format": layout.FORMAT,
+        "generation": manifest.generation,
+        "created": manifest.created,
+        "documents": manifest.documents,
+        "rows": manifest.rows,
+        "deleted": manifest.stored_documents - manifest.documents,
+        "parts": len(manifest.parts),
+        "model": manifest.encoder["model"],
+        "fingerprint": manifest.fingerprint,
+        "encoder": encoder | {"dim": manifest.encoder["dim"]},
+        "transform": manifest.transform,
+        "segments": [vars(entry) for entry in manifest.segments],
+        "metadata": manifest.schema,
+        "quality": manifest.quality,
+        "bytes": kinds | {"total": sum(kinds.values())},
+        "config": index.config.to_dict(),
+        "versions": manifest.versions,
+    }
+
+
+def facts_in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    from indexer.encoders.identity import UNLIMITED
+    from indexer.store.quality import Quality
+    from search.cli.output import number
+    from search.text import size
+
+    encoder, transform, quality = facts["encoder"], facts["transform"], Quality.of(facts["quality"])
+    return [
+        ("index", f"{facts['index']} (format {facts['format']}, generation {facts['generation']}, {facts['created']})"),
+        ("documents", f"{facts['documents']:,} in {facts['parts']:,} parts; {facts['rows']:,} vectors"),
+        *([("deleted", f"{facts['deleted']:,} still on disk, until isotrope compact")] if facts["deleted"] else []),
+        *([("drift", drift_in_words(quality.drift))] if quality.drift else []),
+        *settings_in_words(facts).items(),
+        ("queries", f"mean of {transform['query_texts']['texts']:,} texts ({transform['query_texts']['source']})"),
+        ("segments", "; ".join(map(_segment, facts["segments"]))),
+        *_search(quality.first.index, facts.get("timing")),
+        *_added(facts["segments"], quality.segments),
+        ("metadata", ", ".join(f"{name} {kind}" for name, kind in facts["metadata"].items()) or "none"),
+        *([("truncated", f"{quality.truncated:,} of {_stored_rows(facts):,} at {encoder['max_length']} tokens")]
+          if encoder.get("max_length", UNLIMITED) < UNLIMITED else []),
+        *([("unknown", f"{quality.without_tokens:,} texts without a token that the table knows")]
+          if quality.without_tokens else []),
+        ("gates", ", ".join(f"{name} {number(gate.value)}" for name, gate in quality.gates.items())),
+        ("held out", _held_out(quality.held_out)),
+        ("size", f"{size(facts['bytes']['total'])}: "
+                 + ", ".join(f"{name} {size(count)}" for name, count in facts["bytes"].items() if name != "total")),
+    ]  # fmt: skip
+
+
+def _stored_rows(facts: dict[str, Any]) -> int:
+    """Rows on disk, deleted ones included: those that were encoded."""
+    return sum(entry["rows"] for entry in facts["segments"])
+
+
+def _segment(entry: dict[str, Any]) -> str:
+    parameters = "".join(f", {name} {value}" for name, value in entry["search_parameters"].items())
+    return f"{entry['factory']}, {entry['rows']:,} rows{parameters}"
+
+
+def _search(about: "IndexFigures | None", timing: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """What kind of index was built and why, what it reaches, and how fast it is here."""
+    rows = []
+    if about:
+        by = f", by {about.queries:,} queries ({about.query_origin})" if about.queries else ""
+        rows = [
+            ("index type", f"{about.factory}: {about.why}"),
+            ("recall", f"recall@10 {about.recall_at_10:.4f}{by}; {about.bytes_per_vector:,.0f} bytes a vector"),
+        ]
+    if timing:
+        latency = ", ".join(f"{name} {value:.2f} ms" for name, value in timing["single_ms"].items())
+        batch = ", ".join(f"{rate:,.0f} on {threads}" for threads, rate in timing["batch_per_second"].items())
+        rows += [
+            ("one by one", f"{timing['single_per_second']:,.0f} queries a second on one thread; {latency}"),
+            ("in batches", f"of {timing['batch']}, queries a second by threads: {batch}"),
+        ]
+    return rows
+
+
+def _added(segments: list[dict[str, Any]], measured: "Mapping[str, SegmentFigures]") -> list[tuple[str, str]]:
+    """The recall of segments that were added, where they are not exact."""
+    found = ((entry["factory"], measured[entry["file"]].index) for entry in segments if entry["file"] in measured)
+    return [
+        ("added recall", f"{factory}: recall@10 {about.recall_at_10:.4f}; {about.bytes_per_vector:,.0f} bytes a vector")
+        for factory, about in found
+        if about and about.queries
+    ]
+
+
+def _held_out(figures: "HeldOut | None") -> str:
+    if not figures:
+        return "not measured"
+    expected = "undefined" if figures.expected is None else f"{figures.expected:.3f}"
+    return (
+        f"mean variance {figures.mean_variance:.3f} on {figures.held_out:,} unseen rows after a fit on "
+        f"{figures.fitted:,}; ideal Gaussian data gives {expected}"
+    )
+
+
+def index_type_in_words(quality: Mapping[str, Any]) -> str:
+    """What kind of index it is, and what that reaches."""
+    from indexer.store.quality import Quality
+
+    about = Quality.of(quality).first.index
+    if about is None:
+        return "not measured"
+    return f"{about.factory}, recall@10 {about.recall_at_10:.4f}, {about.bytes_per_vector:,.0f} bytes a vector"
+
+
+def drift_in_words(drift: "Drift | DriftFigures") -> str:
+    """One line about how far the documents added since the fit lie from those it was fitted on."""
+    advice = "; a refit is advised: isotrope refit INDEX" if drift.refit_advised else ""
+    return (
+        f"{drift.rows:,} added since the fit: mean shifted by {drift.mean_shift:.3f} standard deviations "
+        f"(chance {drift.expected_mean_shift:.3f}), variances off by {drift.covariance:.3f} "
+        f"(chance {drift.expected_covariance:.3f}){advice}"
+    )

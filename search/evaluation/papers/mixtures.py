@@ -1,0 +1,217 @@
+"""Token vectors: of the tasks' sentences in memory, of a training corpus in a file that every seed reads."""
+# TODO-DOC search.evaluation.sts.methods.tokens:
+# TODO-DOC Token vectors: of the tasks' sentences in memory, of a training corpus in a file that every seed reads.
+# TODO-DOC search.evaluation.sts.methods.mixtures:
+# TODO-DOC Latte-Mix and its controls on the pairs of a task: trained with several seeds, compared by several similarities.
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.config import LatteMixConfig
+from indexer.encoders.token_embeddings import TokenEmbeddings, TokenGroup
+from indexer.pooling.latte_mix import LatteMix, train_latte_mix
+from indexer.pooling.latte_mix.divergence import js_similarity, mixture_l2, negative_l2
+from indexer.progress import Progress
+from search.evaluation.papers.method_settings import Method, MethodsOptions
+from search.evaluation.sts.data import Task
+from search.evaluation.sts.score import Array, Positions, cosines
+
+Rows = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int64]
+_STORED = np.float16  # half the disk; token vectors are of the order of 1
+_TEXTS = 1024  # read together
+_BLOCK_TOKENS = 1 << 14  # that pass through an auto-encoder together
+
+
+@dataclass(frozen=True)
+class SentenceTokens:
+    """Token vectors (tokens, d) of distinct sentences end to end; sentence i is rows[starts[i]:starts[i + 1]]."""
+
+    positions: dict[str, int]
+    rows: Rows
+    starts: Ints
+
+    @classmethod
+    def of(cls, outputs: TokenEmbeddings, texts: Sequence[str], layers: Sequence[int]) -> "SentenceTokens":
+        """Those of texts, each distinct one once."""
+        distinct = list(dict.fromkeys(texts))
+        groups = list(outputs(distinct, layers))
+        lengths = np.concatenate([np.diff(starts) for _, starts in groups])
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return cls({text: row for row, text in enumerate(distinct)}, np.concatenate([r for r, _ in groups]), starts)
+
+    def tokens(self, sentence: int) -> Rows:
+        """Token vectors of one sentence."""
+        return self.rows[self.starts[sentence] : self.starts[sentence + 1]]
+
+    def pooled(self, posterior: Callable[[Rows], Rows]) -> Rows:
+        """The mean over each sentence's tokens of what `posterior` makes of them, (sentences, width) float32."""
+        ends, found, first = self.starts[1:], [], 0
+        while first < len(ends):
+            last = int(np.searchsorted(ends, self.starts[first] + _BLOCK_TOKENS, side="right"))
+            last = max(last, first + 1)
+            inside = self.starts[first : last + 1] - self.starts[first]
+            block = posterior(self.rows[self.starts[first] : self.starts[last]])
+            found.append(np.add.reduceat(block, inside[:-1], axis=0) / np.diff(inside)[:, None].astype(np.float32))
+            first = last
+        return np.concatenate(found)
+
+
+@dataclass(frozen=True)
+class TrainingTokens:
+    """Token vectors of a corpus in a file of half precision numbers, read group by group."""
+
+    path: Path
+    size: int
+    starts: Ints
+
+    @property
+    def texts(self) -> int:
+        return len(self.starts) - 1
+
+    @classmethod
+    def write(
+        cls, outputs: TokenEmbeddings, texts: Sequence[str], layers: Sequence[int], folder: Path, progress: Progress
+    ) -> "TrainingTokens":
+        """Encode the texts once, unless `folder` holds what this encoder makes of them."""
+        path = folder / f"{_digest(outputs, texts, layers)}.tokens"
+        known = path.with_suffix(".starts.npy")
+        if not known.exists():
+            progress.phase("encoding the training corpus", len(texts))
+            lengths = [np.zeros(0, np.int64)]
+            with path.open("wb") as file:
+                for rows, starts in outputs(texts, layers):
+                    file.write(rows.astype(_STORED).tobytes())
+                    lengths.append(np.diff(starts))
+                    progress.advance(len(starts) - 1)
+            np.save(known, np.concatenate([[0], np.cumsum(np.concatenate(lengths))]))  # last: all is there
+        starts = np.load(known)
+        size = path.stat().st_size // (np.dtype(_STORED).itemsize * max(int(starts[-1]), 1))
+        return cls(path, size, starts)
+
+    def __call__(self) -> Iterator[TokenGroup]:
+        rows = np.memmap(self.path, _STORED, "r").reshape(-1, self.size)
+        for first in range(0, self.texts, _TEXTS):
+            starts = self.starts[first : first + _TEXTS + 1]
+            yield rows[starts[0] : starts[-1]].astype(np.float32), starts - starts[0]
+
+
+def _digest(outputs: TokenEmbeddings, texts: Sequence[str], layers: Sequence[int]) -> str:
+    digest = hashlib.sha256(f"{outputs.spec.identity.token_fingerprint} {list(layers)} {outputs.backend}".encode())
+    for text in texts:
+        digest.update(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest())
+    return digest.hexdigest()
+
+
+Pairs = tuple[Positions, Positions]
+TaskScores = Mapping[str, Sequence[Array]]
+"""Similarities (pairs,) of each subset, by task."""
+
+
+@dataclass(frozen=True)
+class MethodScores:
+    """One method with one seed (None: nothing is drawn), and what it says of every pair."""
+
+    label: str
+    method: str
+    seed: int | None
+    scores: TaskScores
+    facts: Mapping[str, object] = field(default_factory=dict)  # for its row; JSON types
+    untrained: str = ""  # the label of its untrained control
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What is trained, and on what: `layers` name the token vectors in labels."""
+
+    method: Method
+    config: LatteMixConfig
+    layers: str
+    sentences: SentenceTokens
+    training: TrainingTokens
+
+
+def mixture_variants(
+    plan: MethodsOptions, config: LatteMixConfig, layers: str, sentences: SentenceTokens, training: TrainingTokens
+) -> Iterator[Trained]:
+    """Every auto-encoder that the plan asks for, seed by seed; beside Latte-Mix its untrained control."""
+    kinds: list[tuple[Method, dict[str, object]]] = []
+    if plan.wants("latte-mix"):
+        kinds += [("latte-mix", {"latent": "categorical"})] if config.epochs else []
+        kinds.append(("latte-mix", {"latent": "categorical", "epochs": 0}))
+    if plan.wants("auto-encoder"):
+        kinds.append(("auto-encoder", {"latent": "none"}))
+    if plan.wants("normal-vae"):
+        kinds.append(("normal-vae", {"latent": "normal"}))
+    for method, changes in kinds:
+        for seed in range(plan.seeds):
+            changed = dataclasses.replace(config, seed=seed, **changes)  # type: ignore[arg-type]
+            yield Trained(method, changed, layers, sentences, training)
+
+
+def train_and_score(trained: Trained, tasks: Sequence[Task], progress: Progress) -> list[MethodScores]:
+    """One auto-encoder, trained and compared by each of its similarities."""
+    config = trained.config
+    name, control = (_name(trained, untrained) for untrained in (not config.epochs, True))
+    progress.phase(f"{name}, seed {config.seed}", None)
+    latte = train_latte_mix(trained.training, trained.training.texts, config)
+    facts = {"trained_texts": trained.training.texts if config.epochs else 0, "epochs": config.epochs}
+    compared = trained.method == "latte-mix" and config.epochs > 0
+    return [
+        MethodScores(
+            f"{name} {similarity}",
+            trained.method,
+            config.seed,
+            scores,
+            facts,
+            f"{control} {similarity}" if compared else "",
+        )
+        for similarity, scores in _scores(latte, trained.sentences, tasks).items()
+    ]
+
+
+def _name(trained: Trained, untrained: bool) -> str:
+    return " ".join(filter(None, [trained.method, trained.layers, "untrained" * untrained]))
+
+
+def _scores(latte: LatteMix, sentences: SentenceTokens, tasks: Sequence[Task]) -> dict[str, TaskScores]:
+    rows = sentences.pooled(latte.posterior)
+    double = rows.astype(np.float64)
+    compared: dict[str, Callable[[Pairs], Array]] = {"cosine": lambda pairs: cosines(double, *pairs)}
+    if latte.config.latent == "categorical":
+        compared["js"] = lambda pairs: js_similarity(rows[pairs[0]], rows[pairs[1]], latte.config.dims)
+    if latte.config.latent == "normal":
+        compared["mixture l2"] = lambda pairs: _mixtures(latte, sentences, pairs)
+    else:
+        compared["l2"] = lambda pairs: negative_l2(rows[pairs[0]], rows[pairs[1]])
+    return {name: score_tasks(compare, sentences.positions, tasks) for name, compare in compared.items()}
+
+
+def score_tasks(compare: Callable[[Pairs], Array], positions: Mapping[str, int], tasks: Sequence[Task]) -> TaskScores:
+    """What `compare` says of every pair of every subset."""
+    return {
+        task.name: [
+            compare(
+                (
+                    np.array([positions[text] for text in subset.first], np.intp),
+                    np.array([positions[text] for text in subset.second], np.intp),
+                )
+            )
+            for subset in task.subsets
+        ]
+        for task in tasks
+    }
+
+
+def _mixtures(latte: LatteMix, sentences: SentenceTokens, pairs: Pairs) -> Array:
+    """Minus the l2 distance of two sentences as mixtures of their tokens' Gaussians."""
+    needed = np.unique(np.concatenate(pairs)).tolist()
+    normals: dict[int, tuple[Rows, Rows]] = {one: latte.normal(sentences.tokens(one)) for one in needed}
+    first, second = (positions.tolist() for positions in pairs)
+    return np.array([-mixture_l2(normals[a], normals[b]) for a, b in zip(first, second, strict=True)])

@@ -1,0 +1,356 @@
+"""Pairs for recognising textual entailment: does the second sentence follow from the first?"""
+# TODO-DOC search.evaluation.sts.rte_data:
+# TODO-DOC Pairs for recognising textual entailment: does the second sentence follow from the first?
+# TODO-DOC search.evaluation.sts.rte:
+# TODO-DOC Recognising textual entailment by one number: "entailment" where the cosine of two sentences reaches a threshold.
+# TODO-DOC
+# TODO-DOC After WhiteningBERT (Huang et al., Findings of EMNLP 2021, Table 3). The best threshold on the very pairs that are
+# TODO-DOC measured flatters; one chosen on other pairs is the honest figure. Beside both stands the majority's: the accuracy of
+# TODO-DOC always giving the commoner label.
+# TODO-DOC
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.corpus.text_formats import parse_json
+from indexer.errors import ConfigError, EvaluationError
+from indexer.progress import Progress
+from indexer.transforms import Transform
+from search.evaluation.bootstrap import LEVEL, RESAMPLES, difference, draw_counts, interval, resampled_mean
+from search.evaluation.result import Clock, how_built
+from search.evaluation.settings import Setting, Sweep, check_dimensions, transform_hash
+from search.evaluation.sts.data import Subset, Task
+from search.evaluation.sts.fit import choose_fit, task_texts
+from search.evaluation.sts.readers import count_columns, read_lines
+from search.evaluation.sts.score import Array, fit_transforms, noise_notes, score_pairs
+from search.evaluation.target import Target
+from search.text import counted
+
+_LABELS = {"entailment": True, "not_entailment": False}
+_FIRST, _SECOND = ("sentence1", "premise"), ("sentence2", "hypothesis")
+_FORMS = "a .tsv of GLUE (index, sentence1, sentence2, label) or a .jsonl of SuperGLUE (premise, hypothesis, label)"
+_Pair = tuple[str, object, object, object]  # where it stands, first, second, label
+
+
+@dataclass(frozen=True)
+class EntailmentPairs:
+    """Labelled pairs; `entailed` (n,) is true where the second sentence follows from the first."""
+
+    path: Path
+    sha256: str
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    entailed: npt.NDArray[np.bool_]
+
+    @property
+    def majority(self) -> float:
+        """Accuracy, in per cent, of always answering with the commoner label."""
+        share = float(self.entailed.mean())
+        return 100 * max(share, 1 - share)
+
+
+def read_rte(path: str | Path) -> EntailmentPairs:
+    """GLUE's RTE as .tsv with its header, or SuperGLUE's as .jsonl, also with .gz. Quotes in a .tsv are literal.
+
+    Raises EvaluationError with file and line for what cannot be read, a file without labels (as GLUE's test set
+    is), a label that is neither entailment nor not_entailment, and a file with only one of the two.
+    """
+    path = Path(path)
+    name = path.name.lower().removesuffix(".gz")
+    if not name.endswith((".tsv", ".jsonl", ".ndjson")):
+        raise EvaluationError(f"{path}: unknown type of file; expected {_FORMS}.")
+    lines, sha256 = read_lines(path)
+    while lines and not lines[-1].strip():
+        lines.pop()
+    rows = _tsv(path, lines) if name.endswith(".tsv") else _jsonl(path, lines)
+    first, second, entailed = [], [], []
+    for where, a, b, label in rows:
+        first.append(_sentence(where, a, "first"))
+        second.append(_sentence(where, b, "second"))
+        entailed.append(_label(where, label))
+    if not entailed:
+        raise EvaluationError(f"{path}: no pair in this file; expected {_FORMS}.")
+    if len(set(entailed)) == 1:
+        label = next(label for label, value in _LABELS.items() if value == entailed[0])
+        count = "its one pair is" if len(entailed) == 1 else f"all {len(entailed):,} pairs are"
+        raise EvaluationError(f'{path}: {count} labelled "{label}"; accuracy needs pairs with either label.')
+    return EntailmentPairs(path, sha256, tuple(first), tuple(second), np.array(entailed))
+
+
+def _tsv(path: Path, lines: Sequence[str]) -> Iterator[_Pair]:
+    names = [cell.strip().lower() for cell in lines[0].split("\t")] if lines else []
+    columns = [_column(path, names, wanted) for wanted in (_FIRST, _SECOND, ("label",))] if lines else []
+    for number, line in enumerate(lines[1:], 2):
+        cells = line.split("\t")
+        if len(cells) != len(names):
+            raise EvaluationError(f"{path}:{number}: {count_columns(len(cells))}; expected {len(names)}, as the header "
+                                  "has, parted by tabs.")  # fmt: skip
+        first, second, label = (cells[column] for column in columns)
+        yield f"{path}:{number}", first, second, label
+
+
+def _column(path: Path, names: Sequence[str], wanted: Sequence[str]) -> int:
+    found = [number for number, name in enumerate(names) if name in wanted]
+    if not found and wanted == ("label",):
+        raise _unlabelled(f"{path}:1")
+    if len(found) != 1:
+        what = "no column" if not found else "more than one column"
+        raise EvaluationError(f"{path}:1: the header has {what} {' or '.join(wanted)}; expected {_FORMS}.")
+    return found[0]
+
+
+def _jsonl(path: Path, lines: Sequence[str]) -> Iterator[_Pair]:
+    for number, line in enumerate(lines, 1):
+        where = f"{path}:{number}"
+        try:
+            row = parse_json(line)
+        except (ValueError, RecursionError) as error:
+            raise EvaluationError(f"{where}: not a JSON object on one line: {error}.") from error
+        if not isinstance(row, dict):
+            raise EvaluationError(f"{where}: not a JSON object; expected one a line, with premise, hypothesis, label.")
+        if "label" not in row:
+            raise _unlabelled(where)
+        yield where, _value(where, row, _FIRST), _value(where, row, _SECOND), row["label"]
+
+
+def _value(where: str, row: dict[str, Any], wanted: Sequence[str]) -> object:
+    for name in wanted:
+        if name in row:
+            return row[name]
+    raise EvaluationError(f"{where}: no {' or '.join(wanted)}; expected premise, hypothesis and label.")
+
+
+def _unlabelled(where: str) -> EvaluationError:
+    return EvaluationError(
+        f"{where}: no label; accuracy needs labelled pairs. The published test sets have none: take the development "
+        "set (GLUE's dev.tsv, SuperGLUE's val.jsonl)."
+    )
+
+
+def _sentence(where: str, value: object, which: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        found = "blank" if isinstance(value, str) else "not a text"
+        raise EvaluationError(f"{where}: the {which} sentence is {found}; expected a sentence.")
+    return value
+
+
+def _label(where: str, value: object) -> bool:
+    label = value.strip().lower() if isinstance(value, str) else ""
+    if label not in _LABELS:
+        raise EvaluationError(f'{where}: the label is {value!r}; expected "entailment" or "not_entailment".')
+    return _LABELS[label]
+
+
+TASK = "RTE"
+THRESHOLDS = tuple(number / 10 for number in range(10))
+PROTOCOL = "entailment where the cosine is at least the threshold; accuracy in per cent"
+BOOTSTRAP = {"resamples": RESAMPLES, "level": LEVEL, "resampled": "pairs, the threshold held fixed"}
+_ON_THE_SAME = "the same pairs (optimistic)"
+Labels = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RteOptions:
+    """What is measured: every setting at every threshold, with one fit (`choose_fit` says how it is named)."""
+
+    settings: Sequence[Setting]
+    thresholds: Sequence[float] = THRESHOLDS
+    fit: str = ""
+
+    def __post_init__(self) -> None:
+        for threshold in self.thresholds:
+            if not -1 <= threshold <= 1:
+                raise ConfigError(f"--threshold is {threshold:g}; expected a cosine, -1 to 1.")
+
+
+@dataclass(frozen=True)
+class _ThresholdAccuracy:
+    """What a threshold answers: per pair 100 where that is right, else 0."""
+
+    threshold: float
+    chosen_on: str
+    right: Array
+
+    @classmethod
+    def at(cls, threshold: float, cosines: Array, entailed: Labels, chosen_on: str) -> "_ThresholdAccuracy":
+        return cls(threshold, chosen_on, 100.0 * ((cosines >= threshold) == entailed))
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.right.mean())
+
+    def to_dict(self, counts: Array) -> dict[str, Any]:
+        ends = interval(self.accuracy, resampled_mean(self.right, counts))
+        figures = {"accuracy": ends.value, "low": ends.low, "high": ends.high}
+        return {"threshold": self.threshold, **figures, "chosen_on": self.chosen_on}
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One setting: its cosines, and what the chosen thresholds answer. `honest` needs other pairs."""
+
+    setting: Setting
+    transform: Transform
+    cosines: Array
+    best: _ThresholdAccuracy
+    honest: _ThresholdAccuracy | None
+
+    @property
+    def headline(self) -> _ThresholdAccuracy:
+        return self.honest or self.best
+
+
+def rte_sweep(sweep: Sweep) -> Sweep:
+    """The sweep; an empty one becomes no transform and full whitening, at the recipe's own pooling and layers."""
+    return Sweep(strengths=("none", 1.0)) if sweep.is_empty else sweep
+
+
+def evaluate_rte(
+    subject: Target,
+    data: tuple[EntailmentPairs, EntailmentPairs | None],
+    plan: RteOptions,
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """The result file of `isotrope evaluate rte`, JSON types: "provenance", "results", "comparisons", "notes".
+
+    `data` are the pairs to measure, and others to choose the threshold on, if any. One transform serves both, as a
+    threshold means nothing under another one, and fit "task" is on the sentences of both: fitted on one of them it
+    would follow that sample's noise, and the cosines of the other would be of another size.
+    Raises ConfigError, EvaluationError for embeddings that are not finite, and what encoding raises.
+    """
+    clock = Clock()
+    pairs, train = data
+    shared = _shared(pairs, train) if train else 0
+    given = [one for one in data if one]
+    tasks = [_as_task(one) for one in given]
+    check_dimensions(plan.settings, subject.spec)
+    source = subject.states(list(plan.settings), cache, progress)
+    fit = choose_fit(plan.fit, subject, source)
+    states = source.encode([text for task in tasks for text in task_texts(task)])
+    together = Task(TASK, tuple(subset for task in tasks for subset in task.subsets))
+    transforms = fit_transforms(together, states, plan.settings, fit)
+    scores = [score_pairs(task, states, plan.settings, transforms) for task in tasks]
+    measured = list(_measure(plan.settings, transforms, scores, data))
+    counts = draw_counts(len(pairs.entailed), TASK)
+    provenance = clock.provenance(
+        subject.spec,
+        {str(one.path): one.sha256 for one in given} | fit.files,
+        protocol=PROTOCOL,
+        fit={"name": fit.name, **fit.about},
+        train=str(train.path) if train else None,
+        texts=len(states.positions),
+        truncated=source.log.truncated,
+        bootstrap=BOOTSTRAP,
+        **how_built(subject.config, subject.index),
+    )
+    encoders = [source.fingerprint(setting.key) for setting in plan.settings]
+    return {
+        "provenance": provenance,
+        "results": [
+            {**_row(one, pairs, plan, counts), "fit": fit.name, "encoder": encoder}
+            for one, encoder in zip(measured, encoders, strict=True)
+        ],
+        "comparisons": [_comparison(measured[0], one, counts) for one in measured[1:]],
+        "notes": [
+            *fit.notes,
+            *noise_notes(together, plan.settings, transforms, fit.name),
+            *_notes(measured, train is not None, shared, source.log.truncated),
+        ],
+    }
+
+
+def best_threshold(cosines: Array, entailed: Labels) -> float:
+    """The threshold with the most right answers, halfway between two neighbouring cosines; the lowest of several.
+
+    The lowest cosine itself answers "entailment" always, the next number above the highest one never.
+    """
+    values, group = np.unique(cosines, return_inverse=True)
+    positives = np.bincount(group, weights=entailed)
+    negatives = np.bincount(group, weights=~entailed)
+    # right[i]: right answers when the values from number i on are called entailment
+    right = np.append(positives[::-1].cumsum()[::-1], 0) + np.append(0, negatives.cumsum())
+    cut = int(right.argmax())
+    if cut == 0:
+        return float(values[0])
+    if cut == len(values):
+        return float(np.nextafter(values[-1], np.inf))
+    middle = (values[cut - 1] + values[cut]) / 2
+    return float(middle if middle > values[cut - 1] else values[cut])
+
+
+def _as_task(pairs: EntailmentPairs) -> Task:
+    subset = Subset("all", pairs.entailed.astype(np.float64), pairs.first, pairs.second)
+    return Task(TASK, (subset,))
+
+
+def _shared(pairs: EntailmentPairs, train: EntailmentPairs) -> int:
+    """Pairs that are measured and are in `train` too. Raises ConfigError where all are: nothing is then held out."""
+    known = set(zip(train.first, train.second, strict=True))
+    shared = sum(pair in known for pair in zip(pairs.first, pairs.second, strict=True))
+    if shared == len(pairs.entailed):
+        raise ConfigError(
+            f"--train {train.path} holds every pair of {pairs.path}, so a threshold chosen on it flatters. Name a file "
+            "of other pairs, such as RTE's train.tsv, or leave --train out."
+        )
+    return shared
+
+
+def _measure(
+    settings: Sequence[Setting],
+    transforms: Sequence[Transform],
+    scores: Sequence[list[list[Array]]],
+    data: tuple[EntailmentPairs, EntailmentPairs | None],
+) -> Iterator[_Measured]:
+    pairs, train = data
+    for number, (setting, transform) in enumerate(zip(settings, transforms, strict=True)):
+        cosines = scores[0][number][0]
+        best = _ThresholdAccuracy.at(best_threshold(cosines, pairs.entailed), cosines, pairs.entailed, _ON_THE_SAME)
+        honest = None
+        if train:
+            threshold = best_threshold(scores[1][number][0], train.entailed)
+            honest = _ThresholdAccuracy.at(threshold, cosines, pairs.entailed, str(train.path))
+        yield _Measured(setting, transform, cosines, best, honest)
+
+
+def _row(one: _Measured, pairs: EntailmentPairs, plan: RteOptions, counts: Array) -> dict[str, Any]:
+    grid = [_ThresholdAccuracy.at(threshold, one.cosines, pairs.entailed, "") for threshold in plan.thresholds]
+    return {
+        "task": TASK,
+        "setting": one.setting.label,
+        **one.setting.to_dict(),
+        "pairs": len(pairs.entailed),
+        "majority": pairs.majority,
+        "best": one.best.to_dict(counts),
+        "train": one.honest.to_dict(counts) if one.honest else None,
+        "thresholds": [{"threshold": answers.threshold, "accuracy": answers.accuracy} for answers in grid],
+        "transform": None if one.setting.raw else transform_hash(one.transform),
+    }
+
+
+def _comparison(first: _Measured, second: _Measured, counts: Array) -> dict[str, Any]:
+    """Second less first, paired, each at its own threshold: from the other pairs where there are some."""
+    one, two = first.headline, second.headline
+    found = difference(one.accuracy, two.accuracy, resampled_mean(one.right, counts), resampled_mean(two.right, counts))
+    return {
+        "setting": second.setting.label,
+        "against": first.setting.label,
+        "chosen_on": two.chosen_on,
+        **found.to_row(),
+    }
+
+
+def _notes(measured: Sequence[_Measured], trained: bool, shared: int, truncated: int) -> list[str]:
+    notes = [note for one in measured if (note := one.transform.settings()["note"])]
+    if not trained:
+        notes.append("best thresholds were chosen on the pairs they are measured on, which flatters: pass --train FILE")
+    if shared:
+        notes.append(f"measured although the threshold was chosen on it too: {counted(shared, 'pair', 'pairs')}")
+    if truncated:
+        notes.append(f"{counted(truncated, 'text was', 'texts were')} longer than encoder.max_length and cut there")
+    return list(dict.fromkeys(notes))

@@ -1,0 +1,1 @@
+"""Pictures written to files."""

@@ -1,0 +1,328 @@
+"""What the picture of a retrieval result shows: lines of an nDCG by whitening strength, in panels that share axes."""
+# TODO-DOC search.evaluation.retrieval.panels:
+# TODO-DOC What the picture of a retrieval result shows: lines of an nDCG by whitening strength, in panels that share axes.
+# TODO-DOC search.evaluation.retrieval.plot:
+# TODO-DOC The picture of `isotrope evaluate retrieval`: the first nDCG against whitening strength.
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from search.evaluation.plots.drawing import Size, model_name, whiskers, write_plot
+from search.evaluation.retrieval.metrics import measure_names
+from search.evaluation.settings import shortest
+from search.text import counted, escape
+
+_CENTRES = {"role": "two means (role)", "common": "one mean (common)", "none": "no centring (none)"}
+_LOOKS = {"role": ("#0072b2", "o"), "common": ("#d55e00", "s"), "none": ("#009e73", "^")}
+_HYBRID_LOOKS = {"role": ("#cc79a7", "D"), "common": ("#e69f00", "v"), "none": ("#56b4e9", "P")}
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a3d9a")
+_MARKERS = ("o", "s", "^", "D", "v", "P")  # no divisor in common with the colours: 42 lines that differ
+HYBRID_RAW = "hybrid, raw"
+_COMPARABLE = 0.45  # of the range of several panels; one that needs less would be squeezed by sharing their axis
+Row = Mapping[str, Any]
+Kind = tuple[str, int | None, float, bool]  # centre, dim, shrinkage, hybrid
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A figure times 100 with the ends of its interval, if it has one."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @property
+    def ends(self) -> list[float]:
+        """All that is known of it."""
+        return [end for end in (self.low, self.value, self.high) if end is not None]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One way of whitening: its figures by strength, in ascending order."""
+
+    label: str
+    look: tuple[str, str]  # colour and marker
+    points: Mapping[float, Point]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One embedding, a pooling of some layers."""
+
+    title: str
+    lines: tuple[Line, ...]
+    raw: Point | None
+    baselines: Mapping[str, float]
+    levels: tuple[str, ...] = ()  # those of the baselines that are settings without a strength
+
+    @property
+    def raw_label(self) -> str:
+        """What raw embeddings are called; empty where they were not measured."""
+        if self.raw is None:
+            return ""
+        return "raw" if self.raw.low is None or self.raw.high is None else "raw, 95 % shaded"
+
+    @property
+    def labels(self) -> list[str]:
+        """All that a legend must explain."""
+        return [*filter(None, [self.raw_label]), *self.baselines, *(line.label for line in self.lines)]
+
+    @property
+    def range(self) -> Interval:
+        """What everything drawn takes of the axis of figures."""
+        points = [point for line in self.lines for point in line.points.values()]
+        points += [self.raw] if self.raw else []
+        ends = [end for point in points for end in point.ends] + list(self.baselines.values())
+        return min(ends), max(ends)
+
+
+def panels_of(result: Mapping[str, Any]) -> list[Panel]:
+    """What is drawn, in the order of the result; an embedding that was measured only raw has no panel."""
+    measure = measure_of(result)
+    measured = [row for row in result["results"] if row["pooling"] is not None]
+    settings = [row for row in measured if not _is_level(row)]
+    baselines = {row["setting"]: _point(row, measure).value for row in result["results"] if row["pooling"] is None}
+    unwhitened = [row for row in settings if row["strength"] == "none"]
+    raw = {_embedding(row): _point(row, measure) for row in unwhitened if not _is_hybrid(row)}
+    raw_hybrids = {_embedding(row): {HYBRID_RAW: _point(row, measure).value} for row in unwhitened if _is_hybrid(row)}
+    whitened = [row for row in settings if row["strength"] != "none"]
+    kinds = list(dict.fromkeys(map(_kind, whitened)))
+    panels = []
+    for embedding in dict.fromkeys(map(_embedding, whitened)):
+        own = [row for row in whitened if _embedding(row) == embedding]
+        lines = tuple(line for kind in kinds if (line := _line(kind, kinds, own, measure)).points)
+        others = {row["setting"]: _point(row, measure).value for row in measured if _is_level(row, embedding)}
+        levels = raw_hybrids.get(embedding, {}) | others | baselines
+        panels.append(Panel(_named(*embedding), lines, raw.get(embedding), levels, tuple(others)))
+    return panels
+
+
+def shared_ranges(panels: Sequence[Panel]) -> list[Interval]:
+    """The range of each panel's axis. Neighbours share one, equal range as long as that squeezes none of them."""
+    groups: list[list[Interval]] = []
+    for panel in panels:
+        joined = [*(groups[-1] if groups else ()), panel.range]
+        low, high = _union(joined)
+        if groups and min(top - bottom for bottom, top in joined) >= _COMPARABLE * (high - low):
+            groups[-1] = joined
+        else:
+            groups.append([panel.range])
+    return [_union(group) for group in groups for _ in group]
+
+
+def measure_of(result: Mapping[str, Any]) -> str:
+    """The measure that is drawn: nDCG at the first rank asked for."""
+    return measure_names(result["provenance"]["protocol"]["cutoffs"])[0]
+
+
+def _embedding(row: Row) -> tuple[str, tuple[int, ...]]:
+    return row["pooling"], tuple(row["layers"])
+
+
+def _kind(row: Row) -> Kind:
+    return row["centre"], row["dim"], row["shrinkage"], _is_hybrid(row)
+
+
+def _is_level(row: Row, embedding: tuple[str, tuple[int, ...]] | None = None) -> bool:
+    """Whether a setting (of this embedding) has no strength to be drawn at: another kind, or a mere removal."""
+    special = bool(row.get("kind") or (row["strength"] == "none" and row.get("removed")))
+    return special and (embedding is None or _embedding(row) == embedding)
+
+
+def _is_hybrid(row: Row) -> bool:
+    return bool(row.get("hybrid"))
+
+
+def _point(row: Row, measure: str) -> Point:
+    found = row["measure"][measure]
+    low, high = (None if found[end] is None else 100 * found[end] for end in ("low", "high"))
+    return Point(100 * found["value"], low, high)
+
+
+def _line(kind: Kind, kinds: Sequence[Kind], rows: Sequence[Row], measure: str) -> Line:
+    """The rows of one kind. It looks the same wherever it is drawn, and a centre alone the same in all pictures."""
+    number = kinds.index(kind)
+    look = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
+    if len({other[1:3] for other in kinds}) == 1:
+        look = (_HYBRID_LOOKS if kind[3] else _LOOKS)[kind[0]]
+    points = {row["strength"]: _point(row, measure) for row in rows if _kind(row) == kind}
+    return Line(_label(kind, kinds), look, dict(sorted(points.items())))
+
+
+def _label(kind: Kind, kinds: Sequence[Kind]) -> str:
+    """The centre, and dimensions and shrinkage where they are not left as they are in all lines."""
+    centre, dim, shrinkage, hybrid = kind
+    words = [f"hybrid, {_CENTRES[centre]}" if hybrid else _CENTRES[centre]]
+    if any(other[1] for other in kinds):
+        words.append(f"{dim} dimensions" if dim else "all dimensions")
+    if any(other[2] for other in kinds):
+        words.append(f"shrinkage {shortest(shrinkage)}")
+    return ", ".join(words)
+
+
+def _named(pooling: str, layers: tuple[int, ...]) -> str:
+    if not layers:
+        return "embeddings that came with the corpus" if pooling == "given" else f"static table, {pooling} pooling"
+    names = " + ".join("last" if layer == -1 else str(layer) for layer in layers)
+    return f"{'last layer' if names == 'last' else f'layer {names}'}, {pooling} pooling"
+
+
+def _union(ranges: Sequence[Interval]) -> Interval:
+    lows, highs = zip(*ranges, strict=True)
+    return min(lows), max(highs)
+
+
+_RAW, _BASELINE = "#555555", "black"
+_WIDTHS = {1: 5.4, 2: 7.4, 3: 9.4}  # inches by panels in a row; the widest is 900 px where 96 are an inch
+_HEIGHT = 3.1  # of a row of panels
+_LINE = 0.2  # of a line of the title or the legend
+_CROWD = 4  # lines, above which a picture of few panels is made wider, as its legend would else be long
+_POINTS = 72  # an inch
+_TEXT, _TITLE = 9, 10.5  # points
+_LETTER = 0.56  # width of a letter on average, of its height
+_HANDLE = 40  # points that a line in the legend takes beside its label
+_STEPS = [1, 2, 5, 10]  # between ticks, so that most are whole numbers
+_MARGIN = 0.05  # of the range
+_USED = 0.75  # of a panel's width that lies between the smallest and largest strength
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What stands around the panels, and the size that all of it needs."""
+
+    title: str
+    rows: int  # of panels
+    columns: int
+    legend_columns: int
+    size: Size
+
+
+_LEVEL_STYLE = (0, (6, 1.5, 1, 1.5, 1, 1.5))  # dash, dot, dot
+
+
+def plot_retrieval(result: Mapping[str, Any], path: Path, force: bool = False) -> str:
+    """Draw a result of `evaluate_retrieval` into a file; the same result gives the same bytes. Raises as `check_plot`.
+
+    Returns a note, and writes nothing, where no setting has a strength to draw against; else "".
+    """
+    panels = panels_of(result)
+    if not panels:
+        return f"{path} is not written: nothing was whitened, so there is no strength to draw against; add --strength"
+    frame = frame_of(panels, result)
+    write_plot(
+        path, frame.size, lambda figure: draw_panels(figure, panels, frame, measure_of(result)),
+        force, style={"font.size": _TEXT},
+    )  # fmt: skip
+    return ""
+
+
+def frame_of(panels: Sequence[Panel], result: Mapping[str, Any]) -> Frame:
+    """Panels stand in rows of up to three; a long title or legend makes the picture higher."""
+    columns, widest = min(len(panels), max(_WIDTHS)), max(_WIDTHS)
+    rows = -(-len(panels) // columns)
+    width = _WIDTHS[max(columns, min(widest, -(-max(len(panel.lines) for panel in panels) // _CROWD)))]
+    labels = {label for panel in panels for label in panel.labels}
+    room = max(map(len, labels)) * _LETTER * _TEXT + _HANDLE
+    legend_columns = max(1, min(len(labels), int(_POINTS * width / room)))
+    title = _title(result, int(_POINTS * width / (_LETTER * _TITLE)))
+    text_lines = title.count("\n") + 1 - (-len(labels) // legend_columns)
+    return Frame(title, rows, columns, legend_columns, (width, _HEIGHT * rows + _LINE * (text_lines + 1)))
+
+
+def draw_panels(figure: Any, panels: Sequence[Panel], frame: Frame, measure: str) -> None:
+    """Fill a matplotlib figure with the panels, a title that names what was measured, and one legend."""
+    ranges = shared_ranges(panels)
+    places = figure.subplots(frame.rows, frame.columns, squeeze=False).ravel()
+    for axes in places[len(panels) :]:
+        axes.remove()
+    for number, (axes, panel) in enumerate(zip(places, panels, strict=False)):
+        _draw(axes, panel, _USED * _POINTS * frame.size[0] / frame.columns)
+        low, high = ranges[number]
+        margin = _MARGIN * (high - low) or 1.0
+        axes.set_ylim(low - margin, high + margin)
+        if number % frame.columns and ranges[number] == ranges[number - 1]:
+            axes.tick_params(labelleft=False)  # it has the axis of its left neighbour
+        else:
+            other = ", another scale" if ranges[number] != ranges[0] else ""
+            axes.set_ylabel(f"{measure} x100{other}")
+    figure.suptitle(frame.title, fontsize=_TITLE)
+    _legend(figure, places[: len(panels)], frame.legend_columns)
+    figure.draw_without_rendering()  # ticks follow the height that the layout gives, and their labels need its width
+
+
+def _draw(axes: Any, panel: Panel, width: float) -> None:
+    """One panel; `width` is the points that its strengths take."""
+    strengths = sorted({strength for line in panel.lines for strength in line.points})
+    span = strengths[-1] - strengths[0] or 0.4
+    gap = min((after - before for before, after in pairwise(strengths)), default=span)
+    step = min(0.03 * span, 0.7 * gap / len(panel.lines))  # from line to line, so that their intervals stand apart
+    if panel.raw:
+        _draw_raw(axes, panel.raw, panel.raw_label)
+    for name, value in panel.baselines.items():
+        style = _LEVEL_STYLE if name in panel.levels else "-." if name == HYBRID_RAW else ":"
+        axes.axhline(value, color=_BASELINE, linestyle=style, linewidth=1.4, label=name, zorder=1.5)
+    for number, line in enumerate(panel.lines):
+        _draw_line(axes, line, step * (number - (len(panel.lines) - 1) / 2))
+    room = 0.08 * span + step * len(panel.lines) / 2
+    axes.set_xlim(strengths[0] - room, strengths[-1] + room)
+    axes.set_xticks(strengths, _tick_labels(strengths, width / span))
+    axes.yaxis.get_major_locator().set_params(steps=_STEPS)
+    axes.set_xlabel("whitening strength")
+    axes.set_title(panel.title, fontsize=_TEXT + 0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#e4e4e4", linewidth=0.7)
+    axes.set_axisbelow(True)
+
+
+def _draw_raw(axes: Any, raw: Point, label: str) -> None:
+    if raw.low is not None and raw.high is not None:
+        axes.axhspan(raw.low, raw.high, color=_RAW, alpha=0.13, linewidth=0, zorder=0.6)
+    axes.axhline(raw.value, color=_RAW, linestyle="--", linewidth=1.4, label=label, zorder=1.5)
+
+
+def _draw_line(axes: Any, line: Line, shift: float) -> None:
+    points = list(line.points.values())
+    values = [point.value for point in points]
+    reach = whiskers(values, [point.low for point in points], [point.high for point in points])
+    colour, marker = line.look
+    axes.errorbar([strength + shift for strength in line.points], values, yerr=reach, label=line.label, color=colour,
+                  marker=marker, markersize=4.5, linewidth=1.5, elinewidth=1, capsize=2)  # fmt: skip
+
+
+def _tick_labels(strengths: Sequence[float], scale: float) -> list[str]:
+    """A label for each strength, empty where it would touch the one before; `scale` is points a unit of strength."""
+    labels, free = [], float("-inf")
+    for strength in strengths:
+        label = f"{strength:g}"
+        half = (len(label) * _LETTER * _TEXT + 4) / 2 / scale
+        fits = strength - half >= free
+        labels.append(label if fits else "")
+        free = strength + half if fits else free
+    return labels
+
+
+def _legend(figure: Any, places: Sequence[Any], columns: int) -> None:
+    """One for all panels."""
+    found = [axes.get_legend_handles_labels() for axes in places]
+    entries = {label: handle for pair in found for handle, label in zip(*pair, strict=True)}
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns, frameon=False)
+
+
+def _title(result: Mapping[str, Any], letters: int) -> str:
+    """Collection, queries, model and protocol, in lines of at most so many letters."""
+    protocol = result["provenance"]["protocol"]
+    searched = "the index as it is"
+    if protocol["searched"] == "exact":
+        searched = "whitening fitted on the corpus, exact search"
+    lines = (
+        f"{escape(protocol['task'])}, {protocol['split']}: {counted(protocol['queries'], 'query', 'queries')}, "
+        f"{counted(protocol['documents'], 'document', 'documents')}, {model_name(result)}",
+        f"{searched}, {protocol['definitions']} measures, {100 * protocol['level']:g} % bootstrap intervals",
+    )
+    return "\n".join(textwrap.fill(line, letters) for line in lines)

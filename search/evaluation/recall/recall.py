@@ -1,0 +1,315 @@
+"""Recall and latency of an index against exact search, on queries that are not rows of the index.
+
+A query drawn from a document would find that document, so the document and its duplicates are taken out of both
+lists, the index's and the exact one, before they are compared. The index is asked for as many more answers. Where
+documents have several windows, answers are windows.
+"""
+# TODO-DOC search.evaluation.recall.evaluation:
+# TODO-DOC Recall and latency of an index against exact search, on queries that are not rows of the index.
+# TODO-DOC
+# TODO-DOC A query drawn from a document would find that document, so the document and its duplicates are taken out of both
+# TODO-DOC lists, the index's and the exact one, before they are compared. The index is asked for as many more answers. Where
+# TODO-DOC documents have several windows, answers are windows.
+# TODO-DOC
+# TODO-DOC search.evaluation.recall.exact:
+# TODO-DOC Exact search over the stored vectors, as they stream by: what an index's answers are held against.
+# TODO-DOC
+# TODO-DOC A float32 matrix product finds candidates, a float64 dot product decides. A float32 sum of d products of unit
+# TODO-DOC vectors is wrong by at most d * 2**-24, so a row within twice that of the cut is a candidate too.
+# TODO-DOC
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer import ann
+from indexer.ann import SCORE_TOLERANCE, GroundTruthBuilder, pair_scores
+from indexer.arrays import RowIds, Vectors
+from indexer.encoders import EncodeStats, Role
+from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
+from indexer.progress import NoProgress, Progress
+from search.engine import SearchEngine
+from search.evaluation.bootstrap import RESAMPLES, Interval, interval
+from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, QuerySet, draw_queries, read_queries
+from search.evaluation.result import Clock, how_built
+from search.index import Index, LiveRows
+from search.latency import percentiles
+from search.text import counted
+
+DEPTH = 10
+_MOST_DUPLICATES = 1000  # a document with more is no useful query, and would be searched for that deep
+_TIMED = 1000  # queries
+_BATCH = 256  # queries searched together
+_PROTOCOL = "against exact search over the stored vectors; a query's own document and its duplicates do not count"
+Shares = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Recall:
+    """What was measured. `recall` is the mean over queries; latencies are in milliseconds."""
+
+    k: int
+    recall: Interval
+    exact: bool  # a flat index: recall is 1 by construction, and was found to be
+    queries: int
+    origin: str
+    excluded: int  # rows taken out of both lists, at most for one query
+    latency: dict[str, dict[str, float]]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types, without the notes."""
+        return {
+            "k": self.k,
+            "recall": self.recall.value,
+            "low": self.recall.low,
+            "high": self.recall.high,
+            "exact": self.exact,
+            "queries": self.queries,
+            "origin": self.origin,
+            "excluded_at_most": self.excluded,
+            "latency_ms": self.latency,
+        }
+
+
+def measure_recall(engine: SearchEngine, stored: LiveRows, queries: QuerySet, k: int, progress: Progress) -> Recall:
+    """recall@k of an index's own answers, and how long single queries take.
+
+    Raises EvaluationError when the index holds too few documents for k, and CorruptIndexError when an exact index
+    does not give the exact answers.
+    """
+    index = engine.index
+    progress.phase("finding duplicates", None)
+    queries, excluded = _useful(queries, duplicates_of(stored, queries.rows), index)
+    _require_enough(index, queries, excluded, k)
+    log = EncodeStats(on_batch=progress.advance)
+    vectors = _vectors(engine, queries, log, progress)
+    progress.phase("searching", None)
+    answers = _answers(index, vectors, excluded, k)
+    progress.phase("searching exactly", None)
+    shares = exact_recall(stored, vectors, answers, excluded)
+    progress.phase("timing", None)
+    exact = all(ann.is_exact(entry.factory) for entry in index.manifest.segments)
+    if exact and shares.min() < 1:
+        _refuse_inexact(index, shares, k)
+    limit = index.encoder.max_length  # the recipe's may be 0, the model's own
+    longer = counted(log.truncated, "query is", "queries are")
+    cut = (f"{longer} longer than {limit} tokens and cut there",) if log.truncated else ()
+    return Recall(
+        k,
+        interval(float(shares.mean()), _resampled(shares)),
+        exact,
+        len(shares),
+        queries.origin,
+        max(map(len, excluded)),
+        _latency(engine, queries.texts, vectors, k),
+        (*queries.notes, *cut, *_units(index)),
+    )
+
+
+def evaluate_recall(
+    engine: SearchEngine,
+    k: int = DEPTH,
+    file: Path | None = None,
+    origin: DrawnFrom | None = None,
+    sample: int = SAMPLE,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """`measure_recall` on the queries of a file, or else drawn from the documents, as a result file (JSON types)."""
+    clock, index = Clock(), engine.index
+    if k < 1:
+        raise ConfigError(f"k is {k}; expected at least 1.")
+    stored = LiveRows(index)
+    dim = index.manifest.encoder["dim"]
+    queries = read_queries(file, dim) if file else draw_queries(stored, origin, sample)
+    measured = measure_recall(engine, stored, queries, k, progress or NoProgress())
+    how: dict[str, Any] = {
+        "measure": "recall",
+        "protocol": _PROTOCOL,
+        "cores": os.cpu_count(),
+        "search_threads": 1,
+        **how_built(index.config, index),
+    }
+    provenance = clock.provenance(engine.encoder.spec, queries.files, **how)
+    transform = index.manifest.files[index.manifest.transform["file"]].sha256
+    made = {"encoder": index.manifest.fingerprint, "transform": transform}
+    row = measured.to_dict() | describe_segments(index) | made
+    return {"provenance": provenance, "results": [row], "notes": list(measured.notes)}
+
+
+def _vectors(engine: SearchEngine, queries: QuerySet, log: EncodeStats, progress: Progress) -> Vectors:
+    """Unit vectors of the queries (n, k). Documents that are asked with as they are stay documents."""
+    if queries.embeddings is None:
+        progress.phase("encoding queries", len(queries))
+        return engine.embed(queries.texts, "query", log)
+    role: Role = "document" if queries.origin == "documents" else "query"
+    return engine.index.transform.transform(queries.embeddings, role)
+
+
+def describe_segments(index: Index) -> dict[str, Any]:
+    """Kind, search parameters and size of an index: JSON types."""
+    segments = index.manifest.segments
+    stored = sum(index.manifest.files[entry.file].bytes for entry in segments)
+    return {
+        "index_type": ", ".join(dict.fromkeys(entry.factory for entry in segments)),
+        "search_parameters": [entry.search_parameters for entry in segments],
+        "rows": index.manifest.rows,
+        "dim": index.transform.dim,
+        "bytes_per_vector": stored / max(sum(entry.rows for entry in segments), 1),
+    }
+
+
+def _units(index: Index) -> tuple[str, ...]:
+    """What is said where answers are not documents."""
+    return () if index.numbering.one_to_one else ("answers are windows, of which a document may have several",)
+
+
+def _nouns(index: Index) -> tuple[str, str]:
+    """What one answer is called, and several."""
+    return ("document", "documents") if index.numbering.one_to_one else ("window", "windows")
+
+
+def _useful(queries: QuerySet, excluded: list[RowIds], index: Index) -> tuple[QuerySet, list[RowIds]]:
+    """Without the queries whose document is repeated too often to search past."""
+    too_many = f"are there more than {_MOST_DUPLICATES:,} times"
+    if not index.numbering.one_to_one:
+        too_many = f"have more than {_MOST_DUPLICATES:,} windows, those of their duplicates included"
+    keep = np.flatnonzero([len(rows) <= _MOST_DUPLICATES for rows in excluded])
+    if dropped := len(excluded) - len(keep):
+        queries = queries.keep(keep, f"{counted(dropped, 'query', 'queries')} left out: from documents that {too_many}")
+    if not len(keep):
+        raise EvaluationError(
+            f"there are only documents that {too_many}, so none is a useful query. Name a file of queries with "
+            "--queries."
+        )
+    return queries, [excluded[number] for number in keep.tolist()]
+
+
+def _require_enough(index: Index, queries: QuerySet, excluded: Sequence[RowIds], k: int) -> None:
+    worst = int(np.argmax([len(rows) for rows in excluded]))
+    others = index.manifest.rows - len(excluded[worst])
+    if others >= k:
+        return
+    besides = ""
+    if len(excluded[worst]):
+        name = index.documents.ids([int(queries.rows[worst])])[0]
+        copies = len(excluded[worst]) - len(index.numbering.rows_of(queries.rows[[worst]]))
+        besides = f', {others:,} of them besides "{name}", which a query is drawn from, and its duplicates ({copies:,})'
+    raise EvaluationError(
+        f"recall@{k} compares {counted(k, 'answer', 'answers')}, but {index.path} holds "
+        f"{counted(index.manifest.rows, *_nouns(index))}{besides}. "
+        + (f"Ask for at most -k {others}." if others else "There is nothing to measure.")
+    )
+
+
+def _answers(index: Index, vectors: Vectors, excluded: Sequence[RowIds], k: int) -> RowIds:
+    """The index's k best rows of each query (n, k), its excluded ones passed over; -1 where it gave fewer."""
+    answers = np.full((len(vectors), k), -1)
+    sizes = np.array([len(rows) for rows in excluded])
+    for size in np.unique(sizes).tolist():
+        members = np.flatnonzero(sizes == size)
+        for start in range(0, len(members), _BATCH):
+            batch = members[start : start + _BATCH]
+            for number, (_, rows) in zip(batch.tolist(), index.search(vectors[batch], k + size), strict=True):
+                others = rows[~np.isin(rows, excluded[number])][:k]
+                answers[number, : len(others)] = others
+    return answers
+
+
+def _refuse_inexact(index: Index, shares: Shares, k: int) -> None:
+    raise CorruptIndexError(
+        f"{index.path}: an exact (Flat) index has recall 1 by construction, but recall@{k} is {shares.mean():.4f}: "
+        "its segment does not hold the transformed embeddings. Run isotrope verify, or build again with --overwrite."
+    )
+
+
+def _resampled(shares: Shares) -> Shares:
+    """Means of bootstrap resamples of the queries, drawn as counts of the few distinct shares there are."""
+    values, counts = np.unique(shares, return_counts=True)
+    drawn = np.random.default_rng(0).multinomial(len(shares), counts / len(shares), RESAMPLES)
+    means: Shares = drawn @ values / len(shares)
+    return means
+
+
+def _latency(engine: SearchEngine, texts: Sequence[str], vectors: Vectors, k: int) -> dict[str, dict[str, float]]:
+    """Percentiles in ms of one query after another, on one thread of search, after a warm-up: the search alone,
+    and with encoding the text, if there are texts. Documents are not fetched. At most `_TIMED` queries, spread evenly.
+    """
+    chosen = np.unique(np.linspace(0, len(vectors) - 1, min(_TIMED, len(vectors))).astype(int)).tolist()
+    timed = {"search": percentiles(lambda number: engine.index.search(vectors[number : number + 1], k), chosen)}
+    if texts:
+        timed["with_encoding"] = percentiles(
+            lambda number: engine.index.search(engine.embed([texts[number]]), k), chosen
+        )
+    return timed
+
+
+_QUERY_ROWS = 1024  # queries a matrix product takes at once
+
+
+def duplicates_of(stored: LiveRows, documents: RowIds) -> list[RowIds]:
+    """For each of some documents, its rows and those that are the same to search, ascending; none for a document of -1.
+
+    The same are rows with the same text hash, and rows whose vectors score at least 1 - `SCORE_TOLERANCE` together.
+    """
+    known = np.flatnonzero(documents >= 0)
+    found: list[list[RowIds]] = [[] for _ in documents]
+    if len(known):
+        own = [stored.index.numbering.rows_of(documents[[position]]) for position in known.tolist()]
+        rows, owners = np.concatenate(own), np.repeat(known, [len(each) for each in own]).tolist()
+        for position, each in zip(known.tolist(), own, strict=True):
+            found[position].append(each)
+        for owner, text, vector in zip(owners, _same_text(stored, rows), _same_vector(stored, rows), strict=True):
+            found[owner] += [text, vector]
+    return [np.unique(np.concatenate([np.zeros(0, np.int64), *rows])) for rows in found]
+
+
+def exact_recall(
+    stored: LiveRows, queries: Vectors, answers: RowIds, excluded: Sequence[RowIds]
+) -> npt.NDArray[np.float64]:
+    """recall@k of each query, (n,): the share of its answers that are among the exact k best.
+
+    `queries` (n, d) are unit vectors, `answers` (n, k) rows of the index (-1: none), `excluded` rows of each
+    query that count for neither side. An answer that scores as much as the k-th best, up to `SCORE_TOLERANCE`, is
+    right: which of several equal rows is named does not matter.
+    """
+    best = GroundTruthBuilder(queries, answers.shape[1], excluded)
+    scores = np.full(answers.shape, -np.inf)
+    for first, vectors in stored.vector_blocks():
+        best.update(first, vectors)
+        query, place = np.nonzero((answers >= first) & (answers < first + len(vectors)))
+        scores[query, place] = pair_scores(queries, query, vectors, answers[query, place] - first)
+    share: npt.NDArray[np.float64] = (scores >= best.last_scores[:, None] - SCORE_TOLERANCE).mean(axis=1)
+    return share
+
+
+def _same_text(stored: LiveRows, rows: RowIds) -> list[RowIds]:
+    own, group = np.unique(stored.text_hashes(rows), axis=0, return_inverse=True)
+    numbers = {tuple(pair): number for number, pair in enumerate(own.tolist())}
+    found: list[list[int]] = [[] for _ in numbers]
+    for first, hashes in stored.hash_blocks():
+        for row in np.flatnonzero(np.isin(hashes[:, 0], own[:, 0])).tolist():
+            if (number := numbers.get(tuple(hashes[row].tolist()))) is not None:
+                found[number].append(first + row)
+    members = [np.array(rows, np.int64) for rows in found]
+    return [members[number] for number in group.ravel().tolist()]
+
+
+def _same_vector(stored: LiveRows, rows: RowIds) -> list[RowIds]:
+    own, group = np.unique(stored.vectors(rows), axis=0, return_inverse=True)
+    found: list[list[RowIds]] = [[] for _ in own]
+    limit = 1 - SCORE_TOLERANCE
+    for first, vectors in stored.vector_blocks():
+        for start in range(0, len(own), _QUERY_ROWS):
+            rough = own[start : start + _QUERY_ROWS] @ vectors.T
+            number, row = np.nonzero(rough >= limit - vectors.shape[1] * 2.0**-23)
+            same = pair_scores(own, number + start, vectors, row) >= limit
+            for one in np.unique(number[same]).tolist():
+                found[start + one].append(first + row[same & (number == one)])
+    members = [np.concatenate([*rows, np.zeros(0, np.int64)]) for rows in found]
+    return [members[number] for number in group.ravel().tolist()]

@@ -1,0 +1,217 @@
+"""Pictures of a report: SVG that stands in the page itself, and takes the page's text colour."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from search.evaluation.plots.drawing import render_figure
+from search.evaluation.report.html import Html, text
+from search.evaluation.report.statistics import IndexStatistics
+
+_INK = "#010203"  # stands for the page's own text colour
+_BEFORE, _AFTER = "#e08214", "#4f8ff7"
+_SIZE = (4.4, 2.8)  # inches; about the width of a phone
+_BINS = 60
+_LOGARITHMIC = 100  # most over fewest in a bin
+_WIDENING = 1.3  # of one bin over the last, on a logarithmic axis
+_TICKS = [first * 10**zeros for zeros in range(10) for first in (1, 2, 5)][1:]
+_VISIBLE = 1e-12  # of the variance; below is rounding
+_STYLE = {
+    "svg.fonttype": "none",
+    "font.size": 10,
+    "font.family": "sans-serif",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    **dict.fromkeys(["text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"], _INK),
+}
+_NO_METADATA = dict.fromkeys(["Date", "Creator", "Format", "Type"])
+Values = npt.NDArray[Any]
+
+
+def spectrum(figures: IndexStatistics) -> Html | None:
+    """Share of variance by direction, on a logarithmic axis; None when there are not two directions with any."""
+    if max(np.count_nonzero(cloud.spectrum > _VISIBLE) for cloud, _, _ in _sides(figures)) < 2:
+        return None
+
+    def draw(axes: Any) -> None:
+        for cloud, colour, name in _sides(figures):
+            shares = cloud.spectrum[cloud.spectrum > _VISIBLE]
+            marker = "o" if len(shares) < 20 else None
+            axes.plot(np.arange(1, len(shares) + 1), shares, color=colour, label=name, marker=marker)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+        axes.yaxis.set_minor_formatter(lambda value, _: "")
+        axes.set_xlabel("principal direction")
+        axes.set_ylabel("share of variance")
+        axes.legend()
+
+    return _picture("spectrum", "Share of the variance in each principal direction, before and after", draw)
+
+
+def cosines(figures: IndexStatistics) -> Html | None:
+    """Distribution of the cosine of random pairs; None when there is no pair."""
+    both = np.concatenate([figures.before.cosines, figures.after.cosines])
+    if not len(both):
+        return None
+
+    def draw(axes: Any) -> None:
+        bins = _bins(both)
+        for cloud, colour, name in _sides(figures):
+            _histogram(axes, cloud.cosines, bins, colour, name)
+            axes.axvline(cloud.cosines.mean(), color=colour, linestyle="--", linewidth=1)
+        axes.set_xlabel(f"cosine of two random {figures.noun}s")
+        axes.legend()
+
+    return _picture("cosines", f"Cosines of random pairs of {figures.noun}s, before and after", draw)
+
+
+def norms(figures: IndexStatistics) -> Html:
+    """Distribution of the norms of raw embeddings."""
+
+    def draw(axes: Any) -> None:
+        _histogram(axes, figures.norms, _bins(figures.norms), _BEFORE, "")
+        axes.set_xlabel("norm of the raw embedding")
+
+    return _picture("norms", "Norms of the raw embeddings", draw)
+
+
+def lengths(figures: IndexStatistics) -> Html:
+    """Distribution of tokens a document or window, the limit marked; a logarithmic axis where a few are very long."""
+
+    def draw(axes: Any) -> None:
+        values, limit = figures.lengths, figures.max_length or 0
+        skewed = values.max() > 8 * max(1.0, float(np.median(values)))
+        bins = np.geomspace(max(1, values.min()), values.max() + 1, _BINS) if skewed else _bins(values)
+        _histogram(axes, values, bins, _AFTER, "")
+        if skewed:
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.xaxis.set_minor_formatter(lambda value, _: "")
+        if limit <= 1.5 * values.max():
+            axes.axvline(limit, color=_INK, linestyle="--", linewidth=1)
+            right = limit > axes.get_xlim()[1] / 2  # of a place near the end the words stand on its left
+            place = {"xytext": (-4 if right else 4, 0), "ha": "right" if right else "left", "va": "top"}
+            data = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+            axes.set_ylim(top=1.1 * axes.get_ylim()[1])
+            axes.annotate(f"cut at {limit:,}", (limit, 1), **place, **data)
+        axes.set_xlabel(f"tokens a {figures.noun}")
+
+    return _picture("lengths", f"Tokens a {figures.noun}", draw)
+
+
+def cluster_sizes(sizes: Values) -> Html:
+    """How many clusters there are of each size; a logarithmic axis where a few are very large, or most are small."""
+    largest = int(sizes.max())
+    wide = largest > _BINS
+    steps = int(np.ceil(np.log(largest / 2) / np.log(_WIDENING))) + 1
+    whole = np.unique(np.geomspace(2, largest + 1, steps + 1).round()) if wide else np.arange(2, max(largest, 6) + 2)
+    bins = whole - 0.5
+
+    def draw(axes: Any) -> None:
+        _counts(axes, sizes, bins, _AFTER, "")
+        if wide:
+            axes.set_xscale("log")
+            axes.set_xticks([tick for tick in _TICKS if tick <= largest and (largest < 1000 or _is_landmark(tick))])
+            axes.xaxis.set_major_formatter(lambda value, _: _short(value))
+            axes.xaxis.set_minor_formatter(lambda value, _: "")
+        else:
+            axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.set_xlabel("documents in a cluster")
+        axes.set_ylabel("clusters")
+        _count_axis(axes, np.histogram(sizes, bins)[0])
+
+    return _picture("cluster-sizes", "Clusters by their number of documents", draw)
+
+
+def scores(values: Values, by_text: Values, lowest: float) -> Html | None:
+    """Distribution of the scores of dropped documents, those with an equal text apart, the threshold marked; None
+    when there is no score."""
+    finite = np.isfinite(values)
+    if not finite.any():
+        return None
+    bins = _bins(values[finite])
+
+    def draw(axes: Any) -> None:
+        sides = [(values[finite & ~by_text], _BEFORE, "similar"), (values[finite & by_text], _AFTER, "equal text")]
+        for some, colour, name in sides:
+            if len(some):
+                _counts(axes, some, bins, colour, name)
+        if bins[0] - (bins[1] - bins[0]) <= lowest <= bins[-1]:
+            axes.axvline(lowest, color=_INK, linestyle="--", linewidth=1)
+        axes.set_xlabel("score of a dropped document")
+        axes.set_ylabel("documents")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
+        _count_axis(axes, np.concatenate([np.histogram(some, bins)[0] for some, _, _ in sides]))
+
+    return _picture("scores", "Scores of dropped documents with the kept ones", draw)
+
+
+def _counts(axes: Any, values: Values, bins: Values, colour: str, name: str) -> None:
+    axes.hist(values, bins, histtype="stepfilled", alpha=0.35, color=colour, label=name or None)
+    axes.hist(values, bins, histtype="step", color=colour)
+
+
+def _count_axis(axes: Any, counts: Values) -> None:
+    """Whole numbers upwards; on a logarithmic axis where the fewest would not be seen beside the most."""
+    if counts.max() > _LOGARITHMIC * counts[counts > 0].min():
+        axes.set_yscale("log")
+        axes.set_ylim(bottom=0.5)
+        axes.yaxis.set_minor_formatter(lambda value, _: "")
+    else:
+        axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.15g}")
+
+
+def _short(value: float) -> str:
+    """A number of which seven have room side by side."""
+    if value >= 1e6:
+        return f"{value / 1e6:,g}M"
+    return f"{value / 1e3:g}k" if value >= 1e4 else f"{value:,g}"
+
+
+def _is_landmark(tick: int) -> bool:
+    return tick == 2 or str(tick).startswith("1")
+
+
+def _sides(figures: IndexStatistics) -> list[tuple[Any, str, str]]:
+    if figures.unchanged:
+        return [(figures.before, _BEFORE, "before = after")]
+    return [(figures.before, _BEFORE, "before"), (figures.after, _AFTER, "after")]
+
+
+def _bins(values: Values) -> Values:
+    low, high = float(values.min()), float(values.max())
+    if np.issubdtype(values.dtype, np.integer):
+        step = max(1, int(np.ceil((high - low + 1) / _BINS)))
+        return np.arange(low, high + step + 1, step) - 0.5
+    if high - low < 1e-6 * max(abs(high), 1.0):
+        low, high = low - 0.01, high + 0.01
+    return np.linspace(low, high, _BINS + 1)
+
+
+def _histogram(axes: Any, values: Values, bins: Values, colour: str, name: str) -> None:
+    weights = np.full(len(values), 1 / len(values))
+    axes.hist(values, bins, weights=weights, histtype="stepfilled", alpha=0.35, color=colour, label=name or None)
+    axes.hist(values, bins, weights=weights, histtype="step", color=colour)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+
+
+def _picture(name: str, label: str, draw: Callable[[Any], None]) -> Html:
+    svg = render_figure(_SIZE, lambda figure: draw(figure.subplots()), "svg", style=_STYLE, transparent=True,
+                   metadata=_NO_METADATA)  # fmt: skip
+    return _inline(svg.decode(), name, label)
+
+
+def _inline(svg: str, name: str, label: str) -> Html:
+    """SVG that can stand beside others in one page: no prolog, no size of its own, ids that are its own."""
+    svg = svg[svg.index("<svg") :].replace(_INK, "currentColor")
+    svg = re.sub(r"\s*<defs>\s*<style.*?</style>\s*</defs>", "", svg, count=1, flags=re.DOTALL)
+    svg = re.sub(
+        r'(<svg[^>]*?) width="[^"]*" height="[^"]*"', rf'\1 role="img" aria-label="{text(label)}"', svg, count=1
+    )
+    svg = re.sub(r'( id="|href="#|url\(#)', rf"\g<1>{name}-", svg)
+    return Html(re.sub(r"font-family: [^;\"]*", "font-family: inherit", svg))

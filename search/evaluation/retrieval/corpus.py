@@ -1,0 +1,244 @@
+"""What is searched: a corpus that is encoded here, or an index.
+
+A corpus goes the way a build takes it: the same texts, the same sample for the fit, the same query-like texts. So a
+recipe measured before anything is built gives the figures of the index it would build.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer.config import WhiteningConfig
+from indexer.corpus import Document, joined_text, read_corpus
+from indexer.corpus.corpus import OnError
+from indexer.corpus.document import pseudo_query
+from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
+from indexer.encoders.chunker import DocumentChunker
+from indexer.encoders.identity import PoolingKey
+from indexer.errors import ConfigError, EvaluationError
+from indexer.hashing import bottom_k, hash_id
+from indexer.moments import Moments
+from indexer.pipeline.fit import QUERY_TEXTS
+from indexer.progress import Progress
+from indexer.transforms import FitData
+from search.evaluation.embeddings import EmbeddingSource, encode_and_count_cut
+from search.evaluation.retrieval.beir import find_file
+from search.evaluation.target import Target
+from search.index import Index
+from search.text import counted
+
+Embeddings = npt.NDArray[np.floating]
+Rows = npt.NDArray[np.int64]
+_BLOCK_ROWS = 4096
+
+
+class SearchedCorpus(Protocol):
+    """Documents by number, with the embeddings of their rows. Only `prepare` costs encoding."""
+
+    @property
+    def ids(self) -> Sequence[str]: ...
+
+    @property
+    def document_of(self) -> Rows | None:
+        """The document of each row, once prepared; None when row i is document i."""
+        ...
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What was left out when it was read."""
+        ...
+
+    @property
+    def truncated(self) -> int:
+        """Documents, or their windows, cut at the encoder's max_length, once prepared."""
+        ...
+
+    def texts(self) -> list[str]:
+        """The whole text of each document."""
+        ...
+
+    def prepare(self, query_like: bool) -> None:
+        """Encode what the other methods need, and query-like texts if they are wanted."""
+        ...
+
+    def material(self, key: PoolingKey) -> FitData:
+        """The embeddings that a transform is fitted on."""
+        ...
+
+    def query_moments(self, key: PoolingKey) -> Moments:
+        """Moments of embeddings of query-like texts."""
+        ...
+
+    def blocks(self, key: PoolingKey) -> Iterator[Embeddings]:
+        """Embeddings (m, d) of all rows, in order."""
+        ...
+
+
+class BeirCorpus:
+    """The corpus of a BEIR folder, encoded once for every setting of `source`."""
+
+    def __init__(
+        self, folder: Path, subject: Target, source: EmbeddingSource, progress: Progress, on_error: OnError = "fail"
+    ) -> None:
+        self.file = find_file(folder, "corpus.jsonl")
+        self._config, self._source = subject.config, source
+        progress.phase("reading", None)
+        corpus = read_corpus(self.file, config=self._config.corpus, on_error=on_error)
+        self._documents: list[Document] = list(corpus)
+        rejected = corpus.report.rejected
+        self.notes = [
+            f"{counted(number, 'row', 'rows')} of {self.file.name} left out: {why}"
+            for why, number in sorted(rejected.items())
+        ]
+        progress.advance(len(self._documents))
+        if not self._documents:
+            raise EvaluationError(f"{self.file}: holds no documents; there is nothing to search.")
+        self.ids = [document.id for document in self._documents]
+        self.truncated = 0
+        self.document_of: Rows | None = None
+        self._cutter = DocumentChunker(subject.spec, self._config.chunk)
+        self._moments: dict[PoolingKey, Moments] = {}
+
+    def texts(self) -> list[str]:
+        return [joined_text(document, self._config.corpus.text) for document in self._documents]
+
+    def prepare(self, query_like: bool) -> None:
+        cut = self._cutter(self.texts())
+        self.document_of = None if cut.windows is None else cut.windows.document.astype(np.int64)
+        states, self.truncated = encode_and_count_cut(self._source, cut.texts, "document")
+        self._embeddings = states.rows
+        self._positions = np.array([states.positions[text] for text in cut.texts])
+        self._query_moments = self._moments_of_queries() if query_like else {}
+
+    def material(self, key: PoolingKey) -> FitData:
+        sampled = self._sample
+        if self.document_of is not None:
+            sampled = np.flatnonzero(np.isin(self.document_of, sampled))
+
+        def moments() -> Moments:
+            if key not in self._moments:
+                self._moments[key] = Moments.of(self._rows(key, sampled))
+            return self._moments[key]
+
+        return FitData(moments, lambda: iter([self._rows(key, sampled)]))
+
+    def query_moments(self, key: PoolingKey) -> Moments:
+        return self._query_moments[key]
+
+    def blocks(self, key: PoolingKey) -> Iterator[Embeddings]:
+        for start in range(0, len(self._positions), _BLOCK_ROWS):
+            yield self._rows(key, np.arange(start, min(start + _BLOCK_ROWS, len(self._positions))))
+
+    def _rows(self, key: PoolingKey, rows: Rows) -> Embeddings:
+        """Embeddings of some rows, in the type an index would store."""
+        taken = self._embeddings[key][self._positions[rows]]
+        stored: Embeddings = taken.astype(self._config.store.embeddings, copy=False)
+        return stored
+
+    def _moments_of_queries(self) -> dict[PoolingKey, Moments]:
+        def fetch(rows: list[int]) -> list[Document]:
+            return [self._documents[row] for row in rows]
+
+        texts = _query_texts(self._config.whitening, self._hashes, len(self._sample), fetch)
+        return _moments_of(self._source, texts)
+
+    @cached_property
+    def _hashes(self) -> npt.NDArray[np.uint64]:
+        return np.array([hash_id(identity) for identity in self.ids], np.uint64)
+
+    @cached_property
+    def _sample(self) -> Rows:
+        return bottom_k(self._hashes, self._config.whitening.sample)
+
+
+class IndexedCorpus:
+    """The documents and raw embeddings of an index. Those files are hashed first if they are at most 256 MB.
+
+    Raises ConfigError for settings of other layers or another pooling than the index holds.
+    """
+
+    def __init__(self, subject: Target, index: Index, source: EmbeddingSource) -> None:
+        _require_own_layers(subject, index, source)
+        self._subject, self._opened, self._source = subject, index, source
+        self.ids = list(index.documents.all_ids())
+        numbering = index.numbering
+        self.document_of = None if numbering.one_to_one else numbering.documents_of(np.arange(numbering.rows))
+        self.notes: list[str] = []
+        self.truncated: int = index.manifest.measured.truncated
+
+    def texts(self) -> list[str]:
+        columns = self._opened.config.corpus.text
+        return [joined_text(document, columns) for document in self._opened.documents.all_documents()]
+
+    def prepare(self, query_like: bool) -> None:
+        self._stored = self._subject.stored
+        self._query_moments = self._mean_of_queries() if query_like else None
+
+    def material(self, key: PoolingKey) -> FitData:
+        return self._subject.material
+
+    def query_moments(self, key: PoolingKey) -> Moments:
+        if self._query_moments is None:
+            raise ValueError("query-like texts were not prepared")
+        return self._query_moments
+
+    def blocks(self, key: PoolingKey) -> Iterator[Embeddings]:
+        return (embeddings for _, embeddings in self._stored.embedding_blocks())
+
+    def _mean_of_queries(self) -> Moments:
+        """A transform keeps its means in embedding space, so the index's own mean of queries serves any strength."""
+        transform, whitening = self._opened.transform, self._opened.config.whitening
+        if transform.query_mean is not None and whitening.centres_by_role:
+            return Moments.of(transform.query_mean[None])
+        if not self._subject.spec.traits.encodes_texts or is_npy(whitening.query_sample):
+            return self._mean_of_given()
+        sampled = self._subject.sample.count_documents(whitening.sample)
+        texts = _query_texts(whitening, self._stored.id_hashes, sampled, self._opened.documents.fetch)
+        return _moments_of(self._source, texts)[self._subject.own.key]
+
+    def _mean_of_given(self) -> Moments:
+        """The mean of the recipe's own query embeddings; of the documents where it names none."""
+        file = self._opened.config.whitening.query_sample
+        if not file:
+            self.notes.append("queries are centred by the mean of the documents: the index knows no other queries")
+            return self._subject.moments
+        return Moments.of(read_query_vectors(file, self._opened.manifest.encoder["dim"]))
+
+
+def _require_own_layers(subject: Target, index: Index, source: EmbeddingSource) -> None:
+    own = subject.own
+    if any(source.fingerprint(key) != subject.spec.fingerprint for key in source.keys):
+        layers = ",".join(map(str, own.layers))
+        raise ConfigError(
+            f"{index.path}: holds embeddings of layers {layers} with {own.pooling} pooling only, so no other can be "
+            "measured on it. Leave out --layers and --pooling, or measure a recipe instead of an index."
+        )
+
+
+def _query_texts(
+    config: WhiteningConfig,
+    hashes: npt.NDArray[np.uint64],
+    sampled: int,
+    fetch: Callable[[list[int]], list[Document]],
+) -> list[str]:
+    """The texts a build estimates the mean of queries from: the user's file, else drawn from the sample."""
+    if config.query_sample:
+        return read_query_file(Path(config.query_sample), ConfigError, "whitening.query_sample: ").texts
+    rows = bottom_k(hashes, min(QUERY_TEXTS, sampled))
+    texts = [text for document in fetch(rows.tolist()) if (text := pseudo_query(document))]
+    if not texts:
+        raise ConfigError(
+            "no query-like text could be drawn from the corpus (no titles, no sentences). Name a file of queries "
+            "with --set whitening.query_sample=FILE, or pass --centre common."
+        )
+    return texts
+
+
+def _moments_of(source: EmbeddingSource, queries: list[str]) -> dict[PoolingKey, Moments]:
+    """Moments of query-like texts, one that occurs twice counted twice, as a build counts it."""
+    states = source.encode(queries, "query")
+    return {key: Moments.of(states.of(queries, key)) for key in states.rows}

@@ -1,0 +1,381 @@
+"""What a measurement of retrieval is asked, and the files it writes beside its result."""
+# TODO-DOC search.evaluation.retrieval.task:
+# TODO-DOC What a measurement of retrieval is asked, and the files it writes beside its result.
+# TODO-DOC search.evaluation.retrieval.evaluation:
+# TODO-DOC Retrieval quality on a BEIR folder: a recipe, an index, or many settings of either, beside BM25.
+# TODO-DOC search.evaluation.retrieval.query_vectors:
+# TODO-DOC Judged queries whose embeddings are given: a file of vectors with the ids of the queries.
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from indexer import ann
+from indexer.arrays import SearchResult
+from indexer.config import VECTOR_COLUMN, CorpusConfig
+from indexer.corpus import read_corpus
+from indexer.corpus.corpus import OnError
+from indexer.corpus.query_file import query_file_sha256
+from indexer.encoders.identity import PoolingKey
+from indexer.encoders.precomputed import cannot_encode
+from indexer.errors import ConfigError, EvaluationError
+from indexer.lazy import require_extra
+from indexer.progress import NoProgress, Progress
+from search.evaluation.bootstrap import LEVEL, RESAMPLES
+from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings, encode_and_count_cut
+from search.evaluation.result import Clock, how_built
+from search.evaluation.retrieval.beir import JudgedQueries, read_judged
+from search.evaluation.retrieval.corpus import BeirCorpus, IndexedCorpus, SearchedCorpus
+from search.evaluation.retrieval.metrics import MAP, MRR, Array, MeasuredRun, PairedComparison, measure, measure_names
+from search.evaluation.retrieval.runs import (
+    Run,
+    hybrid_label,
+    run_files,
+    run_of_index,
+    run_tag,
+    runs_of_settings,
+    write_per_query,
+)
+from search.evaluation.settings import Setting, Sweep, check_dimensions
+from search.evaluation.target import Target
+from search.export.trec import require_plain_ids, write_run
+from search.files import check_outputs, file_hash, read_by
+from search.ranking.bm25 import BM25_PARAMETERS, LABEL, BM25Index, rank_bm25
+from search.ranking.exact import id_order
+from search.ranking.fusion import FUSION_PARAMETERS, fuse_top_k
+from search.text import counted
+
+
+@dataclass(frozen=True)
+class RetrievalOptions:
+    """What is asked: a BEIR folder and a split of it, the ranks to cut at, and what is written beside the result."""
+
+    folder: Path
+    split: str = "test"
+    cutoffs: tuple[int, ...] = (10, 100)
+    bm25: bool = True
+    run: Path | None = None  # TREC runs: a file, or a folder for several
+    per_query: Path | None = None  # a table of the first nDCG
+    on_error: OnError = "fail"  # or "skip": rows of the corpus that cannot be documents, such as blank ones
+    hybrid: bool = False  # fuse each setting's ranking with BM25's too
+    query_vectors: Path | None = None  # embeddings of the queries, by id, so that none is encoded
+    force: bool = False  # write over files that are there already
+    also: Mapping[str, Path] = field(default_factory=dict)  # option -> file that the caller writes: no file twice
+
+
+def beside_of(task: RetrievalOptions, labels: Sequence[str]) -> list[str]:
+    """Labels of what is measured beside the settings."""
+    return [hybrid_label(label) for label in labels if task.hybrid] + [LABEL] * task.bm25
+
+
+def runs_of(task: RetrievalOptions, labels: Sequence[str]) -> dict[str, Path]:
+    """Label -> the file of its run."""
+    return run_files(task.run, labels, beside_of(task, labels)) if task.run else {}
+
+
+def require_places(task: RetrievalOptions, subject: Target, runs: Mapping[str, Path]) -> None:
+    """What cannot be written shows now and not after hours of encoding."""
+    written = {f"--run ({label})" if len(runs) > 1 else "--run": path for label, path in runs.items()}
+    if task.per_query is not None:
+        written["--per-query"] = task.per_query
+    whitening, index = subject.config.whitening, subject.index.path if subject.index else None
+    reads = read_by(task.folder, task.query_vectors, whitening.query_sample, subject.spec.folder, index)
+    check_outputs({**written, **task.also}, reads, task.force)
+
+
+DEPTH = 1000  # hits of a query that are judged, as in TREC's runs; more where a k asks for more
+
+
+def evaluate_retrieval(
+    task: RetrievalOptions,
+    subject: Target,
+    sweep: Sweep = Sweep(),  # noqa: B008 - frozen
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """The result as JSON types: provenance, results (a setting each and its hybrid, then BM25), comparisons, notes.
+
+    An index without a sweep is itself asked, as it ships. Else settings are fitted, on the corpus or on the
+    index's raw embeddings, and searched exactly. Values of measures are from 0 to 1.
+    Raises EvaluationError for what is wrong with the folder, ConfigError for settings that cannot be measured
+    (other layers or another pooling than an index holds), MachineError for missing packages, and what `Subject`
+    and `read_corpus` raise.
+    """
+    clock, progress = Clock(), progress or NoProgress()
+    _require_packages(task)
+    require_queries(task.query_vectors, subject)
+    if task.on_error == "skip" and subject.index:
+        raise ConfigError(
+            f"--on-error skip is for rows of a corpus, but {subject.index.path} is an index; leave it out."
+        )
+    settings = _settings(subject, sweep)
+    runs = runs_of(task, [setting.label for setting in settings])
+    require_places(task, subject, runs)
+    judged = read_judged(task.folder, task.split)
+    source = subject.states(settings, cache, progress)
+    evaluation = _Evaluation(task, subject, sweep, judged, source, progress)
+    comparison = PairedComparison(list(evaluation.measured(settings)))
+    if task.per_query:
+        first = measure_names(task.cutoffs)[0]
+        columns = {one.label: one.values[first] for one in comparison.measured}
+        write_per_query(task.per_query, first, judged.judgements, columns, task.force)
+    return {
+        "provenance": clock.provenance(subject.spec, evaluation.data, **evaluation.provenance),
+        "results": comparison.results,
+        "comparisons": comparison.pairs,
+        "notes": list(dict.fromkeys(evaluation.notes)),
+    }
+
+
+class _Evaluation:
+    """One task and its collection."""
+
+    def __init__(
+        self,
+        task: RetrievalOptions,
+        subject: Target,
+        sweep: Sweep,
+        judged: JudgedQueries,
+        source: EmbeddingSource,
+        progress: Progress,
+    ) -> None:
+        self._task, self._subject, self._judged = task, subject, judged
+        self._source, self._progress = source, progress
+        self._own = subject.index if sweep.is_empty else None  # an index that is asked as it is
+        self._collection, data = _collection(task, subject, source, progress)
+        self._names = list(self._collection.ids)
+        self.data = judged.files | data
+        self.notes = [
+            *judged.notes,
+            *self._collection.notes,
+            *judged.match(set(self._names)),
+            *_index_notes(subject, self._own is not None),
+        ]
+        self._places = id_order(self._names)
+        self._depth = min(len(self._names), max(DEPTH, *task.cutoffs))
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        protocol = {
+            "task": self._judged.name,
+            "split": self._task.split,
+            "queries": len(self._judged.queries),
+            "documents": len(self._names),
+            "depth": self._depth,
+            "cutoffs": list(self._task.cutoffs),
+            "definitions": "trec_eval",
+            "ties": "ascending id",
+            **({"score": "of a document's best window"} if self._subject.config.chunk.tokens else {}),
+            "searched": "index" if self._own else "exact",
+            "resamples": RESAMPLES,
+            "level": LEVEL,
+        }
+        more: dict[str, Any] = {"protocol": protocol}
+        if self._needs_bm25:
+            more["bm25"] = BM25_PARAMETERS
+        if self._task.hybrid:
+            more["hybrid"] = FUSION_PARAMETERS
+        return more | how_built(self._subject.config, self._subject.index)
+
+    def measured(self, settings: Sequence[Setting]) -> Iterator[MeasuredRun]:
+        """Each setting and its hybrid, then BM25. Runs are written on the way: few rankings are held at once."""
+        files = self._run_files([setting.label for setting in settings])
+        words = self._words() if self._needs_bm25 else []  # first, since encoding may take hours
+        baseline = self._bm25(words, files) if self._task.bm25 else None
+        for answers in self._answers(settings):
+            self.notes += [answers.note] * bool(answers.note)
+            facts = {
+                "encoder": self._source.fingerprint(answers.setting.key),
+                "transform": answers.transform,
+                "dimensions": answers.dimensions,
+            }
+            measured = self._judge(answers.setting.label, answers.setting, answers.found, facts, files)
+            yield replace(measured, values={**measured.values, **self._cut_off(answers.at)})
+            if self._task.hybrid:
+                found = fuse_top_k(answers.found, words, self._places, self._depth)
+                label, facts = hybrid_label(answers.setting.label), facts | {"hybrid": FUSION_PARAMETERS}
+                yield replace(self._judge(label, answers.setting, found, facts, files), hybrid=True)
+            self._progress.advance(1)
+        if baseline:
+            yield baseline
+
+    def _answers(self, settings: Sequence[Setting]) -> Iterator[Run]:
+        queries, states, cut, files = ask(self._task.query_vectors, self._judged.queries, self._subject, self._source)
+        self.data |= files
+        if not self._own:
+            query_like = any(setting.whitening.centres_by_role for setting in settings)
+            self.data |= _query_file(self._subject) if query_like else {}
+            self._collection.prepare(query_like)
+        self.notes += self._cut(cut, self._collection.truncated)
+        self._progress.phase("ranking", len(settings))
+        if self._own:
+            yield run_of_index(self._own, settings[0], states, queries, self._depth, self._task.cutoffs)
+        else:
+            yield from runs_of_settings(self._collection, settings, states, queries, self._depth, self._places)
+
+    def _cut(self, queries: int, documents: int) -> Iterator[str]:
+        limit = self._subject.spec.identity.max_length
+        encoded = ("window", "windows") if self._subject.config.chunk.tokens else ("document", "documents")
+        for count, nouns in ((queries, ("query", "queries")), (documents, encoded)):
+            if count:
+                yield f"cut at {limit} tokens: {counted(count, *nouns)}"
+
+    def _run_files(self, labels: list[str]) -> dict[str, Path]:
+        if self._task.run is None:
+            return {}
+        require_plain_ids([*self._judged.queries, *self._names])
+        files = runs_of(self._task, labels)
+        if missing := [label for label in beside_of(self._task, labels) if label not in files]:
+            self.notes.append(
+                f"{self._task.run} holds the run of the setting only; name a folder for that of {' and '.join(missing)}"
+            )
+        return files
+
+    @property
+    def _needs_bm25(self) -> bool:
+        return self._task.bm25 or self._task.hybrid
+
+    def _words(self) -> list[SearchResult]:
+        """What BM25 finds. An index whose hybrid is measured is asked as `isotrope query --hybrid` asks it."""
+        queries = list(self._judged.queries.values())
+        if self._own and self._task.hybrid:
+            return BM25Index(self._own, self._progress).search(queries, self._depth)
+        self._progress.phase(LABEL, None)
+        return rank_bm25(self._collection.texts(), queries, self._places, self._depth)
+
+    def _bm25(self, found: list[SearchResult], files: dict[str, Path]) -> MeasuredRun:
+        facts = {"encoder": None, "transform": None, "dimensions": None, "bm25": BM25_PARAMETERS}
+        return self._judge(LABEL, None, found, facts, files)
+
+    def _judge(
+        self,
+        label: str,
+        setting: Setting | None,
+        found: list[SearchResult],
+        facts: dict[str, Any],
+        files: dict[str, Path],
+    ) -> MeasuredRun:
+        queries = list(self._judged.queries)
+        if label in files:
+            write_run(files[label], run_tag(label), queries, self._names, found, force=self._task.force)
+        values = measure(self._judged.judgements, self._ranked(found), self._task.cutoffs)
+        return MeasuredRun(label, setting, values, {"queries": len(queries), "depth": self._depth, **facts})
+
+    def _cut_off(self, at: Mapping[int, list[SearchResult]]) -> dict[str, Array]:
+        """nDCG and recall at each k, of lists that were asked for at that k."""
+        values: dict[str, Array] = {}
+        for k, found in at.items():
+            every = measure(self._judged.judgements, self._ranked(found), (k,))
+            values |= {name: every[name] for name in every if name not in (MAP, MRR)}
+        return values
+
+    def _ranked(self, found: Sequence[SearchResult]) -> dict[str, list[str]]:
+        return {
+            query: [self._names[row] for row in rows.tolist()]
+            for query, (_, rows) in zip(self._judged.queries, found, strict=True)
+        }
+
+
+def _collection(
+    task: RetrievalOptions, subject: Target, source: EmbeddingSource, progress: Progress
+) -> tuple[SearchedCorpus, dict[str, str]]:
+    """What is searched, and the hash of the file it comes from."""
+    if subject.index:
+        return IndexedCorpus(subject, subject.index, source), {}
+    corpus = BeirCorpus(task.folder, subject, source, progress, task.on_error)
+    return corpus, {corpus.file.name: file_hash(corpus.file)}
+
+
+def _query_file(subject: Target) -> dict[str, str]:
+    """The hash of the recipe's file of queries, where it is read: an index may hold the mean of its queries."""
+    whitening = subject.config.whitening
+    kept = subject.index is not None and subject.index.transform.query_mean is not None and whitening.centres_by_role
+    digest = "" if kept else query_file_sha256(whitening.query_sample, "whitening.query_sample")
+    return {"whitening.query_sample": digest} if digest else {}
+
+
+def _settings(subject: Target, sweep: Sweep) -> list[Setting]:
+    settings = subject.settings(sweep)
+    check_dimensions(settings, subject.spec)
+    return settings
+
+
+def _index_notes(subject: Target, asked: bool) -> Iterator[str]:
+    """What the way of searching means for indexes that are not exact."""
+    factories = [entry.factory for entry in subject.index.manifest.segments] if subject.index else []
+    approximate = [name for name in factories or [ann.factory_of(subject.config.index.type)] if not ann.is_exact(name)]
+    if approximate and asked:
+        yield (
+            f"the index is approximate ({approximate[0]}): nDCG@k and R@k are of a search for k hits; MAP, MRR and run "
+            "files of a search for all hits judged, for which it may look further"
+        )
+    elif approximate:
+        yield (
+            f"every vector was compared; the recipe's index ({approximate[0]}) is approximate and may find less. "
+            "Measure it with --index and no settings"
+        )
+
+
+def _require_packages(task: RetrievalOptions) -> None:
+    for package in ("ir_measures", "pytrec_eval", *(("bm25s", "Stemmer") if task.bm25 or task.hybrid else ())):
+        require_extra(package, "eval")
+
+
+_SHOWN = 3  # ids named in a message
+
+
+def require_queries(path: Path | None, subject: Target) -> None:
+    """Raises ConfigError for queries that cannot be asked: texts without an encoder, vectors without an index."""
+    if path is None and not subject.spec.traits.encodes_texts:
+        raise ConfigError(
+            f"{cannot_encode(subject.spec)} Name the embeddings of the queries: --query-vectors FILE.npy beside "
+            "FILE.ids.txt."
+        )
+    if subject.index is None and (path or not subject.spec.traits.encodes_texts):
+        raise ConfigError("embeddings that are given are measured on an index: build it, and name it after the folder.")
+
+
+def ask(
+    path: Path | None, queries: Mapping[str, str], subject: Target, source: EmbeddingSource
+) -> tuple[list[str], TextEmbeddings, int, dict[str, str]]:
+    """What the queries (id -> text) go by in their embeddings, those, how many were cut, and the files they are from.
+
+    They are encoded now, or read from the file `path` (see `read_states`).
+    """
+    if path is None:
+        texts = list(queries.values())
+        return texts, *encode_and_count_cut(source, texts, "query"), {}
+    names = list(queries)
+    states, files = read_states(path, names, subject, source.keys[0])
+    return names, states, 0, files
+
+
+def read_states(
+    path: Path, queries: Sequence[str], subject: Target, key: PoolingKey
+) -> tuple[TextEmbeddings, dict[str, str]]:
+    """TextEmbeddings of some queries by their ids, in the place of their texts, and the sha256 of the file.
+
+    The file is one that a corpus may come in, with a vector a row: FILE.npy beside a list of ids, or Parquet or JSON
+    Lines with an id and a "vector". Raises CorpusError for a bad row, and EvaluationError for vectors of another
+    length than the index's and for queries that have none.
+    """
+    given = {row.id: row.vector for row in read_corpus(path, config=CorpusConfig(vector_column=VECTOR_COLUMN))}
+    if missing := [query for query in queries if query not in given]:
+        shown = ", ".join(f'"{query}"' for query in missing[:_SHOWN])
+        raise EvaluationError(
+            f"{path}: has no vector for {len(missing):,} of {counted(len(queries), 'judged query', 'judged queries')} "
+            f"({shown}{', ...' if len(missing) > _SHOWN else ''}); its ids are those of queries.jsonl."
+        )
+    embeddings = np.stack([vector for query in queries if (vector := given[query]) is not None])
+    dim = subject.index.manifest.encoder["dim"] if subject.index else 0
+    if embeddings.shape[1] != dim:
+        raise EvaluationError(
+            f"{path}: holds vectors of {embeddings.shape[1]:,} numbers, the embeddings of the index have {dim:,}. Give "
+            "queries encoded by the same model."
+        )
+    return TextEmbeddings({query: row for row, query in enumerate(queries)}, {key: embeddings}), {
+        path.name: file_hash(path)
+    }

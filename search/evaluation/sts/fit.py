@@ -1,0 +1,155 @@
+"""Which sentences a whitening is fitted on before it meets an STS task. Results always name it.
+
+task         all sentences of the task itself, every subset and both sides, repetitions counted: the paper's
+             protocol. It is transductive, for the test sentences are seen.
+corpus:PATH  another corpus: inductive
+index        what an index's own transform was fitted on; for the index's own setting that transform itself
+
+A setting of strength "none" is never fitted.
+"""
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
+from typing import Any
+
+from indexer.corpus import joined_text, read_corpus
+from indexer.corpus.sources import find_sources
+from indexer.encoders.identity import PoolingKey
+from indexer.errors import ConfigError, EvaluationError
+from indexer.hashing import hash_id
+from indexer.moments import Moments, tree_sum
+from indexer.store.layout import is_index
+from indexer.transforms import FitData, Transform
+from search.evaluation.embeddings import EmbeddingSource, Rows, TextEmbeddings
+from search.evaluation.settings import Setting, fit_setting
+from search.evaluation.sts.data import Task
+from search.evaluation.target import Target
+from search.files import file_hash
+from search.text import counted
+
+_CORPUS = "corpus:"
+_CHUNK = 16_384  # texts encoded at once, of which only the moments are kept; a multiple of the encoder's groups
+Fitted = Callable[[Setting], Transform]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fit protocol: `of(task, states)` gives the transforms of settings for a task whose states are at hand.
+
+    `about` is what provenance says of it (JSON types), `files` the hashes of the corpus's files.
+    """
+
+    name: str
+    of: Callable[[Task, TextEmbeddings], Fitted]
+    about: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def choose_fit(name: str, subject: Target, source: EmbeddingSource) -> Fit:
+    """The fit of this name for the settings of `source`; "" is the index's own, and without an index the task's.
+
+    Reads and encodes the corpus, if it is one. Raises ConfigError for a name that is none, and for an index that
+    is not there or has other pooling or layers; CorpusError and EvaluationError for a corpus that cannot be used.
+    """
+    name = name or ("index" if subject.index else "task")
+    if name == "task":
+        return Fit(name, _fitted_on_task)
+    fitted_settings = [setting for setting in source.settings if not setting.raw]
+    if name == "index":
+        return _index_fit(subject, source, fitted_settings)
+    if name.startswith(_CORPUS) and name != _CORPUS:
+        return _corpus_fit(name, subject, source, fitted_settings)
+    raise ConfigError(f'--fit "{name}" is not a fit; expected task, index or corpus:PATH.')
+
+
+def task_texts(task: Task) -> list[str]:
+    """All sentences of a task, as often as they occur."""
+    return [text for subset in task.subsets for side in (subset.first, subset.second) for text in side]
+
+
+def _fitted_on_task(task: Task, states: TextEmbeddings) -> Fitted:
+    texts = task_texts(task)
+
+    @cache
+    def moments(key: PoolingKey) -> Moments:
+        return Moments.of(states.of(texts, key))
+
+    def material(key: PoolingKey) -> FitData:
+        return FitData(lambda: moments(key), lambda: iter([states.of(texts, key)]))
+
+    return lambda setting: fit_setting(setting, material(setting.key))
+
+
+def _index_fit(subject: Target, source: EmbeddingSource, settings: Sequence[Setting]) -> Fit:
+    index = subject.index
+    if index is None:
+        raise ConfigError("--fit index needs an index: pass --index INDEX.")
+    for setting in settings:
+        if source.fingerprint(setting.key) != subject.spec.fingerprint:
+            own = subject.own
+            raise ConfigError(
+                f'--fit index: "{setting.label}" is not the pooling and layers of {index.path}, which holds '
+                f"embeddings of {own.pooling} {','.join(map(str, own.layers))} only. Way out: leave out --pooling "
+                "and --layers, or pass --fit task."
+            )
+    own_whitening = subject.config.whitening
+    fitted = {
+        setting: index.transform if setting.whitening == own_whitening else fit_setting(setting, subject.material)
+        for setting in settings
+    }
+    return Fit("index", lambda _, __: fitted.__getitem__, {"index": str(index.path)})
+
+
+def _corpus_fit(name: str, subject: Target, source: EmbeddingSource, settings: Sequence[Setting]) -> Fit:
+    path = name.removeprefix(_CORPUS)
+    if path == "-":
+        raise ConfigError("--fit corpus:- : standard input cannot be hashed; write it to a file and name that.")
+    if is_index(path):
+        raise ConfigError(f"--fit {name}: {path} is an index; pass --index {path} --fit index.")
+    files, ignored = find_sources([path])
+    hashes = {file.label: file_hash(file.path) for file in files if file.path}
+    texts = _sample(path, subject) if settings else []
+    if settings and not texts:
+        raise EvaluationError(f"{path}: no document to fit on; expected a corpus with some text.")
+    material = _corpus_material(texts, source, settings)
+    fitted = {setting: fit_setting(setting, material[setting.key]) for setting in settings}
+    notes = [
+        f"{path}: left out, being no corpus: {counted(len(ignored), 'file or folder', 'files or folders')}"
+    ] * bool(ignored)
+    return Fit(name, lambda _, __: fitted.__getitem__, {"documents": len(texts)}, hashes, tuple(notes))
+
+
+def _sample(path: str, subject: Target) -> list[str]:
+    """Texts of the documents a build would fit on: `whitening.sample` of smallest id hash, in corpus order."""
+    config, numbers = subject.config, count()
+    rows = (
+        (hash_id(document.id), next(numbers), joined_text(document, config.corpus.text))
+        for document in read_corpus(path, config=config.corpus)
+    )
+    size = config.whitening.sample
+    chosen = list(rows) if size == "all" else heapq.nsmallest(int(size), rows)
+    return [text for _, _, text in sorted(chosen, key=lambda row: row[1])]
+
+
+def _corpus_material(
+    texts: Sequence[str], source: EmbeddingSource, settings: Sequence[Setting]
+) -> dict[PoolingKey, FitData]:
+    """What is fitted on, by pooling and layers: only where a flow is trained do the rows stay in memory."""
+    moments: dict[PoolingKey, list[Moments]] = {setting.key: [] for setting in settings}
+    rows: dict[PoolingKey, list[Rows]] = {setting.key: [] for setting in settings if setting.whitening.kind == "flow"}
+    for start in range(0, len(texts), _CHUNK):
+        chunk = texts[start : start + _CHUNK]
+        states = source.encode(chunk)
+        for key, found in moments.items():
+            found.append(Moments.of(states.of(chunk, key)))
+        for key, kept in rows.items():
+            kept.append(states.of(chunk, key))
+    return {key: _material(tree_sum(found), rows.get(key)) for key, found in moments.items()}
+
+
+def _material(moments: Moments, rows: Sequence[Rows] | None) -> FitData:
+    return FitData.of_moments(moments) if rows is None else FitData(lambda: moments, lambda: iter(rows))

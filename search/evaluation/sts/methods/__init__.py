@@ -1,1 +1,0 @@
-"""Every method of the papers on the STS tasks, one beside the other: pooling, whitening, SIF, flows, Latte-Mix."""

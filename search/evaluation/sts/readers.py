@@ -1,0 +1,417 @@
+"""Scored sentence pairs from TSV folders, a SentEval download or a data set of the hub, each fault at its line."""
+# TODO-DOC search.evaluation.sts.pair_files:
+# TODO-DOC Scored sentence pairs, row by row: lines of a file to numbers and sentences, with every fault at its line.
+# TODO-DOC search.evaluation.sts.sources:
+# TODO-DOC Where STS pairs lie: a folder of TSV files, a SentEval download, a data set of the Hugging Face hub.
+# TODO-DOC
+# TODO-DOC Each reader gives what it found, task by task and subset by subset, in a fixed order.
+# TODO-DOC
+
+import gzip
+import hashlib
+import json
+import logging
+import math
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from indexer.errors import EvaluationError
+from indexer.lazy import require_extra
+from indexer.regular_files import read_regular
+from search.text import counted
+
+SCORE = ("score", "relatedness_score")
+FIRST = ("sentence1", "sentence_a")
+SECOND = ("sentence2", "sentence_b")
+_KNOWN = {*SCORE, *FIRST, *SECOND}
+_HEADER = "score<TAB>sentence1<TAB>sentence2"
+
+
+@dataclass(frozen=True)
+class ScoredPairs:
+    """Pairs of one file or data set. `shown` names it in messages; `files` maps what was read to its sha256."""
+
+    shown: str
+    files: dict[str, str]
+    scores: list[float]
+    first: list[str]
+    second: list[str]
+    unscored: int = 0  # pairs left out because nobody scored them
+
+
+Line = tuple[str, str, str, str]
+"""Where it stands ("file:line"), score, first sentence, second sentence."""
+
+
+def pairs_of(shown: str, files: dict[str, str], lines: Iterable[Line]) -> ScoredPairs:
+    """Checked pairs. Raises EvaluationError at the first score that is no finite number, and at a blank sentence."""
+    scores, first, second = [], [], []
+    for where, score, a, b in lines:
+        scores.append(_number(where, score))
+        for sentence, which in ((a, "first"), (b, "second")):
+            if not sentence.strip():
+                raise EvaluationError(f"{where}: the {which} sentence is blank; expected a text. Way out: remove "
+                                      "the line.")  # fmt: skip
+        first.append(a)
+        second.append(b)
+    return ScoredPairs(shown, files, scores, first, second)
+
+
+def read_table(path: Path, name: str) -> ScoredPairs:
+    """A tab-separated file: columns by its header, or without one exactly score, sentence1, sentence2.
+
+    Quotes are literal. `name` stands for the file in `Pairs.files`. Raises EvaluationError with the line.
+    """
+    lines, sha256 = read_lines(path)
+    columns, width, start = _columns(path, lines)
+    return pairs_of(str(path), {name: sha256}, _rows(path, lines, columns, width, start))
+
+
+def count_rows(path: Path) -> int:
+    """Rows of a tab-separated file, its header not counted."""
+    lines, _ = read_lines(path)
+    return len(lines) - bool(lines and _is_header(lines[0].split("\t")))
+
+
+def read_lines(path: Path) -> tuple[list[str], str]:
+    r"""Lines, ended by "\n" or "\r\n", and the sha256 of the file's bytes. A byte order mark is dropped.
+
+    Empty lines at the end of a table are content to the caller; the newline that ends the last line is not.
+    Raises EvaluationError when the file cannot be read, unpacked (.gz) or is not UTF-8.
+    """
+    try:
+        data = read_regular(path)
+    except OSError as error:
+        raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    sha256 = hashlib.sha256(data).hexdigest()
+    plain = _unpacked(path, data) if path.suffix.lower() == ".gz" else data
+    try:
+        text = plain.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = plain[: error.start].count(b"\n") + 1
+        raise EvaluationError(
+            f"{path}:{line}: not UTF-8 (byte {plain[error.start]:#04x}). Way out: iconv -t UTF-8 {path.name}"
+        ) from error
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return (lines[:-1] if lines[-1] == "" else lines), sha256
+
+
+def _unpacked(path: Path, data: bytes) -> bytes:
+    try:
+        return gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise EvaluationError(f"{path}: not a whole gzip file: {error}. Way out: fetch it again.") from error
+
+
+def _is_header(cells: Sequence[str]) -> bool:
+    return len(_KNOWN.intersection(cell.strip().lower() for cell in cells)) >= 2
+
+
+def _columns(path: Path, lines: Sequence[str]) -> tuple[tuple[int, int, int], int, int]:
+    """Where score and sentences stand, how many columns a row has, and the first row."""
+    if not any(line.strip() for line in lines):
+        raise EvaluationError(f"{path}: the file is empty; expected rows {_HEADER}.")
+    cells = lines[0].split("\t")
+    if _is_header(cells):
+        names = [cell.strip().lower() for cell in cells]
+        score, first, second = (_column(path, names, wanted) for wanted in (SCORE, FIRST, SECOND))
+        return (score, first, second), len(cells), 1
+    if len(cells) == 2:
+        raise _without_scores(path)
+    if len(cells) != 3:
+        raise EvaluationError(
+            f"{path}:1: {count_columns(len(cells))}, and no header that names them; expected {_HEADER}, as a header or "
+            "as the columns of each row."
+        )
+    return (0, 1, 2), 3, 0
+
+
+def _column(path: Path, names: Sequence[str], wanted: Sequence[str]) -> int:
+    found = [number for number, name in enumerate(names) if name in wanted]
+    if not found and wanted is SCORE:
+        raise _without_scores(path)
+    if len(found) != 1:
+        fault = "no column" if not found else "more than one column"
+        raise EvaluationError(f"{path}:1: the header has {fault} {' or '.join(wanted)}; expected {_HEADER}.")
+    return found[0]
+
+
+def _without_scores(path: Path) -> EvaluationError:
+    return EvaluationError(
+        f"{path}:1: sentences without scores; a correlation needs human scores to compare with. Expected {_HEADER}."
+    )
+
+
+def _rows(path: Path, lines: Sequence[str], columns: tuple[int, int, int], width: int, start: int) -> Iterable[Line]:
+    end = len(lines)
+    while end > start and not lines[end - 1].strip():
+        end -= 1
+    for number, line in enumerate(lines[start:end], start + 1):
+        cells = line.split("\t")
+        if len(cells) != width:
+            raise EvaluationError(f"{path}:{number}: {count_columns(len(cells))}; expected {width}, parted by tabs.")
+        score, first, second = (cells[column] for column in columns)
+        yield f"{path}:{number}", score, first, second
+
+
+def count_columns(columns: int) -> str:
+    """For messages."""
+    return "1 column" if columns == 1 else f"{columns} columns"
+
+
+def _number(where: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise EvaluationError(f'{where}: the score "{text.strip()[:40]}" is not a finite number.')
+    return value
+
+
+WHOLE = "all"
+_YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
+_NAMES = {"stsb": "STSB", "stsbenchmark": "STSB", "sick": "SICK", "sickr": "SICK"} | {y.lower(): y for y in _YEARS}
+_NOT_DATA = ("readme", "license", "notice", "manifest", "provenance", "checksums", "sha256sums", "dataset_infos")
+_SPLIT = "test"
+
+
+@dataclass(frozen=True)
+class SubsetPairs:
+    """Pairs of one subset of a task; the only subset of a task without parts is "all"."""
+
+    task: str
+    subset: str
+    pairs: ScoredPairs
+
+
+@dataclass(frozen=True)
+class Source:
+    """What one source holds. `notes` belong to a task by its name, or to the source where the name is ""."""
+
+    shown: str
+    found: list[SubsetPairs]
+    notes: list[tuple[str, str]]
+
+
+def read_tsv_folder(folder: Path) -> Source:
+    """The TSV files of a folder. Raises EvaluationError when it has none."""
+    entries = sorted(path for path in folder.iterdir() if not path.name.startswith((".", "_")))
+    tables = [path for path in entries if path.is_file() and is_table(path)]
+    if not tables:
+        raise EvaluationError(
+            f"{folder}: no STS set in this folder; expected files such as stsb.tsv, sts12.MSRpar.tsv, or a SentEval "
+            "download (STS/STS12-en-test/STS.input.MSRpar.txt)."
+        )
+    found, notes = _tables(str(folder), tables)
+    others = [path.name for path in entries if path not in tables and not _clearly_no_data(path)]
+    ignored = [("", f"{folder}: not read, as not .tsv: {', '.join(others)}")] if others else []
+    return Source(str(folder), found, notes + ignored)
+
+
+def read_tsv_files(paths: Sequence[Path]) -> Source:
+    """TSV files named one by one; together they are like a folder."""
+    for path in paths:
+        if not is_table(path):
+            raise EvaluationError(f"{path}: expected a .tsv file, a folder, or the id of a data set.")
+    shown = str(paths[0]) if len(paths) == 1 else "the files given"
+    return Source(shown, *_tables(shown, sorted(paths, key=lambda path: path.name)))
+
+
+def is_table(path: Path) -> bool:
+    """Whether the name says tab-separated, compressed or not."""
+    return path.name.lower().endswith((".tsv", ".tsv.gz"))
+
+
+def _clearly_no_data(path: Path) -> bool:
+    return path.suffix.lower() == ".md" or path.name.lower().partition(".")[0] in _NOT_DATA
+
+
+def _tables(shown: str, paths: Sequence[Path]) -> tuple[list[SubsetPairs], list[tuple[str, str]]]:
+    by_task: dict[str, dict[str, Path]] = {}
+    for path in paths:
+        task, subset = _named(path)
+        subsets = by_task.setdefault(task, {})
+        if subset in subsets:
+            raise EvaluationError(f"{subsets[subset]} and {path} are both {task} ({subset}); expected each once.")
+        subsets[subset] = path
+    found, notes = [], []
+    for task, subsets in by_task.items():
+        whole = subsets.pop(WHOLE) if len(subsets) > 1 and WHOLE in subsets else None
+        parts = [SubsetPairs(task, subset, read_table(path, path.name)) for subset, path in subsets.items()]
+        found += parts
+        if whole:
+            notes += _differing(task, whole, sum(len(part.pairs.scores) for part in parts))
+    return found, notes
+
+
+def _named(path: Path) -> tuple[str, str]:
+    """Task and subset: sts12.MSRpar.tsv is (STS12, MSRpar), stsb.tsv (STSB, all), other.name.tsv (other.name, all)."""
+    stem = re.sub(r"\.tsv(\.gz)?$", "", path.name, flags=re.IGNORECASE)
+    head, _, rest = stem.partition(".")
+    task = known_name(head)
+    if task in _YEARS:
+        return task, WHOLE if rest.lower() in ("", WHOLE) else rest
+    return known_name(stem) or stem, WHOLE
+
+
+def known_name(name: str) -> str:
+    """The task's usual name, whatever its case or hyphens; "" for a task that is none of the seven."""
+    return _NAMES.get(re.sub(r"[-_]", "", name).lower(), "")
+
+
+def _differing(task: str, whole: Path, pairs: int) -> list[tuple[str, str]]:
+    rows = count_rows(whole)
+    if rows == pairs:
+        return []
+    there = counted(rows, "pair", "pairs")
+    return [(task, f"{whole.name} has {there}, the subsets together {pairs:,}; the subsets were used")]
+
+
+def find_senteval(folder: Path) -> Path | None:
+    """The folder that holds STS and SICK of a SentEval download at or under `folder`, or the folder STS itself."""
+    for base in (folder, folder / "downstream", folder / "data" / "downstream"):
+        if any(base.glob("STS*-en-test")) or (base / "STS").is_dir() or (base / "SICK").is_dir():
+            return base
+    return None
+
+
+def read_senteval(base: Path) -> Source:
+    """The test parts of what `find_senteval` found. Raises EvaluationError when there are none."""
+    sts = base / "STS" if (base / "STS").is_dir() else base
+    found: list[SubsetPairs] = []
+    notes: list[tuple[str, str]] = []
+    benchmark, sick = sts / "STSBenchmark" / "sts-test.csv", base / "SICK" / "SICK_test_annotated.txt"
+    if benchmark.is_file():
+        found.append(SubsetPairs("STSB", WHOLE, _read_benchmark(benchmark)))
+    if sick.is_file():
+        found.append(SubsetPairs("SICK", WHOLE, read_table(sick, sick.name)))
+    for year in _YEARS:
+        folder = sts / f"{year}-en-test"
+        if folder.is_dir():
+            found += _read_year(year, folder, notes)
+    if not found:
+        raise EvaluationError(f"{base}: no test set of SentEval in it; expected such as {sts / 'STS12-en-test'}.")
+    return Source(str(base), found, notes)
+
+
+def _read_year(year: str, folder: Path, notes: list[tuple[str, str]]) -> Iterator[SubsetPairs]:
+    inputs = {path.name.removeprefix("STS.input."): path for path in sorted(folder.glob("STS.input.*.txt"))}
+    golds = {path.name.removeprefix("STS.gs."): path for path in sorted(folder.glob("STS.gs.*.txt"))}
+    for names in (inputs, golds):
+        names.pop("ALL.txt", None)  # the concatenation
+    if not inputs:
+        raise EvaluationError(f"{folder}: no STS.input.*.txt in it.")
+    if alone := [path.name for name, path in golds.items() if name not in inputs]:
+        notes.append((year, f"{folder}: scores without sentences, not used: {', '.join(alone)}"))
+    for name, path in inputs.items():
+        if name not in golds:
+            raise EvaluationError(f"{path}: no scores for these pairs; expected them in {folder / f'STS.gs.{name}'}.")
+        pairs = _read_two_files(path, golds[name])
+        if pairs.unscored:
+            count = counted(pairs.unscored, "pair", "pairs")
+            notes.append((year, f"{path.name}: {count} without a score left out, as SentEval does"))
+        yield SubsetPairs(year, name.removesuffix(".txt"), pairs)
+
+
+def _read_two_files(sentences: Path, gold: Path) -> ScoredPairs:
+    lines, sentences_hash = read_lines(sentences)
+    scores, gold_hash = read_lines(gold)
+    if len(lines) != len(scores):
+        raise EvaluationError(
+            f"{gold}: {counted(len(scores), 'line', 'lines')} for {counted(len(lines), 'pair', 'pairs')} of "
+            f"{sentences.name}; expected one score a "
+            "pair (an empty line for a pair without one)."
+        )
+    folder = sentences.parent.name
+    files = {f"{folder}/{sentences.name}": sentences_hash, f"{folder}/{gold.name}": gold_hash}
+    unscored = sum(not score.strip() for score in scores)
+    pairs = pairs_of(str(sentences), files, _scored(sentences, lines, gold, scores))
+    return ScoredPairs(pairs.shown, files, pairs.scores, pairs.first, pairs.second, unscored)
+
+
+def _scored(sentences: Path, lines: Sequence[str], gold: Path, scores: Sequence[str]) -> Iterator[Line]:
+    for number, (line, score) in enumerate(zip(lines, scores, strict=True), 1):
+        if not score.strip():
+            continue
+        cells = line.split("\t")
+        if len(cells) < 2:
+            raise EvaluationError(f"{sentences}:{number}: 1 column; expected two sentences, parted by a tab.")
+        if not all(cell.strip() for cell in cells[:2]):
+            raise EvaluationError(f"{sentences}:{number}: a sentence is blank; expected two, parted by a tab.")
+        yield f"{gold}:{number}", score, cells[0], cells[1]
+
+
+def _read_benchmark(path: Path) -> ScoredPairs:
+    """STSBenchmark as published: genre, file, year, id, score, sentence1, sentence2 and perhaps sources; no header."""
+    lines, sha256 = read_lines(path)
+
+    def rows() -> Iterator[Line]:
+        for number, line in enumerate(lines, 1):
+            cells = line.split("\t")
+            if len(cells) < 7:
+                raise EvaluationError(
+                    f"{path}:{number}: {count_columns(len(cells))}; expected genre, file, year, id, score, sentence1, "
+                    "sentence2, parted by tabs."
+                )
+            yield f"{path}:{number}", cells[4], cells[5], cells[6]
+
+    return pairs_of(str(path), {f"STSBenchmark/{path.name}": sha256}, rows())
+
+
+def read_hub(identity: str) -> Source:
+    """The test split of a data set of the Hugging Face hub, such as mteb/sts12-sts, as one subset.
+
+    Raises MachineError without the package `datasets`, and EvaluationError when the data set cannot be loaded or
+    has other columns.
+    """
+    datasets = require_extra("datasets", "datasets")
+    try:
+        with _quiet_hub():
+            rows = datasets.load_dataset(identity, split=_SPLIT)
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        raise EvaluationError(
+            f"{identity}: no such file or folder here, and the data set of this id cannot be loaded: "
+            f"{' '.join(str(error).split())[:300]}. Way out: name a folder or a .tsv file that is there; for a data "
+            "set check its id and the network."
+        ) from error
+    score, first, second = (_hub_column(identity, list(rows.column_names), wanted) for wanted in (SCORE, FIRST, SECOND))
+    table = zip(list(rows[score]), list(rows[first]), list(rows[second]), strict=True)
+    lines = ((f"{identity} {_SPLIT}:{n}", _text(s), _text(a), _text(b)) for n, (s, a, b) in enumerate(table, 1))
+    pairs = pairs_of(identity, {}, lines)
+    content = json.dumps([pairs.scores, pairs.first, pairs.second], ensure_ascii=False)
+    pairs.files[identity] = hashlib.sha256(content.encode()).hexdigest()
+    name = identity.rpartition("/")[2]
+    return Source(identity, [SubsetPairs(known_name(name.lower().removesuffix("-sts")) or name, WHOLE, pairs)], [])
+
+
+@contextmanager
+def _quiet_hub() -> Iterator[None]:
+    """Without a line for every attempt to reach the hub: what comes of them is said once."""
+    loggers = [logging.getLogger(name) for name in ("huggingface_hub", "datasets")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _hub_column(identity: str, names: Sequence[str], wanted: Sequence[str]) -> str:
+    for name in names:
+        if name.lower() in wanted:
+            return name
+    raise EvaluationError(
+        f"{identity}: the {_SPLIT} split has no column {' or '.join(wanted)}; its columns are {', '.join(names)}."
+    )
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)

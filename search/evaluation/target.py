@@ -1,0 +1,91 @@
+"""What is measured: a recipe, or an index with the recipe it was built by."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from indexer.config import BuildConfig, RunOptions
+from indexer.encoders import EncoderSpec, resolve_spec
+from indexer.encoders.precomputed import cannot_encode
+from indexer.errors import ConfigError
+from indexer.moments import Moments
+from indexer.pipeline.rows import RowView
+from indexer.progress import NoProgress, Progress
+from indexer.transforms import FitData
+from search.evaluation.embeddings import EmbeddingSource
+from search.evaluation.settings import Setting, Sweep
+from search.index import Index, LiveRows, index_spec
+
+
+@dataclass(frozen=True)
+class Target:
+    """A recipe with its encoder found and hashed, and the index it comes from, if any."""
+
+    config: BuildConfig
+    spec: EncoderSpec
+    index: Index | None = None
+    options: RunOptions = field(default_factory=RunOptions)
+
+    @classmethod
+    def of_recipe(cls, config: BuildConfig, options: RunOptions | None = None) -> "Target":
+        """A recipe. Raises ModelError and ConfigError; loads no model yet."""
+        return cls(config, resolve_spec(config.encoder), None, options or RunOptions())
+
+    @classmethod
+    def of_index(
+        cls, index: str | Path, model: str | Path | None = None, options: RunOptions | None = None
+    ) -> "Target":
+        """An index. Raises what `SearchEngine` raises, also when the encoder at hand is not the index's."""
+        opened = Index.open(index)
+        return cls(opened.config, index_spec(opened, model), opened, options or RunOptions())
+
+    @property
+    def own(self) -> Setting:
+        """The recipe's own setting, its pooling resolved."""
+        layers = self.config.encoder.layers if self.spec.traits.has_layers else ()
+        return Setting(self.spec.identity.pooling, layers, self.config.whitening)
+
+    def settings(self, sweep: Sweep) -> list[Setting]:
+        """The settings of a sweep around the recipe's own. Raises ConfigError for layers of given embeddings."""
+        if not self.spec.traits.encodes_texts and (sweep.layers or sweep.poolings):
+            raise ConfigError(f"{cannot_encode(self.spec)} Leave out --layers and --pooling.")
+        if sweep.layers and not self.spec.traits.has_layers:
+            raise ConfigError('encoder.kind is "static": a table has no layers. Leave out --layers.')
+        settings = sweep.settings(self.own)
+        for setting in settings:
+            if setting.whitening.kind == "hellinger" and not (
+                setting.pooling == "latte-mix" and self.config.encoder.latte_mix.latent == "categorical"
+            ):
+                raise ConfigError(
+                    f'"{setting.label}": square roots are of probabilities, which only pooling "latte-mix" with a '
+                    "categorical latent gives. Leave out --transform hellinger."
+                )
+        return settings
+
+    def states(
+        self, settings: list[Setting], cache: Path | None = None, progress: Progress | None = None
+    ) -> EmbeddingSource:
+        """The encoder for some settings."""
+        return EmbeddingSource(self.config.encoder, settings, self.options, self.spec, cache, progress or NoProgress())
+
+    @cached_property
+    def stored(self) -> LiveRows:
+        """What the index stores, its files hashed."""
+        if self.index is None:
+            raise ValueError("a recipe has no rows")
+        return LiveRows(self.index)
+
+    @cached_property
+    def sample(self) -> RowView:
+        """The rows the index's transform was fitted on."""
+        return self.stored.sample(self.config.whitening.sample)
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Moments of the raw embeddings that the index's transform was fitted on."""
+        return self.sample.moments()
+
+    @property
+    def material(self) -> FitData:
+        """The raw embeddings that the index's transform was fitted on."""
+        return FitData(lambda: self.moments, self.sample.fit_data().blocks)

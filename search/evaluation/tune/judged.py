@@ -1,0 +1,76 @@
+"""Measuring settings by the user's own queries and judgements: nDCG@10 over the whole corpus."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from indexer.corpus.corpus import OnError
+from indexer.progress import NoProgress, Progress
+from search.evaluation.embeddings import EmbeddingSource, encode_and_count_cut
+from search.evaluation.retrieval.beir import read_judged
+from search.evaluation.retrieval.corpus import BeirCorpus, IndexedCorpus, SearchedCorpus
+from search.evaluation.retrieval.metrics import measure as judged_values
+from search.evaluation.retrieval.runs import runs_of_settings
+from search.evaluation.settings import Setting
+from search.evaluation.target import Target
+from search.evaluation.tune.choice import MeasuredSetting
+from search.files import file_hash
+from search.ranking.exact import id_order
+
+_DEPTH = 10
+_MEASURE = f"nDCG@{_DEPTH}"
+
+
+@dataclass
+class QrelsJudge:
+    """A BEIR folder's queries and judgements, on an index's raw embeddings or on the folder's own corpus."""
+
+    subject: Target
+    folder: Path
+    split: str = "test"
+    cache: Path | None = None
+    progress: Progress = field(default_factory=NoProgress)
+    on_error: OnError = "fail"
+
+    def prepare(self, settings: Sequence[Setting]) -> None:
+        """Encode the queries, and the corpus where no index holds its embeddings."""
+        self._judged = read_judged(self.folder, self.split)
+        self._queries = list(self._judged.queries.values())
+        self.source = self.subject.states(list(settings), self.cache, self.progress)
+        self._corpus: dict[str, str] = {}
+        self._collection = self._documents(self.source)
+        self.data = self._judged.files | self._corpus
+        names = list(self._collection.ids)
+        self.notes = [*self._judged.notes, *self._collection.notes, *self._judged.match(set(names))]
+        self._names, self._places = names, id_order(names)
+        self._states, _ = encode_and_count_cut(self.source, self._queries, "query")
+        self._collection.prepare(any(setting.whitening.centres_by_role for setting in settings))
+        if cut := self._collection.truncated:
+            encoded = "windows" if self.subject.config.chunk.tokens else "documents"
+            self.notes.append(f"{cut:,} {encoded} were cut at {self.source.spec.identity.max_length} tokens")
+
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """What provenance says of the measure."""
+        return {"measure": _MEASURE, "kind": "judged queries", "questions": len(self._queries), "split": self.split}
+
+    def measure(self, settings: Sequence[Setting]) -> Iterator[MeasuredSetting]:
+        """Every setting's nDCG@10 on each query, searched exactly."""
+        self.progress.phase("comparing settings", len(settings))
+        for answers in runs_of_settings(self._collection, settings, self._states, self._queries, _DEPTH, self._places):
+            ranked = {
+                query: [self._names[row] for row in rows.tolist()]
+                for query, (_, rows) in zip(self._judged.queries, answers.found, strict=True)
+            }
+            values = judged_values(self._judged.judgements, ranked, (_DEPTH,))[_MEASURE]
+            digest = None if answers.setting.raw else answers.transform
+            yield MeasuredSetting(answers.setting, values, answers.dimensions, digest, answers.note)
+            self.progress.advance(1)
+
+    def _documents(self, source: EmbeddingSource) -> SearchedCorpus:
+        if self.subject.index:
+            return IndexedCorpus(self.subject, self.subject.index, source)
+        corpus = BeirCorpus(self.folder, self.subject, source, self.progress, self.on_error)
+        self._corpus = {corpus.file.name: file_hash(corpus.file)}
+        return corpus

@@ -1,0 +1,343 @@
+"""`tune`: try settings on a corpus, choose one, see what fewer dimensions would cost, and name the recipe."""
+# TODO-DOC search.evaluation.tune.tuning:
+# TODO-DOC `tune`: try settings on a corpus, choose one, see what fewer dimensions would cost, and name the recipe.
+# TODO-DOC search.evaluation.tune.running:
+# TODO-DOC One run of `tune`, from sources to a result and a recipe.
+
+import dataclasses
+import json
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from indexer.config import BuildConfig
+from indexer.corpus import Document, read_corpus
+from indexer.corpus.corpus import OnError
+from indexer.corpus.query_file import query_file_sha256
+from indexer.corpus.sources import find_sources
+from indexer.encoders.precomputed import cannot_encode
+from indexer.errors import ConfigError
+from indexer.progress import NoProgress, Progress
+from search.evaluation.bootstrap import LEVEL, RESAMPLES, interval, resampled_mean
+from search.evaluation.result import Clock, how_built
+from search.evaluation.settings import Centre, Setting, Strength, Sweep, state_keys
+from search.evaluation.target import Target
+from search.evaluation.tune.choice import TOLD, Choice, MeasuredSetting, choose
+from search.evaluation.tune.judged import QrelsJudge
+from search.evaluation.tune.unlabelled import LEAST_PAIRS, Objective, UnlabelledJudge
+from search.files import check_cache, file_hash, write_output
+
+DEFAULT_STRENGTHS: tuple[Strength, ...] = ("none", 0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
+DEFAULT_CENTRES: tuple[Centre, ...] = ("role", "common", "none")
+DEFAULT_SHRINKAGES = (0.0, 0.5)
+_KEPT_SHARES = (0.75, 0.5, 1 / 3, 0.25, 1 / 6, 0.125)  # of the dimensions, on the frontier
+
+
+class Judge(Protocol):
+    """Scores settings on the same questions: `LabelFree`, or `Labelled` with the user's judgements."""
+
+    def prepare(self, settings: Sequence[Setting]) -> None:
+        """Encode what the settings need, once."""
+        ...
+
+    def measure(self, settings: Sequence[Setting]) -> Iterator[MeasuredSetting]:
+        """Every setting on those questions."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was tried and what was chosen."""
+
+    choice: Choice
+    measured: tuple[MeasuredSetting, ...]
+    narrower: tuple[MeasuredSetting, ...]  # the transform taken (or the best one, if raw was), with fewer dimensions
+
+    @property
+    def frontier(self) -> list[MeasuredSetting]:
+        """From the smallest vectors up, each better than every smaller one."""
+        found: list[MeasuredSetting] = []
+        for one in sorted([*self.measured, *self.narrower], key=lambda one: (one.bytes, -one.score)):
+            if not found or one.score > found[-1].score:
+                found.append(one)
+        return found
+
+    @property
+    def enough(self) -> MeasuredSetting | None:
+        """The smallest vectors that cannot be told to be worse than what was taken; None if all can."""
+        fine = [one for one in self.narrower if one.bytes < self.choice.taken.bytes]
+        fine = [one for one in fine if not self.choice.told(one, self.choice.taken)]
+        return min(fine, key=lambda one: one.bytes, default=None)
+
+    def result(self, one: MeasuredSetting) -> dict[str, Any]:
+        """A setting with its score and interval, JSON types."""
+        return {
+            **one.setting.to_dict(),
+            **interval(one.score, resampled_mean(one.values, self.choice.counts)).to_dict(),
+            "dimensions": one.dim,
+            "bytes": one.bytes,
+            "transform": one.transform,
+            "tied": any(one is tied for tied in self.choice.tied),
+            "taken": one is self.choice.taken,
+        }
+
+
+def tune(judge: Judge, subject: Target, sweep: Sweep, most_bytes: int = 0) -> Tuned:
+    """Try the settings of a sweep (see `full_sweep`), choose one, then try it with fewer dimensions.
+
+    All dimensions are kept unless `sweep.dims` asks for fewer, or a float32 vector of all would take more than
+    `most_bytes` (0: no limit). Raises EvaluationError and ConfigError.
+    """
+    # At strength 0 nothing is scaled, so there is nothing for shrinkage to soften.
+    tried = full_sweep(sweep).settings(subject.own)
+    settings = with_raw([one for one in tried if one.whitening.strength != 0.0 or not one.whitening.shrinkage])
+    judge.prepare(settings)
+    measured = tuple(judge.measure(settings))
+    choice = choose(measured)
+    wide = choice.taken
+    if wide.setting.raw:
+        wide = max((one for one in measured if not one.setting.raw), key=lambda one: one.score)
+    narrower = tuple(judge.measure([_narrowed(wide.setting, dim) for dim in _dims(sweep, wide.dim, most_bytes)]))
+    if most_bytes:
+        choice = _within(choice, [*measured, *narrower], most_bytes)
+    elif any(sweep.dims):
+        asked = [*narrower, wide] if {0, wide.dim} & set(sweep.dims) else narrower
+        choice = choice.instead(
+            max(asked, key=lambda one: one.score), "it scored highest with the dimensions asked for"
+        )
+    return Tuned(choice, measured, narrower)
+
+
+def tuned_recipe(setting: Setting, subject: Target) -> BuildConfig:
+    """The subject's recipe with another setting.
+
+    `pooling = "auto"` stays where it is what the setting does; else what it stood for is written out.
+    """
+    encoder, identity = subject.config.encoder, subject.spec.identity
+    if setting.pooling != subject.own.pooling and encoder.pooling == "auto":
+        names = ("max_length", "query_prefix", "document_prefix")
+        encoder = dataclasses.replace(encoder, **{name: getattr(identity, name) for name in names})
+    if setting.pooling != subject.own.pooling:
+        encoder = dataclasses.replace(encoder, pooling=setting.pooling)
+    encoder = dataclasses.replace(encoder, layers=setting.layers or encoder.layers)  # a table has none
+    if subject.spec.local and not Path(encoder.model).is_dir():  # it has moved since the index was built
+        encoder = dataclasses.replace(encoder, model=subject.spec.folder)
+    return dataclasses.replace(subject.config, encoder=encoder, whitening=setting.whitening)
+
+
+def with_raw(settings: Sequence[Setting]) -> list[Setting]:
+    """The settings, and raw embeddings of each pooling and average of layers: SIF's control still loses a direction."""
+    found = list(settings)
+    for key in state_keys(settings):
+        own = [setting for setting in settings if setting.key == key]
+        if not any(setting.raw for setting in own):
+            raw = dataclasses.replace(own[0].whitening, strength="none", dim=0, shrinkage=0.0, centre="none", remove=0)
+            found.append(dataclasses.replace(own[0], whitening=raw))
+    return found
+
+
+def full_sweep(sweep: Sweep) -> Sweep:
+    """A sweep with the defaults where it says nothing, and with raw and strength 0, the controls, in any case.
+
+    Raises ConfigError for another kind of transform than whitening: it has no strengths to choose from.
+    """
+    if set(sweep.kinds) - {"whitening"}:
+        raise ConfigError("tune chooses settings of a whitening; leave out --transform, or compare with evaluate.")
+    strengths = sweep.strengths or DEFAULT_STRENGTHS
+    controls: tuple[Strength, ...] = tuple(control for control in DEFAULT_STRENGTHS[:2] if control not in strengths)
+    return dataclasses.replace(
+        sweep,
+        strengths=(*controls, *strengths),
+        centres=sweep.centres or DEFAULT_CENTRES,
+        shrinkages=sweep.shrinkages or DEFAULT_SHRINKAGES,
+        kinds=("whitening",),
+        dims=(0,),
+    )
+
+
+def _dims(sweep: Sweep, dim: int, most_bytes: int) -> list[int]:
+    if unusable := [value for value in sweep.dims if not 0 <= value <= dim]:
+        raise ConfigError(f"--dim {unusable[0]}; expected 0 (all) to {dim}, the dimensions there are.")
+    asked = sweep.dims or tuple(round(share * dim / 8) * 8 for share in _KEPT_SHARES)
+    if most_bytes:
+        asked = (*asked, most_bytes // 4)
+    return sorted({value for value in asked if 0 < value < dim}, reverse=True)
+
+
+def _narrowed(setting: Setting, dim: int) -> Setting:
+    return dataclasses.replace(setting, whitening=dataclasses.replace(setting.whitening, dim=dim))
+
+
+def _within(choice: Choice, measured: Sequence[MeasuredSetting], most_bytes: int) -> Choice:
+    if choice.taken.bytes <= most_bytes:
+        return choice
+    fitting = [one for one in measured if one.bytes <= most_bytes]
+    if not fitting:
+        raise ConfigError(f"--bytes {most_bytes} leaves no dimension; a dimension takes 4 bytes.")
+    reason = f"it scored highest in at most {most_bytes:,} bytes a vector (raw embeddings take {choice.raw.bytes:,})"
+    return choice.instead(max(fitting, key=lambda one: one.score), reason)
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """What is tuned: the corpus (or the index's folder), what for, and by what."""
+
+    sources: tuple[str, ...]
+    objective: Objective = "retrieval"
+    sample: int = 1500
+    qrels: Path | None = None  # a BEIR folder
+    split: str = "test"
+    most_bytes: int = 0
+    format: str = ""
+    on_error: OnError = "fail"  # or "skip": rows of the corpus that cannot be documents
+
+    def __post_init__(self) -> None:
+        if self.sample < LEAST_PAIRS:
+            raise ConfigError(f"--sample is {self.sample}; expected at least {LEAST_PAIRS} documents.")
+        if self.most_bytes < 0:
+            raise ConfigError(f"--bytes is {self.most_bytes}; expected 0 (no limit) or more.")
+        if self.qrels and self.objective == "sts":
+            raise ConfigError("--qrels judges retrieval; leave out --objective sts.")
+
+
+def run_tune(
+    task: TuneOptions, subject: Target, sweep: Sweep = Sweep(),  # noqa: B008 - frozen
+    cache: Path | None = None, progress: Progress | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The result as JSON types: provenance, results, frontier, choice, recipe, notes.
+
+    `cache` defaults to `default_cache()`. Raises ConfigError, CorpusError, EvaluationError, and what `Subject` raises.
+    """
+    clock = Clock()
+    if not subject.spec.traits.encodes_texts:
+        raise ConfigError(
+            f"{cannot_encode(subject.spec)} Tuning asks with texts. Settings can be compared on judged queries whose "
+            "embeddings are at hand: isotrope evaluate retrieval BEIR_FOLDER INDEX --query-vectors FILE.npy "
+            "--strength none --strength 0.25"
+        )
+    _require_one_corpus(task, subject)
+    data = _data(task, subject)
+    judge = _judge(task, subject, cache or _usable(default_cache()), progress or NoProgress())
+    tuned = tune(judge, subject, sweep, task.most_bytes)
+    protocol = {"objective": task.objective, **judge.protocol, "told": TOLD, "resamples": RESAMPLES, "level": LEVEL}
+    about = how_built(subject.config, subject.index) | {"protocol": protocol}
+    recipe = tuned_recipe(tuned.choice.taken.setting, subject)
+
+    def row(one: MeasuredSetting) -> dict[str, Any]:
+        return tuned.result(one) | {"encoder": judge.source.fingerprint(one.setting.key)}
+
+    return {
+        "provenance": clock.provenance(subject.spec, judge.data | data, **about),
+        "results": [row(one) for one in (*tuned.measured, *tuned.narrower)],
+        "frontier": [row(one) for one in tuned.frontier],
+        "choice": _choice(tuned, recipe),
+        "recipe": recipe.to_dict(),
+        "notes": [*judge.notes, *_fit_notes(tuned)],
+    }
+
+
+def write_recipe(path: Path, result: dict[str, Any], force: bool = False) -> None:
+    """The recipe that was taken, with how it was found above it; over another file only with `force`."""
+    choice, provenance = result["choice"], result["provenance"]
+    protocol = provenance["protocol"]
+    remarks = [
+        f"Found by: {provenance['command']}",
+        f"Taken: {choice['setting']}, because {choice['reason']}.",
+        f"{protocol['measure']} {100 * choice['value']:.2f} on {protocol['questions']:,} {protocol['kind']}; raw "
+        f"embeddings {100 * choice['raw']['value']:.2f}.",
+    ]
+    write_output(path, BuildConfig.from_dict(result["recipe"]).to_toml(remarks).encode(), force=force)
+
+
+def default_cache() -> Path:
+    """Where embeddings of questions are kept from run to run."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "isotrope" / "states"
+
+
+def _usable(cache: Path) -> Path | None:
+    """The folder nobody asked for, if it can be written; else the embeddings are simply not kept."""
+    try:
+        check_cache(cache)
+    except ConfigError:
+        return None
+    return cache
+
+
+def _judge(task: TuneOptions, subject: Target, cache: Path | None, progress: Progress) -> UnlabelledJudge | QrelsJudge:
+    if task.qrels:
+        return QrelsJudge(subject, task.qrels, task.split, cache, progress, task.on_error)
+    return UnlabelledJudge(subject, lambda: _documents(task, subject), task.objective, task.sample, cache, progress)
+
+
+def _documents(task: TuneOptions, subject: Target) -> Iterable[Document]:
+    if subject.index:
+        return subject.index.documents.all_documents()
+    return read_corpus(*task.sources, config=subject.config.corpus, format=task.format, on_error=task.on_error)
+
+
+def _data(task: TuneOptions, subject: Target) -> dict[str, str]:
+    """Hashes of the files that were read, the user's queries among them."""
+    queries = query_file_sha256(subject.config.whitening.query_sample, "whitening.query_sample")
+    found = {subject.config.whitening.query_sample: queries} if queries else {}
+    if subject.index or task.qrels:  # then the judge names its files
+        return found
+    files, _ = find_sources(task.sources, task.format)
+    return found | {file.label: file_hash(file.path) for file in files if file.path}
+
+
+def _require_one_corpus(task: TuneOptions, subject: Target) -> None:
+    """Judgements are for one corpus: the BEIR folder's own, or an index."""
+    if (
+        task.qrels
+        and not subject.index
+        and [Path(source).resolve() for source in task.sources] != [task.qrels.resolve()]
+    ):
+        raise ConfigError(
+            f"--qrels {task.qrels} judges that folder's own corpus; name the folder itself, or an index of it, instead "
+            f"of {', '.join(task.sources)}."
+        )
+
+
+def _fit_notes(tuned: Tuned) -> list[str]:
+    """What fits could not do as asked, each once; what was taken speaks for all that say the same."""
+    notes = (f"while tuning: {one.note}" for one in (tuned.choice.taken, *tuned.measured) if one.note)
+    return list(dict.fromkeys(notes))
+
+
+def _choice(tuned: Tuned, recipe: BuildConfig) -> dict[str, Any]:
+    choice, enough = tuned.choice, tuned.enough
+    return {
+        "setting": choice.taken.setting.label,
+        "reason": choice.reason,
+        "value": choice.taken.score,
+        "tied": len(choice.tied),
+        "best": {"setting": choice.best.setting.label, "value": choice.best.score},
+        "raw": {"setting": choice.raw.setting.label, "value": choice.raw.score},
+        "gain": choice.gain.to_dict(),
+        "enough": {"dim": enough.dim, "bytes": enough.bytes, "value": enough.score} if enough else None,
+        "options": " ".join(_options(recipe)),
+    }
+
+
+def _options(recipe: BuildConfig) -> list[str]:
+    """What makes the default recipe this one, on the command line; the whitening in any case, to be read."""
+    ours, defaults = recipe.to_dict(), BuildConfig().to_dict()
+    changed = [
+        f"{section}.{key}={value if isinstance(value, str) else _toml(value)}"
+        for section, settings in ours.items()
+        for key, value in settings.items()
+        if value != defaults[section][key] or (section == "whitening" and key in _SHOWN)
+    ]
+    return [f"--set {shlex.quote(setting)}" for setting in changed]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+_SHOWN = ("strength", "dim", "shrinkage", "centre")

@@ -1,0 +1,119 @@
+"""The rows of an index as tables, block by block: ids, windows, vectors. Deleted rows are not among them."""
+# TODO-DOC search.export.live_rows:
+# TODO-DOC The rows of an index as tables, block by block: ids, windows, vectors. Deleted rows are not among them.
+# TODO-DOC search.export.vectors_file:
+# TODO-DOC The vectors of an index as a Parquet file.
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from indexer.arrays import RowIds
+from indexer.output_files import OutputFile, open_output
+from search.export import ExportReport
+from search.files import check_outputs
+from search.index import Index
+
+BLOCK_ROWS = 8192  # rows of a row group
+_SPAN = ("start", "end")
+
+
+def row_ids(index: Index) -> Iterator[tuple[RowIds, list[str]]]:
+    """(rows, the id of the document of each) for every row, in order; a block of ids in memory at a time."""
+    numbering, ids = index.numbering, index.documents.all_ids()
+    document, name = -1, ""
+    for start in range(0, numbering.rows, BLOCK_ROWS):
+        rows, names = np.arange(start, min(start + BLOCK_ROWS, numbering.rows)), []
+        for wanted in numbering.documents_of(rows).tolist():
+            while document < wanted:
+                document, name = document + 1, next(ids)
+            names.append(name)
+        yield rows, names
+
+
+def write_ids(file: OutputFile, index: Index) -> None:
+    """Parquet with a line for each row: row, id, and where there are windows start and end."""
+    fields = [pa.field("row", pa.int64(), nullable=False), pa.field("id", pa.string(), nullable=False)]
+    with _writer(file, [*fields, *_span_fields(index)], {}) as writer:
+        for rows, names in row_ids(index):
+            writer.write_batch(_batch(writer, [pa.array(rows), pa.array(names), *_spans(index, rows)]))
+
+
+def write_vectors(file: OutputFile, index: Index) -> None:
+    """Parquet with a line for each row: id, vector (fixed-size list of float32), and start and end of a window.
+
+    Written a row group at a time. The metadata key "isotrope" says which encoder and transform made the vectors.
+    """
+    dim = index.transform.dim
+    element = pa.field("element", pa.float32(), nullable=False)
+    fields = [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("vector", pa.list_(element, dim), nullable=False),
+    ]
+    with _writer(file, [*fields, *_span_fields(index)], _origin(index)) as writer:
+        for rows, names in row_ids(index):
+            flat = pa.array(index.vectors(rows).ravel())
+            vectors = pa.FixedSizeListArray.from_arrays(flat, type=fields[1].type)
+            writer.write_batch(_batch(writer, [pa.array(names), vectors, *_spans(index, rows)]))
+
+
+def _origin(index: Index) -> dict[str, Any]:
+    manifest = index.manifest
+    return {
+        "encoder": manifest.fingerprint,
+        "transform": manifest.files[manifest.transform["file"]].sha256,
+        "role": "document",
+        "normalised": True,
+    }
+
+
+def _span_fields(index: Index) -> list[pa.Field]:
+    if index.numbering.one_to_one:
+        return []
+    return [pa.field(name, pa.int64(), nullable=False) for name in _SPAN]
+
+
+def _spans(index: Index, rows: RowIds) -> list[pa.Array]:
+    if index.numbering.one_to_one:
+        return []
+    spans = index.numbering.spans(rows)
+    return [pa.array(np.ascontiguousarray(spans[:, side])) for side in range(len(_SPAN))]
+
+
+def _writer(file: OutputFile, fields: list[pa.Field], origin: dict[str, Any]) -> pq.ParquetWriter:
+    metadata = {"isotrope": json.dumps(origin, sort_keys=True)} if origin else None
+    return pq.ParquetWriter(
+        pa.PythonFile(file, mode="w"),
+        pa.schema(fields, metadata=metadata),
+        compression="zstd",
+        use_dictionary=False,  # no value comes twice
+        write_page_checksum=True,
+    )
+
+
+def _batch(writer: pq.ParquetWriter, columns: list[pa.Array]) -> pa.RecordBatch:
+    return pa.record_batch(columns, schema=writer.schema)
+
+
+KIND = "parquet"
+
+
+def export_parquet(index: str | Path, path: str | Path, force: bool = False) -> ExportReport:
+    """Write id and vector (fixed-size list of float32) of every row; with windows their start and end too.
+
+    Vectors are those of documents, of unit length: the inner product of two is the score. A file
+    that is there already is overwritten with `force` only. Raises ConfigError for a path that cannot be written,
+    ExistsError, CorruptIndexError and StoreError.
+    """
+    target = Path(path)
+    check_outputs({"-o": target}, [Path(index)], force)
+    opened = Index.open(index)
+    with open_output(target, force=force) as file:
+        write_vectors(file, opened)
+    facts = {"documents": opened.manifest.documents, "rows": opened.numbering.rows, "dimensions": opened.transform.dim}
+    return ExportReport(KIND, target, {target.name: file.digest.bytes}, facts)

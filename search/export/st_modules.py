@@ -1,0 +1,195 @@
+"""A transformer, pooling and affine map as the files of a sentence-transformers folder.
+
+    modules.json                            which modules follow one another
+    config_sentence_transformers.json       the prompts of both roles
+    config.json, model.safetensors, ...     Transformer: the model's own files, in the root of the folder; for a table
+                                            StaticEmbedding: model.safetensors and tokenizer.json
+    sentence_bert_config.json               its maximum length, lower-casing and number type
+    1_WeightedLayerPooling/                 the average of layers, unless the last one is the embedding
+    2_Pooling/  3_Dense/  4_Normalize/
+
+Where documents and queries have means of their own, the Dense differs by role: then the first module is a Router, whose
+two routes share everything else, and which `encode_query` and `encode_document` choose from.
+
+    router_config.json                      the routes
+    0_Transformer/  1_WeightedLayerPooling/  2_Pooling/  document_Dense/  query_Dense/
+    1_Normalize/                            after the Router
+
+Names of types and settings are the older ones, of versions up to 5, which version 6 reads too.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import save as save_tensors
+
+from indexer.config import PoolingMode
+from search.files import Content
+
+Array = npt.NDArray[np.float64]
+_VERSION = "6.0.0"  # of sentence-transformers; an older one says that it may not read the folder
+_WEIGHTS = "model.safetensors"
+_POOLINGS = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens", "max": "pooling_mode_max_tokens"}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One module: its class in `sentence_transformers.models` and the files in its folder."""
+
+    kind: str
+    files: Mapping[str, Content]
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Texts put before a query and before a document."""
+
+    query: str = ""
+    document: str = ""
+
+
+@dataclass(frozen=True)
+class ModuleChain:
+    """The modules of a model. `query` holds those that differ for queries, by position in `modules`."""
+
+    modules: Sequence[Module]
+    query: Mapping[int, Module] = field(default_factory=dict)
+    prompts: Prompts = field(default_factory=Prompts)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The class of each module, in order; those within a Router too."""
+        return (["Router"] if self.query else []) + [module.kind for module in self.modules]
+
+
+def transformer(files: Mapping[str, Content], max_length: int, lowercase: bool, all_layers: bool) -> Module:
+    """A model of transformers, computed in float32; `all_layers` hands the states of every layer on."""
+    settings: dict[str, Any] = {
+        "max_seq_length": max_length,
+        "do_lower_case": lowercase,
+        "model_args": {"dtype": "float32"},
+    }
+    if all_layers:
+        settings["config_args"] = {"output_hidden_states": True}
+    return Module("Transformer", {**files, "sentence_bert_config.json": _json(settings)})
+
+
+def static_embedding(tokenizer: str, vectors: npt.NDArray[np.float32]) -> Module:
+    """The mean of vectors of a table (vocabulary, d); `tokenizer` is JSON of a `tokenizers.Tokenizer`."""
+    weights = save_tensors({"embedding.weight": np.ascontiguousarray(vectors)}, metadata={"format": "pt"})
+    return Module("StaticEmbedding", {"tokenizer.json": tokenizer.encode(), _WEIGHTS: weights})
+
+
+def layer_average(layers: Sequence[int], blocks: int, size: int) -> Module:
+    """The unweighted mean of `layers` (ascending, 0 the embedding output) of a model with that many blocks."""
+    first = layers[0]
+    weights = np.zeros(blocks + 1 - first, np.float32)
+    weights[np.array(layers) - first] = 1
+    config = {"word_embedding_dimension": size, "layer_start": first, "num_hidden_layers": blocks}
+    return Module("WeightedLayerPooling", _with_weights(config, {"layer_weights": weights}))
+
+
+def pooling(mode: PoolingMode, size: int) -> Module:
+    """Pooling over all tokens, those of the prompt and the special ones included."""
+    modes = {setting: name == mode for name, setting in _POOLINGS.items()}
+    return Module(
+        "Pooling", {"config.json": _json({"word_embedding_dimension": size, **modes, "include_prompt": True})}
+    )
+
+
+def dense(matrix: Array, bias: Array) -> Module:
+    """x @ matrix + bias: matrix (d, k), bias (k,)."""
+    size, dim = matrix.shape
+    config = {
+        "in_features": size,
+        "out_features": dim,
+        "bias": True,
+        "activation_function": "torch.nn.modules.linear.Identity",
+    }
+    weights = {"linear.weight": matrix.T, "linear.bias": bias}
+    return Module("Dense", _with_weights(config, weights))
+
+
+def normalize() -> Module:
+    """To unit length."""
+    return Module("Normalize", {"config.json": _json({"module_input_name": "sentence_embedding"})})
+
+
+def folder_files(chain: ModuleChain) -> dict[str, Content]:
+    """Every file of the folder, by its name in it."""
+    prompts = chain.prompts
+    settings = {
+        "__version__": {"sentence_transformers": _VERSION},
+        "model_type": "SentenceTransformer",
+        "prompts": {"query": prompts.query, "document": prompts.document},
+        "default_prompt_name": "document" if prompts.document else None,
+        "similarity_fn_name": "dot",
+    }
+    files = _routed(chain) if chain.query else _plain(chain)
+    return files | {"config_sentence_transformers.json": _json(settings)}
+
+
+def _plain(chain: ModuleChain) -> dict[str, Content]:
+    places = ["", *(f"{number}_{module.kind}" for number, module in enumerate(chain.modules) if number)]
+    files = _placed(dict(zip(places, chain.modules, strict=True)))
+    return files | {"modules.json": _modules_json(places, [module.kind for module in chain.modules])}
+
+
+def _routed(chain: ModuleChain) -> dict[str, Content]:
+    """All but the last module within the Router."""
+    *routed, last = chain.modules
+    places: dict[str, Module] = {}
+    routes: dict[str, list[str]] = {"query": [], "document": []}
+    for number, module in enumerate(routed):
+        if number not in chain.query:
+            places[f"{number}_{module.kind}"] = module
+            for route in routes.values():
+                route.append(f"{number}_{module.kind}")
+            continue
+        for role, own in (("query", chain.query[number]), ("document", module)):
+            places[f"{role}_{own.kind}"] = own
+            routes[role].append(f"{role}_{own.kind}")
+    router = {
+        "types": {place: _type(module.kind) for place, module in places.items()},
+        "structure": routes,
+        "parameters": {"default_route": "document", "allow_empty_key": True},
+    }
+    after = f"1_{last.kind}"
+    return _placed({**places, after: last}) | {
+        "router_config.json": _json(router),
+        "modules.json": _modules_json(["", after], ["Router", last.kind]),
+    }
+
+
+def _placed(modules: Mapping[str, Module]) -> dict[str, Content]:
+    return {
+        str(PurePosixPath(place, name)): content
+        for place, module in modules.items()
+        for name, content in module.files.items()
+    }
+
+
+def _modules_json(places: Sequence[str], kinds: Sequence[str]) -> bytes:
+    entries = [
+        {"idx": number, "name": str(number), "path": place, "type": _type(kind)}
+        for number, (place, kind) in enumerate(zip(places, kinds, strict=True))
+    ]
+    return _json(entries)
+
+
+def _type(kind: str) -> str:
+    return f"sentence_transformers.models.{kind}"
+
+
+def _with_weights(config: Mapping[str, Any], weights: Mapping[str, npt.NDArray[Any]]) -> dict[str, Content]:
+    arrays = {name: np.ascontiguousarray(array, np.float32) for name, array in weights.items()}
+    return {"config.json": _json(config), _WEIGHTS: save_tensors(arrays, metadata={"format": "pt"})}
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"

@@ -1,0 +1,294 @@
+"""Opening an index: its manifest, its transform and its segments, each checked before it is used."""
+# TODO-DOC search.opened:
+# TODO-DOC Opening an index: its manifest, its transform and its segments, each checked before it is used.
+# TODO-DOC search.stored:
+# TODO-DOC What an index stores beside its segments: raw embeddings, text hashes and lengths of its live rows.
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer import ann
+from indexer.arrays import Embeddings, Mask, RowIds, SearchResult, TextHashes, Vectors
+from indexer.config import BuildConfig
+from indexer.encoders import EncoderSpec
+from indexer.encoders.identity import EncoderIdentity
+from indexer.encoders.spec import spec_of_index
+from indexer.errors import ConfigError, StoreError
+from indexer.hashing import hash_id
+from indexer.pipeline.rows import RowView
+from indexer.settings import named_path
+from indexer.store import layout, parts
+from indexer.store.embeddings import EmbeddingReader
+from indexer.store.integrity import check_files, check_sizes, hashed_on_open, load_transform
+from indexer.store.manifest import Manifest, list_generations, load_manifest
+from indexer.store.numbering import LiveNumbering
+from indexer.store.quality import MeasuredPoint
+from indexer.transforms import Transform
+from search.segments import Segment, open_segment, search_segments
+
+if TYPE_CHECKING:
+    from indexer.arrays import Mask, RowIds
+    from indexer.store.documents import DocumentReader
+
+
+@dataclass(frozen=True)
+class Index:
+    """One generation of an index, as it was when it was opened. Parts are read when they are first needed."""
+
+    path: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Index":
+        """Open the newest generation.
+
+        Compares all sizes, and hashes what search reads if that is at most 256 MB; larger files are compared
+        MiB by MiB as they are read. Raises NotAnIndexError, CorruptIndexError or StoreError.
+        """
+        index = cls.unchecked(path)
+        try:
+            check_sizes(index.path, index.manifest)
+            check_files(index.path, index.manifest, _needed(index.manifest))
+        except StoreError:
+            if not index.is_followed:
+                raise
+            return cls.open(path)  # `isotrope compact` has removed that generation meanwhile
+        return index
+
+    @classmethod
+    def unchecked(cls, path: str | Path) -> "Index":
+        """The newest generation before its files are looked at; `load` does that. Raises as `open`, of the manifest."""
+        index = named_path(path, "the index")
+        return cls(index, load_manifest(index))
+
+    def load(self) -> "Index":
+        """Check all that `open` checks and read into memory what search needs, each byte hashed once.
+
+        Returns this index, or the generation that followed it if its files were removed meanwhile.
+        """
+        try:
+            check_sizes(self.path, self.manifest)
+            if self._hashed_at_once:  # the files of vectors and transform are hashed as they are read
+                check_files(self.path, self.manifest, _documents(self.manifest))
+            _ = self.segments, self.documents
+        except StoreError:
+            if not self.is_followed:
+                raise
+            return Index.unchecked(self.path).load()
+        return self
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether another generation has been published since this one was opened."""
+        return list_generations(self.path)[-1:] != [self.manifest.generation]
+
+    @cached_property
+    def config(self) -> BuildConfig:
+        """The recipe the index was built by."""
+        return BuildConfig.from_dict(self.manifest.config)
+
+    @cached_property
+    def encoder(self) -> EncoderIdentity:
+        """The encoder the index was built with, as its manifest states it."""
+        return EncoderIdentity.from_dict(self.manifest.encoder["identity"])
+
+    @cached_property
+    def transform(self) -> Transform:
+        """The fitted transform."""
+        return load_transform(self.path, self.manifest)
+
+    @cached_property
+    def documents(self) -> "DocumentReader":
+        """Documents by row number."""
+        from indexer.corpus.schema import schema_from_json  # here, as it takes time: the encoder is loaded meanwhile
+        from indexer.store.documents import DocumentReader
+
+        stored = self.numbering.stored_documents
+        return DocumentReader(self.path, self.manifest, schema_from_json(self.manifest.schema), stored)
+
+    @cached_property
+    def numbering(self) -> LiveNumbering:
+        """Which document each row stands for. All numbers here and above count what is live only."""
+        return LiveNumbering(self.path, self.manifest)
+
+    @cached_property
+    def stored_embeddings(self) -> EmbeddingReader:
+        """Raw embeddings by stored row."""
+        return EmbeddingReader(self.path, self.manifest)
+
+    def embeddings(self, rows: RowIds) -> Embeddings:
+        """Raw embeddings of some rows, (n, d)."""
+        stored = self.numbering.stored_rows
+        return self.stored_embeddings.rows(rows if stored is None else stored[rows])
+
+    def vectors(self, rows: RowIds) -> Vectors:
+        """Unit vectors of some rows, (n, k): the transform of their embeddings."""
+        stored = self.numbering.stored_rows
+        return self._stored_vectors(rows if stored is None else stored[rows])
+
+    @cached_property
+    def segments(self) -> list[Segment]:
+        """Each segment with its FAISS index, loaded or memory-mapped."""
+        dim, files = self.transform.dim, self.manifest.files
+        return [
+            open_segment(self.path / entry.file, entry, files[entry.file], dim, self._hashed_at_once)
+            for entry in self.manifest.segments
+        ]
+
+    def search(self, vectors: Vectors, k: int, allowed: Mask | None = None, exact: bool = False) -> list[SearchResult]:
+        """For each vector (n, dim) the best k rows and all that tie with the k-th, best first: (scores, rows).
+
+        `allowed` (rows,) says which rows may be found, None all; `exact` compares with every one of them.
+        """
+        numbering = self.numbering
+        live, stored = numbering.live_rows, numbering.stored_rows
+        mask = live if allowed is None else allowed
+        if allowed is not None and live is not None and stored is not None:
+            mask = np.zeros(len(live), bool)
+            mask[stored[allowed]] = True
+        found = search_segments(self.segments, vectors, k, mask, self._stored_vectors, exact)
+        return [(scores, numbering.numbers_of(rows)) for scores, rows in found]
+
+    def accelerate(self, device: str) -> None:
+        """Search exact segments on a device ("cuda", "cuda:N" or "mps"), with the same answers.
+
+        Raises ConfigError for another name, MachineError for a device that is not there or too small.
+        """
+        from indexer.encoders.device import choose_device  # here, as it imports torch
+
+        choose_device(device)
+        self.segments[:] = [replace(one, index=ann.on_device(one.index, device)) for one in self.segments]
+
+    def reach_recall(self, recall: float) -> None:
+        """Search as far as a recall@10 of at least `recall` took when the build measured it.
+
+        Raises ConfigError when it did not measure as much. Exact indexes have recall 1 as they are.
+        """
+        for number, segment in enumerate(self.segments):
+            if not segment.exact:
+                ann.set_search_parameters(segment.index, ann.parameters_for(self.recall_curve(number), recall))
+
+    def recall_curve(self, segment: int) -> Sequence[MeasuredPoint]:
+        """What was measured of a segment that is not exact, in ascending work. Raises ConfigError if nothing was."""
+        file = self.manifest.segments[segment].file
+        curve = self.manifest.measured.of_segment(file, segment == 0).recall_curve
+        if not curve:
+            raise ConfigError(
+                f"{self.path}: the recall of {file} was not measured. Search exactly (--exact), or measure it with "
+                "isotrope refit."
+            )
+        return curve
+
+    def _stored_vectors(self, rows: RowIds) -> Vectors:
+        return self.transform.transform(self.stored_embeddings.rows(rows), "document")
+
+    @cached_property
+    def _hashed_at_once(self) -> bool:
+        return hashed_on_open(self.manifest, _needed(self.manifest))
+
+
+def _needed(manifest: Manifest) -> list[str]:
+    """Files that search reads."""
+    state = [name for name in manifest.files if name.startswith(f"{layout.ENCODER}/")]
+    segments = [entry.file for entry in manifest.segments]
+    deleted = [manifest.deleted] if manifest.deleted else []
+    return [manifest.transform["file"], *segments, *state, *deleted, *_documents(manifest)]
+
+
+def _documents(manifest: Manifest) -> list[str]:
+    return [f"{part.name}/{layout.DOCUMENTS}" for part in manifest.parts]
+
+
+BLOCK_ROWS = 4096
+
+
+class LiveRows:
+    """Rows of an open index, read a block at a time; deleted ones are passed over.
+
+    The files behind them are hashed first if they are at most 256 MB; above that embeddings are checked as they are
+    read, the others by `isotrope verify`. Raises CorruptIndexError.
+    """
+
+    def __init__(self, index: Index) -> None:
+        self.index, self._numbering = index, index.numbering
+        self._folders = [index.path / part.name for part in index.manifest.parts]
+        files = (layout.EMBEDDINGS, layout.MOMENTS, layout.WINDOWS)
+        check_files(
+            index.path, index.manifest, [f"{part.name}/{file}" for part in index.manifest.parts for file in files]
+        )
+
+    def __len__(self) -> int:
+        return self._numbering.rows
+
+    @cached_property
+    def id_hashes(self) -> npt.NDArray[np.uint64]:
+        """A hash for each document's id: what samples are drawn by."""
+        return np.array([hash_id(identity) for identity in self.index.documents.all_ids()], np.uint64)
+
+    def sample(self, size: int | str) -> RowView:
+        """The rows of the `size` documents with the smallest id hash, or of "all"."""
+        held, live = self.index.manifest.parts, self._numbering.live_documents
+        hashes = np.zeros(self.index.manifest.stored_documents, np.uint64)
+        hashes[slice(None) if live is None else live] = self.id_hashes
+        documents, rows = [part.documents for part in held], [part.rows for part in held]
+        return RowView(self._folders, documents, rows, hashes, live).sample(size)
+
+    def embedding_blocks(self) -> Iterator[tuple[int, Embeddings]]:
+        """(first row, raw embeddings (m, d)) for every row, block by block."""
+        live, start = self._numbering.live_rows, 0
+        for first, embeddings in self.index.stored_embeddings.blocks():
+            kept = embeddings if live is None else embeddings[live[first : first + len(embeddings)]]
+            if len(kept):
+                yield start, kept
+                start += len(kept)
+
+    def vector_blocks(self) -> Iterator[tuple[int, Vectors]]:
+        """(first row, vectors (m, k)) for every row: the transform of the stored embeddings, block by block."""
+        for first, embeddings in self.embedding_blocks():
+            yield first, self.index.transform.transform(embeddings, "document")
+
+    def hash_blocks(self) -> Iterator[tuple[int, TextHashes]]:
+        """(first row, text hashes (m, 2)) a part at a time."""
+        start = 0
+        for live, folder in self._parts():
+            hashes = parts.read_text_hashes(folder)
+            hashes = hashes if live is None else hashes[live]
+            yield start, hashes
+            start += len(hashes)
+
+    def length_blocks(self) -> Iterator[npt.NDArray[np.int32]]:
+        """Tokens of each row's text before truncation, (m,), a part at a time."""
+        for live, folder in self._parts():
+            lengths = parts.read_token_counts(folder)
+            yield lengths if live is None else lengths[live]
+
+    def vectors(self, rows: RowIds) -> Vectors:
+        """Vectors of the given rows, (n, k), in the order given."""
+        return self.index.vectors(rows)
+
+    def text_hashes(self, rows: RowIds) -> TextHashes:
+        """Text hashes of the given rows, (n, 2), in the order given."""
+        stored = rows if self._numbering.stored_rows is None else self._numbering.stored_rows[rows]
+        firsts = self.index.stored_embeddings.firsts
+        found, part_of = np.zeros((len(rows), 2), np.uint64), np.searchsorted(firsts, stored, side="right") - 1
+        for part in np.unique(part_of).tolist():
+            places = np.flatnonzero(part_of == part)
+            found[places] = parts.read_text_hashes(self._folders[part])[stored[places] - firsts[part]]
+        return found
+
+    def _parts(self) -> Iterator[tuple[npt.NDArray[np.bool_] | None, Path]]:
+        """(which of its rows are live, folder) of each part."""
+        live, firsts = self._numbering.live_rows, self.index.stored_embeddings.firsts
+        for part, folder in enumerate(self._folders):
+            yield (None if live is None else live[firsts[part] : firsts[part + 1]]), folder
+
+
+def index_spec(index: Index, model: str | Path | None = None) -> EncoderSpec:
+    """The encoder of an index, found and hashed. Raises ModelError, and MismatchError if it is another one now."""
+    return spec_of_index(index.path, index.manifest, model)

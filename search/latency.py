@@ -1,0 +1,100 @@
+"""How fast an index answers on this machine, by the clock: figures that are shown and never stored."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from indexer import ann
+from indexer.arrays import Vectors
+from indexer.errors import EvaluationError
+from indexer.parallel import available_cores
+from indexer.pipeline.recall_queries import perturbed
+from search.index import Index
+
+BATCH = 256
+_SINGLE = 500  # queries asked one by one
+_BATCHES = 8
+_WARM_UP = 10  # queries
+_PERCENTILES = (50, 90, 99)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Queries a second, one after another on one thread and in batches; percentiles in milliseconds."""
+
+    k: int
+    queries: int
+    single_per_second: float
+    single_ms: dict[str, float]
+    batch: int
+    batch_per_second: dict[int, float]  # threads -> queries a second
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types."""
+        by_threads = {str(threads): rate for threads, rate in self.batch_per_second.items()}
+        return vars(self) | {"batch_per_second": by_threads}
+
+
+def measure_latency(index: Index, k: int = 10) -> Latency:
+    """Time the search for the best k rows, without encoding and without fetching documents.
+
+    The queries are documents, moved as they are when a build measures recall. Raises EvaluationError for an index
+    without documents.
+    """
+    queries = _queries(index)
+    ann.set_threads(1)
+    for query in queries[:_WARM_UP]:
+        index.search(query[None], k)
+    taken = [_seconds(lambda query=query: index.search(query[None], k)) for query in queries[:_SINGLE]]  # type: ignore[misc]
+    found = np.percentile(1000 * np.array(taken), _PERCENTILES).tolist()
+    rates = {threads: _rate(index, queries, k, threads) for threads in sorted({1, available_cores()})}
+    ann.set_threads(1)
+    return Latency(
+        k,
+        len(taken),
+        len(taken) / sum(taken),
+        {f"p{level}": round(value, 4) for level, value in zip(_PERCENTILES, found, strict=True)},
+        min(BATCH, len(queries)),
+        rates,
+    )
+
+
+def _queries(index: Index) -> Vectors:
+    """Rows spread evenly over the index, moved among the ones between them; no more than there are rows."""
+    rows = np.unique(np.linspace(0, index.numbering.rows - 1, 2 * _BATCHES * BATCH).astype(np.int64))
+    if index.numbering.rows < 1:
+        raise EvaluationError(f"{index.path}: holds no documents; there is nothing to search.")
+    vectors = index.vectors(rows)
+    return perturbed(vectors[::2], vectors[1::2] if len(vectors) > 1 else vectors).vectors
+
+
+def _rate(index: Index, queries: Vectors, k: int, threads: int) -> float:
+    ann.set_threads(threads)
+    batches = [queries[start : start + BATCH] for start in range(0, len(queries), BATCH)]
+    index.search(batches[0], k)
+    seconds = sum(_seconds(lambda batch=batch: index.search(batch, k)) for batch in batches)  # type: ignore[misc]
+    return len(queries) / seconds
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def percentiles(run: Callable[[int], object], numbers: Sequence[int]) -> dict[str, float]:
+    """Milliseconds that `run` takes for each of `numbers`, at several percentiles, warmed up first."""
+    for number in numbers[:_WARM_UP]:
+        run(number)
+    taken = []
+    for number in numbers:
+        start = time.perf_counter()
+        run(number)
+        taken.append(1000 * (time.perf_counter() - start))
+    found = np.percentile(taken, _PERCENTILES).tolist()
+    return {"queries": len(numbers)} | {
+        f"p{level}": round(value, 4) for level, value in zip(_PERCENTILES, found, strict=True)
+    }

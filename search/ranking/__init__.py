@@ -1,0 +1,9 @@
+"""From vectors and words to ranked documents.
+
+ranker      what is asked, and the documents that answer it
+documents   from rows to documents: the best row of each, one of a group, ties by id
+exact       exact top k over blocks of vectors
+bm25        BM25 over texts, or over an open index
+fusion      one ranking of several
+divergence  ranking by Jensen-Shannon divergence
+"""
