@@ -74,8 +74,7 @@ def describe_index(index: Index) -> dict[str, Any]:
 def facts_in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
     from indexer.encoders.identity import UNLIMITED
     from indexer.store.quality import Quality
-    from search.cli.output import number
-    from search.text import size
+    from search.text import number, size
 
     encoder, transform, quality = facts["encoder"], facts["transform"], Quality.of(facts["quality"])
     return [

@@ -1,25 +1,27 @@
 """Text and numbers, fit to be shown: escaped, shortened, with their nouns and units."""
 
 import unicodedata
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
-
+from typing import Any
 
 _UNSHOWN = ("Cc", "Cf", "Cs")
 
 
-def escape(text: str) -> str:
-    """Control and formatting characters, and halves of surrogate pairs, are written out as escapes."""
+def escape(text: str, newlines: bool = False) -> str:
+    """Control and formatting characters, which could steer a terminal, and halves of surrogate pairs as escapes.
+
+    `newlines` stay as they are, if asked.
+    """
     return "".join(
-        ascii(character)[1:-1] if unicodedata.category(character) in _UNSHOWN else character for character in text
+        character
+        if unicodedata.category(character) not in _UNSHOWN or (newlines and character == "\n")
+        else ascii(character)[1:-1]
+        for character in text
     )
 
 
-def counted(number: int, one: str, many: str) -> str:
-    """A number with its noun."""
-    return f"{number:,} {one if number == 1 else many}"
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with its noun; the plural of the noun is `many`, or ends in "s"."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -39,21 +41,6 @@ def percent(value: float | None) -> str:
 def decimal(value: float | None) -> str:
     """A number from -1 to 1, three places."""
     return "undefined" if value is None else f"{value:.3f}"
-
-
-def counted_s(value: int, what: str) -> str:
-    """A number of things: "1 document", "2,000 documents"."""
-    return f"{value:,} {what}" if value == 1 else f"{value:,} {what}s"
-
-
-def harmless(text: str) -> str:
-    """Text for a terminal: control and formatting characters, which could steer it, are written out as escapes."""
-    return "".join(
-        character
-        if character == "\n" or unicodedata.category(character) not in ("Cc", "Cf")
-        else ascii(character)[1:-1]
-        for character in text
-    )
 
 
 def size(count: int) -> str:

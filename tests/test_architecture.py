@@ -37,7 +37,7 @@ LEVELS: list[set[str]] = [
     {"search.index"},
     {"search.dedup", "search.describe", "search.filters", "search.latency", "search.verify"},
     {"search.ranking"},
-    {"search.engine"},
+    {"search.deleting", "search.engine"},
     {"search.export"},
     {"search.evaluation"},
     {"search.cli"},

@@ -85,8 +85,9 @@ def command(
 
 def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
     from indexer.store.quality import Quality
-    from search.cli.output import number, print_facts, print_json, print_note
+    from search.cli.output import print_facts, print_json, print_note
     from search.describe import index_type_in_words
+    from search.text import number
 
     for line in _remarks(report, read):
         print_note(line)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from search.cli.output import print_facts, print_json, print_table
-from search.text import harmless, size
+from search.text import escape, size
 
 if TYPE_CHECKING:
     from search.dedup.findings import DedupVerifyReport
@@ -169,4 +169,4 @@ def _ratio(ratio: "Proportion") -> list[str]:
 
 def _show_pair(where: str, pair: "Example") -> None:
     for side, lead in ((pair.first, f"{where} {pair.score:.4f}"), (pair.second, "")):
-        click.echo(f"  {lead:<14}{harmless(side.id)}: {harmless(side.text)}")
+        click.echo(f"  {lead:<14}{escape(side.id, newlines=True)}: {escape(side.text, newlines=True)}")

@@ -14,7 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from search.text import escape, harmless
+from search.text import escape
 
 if TYPE_CHECKING:
     from search.engine import Hit
@@ -50,7 +50,7 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts:
-        table.add_row(Text(name), Text(harmless(value)))
+        table.add_row(Text(name), Text(escape(value, newlines=True)))
     Console().print(table)
 
 
@@ -60,19 +60,19 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(harmless(cell)) for cell in row))
+        table.add_row(*(Text(escape(cell, newlines=True)) for cell in row))
     console = Console()
     # Every column, however wide: in a pipe, and on a terminal, which breaks lines by itself, as a cut figure is none.
     needed = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
     console = Console(width=max(needed, console.width))
     if title:
-        console.print(Text(harmless(title), style="bold"), soft_wrap=True)
+        console.print(Text(escape(title, newlines=True), style="bold"), soft_wrap=True)
     console.print(table, crop=False, overflow="ignore")
 
 
 def print_note(line: str) -> None:
     """A remark, on stderr."""
-    click.echo(f"note: {harmless(line)}", err=True)
+    click.echo(f"note: {escape(line, newlines=True)}", err=True)
 
 
 def print_hits(query: str, hits: Sequence["Hit"]) -> None:
@@ -82,7 +82,7 @@ def print_hits(query: str, hits: Sequence["Hit"]) -> None:
     may read it, lines are as long as whole ids need. Scores are always whole.
     """
     console = Console()
-    console.print(Text(harmless(query), style="bold"))
+    console.print(Text(escape(query, newlines=True), style="bold"))
     if not hits:
         console.print("no hits\n")
         return
@@ -125,15 +125,10 @@ def _shortened(text: str, width: int) -> str:
     return "".join([*head, "\N{HORIZONTAL ELLIPSIS}", *reversed(tail)])
 
 
-def number(value: float) -> str:
-    """A whole number with separators, else four significant digits."""
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
-
-
 def _excerpt(hit: "Hit") -> Text:
-    words = harmless(" ".join((hit.window.text if hit.window else hit.text).split()))
+    words = escape(" ".join((hit.window.text if hit.window else hit.text).split()), newlines=True)
     text = words if len(words) <= _EXCERPT else f"{words[:_EXCERPT].rsplit(' ', 1)[0]} ..."
-    title = [(harmless(hit.title), "bold"), (": " if text else "")] if hit.title else []
+    title = [(escape(hit.title, newlines=True), "bold"), (": " if text else "")] if hit.title else []
     return Text.assemble(*title, text)
 
 

@@ -33,8 +33,9 @@ def command(sources: tuple[str, ...], folder: Path, documents: int, as_json: boo
     """
     from indexer.output_files import check_output_folder
     from indexer.pipeline.train_pooling import train_pooling
-    from search.cli.output import number, print_facts, print_json, print_note
+    from search.cli.output import print_facts, print_json, print_note
     from search.cli.progress import BuildProgress
+    from search.text import number
 
     config = config_of(options)
     check_output_folder(folder, or_empty=True)

@@ -16,7 +16,7 @@ from search.dedup.settings import IDENTICAL
 from search.evaluation.report import svg
 from search.evaluation.report.html import Html, facts, figure, join, section, table, tag
 from search.index import Index
-from search.text import counted_s, number, percent
+from search.text import counted, number, percent
 
 Rows = npt.NDArray[np.int64]
 LARGEST, SPREAD, MEMBERS = 5, 5, 5  # clusters shown whatever they are, clusters drawn by size, documents of each
@@ -203,7 +203,7 @@ def _cluster(size: int, rows: Sequence[Mapping[str, Any]], known: Mapping[str, D
     more = size - 1 - len(rows)
     return tag(
         "div",
-        tag("h4", counted_s(size, "document")),
+        tag("h4", counted(size, "document")),
         tag("p", tag("b", "kept, in the other index" if foreign else "kept", class_="score"), " ", kept),
         tag("ul", *dropped),
         *[tag("p", f"and {more:,} more")] * bool(more),
@@ -261,4 +261,4 @@ def _approximate(method: Mapping[str, Any]) -> str:
     found, known = method.get("found_pairs"), method.get("sampled_pairs")
     if not isinstance(found, int) or not isinstance(known, int) or not 0 <= found <= known or not known:
         return f"{said}."
-    return f"{said}: of {counted_s(known, 'pair')} of a sample {found:,} ({percent(found / known)}) were found."
+    return f"{said}: of {counted(known, 'pair')} of a sample {found:,} ({percent(found / known)}) were found."

@@ -8,7 +8,7 @@ from search.describe import settings_in_words
 from search.evaluation.report import html, svg
 from search.evaluation.report.html import Html, figure, section, table, tag
 from search.evaluation.report.statistics import IndexStatistics, VectorStatistics
-from search.text import counted_s, decimal, number, percent
+from search.text import counted, decimal, number, percent
 
 Facts = dict[str, Any]
 _MANY_CUT = 0.05  # of the documents: worth a mark
@@ -62,17 +62,17 @@ def description(facts: Facts) -> Html:
     texts = transform["query_texts"]
     segments = [
         " ".join([entry["factory"], *(f"{name} {value}" for name, value in entry["search_parameters"].items())])
-        + f", {counted_s(entry['rows'], 'row')}"
+        + f", {counted(entry['rows'], 'row')}"
         for entry in facts["segments"]
     ]
     size = facts["bytes"]["total"] / 1e6
     rows = [
         ("index", f"{facts['index']}, format {facts['format']}, generation {facts['generation']}"),
         ("created", facts["created"]),
-        ("documents", f"{facts['documents']:,} in {counted_s(facts['parts'], 'part')}; {facts['rows']:,} vectors"),
+        ("documents", f"{facts['documents']:,} in {counted(facts['parts'], 'part')}; {facts['rows']:,} vectors"),
         *((name, words.replace("->", "→")) for name, words in settings_in_words(facts).items()),
         ("note", transform["note"]),
-        ("query mean", f"of {counted_s(texts['texts'], 'text')} ({texts['source']})" if texts["texts"] else "none"),
+        ("query mean", f"of {counted(texts['texts'], 'text')} ({texts['source']})" if texts["texts"] else "none"),
         ("segments", "; ".join(segments)),
         ("metadata", ", ".join(f"{name} {kind}" for name, kind in facts["metadata"].items()) or "none"),
         ("size", f"{size:,.1f} MB" if size >= 1 else f"{1000 * size:,.0f} kB"),
@@ -92,7 +92,7 @@ def isotropy(facts: Facts, figures: IndexStatistics) -> Html:
         else "Before: the raw embeddings scaled to unit length, since scores compare directions only. "
         "After: the vectors that are stored. Variances are about the mean."
     )
-    pairs = f"{counted_s(len(figures.before.cosines), 'pair')} among {counted_s(figures.paired, figures.noun)}"
+    pairs = f"{counted(len(figures.before.cosines), 'pair')} among {counted(figures.paired, figures.noun)}"
     caption = f"Cosines of {pairs}{'' if figures.unchanged else ', the same before and after'}; dashed: the mean."
     return section(
         "What the transform does",
@@ -132,7 +132,7 @@ def _lengths(figures: IndexStatistics, limit: int) -> list[Html | None]:
     lost = int((figures.lengths - limit).clip(min=0).sum())
     tokens = int(figures.lengths.sum(dtype="int64"))
     truncated = (
-        f"{cut:,} of {counted_s(total, figures.noun)} ({percent(cut / total)}) are longer than {limit:,} tokens "
+        f"{cut:,} of {counted(total, figures.noun)} ({percent(cut / total)}) are longer than {limit:,} tokens "
         f"and were cut there: {lost:,} of {tokens:,} tokens ({percent(lost / max(1, tokens))}) were never encoded."
         if cut
         else f"No {figures.noun} is longer than the {limit:,} tokens the encoder takes; nothing was cut."
@@ -177,7 +177,7 @@ def _held_out(found: HeldOut | None) -> Html | None:
     expected = "is not defined" if found.expected is None else f"would give {number(found.expected)}"
     return tag(
         "p",
-        f"Fitted on {found.fitted:,} rows, {counted_s(found.held_out, 'unseen row')} have the mean variance "
+        f"Fitted on {found.fitted:,} rows, {counted(found.held_out, 'unseen row')} have the mean variance "
         f"{number(found.mean_variance)} in the fitted directions, where 1 is perfect; for ideal Gaussian data it "
         f"{expected}.",
     )
