@@ -10,6 +10,8 @@ import shutil
 import sys
 from pathlib import Path
 
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads are not there in a child
+
 from indexer import BuildConfig, Document, add_documents, build_index, compact_index, delete_documents, refit_index
 from indexer.config import EncoderConfig, StoreConfig
 

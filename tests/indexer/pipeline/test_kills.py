@@ -26,8 +26,9 @@ KILLS = int(os.environ.get("ISOTROPE_KILLS", "200"))
 class Builds:
     """Starts builds in forked children and can kill them."""
 
-    def __init__(self, model: Path, warm_up: Path) -> None:
-        command = [sys.executable, "-m", "tests.zygote", str(model), str(warm_up)]
+    def __init__(self, model: Path, reference: Path) -> None:
+        self.reference = reference  # what an uninterrupted build leaves
+        command = [sys.executable, "-m", "tests.zygote", str(model), str(reference)]
         self._zygote = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, bufsize=1
         )
@@ -48,13 +49,14 @@ class Builds:
         self._zygote.communicate("")
 
 
-@pytest.fixture
-def builds(tmp_path: Path) -> Iterator[Builds]:
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builds]:
     """Of a table of words, which is there in a second."""
     words = sorted({word for document in DOCUMENTS for word in document.text.lower().replace(".", "").split()})
-    table = tmp_path / "words.txt"
+    folder = tmp_path_factory.mktemp("builds")
+    table = folder / "words.txt"
     table.write_text("".join(f"{word} {n % 7} {n % 5} {n % 3} {n}\n" for n, word in enumerate(words)))
-    running = Builds(table, tmp_path / "reference")
+    running = Builds(table, folder / "reference")
     yield running
     running.close()
 
@@ -69,7 +71,7 @@ def transformer_builds(tiny_model: Callable[[str], Path], tmp_path: Path) -> Ite
 def kill_many(builds: Builds, kills: int, tmp_path: Path, seed: int) -> None:
     """Kill builds at random instants, each index once to three times, and finish each."""
     _, duration = builds.run(tmp_path / "timed")
-    reference, chance = snapshot(tmp_path / "reference"), random.Random(seed)
+    reference, chance = snapshot(builds.reference), random.Random(seed)
     done, number = 0, 0
     while done < kills:
         index = tmp_path / f"index-{number}"
@@ -110,12 +112,12 @@ def kill_changes(builds: Builds, kills: int, tmp_path: Path, seed: int) -> None:
     """Kill each verb at random instants, and run it again."""
     chance = random.Random(seed)
     before = tmp_path / "before"
-    shutil.copytree(tmp_path / "reference", before)
+    shutil.copytree(builds.reference, before)
     for verb in ("add", "delete"):
         assert builds.run(before, verb=verb)[0] == 0
     for number in range(kills):
         verb = ("add", "delete", "refit", "compact")[number % 4]
-        start = tmp_path / "reference" if verb in ("add", "delete") else before
+        start = builds.reference if verb in ("add", "delete") else before
         done, index = tmp_path / f"done-{verb}", tmp_path / f"changed-{number}"
         if not done.exists():
             shutil.copytree(start, done)
