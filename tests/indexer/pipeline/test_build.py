@@ -36,7 +36,7 @@ def embeddings(index: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 
 @pytest.mark.parametrize(
     ("workers", "threads"),
-    [(1, 3), pytest.param(2, 1, marks=pytest.mark.check)],  # a worker imports torch; those of a static table do not
+    [(1, 3), pytest.param(2, 1, marks=pytest.mark.check)],  # a worker imports torch: seconds
 )
 def test_bytes_do_not_depend_on_workers_or_threads(
     workers: int, threads: int, tiny_config: BuildConfig, tmp_path: Path

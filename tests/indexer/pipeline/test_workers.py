@@ -137,11 +137,6 @@ def has_ended(process: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_any_number_of_workers_gives_the_same_results(workers: int) -> None:
-    assert sorted(run_tasks(doubling, range(20), workers)) == list(range(0, 40, 2))
-
-
 def test_without_tasks_nothing_is_prepared() -> None:
     assert list(run_tasks(unprepared, [], 1)) == []
     assert list(run_tasks(unprepared, [], 4)) == []
