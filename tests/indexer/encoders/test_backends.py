@@ -73,7 +73,7 @@ def test_tokenising_first_gives_the_bits_of_encode(backend: str, tiny_model: Mod
     assert len(log.lengths) == len(TEXTS)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.check)])
 @pytest.mark.parametrize("model", ["bert", pytest.param(EncoderConfig.model, marks=pytest.mark.check)])
 def test_openvino_gives_the_same_bits_for_any_number_of_threads(model: str, precision: str, tiny_model: Models) -> None:
     folder = tiny_model(model) if model == "bert" else model
