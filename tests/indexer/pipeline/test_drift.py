@@ -1,13 +1,17 @@
 """Drift: figures worked out by hand, those of chance, and what a refit is advised on."""
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from indexer.config import WhiteningConfig
 from indexer.moments import Moments
-from indexer.pipeline.drift import Drift, measure_drift
+from indexer.pipeline.drift import AddedSince, Drift, measure_drift
 from indexer.transforms import Whitening, fit_whitening
 
 # The sample has its mean at (3, 1, 0), variance 4 along the second axis and 1 along the first, next to none along the
@@ -103,3 +107,31 @@ def test_a_refit_is_advised_on_what_is_beyond_chance(
         "expected_covariance": covariance_by_chance,
         "refit_advised": advised,
     }
+
+
+def published(parts: list[int], since: Any = None, drift: Any = None) -> Any:
+    """As much of a manifest as says where the added documents begin."""
+    measured = SimpleNamespace(added_since=since, drift=drift)
+    return SimpleNamespace(parts=[SimpleNamespace(rows=rows) for rows in parts], measured=measured)
+
+
+def test_added_documents_begin_where_the_manifest_says_and_else_after_all_parts() -> None:
+    assert AddedSince.of(published([4, 4, 1])) == AddedSince(3, 0)
+    assert AddedSince.of(published([4, 4, 1], SimpleNamespace(part=1, row=2))) == AddedSince(1, 2)
+    # as manifests said before a part could begin in the middle
+    assert AddedSince.of(published([4, 4, 1], drift=SimpleNamespace(since_part=2))) == AddedSince(2, 0)
+    assert AddedSince.of(published([4, 4, 1], drift=SimpleNamespace(since_part=None))) == AddedSince(3, 0)
+    assert AddedSince(1, 2).figures() == {"added_since": {"part": 1, "row": 2}}
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.integers(1, 6), st.data())
+def test_a_compaction_moves_the_place_with_the_rows(parts: list[int], size: int, data: st.DataObject) -> None:
+    live = data.draw(st.lists(st.booleans(), min_size=sum(parts), max_size=sum(parts)))
+    part = data.draw(st.integers(0, len(parts)))
+    row = data.draw(st.integers(0, parts[part] - 1)) if part < len(parts) else 0
+    numbering: Any = SimpleNamespace(stored_rows=None if all(live) else np.flatnonzero(live))
+    before = sum(live[: sum(parts[:part]) + row])  # live rows that were there at the fit
+    rows = [min(size, sum(live) - first) for first in range(0, sum(live), size)]
+    # behind the last row: where the next part will begin
+    expected = AddedSince(len(rows)) if before == sum(live) else AddedSince(*divmod(before, size))
+    assert AddedSince(part, row).compacted(published(parts), numbering, rows) == expected
