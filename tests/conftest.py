@@ -21,7 +21,7 @@ import torch
 from hypothesis import settings
 
 from indexer.config import BuildConfig, EncoderConfig, StoreConfig
-from indexer.encoders import transformer
+from indexer.encoders import hf_model, transformer
 from indexer.encoders.hf_model import LoadedModel
 from indexer.encoders.model_files import ModelFiles
 from tests.tiny_models import make_tiny_model
@@ -96,7 +96,7 @@ def _nothing_is_synced() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _models_are_read_once() -> Iterator[None]:
     """Of a small model whose files have not changed since, a copy: transformers takes 0.1 s to read each anew."""
-    read, held = transformer.load_model, dict[object, LoadedModel]()
+    read, held = hf_model.load_model, dict[object, LoadedModel]()
 
     def load(files: ModelFiles, layers: Sequence[int], dtype: torch.dtype) -> LoadedModel:
         states = [path.stat() for path in sorted(files.root.iterdir())]

@@ -103,12 +103,28 @@ def test_a_list_of_deleted_documents_is_read_as_it_was_written(numbers: list[int
     manifest = manifest_of(name)
     manifest.files[name] = digest
     found = read_deleted(tmp_path, manifest)
-    assert (found.tolist(), found.dtype) == (numbers, np.int64)
+    assert found.dtype == np.int64
+    assert found.tolist() == numbers
+    manifest.features, manifest.documents, manifest.rows = (), 9 - len(numbers), 9 - len(numbers)
+    live = LiveNumbering(tmp_path, manifest).live_documents
+    assert (live is None) == (not numbers)
+    if live is not None:
+        assert np.flatnonzero(~live).tolist() == numbers
 
 
 def test_without_a_list_nothing_is_deleted(tmp_path: Path) -> None:
     found = read_deleted(tmp_path, manifest_of(None))
-    assert (found.tolist(), found.dtype) == ([], np.int64)
+    assert found.dtype == np.int64
+    assert found.shape == (0,)
+
+
+def test_a_list_that_is_a_program_is_not_run(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    np.save(file, np.array([1, 2], object), allow_pickle=True)
+    manifest = manifest_of("list.npy")
+    manifest.files["list.npy"] = atomic_write_bytes(tmp_path / "list.npy", file.getvalue())
+    with pytest.raises(CorruptIndexError, match=r"list\.npy: does not hold what an index has there \(Object arrays"):
+        read_deleted(tmp_path, manifest)
 
 
 @pytest.mark.parametrize(

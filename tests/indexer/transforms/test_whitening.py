@@ -17,6 +17,7 @@ from indexer.moments import Moments
 from indexer.transforms import (
     Hellinger,
     Normalisation,
+    Transform,
     Whitening,
     fit_whitening,
     transform_from_bytes,
@@ -129,7 +130,8 @@ def test_the_affine_layers_do_what_project_does(role: Role) -> None:
     (layer,) = whitening.affine_layers(role)
     np.testing.assert_allclose(rows @ layer.matrix + layer.bias, whitening.project(rows, role), atol=1e-9)
     assert Normalisation(8).affine_layers(role) == []
-    assert Hellinger(8).affine_layers(role) is None
+    roots: Transform = Hellinger(8)
+    assert roots.affine_layers(role) is None
 
 
 def test_the_largest_entry_of_each_direction_is_positive() -> None:
@@ -180,9 +182,9 @@ def test_a_note_says_when_there_are_fewer_than_four_texts_a_dimension() -> None:
 def test_square_roots_of_probabilities_are_unit_vectors() -> None:
     hellinger = Hellinger(4)
     rows = np.array([[0.25, 0.75, 1.0, 0.0], [0.5, 0.5, 0.36, 0.64], [-1e-9, 1.0, 0.0, 1.0]])
-    roots = [[0.5, np.sqrt(0.75), 1, 0], [np.sqrt(0.5), np.sqrt(0.5), 0.6, 0.8], [0, 1, 0, 1]]
+    roots = np.array([[0.5, np.sqrt(0.75), 1, 0], [np.sqrt(0.5), np.sqrt(0.5), 0.6, 0.8], [0, 1, 0, 1]])
     np.testing.assert_allclose(hellinger.project(rows, "query"), roots, rtol=1e-12)
-    np.testing.assert_allclose(hellinger.transform(rows, "document"), np.array(roots) / np.sqrt(2), rtol=1e-6)
+    np.testing.assert_allclose(hellinger.transform(rows, "document"), roots / np.sqrt(2), rtol=1e-6)
     assert hellinger.query_mean is None
     assert hellinger.with_query_mean(np.ones(4)) is hellinger
     assert (hellinger.input_dim, hellinger.dim, hellinger.settings()) == (4, 4, {"dim": 4, "note": ""})
@@ -192,7 +194,7 @@ def test_square_roots_of_probabilities_are_unit_vectors() -> None:
 
 def test_a_row_of_zeros_stays_zero_and_no_rows_are_none() -> None:
     vectors = Normalisation(2).transform(np.array([[0.0, 0.0], [3.0, 4.0]]), "document")
-    np.testing.assert_allclose(vectors, [[0, 0], [0.6, 0.8]], rtol=1e-6)
+    np.testing.assert_allclose(vectors, np.array([[0, 0], [0.6, 0.8]]), rtol=1e-6)
     assert Normalisation(2).transform(np.zeros((0, 2)), "document").shape == (0, 2)
 
 
