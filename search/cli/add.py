@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.corpus_options import corpus_of, rejects_file, remarks_on
-from search.cli.output_options import check_rejects, force_option, recipe_reads, stdout_free_for
-from search.cli.running_options import change_options, run_options
+from search.cli.options import (
+    change_options,
+    check_rejects,
+    corpus_of,
+    force_option,
+    recipe_reads,
+    rejects_file,
+    run_options,
+)
 from search.describe import drift_in_words
 
 if TYPE_CHECKING:
@@ -50,21 +56,22 @@ def command(
     from indexer import add_documents
     from indexer.config import BuildConfig
     from indexer.store.manifest import load_manifest
-    from search.cli.progress import BuildProgress
+    from search.cli.output import stdout_free_for
+    from search.cli.progress import ProgressBar
 
     config = BuildConfig.from_dict(load_manifest(index).config)
     run = run_options(options, workers=options["workers"], allow_low_recall=options["allow_low_recall"])
     rejects = rejects_file(rejects, index, ".add.rejects.jsonl", options["on_error"])
     corpus = corpus_of(sources, config, options, rejects)
     check_rejects(rejects, [model, *recipe_reads(config)], options)
-    with BuildProgress(quiet) as progress:
+    with ProgressBar(quiet) as progress:
         report = add_documents(corpus, index, run, progress, model)
     with stdout_free_for(rejects):
         _print(report, corpus.report, as_json)
 
 
 def _print(report: "AddReport", read: "CorpusReport", as_json: bool) -> None:
-    from search.cli.output import print_facts, print_json, print_note
+    from search.cli.output import print_facts, print_json, print_note, remarks_on
 
     for line in [*report.notes, *_remarks(report), *remarks_on(read)]:
         print_note(line)

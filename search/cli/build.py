@@ -6,9 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.corpus_options import config_of, corpus_of, corpus_options, rejects_file, remarks_on
-from search.cli.output_options import check_rejects, force_option, recipe_reads, stdout_free_for
-from search.cli.running_options import run_options, threaded_encoder_options
+from search.cli.options import (
+    check_rejects,
+    corpus_of,
+    corpus_options,
+    force_option,
+    hardware_options,
+    recipe_of,
+    recipe_reads,
+    rejects_file,
+    run_options,
+)
 
 if TYPE_CHECKING:
     from indexer.corpus import CorpusReport
@@ -36,7 +44,7 @@ if TYPE_CHECKING:
     help="Take the transform of this index, of the same encoder, instead of fitting one.",
 )
 @click.option("--allow-low-recall", is_flag=True, help="Publish although the index misses index.recall.")
-@threaded_encoder_options
+@hardware_options
 @click.option(
     "--half",
     type=click.Choice(["auto", "bfloat16", "float16"]),
@@ -63,10 +71,10 @@ def command(
       zcat notes.txt.gz | isotrope build - my-index --format text
     """
     from indexer import build_index
-    from search.cli.output import print_note
-    from search.cli.progress import BuildProgress
+    from search.cli.output import print_note, stdout_free_for
+    from search.cli.progress import ProgressBar
 
-    config = config_of(options)
+    config = recipe_of(options)
     if options["queries"]:
         config = replace(config, index=replace(config.index, queries=str(options["queries"])))
     fields = ("workers", "half", "compile", "overwrite", "allow_low_recall")
@@ -75,7 +83,7 @@ def command(
     corpus = corpus_of(sources, config, options, rejects)
     reads = [options["recipe"], options["transform_from"], *recipe_reads(config)]
     check_rejects(rejects, reads, options, {"INDEX": index})
-    with BuildProgress(quiet) as progress:
+    with ProgressBar(quiet) as progress:
         report = build_index(corpus, index, config, run, progress, options["transform_from"])
     if options["on_error"] == "fail" and rejects.exists():
         print_note(f"{rejects} lists rows that an earlier run left out; this one left out none")
@@ -123,6 +131,8 @@ def _work(report: "BuildReport") -> list[tuple[str, str]]:
 
 
 def _remarks(report: "BuildReport", read: "CorpusReport") -> list[str]:
+    from search.cli.output import remarks_on
+
     remarks = list(report.notes)
     if report.truncated:
         share, encoded = report.truncated / report.rows, "documents" if report.rows == report.documents else "windows"

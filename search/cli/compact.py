@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from search.cli.running_options import change_options, run_options
+from search.cli.options import change_options, run_options
 
 
 @click.command("compact")
@@ -33,11 +33,11 @@ def command(
     """
     from indexer import compact_index
     from search.cli.output import print_facts, print_note, print_report
-    from search.cli.progress import BuildProgress
+    from search.cli.progress import ProgressBar
     from search.text import size
 
     run = run_options(options, allow_low_recall=options["allow_low_recall"])
-    with BuildProgress(quiet) as progress:
+    with ProgressBar(quiet) as progress:
         report = compact_index(index, run, progress, model, keep, grace)
     if print_report(report, as_json):
         return

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.output_options import force_option, stdout_free_for
-from search.cli.running_options import encoder_options, run_options
+from search.cli.options import encoder_options, force_option, run_options
 
 if TYPE_CHECKING:
     from search.export import ExportReport
@@ -20,6 +19,7 @@ _TAKEN_BY = {
     "model": (_FOLDER, _RUN),
     "device": (_RUN,),
     "backend": (_RUN,),
+    "threads": (_RUN,),
     "force": (_FAISS, _PARQUET, _RUN),
 }
 
@@ -31,7 +31,6 @@ _TAKEN_BY = {
 @click.option("--queries", type=click.Path(path_type=Path), metavar="FILE|BEIR_FOLDER", help="What beir-run asks: one "
               "query a line, queries.jsonl, or a folder with that.")  # fmt: skip
 @click.option("-k", type=int, default=100, show_default=True, help="Hits a query in beir-run.")
-@click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, if it has moved.")
 @encoder_options
 @force_option
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
@@ -55,6 +54,8 @@ def command(context: click.Context, /, index: Path, kind: str, output: Path, as_
       isotrope export my-index --to parquet -o vectors.parquet
       isotrope export my-index --to beir-run --queries questions.txt -k 100 -o run.trec
     """
+    from search.cli.output import stdout_free_for
+
     _check_options(context, kind)
     with stdout_free_for(output):
         _show(_write(index, kind, output, options), as_json)

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from search.cli.running_options import encoder_options, run_options
+from search.cli.options import encoder_options, run_options
 
 if TYPE_CHECKING:
     from search.engine import Hit, SearchEngine
@@ -41,7 +41,6 @@ _BLANK = "the query is blank; expected some text"
 )
 @click.option("--exact", is_flag=True, help="Compare with every document instead of searching the index.")
 @click.option("--recall", type=float, help="Search as far as this recall@10 takes, instead of the recipe's.")
-@click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, if it has moved.")
 @encoder_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a query, one a line.")
 def command(
@@ -72,7 +71,7 @@ def command(
     """
     from indexer.corpus.query_file import read_query_vectors
     from indexer.errors import ConfigError
-    from search.cli.progress import BuildProgress
+    from search.cli.progress import ProgressBar
     from search.engine import SearchEngine
     from search.ranking.ranker import SearchOptions
 
@@ -88,7 +87,7 @@ def command(
         engine.check(k, **asked)
         if not texts:
             raise click.UsageError("--hybrid needs TEXT: words are compared, which --like and --vector have none of.")
-        with BuildProgress(as_json) as progress:
+        with ProgressBar(as_json) as progress:
             engine.prepare_hybrid(progress)
     show = _show_json if as_json else _show_table
     if like is not None:

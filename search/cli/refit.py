@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from search.cli.running_options import change_options, run_options
+from search.cli.options import change_options, run_options
 
 
 @click.command("refit")
@@ -34,11 +34,11 @@ def command(
     """
     from indexer import refit_index
     from search.cli.output import print_facts, print_report
-    from search.cli.progress import BuildProgress
+    from search.cli.progress import ProgressBar
     from search.describe import index_type_in_words
 
     run = run_options(options, allow_low_recall=options["allow_low_recall"])
-    with BuildProgress(quiet) as progress:
+    with ProgressBar(quiet) as progress:
         report = refit_index(index, assignments, run, progress, model)
     if print_report(report, as_json):
         return
