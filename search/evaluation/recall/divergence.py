@@ -12,9 +12,10 @@ from indexer.pooling.latte_mix.divergence import js_similarities
 from indexer.progress import NoProgress, Progress
 from search.engine import SearchEngine
 from search.evaluation.bootstrap import draw_counts, interval, resampled_mean
-from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, QuerySet, draw_queries, read_queries
+from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, draw_queries
 from search.evaluation.result import Clock, how_built
 from search.index import Index, LiveRows
+from search.queries import QuerySet, read_queries
 from search.ranking.divergence import CANDIDATES, FEWEST, rank_by_divergence, require_mixtures, require_probabilities
 
 _TIED = 1e-6  # scores in float32 this close are the same
