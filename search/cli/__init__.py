@@ -75,13 +75,25 @@ class LazyGroup(click.Group):
                 parameter.type = NamedPath(path_type=parameter.type.type)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            if close := get_close_matches(args[0], self.commands_at, n=1):
+                error.message += f" Did you mean '{close[0]}'?"
+            raise
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in self.commands_at.items()])
 
 
 @click.group(cls=LazyGroup, commands_at=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="isotrope")
+@click.version_option(package_name="isotrope", prog_name="isotrope")
 def cli() -> None:
     """Turn a text corpus into a searchable vector index whose every step is recorded and checked."""
 

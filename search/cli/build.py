@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from search.cli.options import (
+    PATH,
     check_rejects,
     corpus_of,
     corpus_options,
     force_option,
     hardware_options,
+    json_option,
+    quiet_option,
     recipe_of,
     recipe_reads,
     rejects_file,
@@ -25,21 +28,19 @@ if TYPE_CHECKING:
 
 @click.command("build")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.argument("index", type=click.Path(path_type=Path))
+@click.argument("index", type=PATH)
 @corpus_options
-@click.option(
-    "--rejects", type=click.Path(path_type=Path), help="File for rows left out. Default: INDEX.rejects.jsonl."
-)
+@click.option("--rejects", type=PATH, help="File for rows left out. Default: INDEX.rejects.jsonl.")
 @force_option
 @click.option("--overwrite", is_flag=True, help="Publish over a complete index of another recipe or corpus.")
 @click.option(
     "--queries",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File of real queries, one a line, to measure the index's recall with. The same as index.queries.",
 )
 @click.option(
     "--transform-from",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="INDEX",
     help="Take the transform of this index, of the same encoder, instead of fitting one.",
 )
@@ -53,8 +54,8 @@ if TYPE_CHECKING:
 )
 @click.option("--compile", is_flag=True, help="Run torch's compiler over the model first: for long runs on a GPU.")
 @click.option("--workers", type=int, default=1, show_default=True, help="Encoding processes; one a GPU.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--quiet", is_flag=True, help="No progress bars.")
+@json_option
+@quiet_option
 def command(
     sources: tuple[str, ...], index: Path, rejects: Path | None, as_json: bool, quiet: bool, **options: Any
 ) -> None:
@@ -66,9 +67,10 @@ def command(
 
     \b
     Examples:
-      isotrope build docs.jsonl my-index
+      isotrope build demo/stdlib.jsonl demo/index
+      isotrope build demo/stdlib.jsonl static-index --config static
       isotrope build "dumps/*.parquet" my-index --text-column body --set whitening.strength=0.5
-      zcat notes.txt.gz | isotrope build - my-index --format text
+      zcat notes.txt.gz | isotrope build - notes-index --format text
     """
     from indexer import build_index
     from search.cli.output import print_note, stdout_free_for

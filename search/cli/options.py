@@ -88,7 +88,11 @@ def run_options(options: Mapping[str, Any], **more: Any) -> RunOptions:
 
 recipe_options = all_of(
     click.option(
-        "--config", "recipe", type=PATH, help="Recipe file (TOML). Default: the settings of configs/minilm.toml."
+        "--config",
+        "recipe",
+        type=PATH,
+        metavar="NAME|FILE",
+        help="Recipe: minilm (the default), static, whiteningbert, or a TOML file.",
     ),
     click.option(
         "--set",

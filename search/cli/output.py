@@ -1,12 +1,9 @@
 """Where results go and how they look: JSON with --json, else a table for people, on stdout; remarks on stderr."""
 
-import json
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
-from datetime import date, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +56,9 @@ def stdout_free_for(*written: Path | None) -> Iterator[None]:
 
 def print_json(value: Any) -> None:
     """One line of strict JSON; a number that JSON has no word for becomes null."""
-    click.echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, default=str))
+    from search.files import to_json
+
+    click.echo(to_json(value))
 
 
 def print_report(report: Any, as_json: bool) -> bool:
@@ -183,17 +182,3 @@ def _excerpt(hit: "Hit") -> Text:
     text = words if len(words) <= _EXCERPT else f"{words[:_EXCERPT].rsplit(' ', 1)[0]} ..."
     title = [(escape(hit.title, newlines=True), "bold"), (": " if text else "")] if hit.title else []
     return Text.assemble(*title, text)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, date | time):  # a datetime is a date
-        return value.isoformat()
-    return value

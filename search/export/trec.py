@@ -21,9 +21,9 @@ from search.ranking.exact import from_sort_key, sort_key
 from search.ranking.ranker import DocumentRanker, SearchOptions
 from search.text import counted
 
-KIND = "beir-run"
+KIND = "trec-run"
 _TAG = "isotrope"
-_OPTION = "--to beir-run"
+_OPTION = "--to trec-run"
 _BATCH = 256  # queries answered at once
 
 

@@ -84,7 +84,7 @@ def test_a_module_that_only_hands_on_a_private_one_has_its_documents(
 ) -> None:
     """As the library is laid out from Python 3.12 and 3.13 on."""
     make_library(monkeypatch, tmp_path, {
-        "_pydatetime.py": b'"""Dates."""\nclass date:\n    def __sub__(self, other):\n        """Subtract two dates."""',
+        "_pydatetime.py": b'"""Dates."""\nclass date:\n    def __sub__(self, day): """Subtract two dates."""',
         "datetime.py": b"try:\n    from _datetime import *\nexcept ImportError:\n    from _pydatetime import *",
         "_pydecimal.py": b'"""Private."""\nclass Decimal:\n    """Floating point."""',
         "decimal.py": b'"""Public."""\nimport sys, _pydecimal\nsys.modules[__name__] = _pydecimal',
