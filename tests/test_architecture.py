@@ -46,7 +46,12 @@ LEVELS: list[set[str]] = [
     {"search.ranking"},
     {"search.deleting", "search.engine"},
     {"search.export"},
-    {"search.evaluation"},
+    {"search.evaluation.bootstrap", "search.evaluation.result", "search.evaluation.settings"},
+    {"search.evaluation.embeddings", "search.evaluation.tables"},
+    {"search.evaluation.target"},
+    {"search.evaluation.recall", "search.evaluation.retrieval", "search.evaluation.sts"},
+    {"search.evaluation.papers", "search.evaluation.plots", "search.evaluation.tune"},
+    {"search.evaluation.report"},
     {"search.cli"},
 ]
 HEAVY = {"numpy", "torch", "transformers", "faiss", "pyarrow", "duckdb", "openvino", "scipy", "ray"}
