@@ -196,7 +196,7 @@ class SearchEngine:
         refused. Raises ConfigError for these and for arrays of another shape, not of numbers or not finite.
         """
         asked = SearchOptions.of(options, fields)
-        if not isinstance(embeddings, np.ndarray):
+        if not isinstance(embeddings, UnitVectors):
             require_array(embeddings, self._dim)
         return self._search(embeddings, asked)[0]
 
