@@ -26,11 +26,12 @@ from search.cli.options import (
 
 if TYPE_CHECKING:
     from search.engine import Hit, SearchEngine
+    from search.ranking.ranker import SearchOptions
 
 Show = Callable[[str, "Sequence[Hit] | None"], None]
 _FEW = 8  # questions for which starting quickly is worth more than encoding quickly
 _BATCH = 64  # lines of standard input answered together
-_ASKED = ("where", "group_by", "min_score", "hybrid", "exact", "similarity")
+_ASKED = ("k", "where", "group_by", "min_score", "hybrid", "exact", "similarity")
 _BLANK = "the query is blank; expected some text"
 
 
@@ -83,8 +84,9 @@ def command(index: Path, texts: tuple[str, ...], **options: Any) -> None:
     from indexer.errors import ConfigError
     from search.engine import SearchEngine
 
-    few = _check(index, texts, options)
-    run, asked = run_options(options, texts="few" if few else "many"), _asked(options)
+    asked, few = _asked(options), _are_few(texts, options)
+    _check_output(index, options)
+    run = run_options(options, texts="few" if few else "many")
     engine = SearchEngine(index, options["model"], run, ahead=bool(texts), recall=options["recall"])
     answers, answered = _answers(engine, texts, options, asked), 0
     with _shown(options) as show:
@@ -95,33 +97,35 @@ def command(index: Path, texts: tuple[str, ...], **options: Any) -> None:
             raise ConfigError("no query was answered: all were blank, or there was none.")
 
 
-def _check(index: Path, texts: tuple[str, ...], options: dict[str, Any]) -> bool:
-    """What cannot be asked of any index is told before one is opened. Returns whether there are few questions."""
+def _asked(options: dict[str, Any]) -> "SearchOptions":
+    """What is asked for. Raises ConfigError for what cannot be asked of any index."""
     from search.ranking.ranker import SearchOptions
 
-    like, queries, output = options["like"], options["queries"], options["output"]
+    return SearchOptions(**{name: options[name] for name in _ASKED})
+
+
+def _are_few(texts: tuple[str, ...], options: dict[str, Any]) -> bool:
+    """Whether there are few questions, for which starting quickly is worth more. Raises UsageError without any."""
     if options["recall"] is not None and options["exact"]:
         raise click.UsageError("--recall sets how far an approximate search reaches; --exact finds everything anyway.")
-    if bool(texts) + (like is not None) + (queries is not None) != 1:
+    if bool(texts) + (options["like"] is not None) + (options["queries"] is not None) != 1:
         raise click.UsageError("Give TEXT, or --like, or --queries: one of the three.")
-    SearchOptions(**_asked(options))
-    if output:
-        reads = [index, queries, options["model"], *recipe_reads(None, index)]
-        check_written({"-o": output}, reads, options["force"])
-    return queries is None and "-" not in texts and len(texts) <= _FEW
+    return options["queries"] is None and "-" not in texts and len(texts) <= _FEW
 
 
-def _asked(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: options[name] for name in ("k", *_ASKED)}
+def _check_output(index: Path, options: dict[str, Any]) -> None:
+    if options["output"]:
+        reads = [index, options["queries"], options["model"], *recipe_reads(None, index)]
+        check_written({"-o": options["output"]}, reads, options["force"])
 
 
 def _answers(
-    engine: "SearchEngine", texts: tuple[str, ...], options: dict[str, Any], asked: dict[str, Any]
+    engine: "SearchEngine", texts: tuple[str, ...], options: dict[str, Any], asked: "SearchOptions"
 ) -> "Iterator[tuple[str, Sequence[Hit] | None]]":
     """(query, hits) in order; None for a blank query."""
     if options["like"] is not None:
         _refuse_hybrid(asked, "--like")
-        yield f"like {options['like']}", engine.neighbours(options["like"], **asked)
+        yield f"like {options['like']}", engine.neighbours(options["like"], asked)
         return
     stream: Iterable[str] = _queries(texts)
     if options["queries"]:
@@ -134,24 +138,24 @@ def _answers(
         if given.embeddings is not None:
             _refuse_hybrid(asked, "embeddings")
             names = (f"{options['queries'].name}:{number}" for number in given.ids)
-            yield from zip(names, engine.search_vectors(given.embeddings, **asked), strict=True)
+            yield from zip(names, engine.search_vectors(given.embeddings, asked), strict=True)
             return
         stream = given.texts
-    if asked["hybrid"]:
+    if asked.hybrid:
         _prepare_hybrid(engine, asked, options["quiet"])
     for batch in _batches(iter(stream)):
         yield from _of_texts(engine, batch, asked)
 
 
-def _refuse_hybrid(asked: dict[str, Any], what: str) -> None:
-    if asked["hybrid"]:
+def _refuse_hybrid(asked: "SearchOptions", what: str) -> None:
+    if asked.hybrid:
         raise click.UsageError(f"--hybrid needs texts: words are compared, which {what} have none of.")
 
 
-def _prepare_hybrid(engine: "SearchEngine", asked: dict[str, Any], quiet: bool) -> None:
+def _prepare_hybrid(engine: "SearchEngine", asked: "SearchOptions", quiet: bool) -> None:
     from search.cli.progress import ProgressBar
 
-    engine.check(**asked)
+    engine.check(asked)
     with ProgressBar(quiet) as progress:
         engine.prepare_hybrid(progress)
 
@@ -208,14 +212,14 @@ def _read_ahead(queries: Iterator[str], waiting: "queue.Queue[str | BaseExceptio
 
 
 def _of_texts(
-    engine: "SearchEngine", batch: list[str], asked: dict[str, Any]
+    engine: "SearchEngine", batch: list[str], asked: "SearchOptions"
 ) -> "Iterator[tuple[str, Sequence[Hit] | None]]":
     """The answers of a batch; queries that were cut are named on stderr."""
     from indexer.encoders import EncodeStats
     from search.cli.output import print_note
 
     texts, log = [query for query in batch if query.strip()], EncodeStats()
-    found = iter(engine.search_many(texts, log=log, **asked))
+    found = iter(engine.search_many(texts, asked, log))
     limit = engine.index.encoder.max_length
     for query, length in zip(texts, log.lengths, strict=True):
         if not length:
