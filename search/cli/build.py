@@ -68,8 +68,8 @@ def command(
     \b
     Examples:
       isotrope build demo/stdlib.jsonl demo/index
-      isotrope build demo/stdlib.jsonl static-index --config static
-      isotrope build "dumps/*.parquet" my-index --text-column body --set whitening.strength=0.5
+      isotrope build demo/stdlib.jsonl glove-index --config static --set encoder.model=glove.6B.300d.txt
+      isotrope build "dumps/*.parquet" dumps-index --text-column body --set whitening.strength=0.5
       zcat notes.txt.gz | isotrope build - notes-index --format text
     """
     from indexer import build_index
