@@ -21,7 +21,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 demo: $(VENV)/.demo
 	@mkdir -p $(DEMO)
-	@test -f $(DEMO)/stdlib.jsonl || $(BIN)/isotrope demo-corpus $(DEMO)/stdlib.jsonl
+	@test -f $(DEMO)/stdlib.jsonl || $(BIN)/isotrope demo-corpus -o $(DEMO)/stdlib.jsonl
 	@$(BIN)/isotrope build $(DEMO)/stdlib.jsonl $(DEMO)/index
 	@$(BIN)/isotrope query $(DEMO)/index -k 3 \
 		"shuffle a list into random order" \
