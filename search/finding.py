@@ -16,7 +16,7 @@ from search.ranked import Groups, Place, by_id, documents_of
 from search.request import Request
 
 if TYPE_CHECKING:
-    from search.filters import Filters
+    from search.filters import MetadataFilter
     from search.grouping import Codes
     from search.hybrid.lexical import Lexical
 
@@ -35,7 +35,7 @@ class Finder:
         self._opened = opened
         self._codes: OrderedDict[str, Codes] = OrderedDict()
         self._lexical: Lexical | None = None
-        self._filters: Filters | None = None
+        self._filters: MetadataFilter | None = None
         # Of what is made by the first who needs it. None of them is held while another is waited for.
         self._codes_lock, self._lexical_lock, self._filters_lock = (threading.Lock() for _ in range(3))
 
@@ -182,11 +182,11 @@ class Finder:
 
     def _matching(self, where: str) -> RowIds:
         """The numbers of the documents that meet a condition."""
-        from search.filters import Filters
+        from search.filters import MetadataFilter
 
         with self._filters_lock:
             if self._filters is None:
-                self._filters = Filters(self._opened)
+                self._filters = MetadataFilter(self._opened)
         return self._filters.documents(where)
 
 

@@ -36,7 +36,7 @@ LEVELS: list[set[str]] = [
     {"search.opened"},
     {"search.divergence", "search.grouping", "search.provenance", "search.stored"},
     {"search.filters", "search.hybrid", "search.ranked", "search.request"},
-    {"search.deleting", "search.finding", "search.plotting", "search.timing", "search.verification"},
+    {"search.finding", "search.plotting", "search.timing", "search.verification"},
     {"search.engine"},
     {"search.dedup"},
     {"search.evaluation"},

@@ -11,7 +11,7 @@ import pytest
 from indexer import BuildConfig, build_index, delete_documents
 from indexer.errors import ConfigError
 from search import SearchEngine
-from search.deleting import delete_where
+from search.filters import delete_where
 from search.request import Request
 from tests.documents import DOCUMENTS
 from tests.test_cli import isotrope

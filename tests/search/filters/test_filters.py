@@ -1,4 +1,4 @@
-"""Filters: an SQL condition gives exactly the documents that it holds for."""
+"""MetadataFilter: an SQL condition gives exactly the documents that it holds for."""
 
 import operator
 import re
@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
-from search.filters import Filters, execution, filters, values
-from search.filters.held import Held
-from tests.filtered import Row, Truth, and_, compared, is_like, not_, open_filters, or_, row_of
+from search.filters import MetadataFilter, columns, database, filters
+from tests.search.filters.filtered import Row, Truth, and_, compared, is_like, not_, open_filters, or_, row_of
 
 TEXTS = ["", "en", "EN", "naïve ÉTÉ", "it's 100%", "a_b", "line\nbreak", "--;", "\U0001f40b"]
 DAYS = [date(1999, 12, 31), date(2020, 2, 29), date(2021, 1, 1)]
@@ -51,7 +50,7 @@ ROWS = [row_of(document) for part in PARTS for document in part]
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Filters:
+def index(tmp_path_factory: pytest.TempPathFactory) -> MetadataFilter:
     return open_filters(tmp_path_factory.mktemp("filters"), PARTS)
 
 
@@ -173,7 +172,9 @@ ATOMS = comparisons() | memberships() | patterns() | states() | truths()
 
 @settings(max_examples=100)
 @given(st.recursive(ATOMS, combined, max_leaves=6))
-def test_exactly_the_documents_for_which_a_condition_is_true_are_found(index: Filters, condition: Condition) -> None:
+def test_exactly_the_documents_for_which_a_condition_is_true_are_found(
+    index: MetadataFilter, condition: Condition
+) -> None:
     sql, truth = condition
     assert index.documents(sql).tolist() == expected(truth)
 
@@ -188,7 +189,7 @@ def loose(draw: st.DrawFn) -> str:
 
 
 @pytest.fixture(scope="module")
-def by_duckdb(index: Filters) -> Iterator[Callable[[str], list[int]]]:
+def by_duckdb(index: MetadataFilter) -> Iterator[Callable[[str], list[int]]]:
     """What DuckDB itself, its own parser included, finds for a filter as it was written."""
     names = index._documents.schema.names
     (batch,) = index._values.batches([(name,) for name in names])
@@ -202,7 +203,7 @@ def by_duckdb(index: Filters) -> Iterator[Callable[[str], list[int]]]:
 @settings(max_examples=60)
 @given(loose())
 def test_a_filter_means_what_duckdb_takes_it_to_mean(
-    index: Filters, by_duckdb: Callable[[str], list[int]], sql: str
+    index: MetadataFilter, by_duckdb: Callable[[str], list[int]], sql: str
 ) -> None:
     assert index.documents(sql).tolist() == by_duckdb(sql)
 
@@ -231,7 +232,7 @@ def test_a_filter_means_what_duckdb_takes_it_to_mean(
     ],
 )
 def test_every_form_means_what_duckdb_takes_it_to_mean(
-    index: Filters, by_duckdb: Callable[[str], list[int]], sql: str
+    index: MetadataFilter, by_duckdb: Callable[[str], list[int]], sql: str
 ) -> None:
     found = index.documents(sql).tolist()
     assert found == by_duckdb(sql)
@@ -338,10 +339,10 @@ def test_an_index_may_have_no_live_documents(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("held", "batch"), [(0, 1), (1, 1 << 20), (700, 1500), (1 << 20, 1)])
 def test_what_is_kept_in_memory_changes_no_answer(
-    held: int, batch: int, index: Filters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    held: int, batch: int, index: MetadataFilter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(values, "HELD_BYTES", held)
-    monkeypatch.setattr(values, "BATCH_BYTES", batch)
+    monkeypatch.setattr(columns, "HELD_BYTES", held)
+    monkeypatch.setattr(columns, "BATCH_BYTES", batch)
     monkeypatch.setattr(filters, "ANSWER_BYTES", held)
     found = open_filters(tmp_path, PARTS)
     for sql in ("year > 2018 AND Lang = 'en'", "TRUE", "meta.n = 1 OR score > 4", "Lang IS NULL AND year > 2017") * 2:
@@ -362,41 +363,13 @@ def test_a_filter_asked_again_reads_nothing_and_runs_nothing(tmp_path: Path, mon
     assert found.documents("year > 2018").min() >= 0
 
 
-def test_what_was_used_longest_ago_goes_first() -> None:
-    held: Held[str, bytearrays] = Held(10)
-    for name in ("a", "b"):
-        held.keep(name, bytearrays(4))
-    held.find("a")
-    held.keep("c", bytearrays(4))
-    assert [held.find(name) is not None for name in "abc"] == [True, False, True]
-    assert held.keep("large", bytearrays(11)).nbytes == 11
-    assert [held.find(name) is not None for name in ("a", "c", "large")] == [True, True, False]
-
-
-def test_long_keys_take_room_too() -> None:
-    held: Held[str, bytearrays] = Held(10, len)
-    held.keep("aaaa", bytearrays(1))
-    held.keep("bbbb", bytearrays(1))
-    held.keep("c" * 10, bytearrays(1))
-    assert [held.find(name) is not None for name in ("aaaa", "bbbb", "c" * 10)] == [True, True, False]
-    held.keep("d", bytearrays(0))
-    assert [held.find(name) is not None for name in ("aaaa", "bbbb", "d")] == [False, True, True]
-
-
-class bytearrays:  # noqa: N801
-    """Something of a size."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.nbytes = nbytes
-
-
 @pytest.fixture(scope="module")
-def long_index(tmp_path_factory: pytest.TempPathFactory) -> Filters:
+def long_index(tmp_path_factory: pytest.TempPathFactory) -> MetadataFilter:
     """Texts that take a while to look through."""
     return open_filters(tmp_path_factory.mktemp("long"), [[Document(str(n), "ab" * 2000) for n in range(3000)]])
 
 
-def test_a_filter_that_takes_too_long_is_stopped(long_index: Filters, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_filter_that_takes_too_long_is_stopped(long_index: MetadataFilter, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = " OR ".join(f"lower(upper(text)) LIKE '%a_b{n}%'" for n in range(120))
     monkeypatch.setattr(filters, "SECONDS", 0.1)
     with pytest.raises(ConfigError, match=r"not worked out within 0\.1 s over 3,000 documents\. Add a condition"):
@@ -405,21 +378,21 @@ def test_a_filter_that_takes_too_long_is_stopped(long_index: Filters, monkeypatc
     assert long_index.documents("id = '7'").tolist() == [7]  # the connection is as good as before
 
 
-def test_an_interrupt_before_the_start_is_not_lost(long_index: Filters, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_before_the_start_is_not_lost(long_index: MetadataFilter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filters, "SECONDS", -1.0)
-    monkeypatch.setattr(execution, "_AGAIN", 0.001)
+    monkeypatch.setattr(database, "_AGAIN", 0.001)
     with pytest.raises(ConfigError, match="not worked out"):
         long_index.documents(" OR ".join(f"lower(upper(text)) LIKE '%b_a{n}%'" for n in range(120)))
 
 
 @pytest.mark.parametrize("word", ["LIKE", "ILIKE"])
 @pytest.mark.parametrize("pattern", ["%a_" * 12 + "c", "%_a" * 12 + "%c", "a%" * 40 + "c", "%ba_%" * 9 + "c"])
-def test_no_pattern_makes_matching_take_forever(long_index: Filters, word: str, pattern: str) -> None:
+def test_no_pattern_makes_matching_take_forever(long_index: MetadataFilter, word: str, pattern: str) -> None:
     """Tried out in every way, these would outlast the universe, and nothing interrupts a single match."""
     assert long_index.documents(f"text {word} '{pattern}' AND id < '2'").tolist() == []
 
 
-def test_long_lists_are_no_rarity(index: Filters) -> None:
+def test_long_lists_are_no_rarity(index: MetadataFilter) -> None:
     listed = ", ".join(f"'d{number:05}'" for number in range(8000))
     assert index.documents(f"id IN ({listed}, 'd07', 'd11')").tolist() == [7, 11]
     assert len(index.documents(f"id NOT IN ({listed}, 'd07', 'd11')")) == 58

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
-from search.filters import Filters, translation
-from search.filters.execution import Database, FilterError
+from search.filters import MetadataFilter
+from search.filters.database import Condition
 from search.filters.functions import FUNCTIONS
-from search.filters.source import LONGEST
-from tests.filtered import open_filters
+from search.filters.scanner import DEEPEST, LONGEST
+from tests.search.filters.filtered import open_filters
 
 ROWS: list[dict[str, Any]] = [
     {"year": 2020, "lang": "en", "ok": True, "tags": ["a"], "meta": {"kind": "x", "deep": {"n": 1}}, "day": "2020"},
@@ -27,19 +27,16 @@ ROWS: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Filters:
+def index(tmp_path_factory: pytest.TempPathFactory) -> MetadataFilter:
     documents = [Document(str(number), "text", metadata=row) for number, row in enumerate(ROWS)]
     return open_filters(tmp_path_factory.mktemp("syntax"), [documents])
 
 
-def refused(index: Filters, where: str) -> str:
-    """The message with which a filter is refused; it fails the test if DuckDB is asked."""
-    database, index._database = index._database, SimpleNamespace(matches=pytest.fail)  # type: ignore[assignment]
-    try:
-        with pytest.raises(ConfigError) as caught:
-            index.documents(where)
-    finally:
-        index._database = database
+def refused(index: MetadataFilter, where: str) -> str:
+    """The message with which a filter is refused; it fails the test if DuckDB is asked to run anything."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(ConfigError) as caught:
+        patch.setattr(index._database, "matches", pytest.fail)
+        index.documents(where)
     return str(caught.value)
 
 
@@ -121,33 +118,8 @@ HOSTILE = [
     "list_filter(tags, x -> x = 'a') IS NOT NULL",
     "list_transform(tags, lambda x: x) IS NOT NULL",
     "len([x FOR x IN tags IF x = 'a']) = 1",
-    "CASE WHEN ok THEN TRUE ELSE FALSE END",
-    "tags[1] = 'a'",
-    "tags[1:2] = tags",
-    "lang IN ['en', 'de']",
     "meta = {'kind': 'x'}",
     "MAP {'a': 1}['a'] = 1",
-    "year + 1 = 2021",
-    "year - 1 = 2019",
-    "-year < 0",
-    "+year > 0",
-    "year * 2 > 1",
-    "year / 0 = 1",
-    "year // 2 = 1",
-    "year % 2 = 0",
-    "year ** 9 = 0",
-    "year & 1 = 1",
-    "year | 1 = 1",
-    "~year = 1",
-    "year << 9 = 1",
-    "year ! = 1",
-    "lang || 'x' = 'enx'",
-    "lang ~ 'e.*'",
-    "lang !~ 'e.*'",
-    "lang ~~ 'e%'",
-    "lang ^@ 'e'",
-    "lang SIMILAR TO 'e.*'",
-    "lang GLOB 'e*'",
     "lang COLLATE NOCASE = 'EN'",
     "year AT TIME ZONE 'UTC' = 1",
     "day > INTERVAL 1 DAY",
@@ -158,13 +130,11 @@ HOSTILE = [
     "sleep_ms(100000) = 1",
     "repeat('x', 1000000000) = 'x'",
     "range(1000000000) IS NULL",
-    "regexp_matches(lang, '(a+)+b')",
     "unnest(tags) = 'a'",
     "struct_extract(meta, 'kind') = 'x'",
     "printf('%s', lang) = 'en'",
     "error('x') = 1",
     "CAST(year AS BLOB) = 1",
-    "CAST(year AS DECIMAL(38, 10)) = 1",
     "CAST(year AS INTEGER[]) = 1",
     "CAST(lang AS documents) = 1",
     "CAST(year AS ENUM('a')) = 1",
@@ -172,19 +142,12 @@ HOSTILE = [
     "lang LIKE lower('E%')",
     "lang LIKE title",
     "year = DEFAULT",
-    "year NOTNULL",
-    "year ISNULL",
-    "year IS UNKNOWN",
     "year IS NOT",
     "year NOT = 1",
     "year = 2020 = TRUE",
     "year < 2020 < 2030",
-    "lang = e'\\x41'",
-    "lang = E'a'",
     "lang = x'41'",
     "lang = U&'a'",
-    "lang = $$en$$",
-    "lang = $x$en$x$",
     "lang = 'en",
     '"year = 2020',
     '"" = 1',
@@ -195,14 +158,12 @@ HOSTILE = [
     "lang = 'a\ud800'",
     "lang = \\'en\\'",
     "year = 0x1F",
-    "year = 1_000",
     "year = 12abc",
     "year = 1e",
     "year = --5",
     "year = -'5'",
     "year = -lang",
     "year in ()",
-    "year in (1,)",
     "year in 1",
     "year in (1",
     "year between 1",
@@ -240,7 +201,6 @@ HOSTILE = [
     "year = NULL",
     "NULL = year",
     "year IN (1, NULL)",
-    "coalesce(year, NULL) = 1",
     "lang = 5",
     "lang = year",
     "year = lower(lang)",
@@ -284,7 +244,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("where", HOSTILE, ids=range(len(HOSTILE)))
-def test_what_is_not_on_the_list_never_reaches_duckdb(index: Filters, where: str) -> None:
+def test_what_is_not_on_the_list_never_reaches_duckdb(index: MetadataFilter, where: str) -> None:
     message = refused(index, where)
     assert message.startswith("filter [")
     assert len(message) < 1000
@@ -299,27 +259,27 @@ WORDS = [*FUNCTIONS, "coalesce", "year", "lang", "ok", "tags", "meta", "kind", "
 
 @settings(max_examples=300)
 @given(st.text(max_size=30) | st.lists(st.sampled_from(WORDS), max_size=10).map(" ".join))
-def test_any_text_is_a_filter_or_is_refused(index: Filters, where: str) -> None:
+def test_any_text_is_a_filter_or_is_refused(index: MetadataFilter, where: str) -> None:
     with suppress(ConfigError):
         assert set(index.documents(where).tolist()) <= {0, 1}
 
 
-def test_sql_is_written_anew(index: Filters, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sql_is_written_anew(index: MetadataFilter, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of the filter's own text is run but names of functions and types, numbers, and text between quotes."""
     asked: list[str] = []
 
-    def matches(condition: str, *_: Any) -> npt.NDArray[np.int64]:
-        asked.append(condition)
+    def matches(condition: Condition, *_: Any) -> npt.NDArray[np.int64]:
+        asked.append(condition.sql)
         return np.zeros(0, np.int64)
 
     monkeypatch.setattr(index._database, "matches", matches)
     index.documents("""not Year=2020 aNd"lang"  in('it''s' ,'--')
                        OR meta.KIND like '%;' escape '!' AND (ok)""")
-    assert asked == ["(((NOT (c0 = 2020)) AND (c1 IN ('it''s', '--'))) OR ((c2 LIKE '%;' ESCAPE '!') AND c3))"]
+    assert asked == ["""(((NOT (c0 = 2020)) AND (c1 IN ('it''s', '--'))) OR ("like_escape"(c2, '%;', '!') AND c3))"""]
 
 
-def test_limits_leave_room(index: Filters) -> None:
-    deep = translation.DEEPEST - 1
+def test_limits_leave_room(index: MetadataFilter) -> None:
+    deep = DEEPEST - 1
     assert index.documents("(" * deep + "ok" + ")" * deep).tolist() == [0]
     assert index.documents(" OR ".join(f"year = {number}" for number in range(1800, 2021))).tolist() == [0]
     assert index.documents("year IN (" + ", ".join(map(str, range(10_000))) + ")").tolist() == [0, 1]
@@ -345,24 +305,24 @@ def test_limits_leave_room(index: Filters) -> None:
         ("list_contains(tags, 5)", "tags holds lists of text, so not 5 (numbers)."),
         ("lang = year", "lang (text) cannot be compared with year (numbers); write CAST(... AS ...) of one of them."),
         ("year LIKE '20%'", "LIKE takes text, not year (numbers); write CAST(year AS VARCHAR) LIKE ...."),
-        ("lang LIKE 5", "found 5; expected a pattern in single quotes, such as 'whale%'."),
+        ("lang LIKE 5", "LIKE takes a pattern in single quotes, such as 'whale%', not 5 (numbers)."),
         ("year", "year (numbers) is no condition; compare it with something."),
         ("CAST(year AS VARCHAR)", "at character 1: CAST(year AS VARCHAR) (text) is no condition; compare it"),
         ("DATE '2020-01-01' = 1", "at character 1: DATE '2020-01-01' (dates) cannot be compared with 1 (numbers)"),
         ("year = NULL", "at character 8: nothing equals NULL; write IS NULL or IS NOT NULL."),
-        ("lenght(lang) = 2", "no function lenght (did you mean length?); there are lower, upper,"),
+        ("lenght(lang) = 2", "no function lenght (did you mean length?); there are, among others, lower,"),
         ("year(lang) = 2", "year() takes dates or dates with a time of day, not lang (text)."),
         ("round() = 2", "round() takes 1 to 2 arguments, not 0."),
         ("lower(lang, 'x') = 'x'", "lower() takes 1 argument, not 2."),
         ("coalesce(lang, 5) = 'x'", "coalesce() takes values of one kind, not lang (text) and 5 (numbers)."),
-        ("CAST(year AS BLOB) = 1", "at character 14: found BLOB; expected a type: BOOLEAN, BOOL, INTEGER,"),
-        ("year > 2019 AND", "at character 16: the filter ends; expected a column or a value."),
-        ("year > 2019 lang", "at character 13: found lang; expected AND, OR or the end."),
+        ("CAST(year AS BLOB) = 1", "at character 14: found BLOB; expected a type: BOOLEAN, INTEGER,"),
+        ("year > 2019 AND", "at character 13: the filter ends after AND; a filter is one condition such as"),
+        ("year > 2019 lang", "at character 13: lang does not fit here; a filter is one condition such as"),
         ("id IN (SELECT id)", "at character 8: SELECT has no place here: a filter is one condition, without subque"),
-        ("1=1) union select 1", "at character 4: found ); expected AND, OR or the end."),
+        ("1=1) union select 1", "at character 6: UNION has no place here: a filter is one condition, without"),
         ("ok; DROP TABLE x", "at character 3: a filter is one condition, not several statements."),
         ("ok -- x", "at character 4: a filter has no comments."),
-        ("year = 2020-01-01", "at character 12: found -; expected AND, OR or the end."),
+        ("1=1) OR (1=1", "at character 4: ) does not fit here; a filter is one condition such as"),
         ("lang = 'en", "at character 8: this text has no closing quote"),
         ("ok\nAND\tyear > x", "filter [ok\\nAND\\tyear > x]: at character 15: no column"),
         ("ok AND lang = '" + "y" * 300 + "' AND x", "filter [...yyy"),
@@ -375,7 +335,7 @@ def test_limits_leave_room(index: Filters) -> None:
         ("lang LIKE 'a' ESCAPE '!!'", "at character 22: ESCAPE takes one character."),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_its_place_and_the_way_out(index: Filters, where: str, said: str) -> None:
+def test_a_mistake_is_told_with_its_place_and_the_way_out(index: MetadataFilter, where: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         index.documents(where)
     assert said in str(caught.value)
@@ -391,8 +351,7 @@ def test_text_that_is_no_time_is_told(tmp_path: Path) -> None:
             ConfigError, match=re.escape(f"'{text}' is no date with a time; write '2020-12-31 23:59:59'")
         ):
             found.documents(f"at > '{text}'")
-    with pytest.raises(ConfigError, match="write at first, and '2020-01-01 00:00Z', which has a zone, after it"):
-        found.documents("'2020-01-01 00:00Z' < at")
+    assert found.documents("'2020-01-01 02:00:00+02:00' = at").tolist() == [0]  # whichever side it is on
     with pytest.raises(
         ConfigError, match=r"at \(dates with a time of day\) .* such as '2020-12-31', or compare year\(at\)"
     ):
@@ -401,34 +360,8 @@ def test_text_that_is_no_time_is_told(tmp_path: Path) -> None:
         found.documents("at > '2020-13-01'")
 
 
-def test_a_filter_that_failed_spoils_nothing(index: Filters) -> None:
+def test_a_filter_that_failed_spoils_nothing(index: MetadataFilter) -> None:
     for _ in range(2):  # a failure is not kept for an answer either
         with pytest.raises(ConfigError):
             index.documents("CAST(lang AS INTEGER) = 1")
         assert index.documents("lang = 'en'").tolist() == [0]
-
-
-# --- and if something did reach DuckDB
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "EXISTS (SELECT * FROM read_text('/etc/passwd'))",
-        "EXISTS (SELECT * FROM '/etc/passwd')",
-        "EXISTS (SELECT * FROM glob('/*'))",
-        "EXISTS (SELECT * FROM ROWS)",
-        "TRUE; SET enable_external_access = true",
-        "TRUE; ATTACH 'x.db' AS x",
-        "TRUE; COPY (SELECT 1) TO 'stolen.csv'",
-        "TRUE; INSTALL httpfs",
-        "TRUE; LOAD httpfs",
-    ],
-)
-def test_duckdb_is_given_no_files_and_no_settings(
-    condition: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(FilterError):
-        Database().matches(condition, [], 2, 10.0)
-    assert list(tmp_path.iterdir()) == []
