@@ -119,7 +119,7 @@ number -> text: chr
 number, number -> text: to_base
 any -> text: typeof
 
-number -> number: abs @ ceil ceiling floor round trunc round_even sign sqrt cbrt exp ln log log10 log2 degrees radians
+number -> number: abs @ ceil ceiling floor round trunc sign sqrt cbrt exp ln log log10 log2 degrees radians
 number -> number: sin cos tan cot asin acos atan sinh cosh tanh asinh acosh atanh even gamma lgamma factorial bit_count
 number -> number: + - ~
 number, number -> number: round trunc round_even log pow power atan2 mod fmod fdiv gcd lcm greatest_common_divisor
@@ -191,7 +191,7 @@ list, to -> text: array_to_string
 same... -> list: list_value list_pack
 """
 # How many times as large as its arguments a result may be; times the length of what is put in, for some.
-_FACTORS = {"regexp_escape": 2, "url_encode": 3, "hex": 2, "to_hex": 2, "bin": 8, "to_binary": 8,
+_FACTORS = {"lower": 2, "lcase": 2, "upper": 2, "ucase": 2, "regexp_escape": 2, "url_encode": 3, "hex": 2, "to_hex": 2, "bin": 8, "to_binary": 8,
             "base64": 2, "to_base64": 2, "string_split": 17, "str_split": 17, "split": 17, "string_to_array": 17,
             "split_part": 17, "translate": 4}  # fmt: skip
 _COPIES = {"nullif": 2, "split_part": 2, "fmod": 2, "array_to_string": 2}  # macros that write an argument twice
