@@ -191,9 +191,9 @@ list, to -> text: array_to_string
 same... -> list: list_value list_pack
 """
 # How many times as large as its arguments a result may be; times the length of what is put in, for some.
-_FACTORS = {"lower": 2, "lcase": 2, "upper": 2, "ucase": 2, "regexp_escape": 2, "url_encode": 3, "hex": 2, "to_hex": 2, "bin": 8, "to_binary": 8,
-            "base64": 2, "to_base64": 2, "string_split": 17, "str_split": 17, "split": 17, "string_to_array": 17,
-            "split_part": 17, "translate": 4}  # fmt: skip
+_FACTORS = {"lower": 2, "lcase": 2, "upper": 2, "ucase": 2, "regexp_escape": 2, "url_encode": 3, "hex": 2, "to_hex": 2,
+            "bin": 8, "to_binary": 8, "base64": 2, "to_base64": 2, "translate": 4, "string_split": 17, "str_split": 17,
+            "split": 17, "string_to_array": 17, "split_part": 17}  # fmt: skip
 _COPIES = {"nullif": 2, "split_part": 2, "fmod": 2, "array_to_string": 2}  # macros that write an argument twice
 _BYTES = 64  # of what is made of a number or a date, at most
 _WORDS = {"~~": "LIKE", "!~~": "NOT LIKE", "~~*": "ILIKE", "!~~*": "NOT ILIKE", "~~~": "GLOB", "like_escape": "LIKE",
