@@ -35,7 +35,7 @@ from search.filters.scanner import DEEPEST, MOST, PARAMETERS, START, UNFIT, Scan
 Made = TypeVar("Made")
 
 MOST_WEIGHT = 100_000  # looks at what a document holds
-_NUMBER = re.compile(r"-?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(e[+-]?\d+)?", re.IGNORECASE)
+_NUMBER = re.compile(r"-?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)(e[+-]?\d+)?", re.IGNORECASE | re.ASCII)
 _COMPARISONS = {
     "COMPARE_EQUAL": "=",
     "COMPARE_NOTEQUAL": "<>",
@@ -147,8 +147,7 @@ class _Walk:
     def _named(self, names: tuple[str, ...], span: tuple[int, int]) -> TypedExpression:
         quoted = self._bytes[span[0] : span[0] + 1] == b'"'
         sql, kind = self._checked(lambda: self._columns.find(names, quoted), span[0])
-        made = combined(sql, kind, [], (0, 0))
-        return self._placed(replace(made, column=True, times=1), span)
+        return TypedExpression(sql, kind, self._shown(span), *span, column=True, times=1, weight=1)
 
     def _constant(self, node: Tree) -> TypedExpression:
         literal, span = node["literal"], self._span(node)
@@ -156,19 +155,20 @@ class _Walk:
         if kind == "STRING":
             if UNFIT.search(text):
                 self._refuse("a null character or half a surrogate pair, which no document holds", span[0])
-            made = TypedExpression(quote(text), pa.string(), "", 0, 0, text=text, extra=len(text.encode()))
+            sql, given = quote(text), pa.string()
         elif kind in ("INTEGER", "NUMERIC"):
             if not _NUMBER.fullmatch(text):
                 self._refuse(f"{shortened(text)} is no number", span[0])
-            made = TypedExpression(text, pa.float64(), "", 0, 0)
+            sql, given = text, pa.float64()
         elif kind in ("BOOLEAN", "NULL_LITERAL"):
             sql = "NULL" if kind == "NULL_LITERAL" else {"true": "TRUE", "false": "FALSE"}[text]
-            made = TypedExpression(sql, pa.null() if sql == "NULL" else pa.bool_(), "", 0, 0)
+            given = pa.null() if sql == "NULL" else pa.bool_()
         else:
             self._refuse(
                 f"{self._text(node)} has no place in a filter; write text in single quotes, or a number", span[0]
             )
-        return self._placed(replace(made, literal=True, nodes=0), span)
+        said, size = (text, len(text.encode())) if kind == "STRING" else (None, 0)
+        return TypedExpression(sql, given, self._shown(span), *span, text=said, literal=True, nodes=0, extra=size)
 
     # --- conditions
 
@@ -329,7 +329,12 @@ class _Walk:
             return f"{inner}[]", pa.list_(kind)
         digits = [child.get("literal", {}).get("text", "") for child in children]
         sized = name in ("DECIMAL", "NUMERIC", "DEC", "VARCHAR", "CHAR", "BPCHAR") and len(digits) <= 2
-        if name not in CASTS or extra or not all(digit.isdecimal() for digit in digits) or (digits and not sized):
+        if (
+            name not in CASTS
+            or extra
+            or not all(re.fullmatch("[0-9]+", digit) for digit in digits)
+            or (digits and not sized)
+        ):
             zone = "; times count in UTC, and have no zone" if "Z" in name or "ZONE" in name else ""
             self._refuse(f"found {shortened(name)}; expected a type: {_TYPES}, or a list of one: INTEGER[]{zone}", near)
         return f"{name}({', '.join(digits)})" if digits else name, CASTS[name]
