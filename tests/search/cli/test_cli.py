@@ -189,6 +189,8 @@ def test_an_over_long_query_is_said(index: Path) -> None:
         (["query", "{index}", "x", "--group-by", "yaer"], 1, 'did you mean "year"?'),
         (["query", "{index}", "x", "--where", "yaer > 2000"], 1, "did you mean"),
         (["delete", "{index}", "d88"], 1, 'Did you mean "d8"?'),
+        (["query", "{index}", "--like", "d88"], 1, 'Did you mean "d8"?'),
+        (["query", "{index}", "--like", "nothing-like-it"], 1, 'no document with id "nothing-like-it".\n'),
         (["build", "{corpus}", "{tmp}/i", "--config", "minilmm"], 1, 'did you mean "minilm"'),
     ],
 )

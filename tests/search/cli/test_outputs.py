@@ -9,7 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def place(laid_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 @pytest.fixture(scope="module")
-def laid_out(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def laid_out(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Its content but for the links, made once."""
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
     tiny_config = BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4))
@@ -61,7 +61,7 @@ def laid_out(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPat
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         _lay_out(tiny_config)
-    yield root
+    return root
 
 
 def _lay_out(tiny_config: BuildConfig) -> None:
