@@ -480,6 +480,7 @@ def test_mistakes_are_told_in_one_line(folder: Path, recipe: list[str], tmp_path
 # The reference
 
 
+@pytest.mark.check
 def test_minilm_meets_the_reference(shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every AVG cell within 0.01; and within 0.0005 with the division by tokens + 0.01 of the paper's code.
 
