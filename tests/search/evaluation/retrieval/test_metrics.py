@@ -94,6 +94,7 @@ def dcg(gains: Sequence[int]) -> float:
 
 def test_cutoffs_are_read_in_order_and_once_each() -> None:
     assert parse_cutoffs("100,10,100") == (100, 10)
+    assert parse_cutoffs("1") == (1,)
 
 
 @pytest.mark.parametrize("text", ["", "ten", "10,", "0", "10,-1", "1.5"])
