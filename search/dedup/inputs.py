@@ -10,12 +10,13 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from indexer.arrays import RowIds, Scores, Vectors
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
 from search.dedup.distinct import CrossDocumentPairs, Distinct, find_distinct, is_one_to_one, number_texts
 from search.dedup.origin import require_same_encoder
-from search.dedup.pairs import PairSource, Rows, Scores, Vectors, document_scores, pair_scores
+from search.dedup.pairs import PairSource, document_scores, pair_scores
 from search.dedup.vectors import write_vectors
 from search.index import BLOCK_ROWS, Index, LiveRows
 
@@ -70,7 +71,7 @@ class DedupInputs:
         return self_scores(self.distinct_vectors)
 
     @cached_property
-    def document_of(self) -> Rows:
+    def document_of(self) -> RowIds:
         """The document of each row, ascending; a document has a row for each of its windows."""
         own = self.index.numbering.documents_of(np.arange(self.index.manifest.rows))
         if self.other is None:
@@ -79,16 +80,16 @@ class DedupInputs:
         return np.concatenate([others, own + self.others])
 
     @cached_property
-    def text_of(self) -> Rows:
+    def text_of(self) -> RowIds:
         """A number for each document's normalised text, (documents,); -1 where it is blank."""
         self.progress.phase("comparing texts", self.others + self.index.manifest.documents)
         return number_texts(chain.from_iterable(self._texts(index) for index in self._indexes))
 
-    def score(self, documents: Rows, others: Rows) -> Scores:
+    def score(self, documents: RowIds, others: RowIds) -> Scores:
         """Scores of documents paired one by one: of their best pair of windows."""
         return document_scores(self.vectors, self.document_of, documents, others)
 
-    def apart(self, source: PairSource) -> PairSource:
+    def across_documents(self, source: PairSource) -> PairSource:
         """The pairs of a source without those of windows of one document."""
         if is_one_to_one(self.document_of):
             return source
@@ -119,7 +120,7 @@ def open_inputs(
 ) -> Iterator[DedupInputs]:
     """Open one or two indexes, with a temporary folder that goes when the block ends.
 
-    Raises what `OpenIndex.open` raises, ConfigError for an index against itself, and MismatchError when two indexes
+    Raises what `Index.open` raises, ConfigError for an index against itself, and MismatchError when two indexes
     have different encoders.
     """
     require_another(index, against)

@@ -16,12 +16,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexer.arrays import Vectors
 from indexer.errors import ConfigError, MachineError, StoreError
 from search.dedup import approximate, codes, join
 from search.dedup.approximate import ApproximateJoin
 from search.dedup.codes import Basis, FloatKernel, Int8Kernel, Kernel, fit_basis, margin
 from search.dedup.join import ExactJoin, write_codes
-from search.dedup.pairs import Pairs, Vectors, pair_scores, tile_scores
+from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from search.dedup.settings import IDENTICAL, DedupSettings, JoinOptions, lowest_score
 from search.dedup.vectors import check_vectors, write_vectors
 from tests.dedup_oracles import BrutePairs

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, build_index
+from indexer.arrays import RowIds, Vectors
 from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError
 from search.dedup.chance import USUAL_THRESHOLDS
 from search.dedup.distinct import find_distinct
-from search.dedup.pairs import Pairs, PairSource, Rows, Vectors
+from search.dedup.pairs import Pairs, PairSource
 from search.dedup.settings import lowest_score
 from search.dedup.suggest import EXAMPLES, ExampleDocument, Suggestion, ThresholdCandidate, suggest, suggest_thresholds
 from search.dedup.suggest import _nearest as nearest_examples
@@ -33,7 +34,7 @@ class Shuffled:
     source: PairSource
     seed: int
 
-    def within(self, members: Rows) -> Iterator[Pairs]:
+    def within(self, members: RowIds) -> Iterator[Pairs]:
         batches = list(self.source.within(members))
         joined = [np.concatenate([getattr(batch, name) for batch in batches]) for name in ("left", "right", "scores")]
         generator = np.random.default_rng(self.seed)
@@ -42,7 +43,7 @@ class Shuffled:
             left, right, scores = (column[part] for column in joined)
             yield Pairs(right, left, scores)
 
-    def between(self, left: Rows, right: Rows) -> Iterator[Pairs]:
+    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         raise AssertionError("never asked")
 
 
