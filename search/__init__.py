@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from search.export.sentence_transformers import export_sentence_transformers as export_sentence_transformers
     from search.export.trec import export_trec_run as export_trec_run
     from search.files import write_result as write_result
+    from search.index import Index as Index
+    from search.ranking.ranker import SearchOptions as SearchOptions
     from search.verify import VerifyReport as VerifyReport
     from search.verify import verify_index as verify_index
 
@@ -47,11 +49,13 @@ _HOME = {
     "Deduplication": "search.dedup.deduplicate",
     "ExportReport": "search.export",
     "Hit": "search.engine",
+    "Index": "search.index",
     "JoinOptions": "search.dedup.settings",
     "LayersOptions": "search.evaluation.sts.layers",
     "PairFiles": "search.dedup.settings",
     "RetrievalOptions": "search.evaluation.retrieval.retrieval",
     "SearchEngine": "search.engine",
+    "SearchOptions": "search.ranking.ranker",
     "Setting": "search.evaluation.settings",
     "StsOptions": "search.evaluation.sts.sts",
     "Target": "search.evaluation.target",

@@ -11,8 +11,7 @@ import click
 import pytest
 
 from indexer.config import BuildConfig
-from search.cli import cli
-from search.cli.lazy_group import LazyGroup
+from search.cli import LazyGroup, cli
 from tests.playground import lay_out
 from tests.search.cli.test_cli import Done, isotrope
 

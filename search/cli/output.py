@@ -1,10 +1,10 @@
-"""How results look: JSON with --json, else a table for people. Everything here goes to stdout."""
+"""Where results go and how they look: JSON with --json, else a table for people, on stdout; remarks on stderr."""
 
-import json
-import math
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
-from datetime import date, time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,9 +14,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from search.cli.options import written_by
 from search.text import escape
 
 if TYPE_CHECKING:
+    from indexer.corpus import CorpusReport
     from search.engine import Hit
 
 
@@ -27,9 +29,36 @@ _LEAST_TEXT = 40  # columns for text beside whole ids
 _BETWEEN = 2  # columns
 
 
+def write_and_print(result: dict[str, Any], options: Mapping[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
+    """Write and print a result as `result_options` ask: to the file, as JSON, or by `show` for people."""
+    from search.files import write_result
+
+    if options["output"]:
+        write_result(options["output"], result, options["force"])
+    with stdout_free_for(*written_by(options).values()):
+        if options["as_json"]:
+            print_json(result)
+        else:
+            show(result)
+
+
+@contextmanager
+def stdout_free_for(*written: Path | None) -> Iterator[None]:
+    """While one of these is standard output, a result goes there and all that is printed to standard error."""
+    from indexer.output_files import is_stdout
+
+    if any(path is not None and is_stdout(path) for path in written):
+        with redirect_stdout(sys.stderr):
+            yield
+    else:
+        yield
+
+
 def print_json(value: Any) -> None:
     """One line of strict JSON; a number that JSON has no word for becomes null."""
-    click.echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, default=str))
+    from search.files import to_json
+
+    click.echo(to_json(value))
 
 
 def print_report(report: Any, as_json: bool) -> bool:
@@ -73,6 +102,29 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
 def print_note(line: str) -> None:
     """A remark, on stderr."""
     click.echo(f"note: {escape(line, newlines=True)}", err=True)
+
+
+def remarks_on(read: "CorpusReport") -> list[str]:
+    """What a pass over the corpus has to say."""
+    remarks = []
+    if read.made_ids:
+        again = f"; {read.repeated:,} repeat others, told apart by -2, -3 and so on" if read.repeated else ""
+        remarks.append(f"{read.made_ids:,} documents had no id; theirs are made of their content{again}")
+    if read.blank_lines:
+        remarks.append(f"blank lines left out: {read.blank_lines:,}")
+    if read.rejected:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(read.rejected.items()))
+        listed = f"; see {read.rejects_file}" if read.rejects_file else ""
+        remarks.append(f"{sum(read.rejected.values()):,} rows were left out ({reasons}){listed}")
+    if read.older_rejects_file:
+        remarks.append(f"the list of rows that an earlier run left out is now {read.older_rejects_file}")
+    if read.ignored_files:
+        shown = ", ".join(read.ignored_files[:5])
+        remarks.append(f"{len(read.ignored_files):,} files or folders that are no corpus were left out: {shown}")
+    if read.unused_columns:
+        names = ", ".join(f'"{name}"' for name in read.unused_columns)
+        remarks.append(f"no row has a column {names}, which the settings name")
+    return remarks
 
 
 def print_hits(query: str, hits: Sequence["Hit"]) -> None:
@@ -130,17 +182,3 @@ def _excerpt(hit: "Hit") -> Text:
     text = words if len(words) <= _EXCERPT else f"{words[:_EXCERPT].rsplit(' ', 1)[0]} ..."
     title = [(escape(hit.title, newlines=True), "bold"), (": " if text else "")] if hit.title else []
     return Text.assemble(*title, text)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, date | time):  # a datetime is a date
-        return value.isoformat()
-    return value

@@ -5,8 +5,7 @@ from typing import Any
 
 import click
 
-from search.cli.output_options import check_written, force_option, recipe_reads, stdout_free_for
-from search.cli.running_options import run_options, threaded_encoder_options
+from search.cli.options import check_written, encoder_options, force_option, recipe_reads, run_options
 
 
 @click.command("report")
@@ -24,8 +23,7 @@ from search.cli.running_options import run_options, threaded_encoder_options
     help="File of isotrope dedup to show: sizes, scores, sample clusters.",
 )
 @click.option("--recall", is_flag=True, help="Measure recall@10 and latency too; this loads the encoder.")
-@click.option("--model", type=click.Path(path_type=Path), help="Folder of the index's model, if it has moved.")
-@threaded_encoder_options
+@encoder_options
 @force_option
 @click.option("--quiet", is_flag=True, help="No progress bars.")
 def command(index: Path, output: Path, results: tuple[Path, ...], duplicates: Path | None, recall: bool,
@@ -38,7 +36,8 @@ def command(index: Path, output: Path, results: tuple[Path, ...], duplicates: Pa
     Example:
       isotrope report my-index -o report.html
     """
-    from search.cli.progress import BuildProgress
+    from search.cli.output import stdout_free_for
+    from search.cli.progress import ProgressBar
     from search.engine import SearchEngine
     from search.evaluation.report.page import write_report
     from search.text import size
@@ -46,7 +45,7 @@ def command(index: Path, output: Path, results: tuple[Path, ...], duplicates: Pa
     reads = [index, *results, duplicates, model, *recipe_reads(None, index)]
     check_written({"-o": output}, reads, force)
     engine = SearchEngine(index, model, run_options(options))
-    with BuildProgress(quiet) as progress:
+    with ProgressBar(quiet) as progress:
         digest = write_report(engine, output, results, recall, progress, duplicates, force=force)
     with stdout_free_for(output):
         click.echo(f"{output}: {size(digest.bytes)}")

@@ -5,8 +5,14 @@ from typing import Any
 
 import click
 
-from search.cli.evaluate.options import centre_option, check_places, subject_options, sweep_of, sweep_options
-from search.cli.output_options import force_option, stdout_free_for
+from search.cli.options import (
+    centre_option,
+    check_output_options,
+    force_option,
+    sweep_of,
+    sweep_options,
+    target_options,
+)
 
 _SHOWN = 8  # best settings in the table, beside the controls
 
@@ -24,7 +30,7 @@ _SHOWN = 8  # best settings in the table, beside the controls
 @click.option("--sample", type=int, default=1500, show_default=True, help="Documents that questions are drawn "
               "from, without --qrels.")  # fmt: skip
 @click.option("--bytes", "most_bytes", type=int, default=0, help="Most bytes a vector may take; 0: no limit.")
-@subject_options
+@target_options
 @sweep_options
 @centre_option
 @click.option("--format", "format_", default="", metavar="NAME", help="Format of the corpus; default by file name.")
@@ -47,8 +53,8 @@ def command(sources: tuple[str, ...], output: Path | None, as_json: bool, **opti
       isotrope tune docs.jsonl --layers -1 --layers 1,-1 --sample 500 -o tuned.toml --force
     """
     from indexer.store.layout import is_index
-    from search.cli.output import print_json, print_note
-    from search.cli.progress import BuildProgress
+    from search.cli.output import print_json, print_note, stdout_free_for
+    from search.cli.progress import ProgressBar
     from search.evaluation.tune.tune import TuneOptions, run_tune, write_recipe
     from search.files import write_result
 
@@ -63,8 +69,8 @@ def command(sources: tuple[str, ...], output: Path | None, as_json: bool, **opti
         options["on_error"],
     )
     index = options["index"] or next(filter(is_index, sources), None)
-    check_places(options | {"output": output, "index": index}, *sources, options["qrels"])
-    with BuildProgress(options["quiet"]) as progress:
+    check_output_options(options | {"output": output, "index": index}, *sources, options["qrels"])
+    with ProgressBar(options["quiet"]) as progress:
         result = run_tune(task, _subject(sources, options), sweep_of(options), options["cache"], progress)
     for note in result["notes"]:
         print_note(note)
@@ -82,18 +88,18 @@ def command(sources: tuple[str, ...], output: Path | None, as_json: bool, **opti
 def _subject(sources: tuple[str, ...], options: dict[str, Any]) -> Any:
     from indexer.errors import ConfigError
     from indexer.store.layout import is_index
-    from search.cli.evaluate.options import subject_of
+    from search.cli.options import target_of
 
     if options["index"]:
         raise ConfigError("an index to tune is named as the source: isotrope tune INDEX. Leave out --index.")
     indexes = [source for source in sources if is_index(source)]
     if not indexes:
-        return subject_of(options)
+        return target_of(options)
     if len(sources) > 1:
         raise ConfigError(f"{indexes[0]} is an index; it is tuned alone. Leave out the other sources.")
     if options["format_"]:
         raise ConfigError("--format says how to read a corpus; an index needs none.")
-    return subject_of(options | {"index": Path(indexes[0])})
+    return target_of(options | {"index": Path(indexes[0])})
 
 
 def _show(result: dict[str, Any], output: Path | None) -> None:

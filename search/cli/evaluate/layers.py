@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from search.cli.evaluate.options import check_places, deliver, output_options, subject_of, subject_options
+from search.cli.options import check_output_options, result_options, target_of, target_options
 
 
 @click.command("layers")
@@ -33,8 +33,8 @@ from search.cli.evaluate.options import check_places, deliver, output_options, s
     help="Largest number of layers combined. Default: all for models of up to 6 blocks, else 3.",
 )
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw both figures into this file (.png, .svg, .pdf).")
-@subject_options
-@output_options
+@target_options
+@result_options
 def command(
     sources: tuple[str, ...],
     pooling: Any,
@@ -53,25 +53,25 @@ def command(
       isotrope evaluate layers sts-folder --plot layers.png
       isotrope evaluate layers sts-folder --strength 1 --up-to 2 -o layers.json
     """
-    from search.cli.output import print_note
-    from search.cli.progress import BuildProgress
+    from search.cli.output import print_note, write_and_print
+    from search.cli.progress import ProgressBar
     from search.evaluation.plots.drawing import check_plot
     from search.evaluation.plots.layers import plot_layers
     from search.evaluation.settings import parse_strength
     from search.evaluation.sts.data import read_tasks
     from search.evaluation.sts.layers import LayersOptions, evaluate_layers
 
-    check_places(options, *sources)
+    check_output_options(options, *sources)
     if plot := options["plot"]:
         check_plot(plot, options["force"])
     plan = LayersOptions(pooling, parse_strength(strength), protocol, up_to)
-    with BuildProgress(options["quiet"]) as progress:
-        result = evaluate_layers(subject_of(options), read_tasks(*sources), plan, options["cache"], progress)
+    with ProgressBar(options["quiet"]) as progress:
+        result = evaluate_layers(target_of(options), read_tasks(*sources), plan, options["cache"], progress)
     for note in result["notes"]:
         print_note(note)
     if plot:
         plot_layers(result, plot, options["force"])
-    deliver(result, options, _show)
+    write_and_print(result, options, _show)
 
 
 def _show(result: dict[str, Any]) -> None:

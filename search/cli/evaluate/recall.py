@@ -5,9 +5,7 @@ from typing import Any
 
 import click
 
-from search.cli.evaluate.options import check_places, deliver, output_options
-from search.cli.output_options import recipe_reads
-from search.cli.running_options import run_options, threaded_encoder_options
+from search.cli.options import check_output_options, encoder_options, recipe_reads, result_options, run_options
 
 
 @click.command("recall")
@@ -30,9 +28,8 @@ from search.cli.running_options import run_options, threaded_encoder_options
     default="cosine",
     help='js: how exact the ranking by Jensen-Shannon divergence is, for pooling "latte-mix".',
 )
-@click.option("--model", type=click.Path(path_type=Path), help="Folder of the index's model, if it has moved.")
-@threaded_encoder_options
-@output_options
+@encoder_options
+@result_options
 def command(
     index: Path, k: int, queries: Path | None, origin: Any, sample: int | None, similarity: str, **options: Any
 ) -> None:  # fmt: skip
@@ -47,7 +44,8 @@ def command(
       isotrope evaluate recall my-index -k 100 --queries questions.txt -o recall.json
     """
     from indexer.errors import ConfigError
-    from search.cli.progress import BuildProgress
+    from search.cli.output import write_and_print
+    from search.cli.progress import ProgressBar
     from search.engine import SearchEngine
     from search.evaluation.recall.divergence import evaluate_divergence
     from search.evaluation.recall.drawn_queries import SAMPLE
@@ -55,12 +53,12 @@ def command(
 
     if queries and (origin or sample is not None):
         raise ConfigError("--queries brings its own queries, all of which are used; leave out --from and --sample.")
-    check_places(options, index, queries, *recipe_reads(None, index))
+    check_output_options(options, index, queries, *recipe_reads(None, index))
     engine = SearchEngine(index, options["model"], run_options(options))
     measure, show = (evaluate_divergence, _show_divergence) if similarity == "js" else (evaluate_recall, _show)
-    with BuildProgress(options["quiet"]) as progress:
+    with ProgressBar(options["quiet"]) as progress:
         result = measure(engine, k, queries, origin, SAMPLE if sample is None else sample, progress)
-    deliver(result, options, show)
+    write_and_print(result, options, show)
 
 
 def _show_divergence(result: dict[str, Any]) -> None:

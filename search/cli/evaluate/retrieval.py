@@ -5,22 +5,21 @@ from typing import Any
 
 import click
 
-from search.cli.evaluate.options import (
+from search.cli.options import (
     centre_option,
-    check_places,
-    deliver,
-    output_options,
-    subject_of,
-    subject_options,
+    check_output_options,
+    result_options,
     sweep_of,
     sweep_options,
+    target_of,
+    target_options,
 )
 
 
 @click.command("retrieval")
 @click.argument("folder", type=click.Path(path_type=Path), metavar="BEIR_FOLDER")
 @click.argument("measured", type=click.Path(path_type=Path), required=False, metavar="[INDEX]")
-@subject_options
+@target_options
 @sweep_options
 @centre_option
 @click.option("-k", "cutoffs", default="10,100", show_default=True, metavar="K[,K...]", help="Ranks to cut at; "
@@ -40,7 +39,7 @@ from search.cli.evaluate.options import (
 @click.option("--no-bm25", is_flag=True, help="Leave out the BM25 baseline.")
 @click.option("--on-error", type=click.Choice(["fail", "skip"]), default="fail", help="What to do with a row of the "
               "corpus that cannot be a document, such as a blank one.")  # fmt: skip
-@output_options
+@result_options
 def command(folder: Path, measured: Path | None, **options: Any) -> None:
     """nDCG, MAP, recall and MRR on a BEIR folder, beside BM25.
 
@@ -58,7 +57,8 @@ def command(folder: Path, measured: Path | None, **options: Any) -> None:
       isotrope evaluate retrieval scifact --strength none --strength 0 --strength 0.5 --strength 1 --plot scifact.svg
     """
     from indexer.errors import ConfigError
-    from search.cli.progress import BuildProgress
+    from search.cli.output import write_and_print
+    from search.cli.progress import ProgressBar
     from search.evaluation.plots.drawing import check_plot
     from search.evaluation.retrieval.metrics import parse_cutoffs
     from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
@@ -79,14 +79,14 @@ def command(folder: Path, measured: Path | None, **options: Any) -> None:
     if measured and options["index"]:
         raise ConfigError(f"both {measured} and --index {options['index']} name an index; leave one out.")
     options["index"] = measured or options["index"]
-    check_places(options, folder)
+    check_output_options(options, folder)
     if options["plot"]:
         check_plot(options["plot"], options["force"])
-    subject, sweep = subject_of(options), sweep_of(options)
-    with BuildProgress(options["quiet"]) as progress:
+    subject, sweep = target_of(options), sweep_of(options)
+    with ProgressBar(options["quiet"]) as progress:
         result = evaluate_retrieval(task, subject, sweep, options["cache"], progress)
     _print_notes(result)
-    deliver(result, options, lambda result: _show(result, options["compare"]))
+    write_and_print(result, options, lambda result: _show(result, options["compare"]))
     if options["plot"]:
         _plot(result, options["plot"], options["force"])
 

@@ -5,15 +5,7 @@ from typing import Any
 
 import click
 
-from search.cli.evaluate.options import (
-    check_places,
-    deliver,
-    output_options,
-    subject_of,
-    subject_options,
-    sweep_of,
-    sweep_options,
-)
+from search.cli.options import check_output_options, result_options, sweep_of, sweep_options, target_of, target_options
 
 
 @click.command("rte")
@@ -38,9 +30,9 @@ from search.cli.evaluate.options import (
     help="What the whitening is fitted on: the sentences of FILE and --train, another corpus, or the embeddings of "
     "--index. Default: index with --index, else task.",
 )
-@subject_options
+@target_options
 @sweep_options
-@output_options
+@result_options
 def command(file: Path, train: Path | None, thresholds: tuple[float, ...], fit: str, **options: Any) -> None:
     """Entailment by a threshold on the cosine (RTE).
 
@@ -54,19 +46,19 @@ def command(file: Path, train: Path | None, thresholds: tuple[float, ...], fit: 
       isotrope evaluate rte RTE/dev.tsv --train RTE/train.tsv
       isotrope evaluate rte val.jsonl --pooling mean --pooling cls --strength none --strength 1
     """
-    from search.cli.output import print_note
-    from search.cli.progress import BuildProgress
+    from search.cli.output import print_note, write_and_print
+    from search.cli.progress import ProgressBar
     from search.evaluation.papers.rte import THRESHOLDS, RteOptions, evaluate_rte, read_rte, rte_sweep
 
-    check_places(options, file, train, fit.partition("corpus:")[2])
-    subject = subject_of(options)
+    check_output_options(options, file, train, fit.partition("corpus:")[2])
+    subject = target_of(options)
     plan = RteOptions(subject.settings(rte_sweep(sweep_of(options))), thresholds or THRESHOLDS, fit)
     data = read_rte(file), read_rte(train) if train else None
-    with BuildProgress(options["quiet"]) as progress:
+    with ProgressBar(options["quiet"]) as progress:
         result = evaluate_rte(subject, data, plan, options["cache"], progress)
     for note in result["notes"]:
         print_note(note)
-    deliver(result, options, _show)
+    write_and_print(result, options, _show)
 
 
 def _show(result: dict[str, Any]) -> None:

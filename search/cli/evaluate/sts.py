@@ -6,21 +6,13 @@ from typing import Any
 import click
 
 from search.cli.evaluate.methods_options import methods_options
-from search.cli.evaluate.options import (
-    check_places,
-    deliver,
-    output_options,
-    subject_of,
-    subject_options,
-    sweep_of,
-    sweep_options,
-)
 from search.cli.evaluate.sts_tables import by_protocol, cells
+from search.cli.options import check_output_options, result_options, sweep_of, sweep_options, target_of, target_options
 
 
 @click.command("sts")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@subject_options
+@target_options
 @sweep_options
 @click.option(
     "--protocol",
@@ -44,7 +36,7 @@ from search.cli.evaluate.sts_tables import by_protocol, cells
     "are fetched if the hub can be reached.",
 )
 @methods_options
-@output_options
+@result_options
 def command(sources: tuple[str, ...], protocols: tuple[str, ...], fit: str, table: str | None, **options: Any) -> None:
     """Spearman's correlation with human similarity scores, seven STS tasks.
 
@@ -62,16 +54,16 @@ def command(sources: tuple[str, ...], protocols: tuple[str, ...], fit: str, tabl
       isotrope evaluate sts sts-folder --table paper
       isotrope evaluate sts sts-folder --methods sif --methods latte-mix --train sentences.txt
     """
-    from search.cli.output import print_note
-    from search.cli.progress import BuildProgress
+    from search.cli.output import print_note, write_and_print
+    from search.cli.progress import ProgressBar
 
-    check_places(options, *sources, fit.partition("corpus:")[2])
+    check_output_options(options, *sources, fit.partition("corpus:")[2])
     measure, show = _chosen(table, options)
-    with BuildProgress(options["quiet"]) as progress:
+    with ProgressBar(options["quiet"]) as progress:
         result = measure(sources, protocols, fit, options, progress)
     for note in result["notes"]:
         print_note(note)
-    deliver(result, options, show)
+    write_and_print(result, options, show)
 
 
 def _chosen(table: str | None, options: dict[str, Any]) -> tuple[Callable[..., dict[str, Any]], Callable[..., None]]:
@@ -93,7 +85,7 @@ def _sweep(
     from search.evaluation.sts.data import read_tasks
     from search.evaluation.sts.sts import StsOptions, evaluate_sts
 
-    subject = subject_of(options)
+    subject = target_of(options)
     plan = StsOptions(subject.settings(sweep_of(options)), protocols or ("mean",), fit)
     return evaluate_sts(subject, read_tasks(*sources), plan, options["cache"], progress)
 
@@ -105,7 +97,7 @@ def _paper(
     from search.evaluation.sts.data import read_tasks
 
     refuse_other_protocols(protocols, fit, bool(options["index"]), sweep_of(options))
-    return whiteningbert_table(subject_of(options), read_tasks(*sources), options["cache"], progress)
+    return whiteningbert_table(target_of(options), read_tasks(*sources), options["cache"], progress)
 
 
 def _show(result: dict[str, Any]) -> None:

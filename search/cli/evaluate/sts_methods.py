@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from search.cli.evaluate.options import subject_of, sweep_of
 from search.cli.evaluate.sts_tables import by_protocol, cells
+from search.cli.options import sweep_of, target_of
 
 
 def measure_methods(
@@ -20,7 +20,7 @@ def measure_methods(
 
     if not sweep_of(options).is_empty:
         raise ConfigError("--methods chooses settings itself; leave out options such as --layers and --strength.")
-    subject = subject_of(options)
+    subject = target_of(options)
     methods = methods_of(options["methods"], subject.spec.traits.has_layers)
     if options["seeds"] is not None and not set(methods) & set(DRAWN):
         raise ConfigError(f"--seeds: none of {', '.join(methods)} draws numbers. Leave it out.")

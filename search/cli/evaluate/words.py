@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from search.cli.evaluate.options import check_places, deliver, output_options, subject_of, subject_options
+from search.cli.options import check_output_options, result_options, target_of, target_options
 
 
 @click.command("words")
@@ -16,8 +16,8 @@ from search.cli.evaluate.options import check_places, deliver, output_options, s
 @click.option("--occurrences", type=int, help="Places of a word in the corpus that count.  [default: 100]")
 @click.option("--candidates", type=int, default=0, metavar="N", help="Answer analogies out of the first N rows of a "
               "table too, its most frequent words. Default: out of the words of all FILEs.")  # fmt: skip
-@subject_options
-@output_options
+@target_options
+@result_options
 def command(
     files: tuple[Path, ...],
     corpus: Path | None,
@@ -40,22 +40,22 @@ def command(
       isotrope evaluate words SimLex-999.txt --corpus docs.jsonl --layers 0 --layers 1 --layers 2
     """
     from indexer.errors import ConfigError
-    from search.cli.output import print_note
-    from search.cli.progress import BuildProgress
+    from search.cli.output import print_note, write_and_print
+    from search.cli.progress import ProgressBar
     from search.evaluation.papers.word_sets import read_word_sets
     from search.evaluation.papers.words import WordsOptions, evaluate_words
     from search.evaluation.settings import parse_layers
 
     if options["cache"]:
         raise ConfigError("--cache keeps embeddings of texts, and none are made here; leave it out.")
-    check_places(options, *files, corpus)
+    check_output_options(options, *files, corpus)
     plan = WordsOptions(corpus, tuple(parse_layers(text) for text in layers), occurrences, candidates)
     sets = read_word_sets(files)
-    with BuildProgress(options["quiet"]) as progress:
-        result = evaluate_words(subject_of(options), sets, plan, progress)
+    with ProgressBar(options["quiet"]) as progress:
+        result = evaluate_words(target_of(options), sets, plan, progress)
     for note in result["notes"]:
         print_note(note)
-    deliver(result, options, _show)
+    write_and_print(result, options, _show)
 
 
 def _show(result: dict[str, Any]) -> None:
