@@ -108,9 +108,9 @@ def _handed_on(tree: ast.Module) -> Iterator[str]:
         match node:
             case ast.ImportFrom(module=str(name), names=[ast.alias(name="*")], level=0) if _is_private(name):
                 yield name  # from _pydatetime import *
-            case ast.Assign(
-                targets=[ast.Subscript(value=ast.Attribute(attr="modules"))], value=ast.Name(id=name)
-            ) if _is_private(name):
+            case ast.Assign(targets=[ast.Subscript(value=ast.Attribute(attr="modules"))], value=ast.Name(id=name)) if (
+                _is_private(name)
+            ):
                 yield name  # sys.modules[__name__] = _pydecimal
 
 

@@ -1,6 +1,7 @@
-"""Deduplication of an index: pairs, decision, and what is written of it."""
+"""Deduplicating an index: pairs, decision, and what is written of it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +10,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from indexer.arrays import RowIds
+from indexer.corpus.corpus import Corpus
 from indexer.errors import ConfigError
-from indexer.progress import Progress
+from indexer.progress import NoProgress, Progress
 from indexer.store.files import FileDigest
 from search.dedup.approximate import ApproximateJoin
 from search.dedup.duplicates_file import SCHEMA, Duplicates, write_duplicates
 from search.dedup.greedy import Decision, DedupDocuments, decide
-from search.dedup.inputs import DedupInputs, open_inputs
+from search.dedup.inputs import DedupInputs, open_inputs, place_of
 from search.dedup.join import ExactJoin
+from search.dedup.kept import write_kept
 from search.dedup.origin import origin_of, origin_of_other
 from search.dedup.pairs import PairSource
 from search.dedup.pairs_file import PairsFile, PairsFileWriter, pair_facts
 from search.dedup.priority import priority
-from search.dedup.settings import DedupSettings, JoinOptions, PairFiles, lowest_score
+from search.dedup.settings import DedupFiles, DedupSettings, JoinOptions, PairFiles, lowest_score
 from search.files import check_outputs, read_by
 from search.index import Index
 
@@ -33,12 +36,15 @@ _PAIR_BYTES = 112  # of a pair that is held while it is decided: a quarter of th
 class Deduplication:
     """What was found: the index, the file's contents (facts and one row a dropped document), and the kept rows.
 
-    `kept` are document numbers of the index, ascending.
+    `kept` are document numbers of the index, ascending. `written` are the bytes of the files that were written already,
+    by name; `notes` is what was noticed while an index was built for this.
     """
 
     index: Index
     duplicates: Duplicates
     kept: RowIds
+    written: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -57,11 +63,32 @@ class Deduplication:
         """
         return write_duplicates(Path(path), self.duplicates, force=force)
 
+    def write_kept(self, path: str | Path, corpus: Corpus | None = None, force: bool = False) -> FileDigest:
+        """Write the documents that stay, as they were in the `corpus` that was indexed, if that is at hand.
+
+        Raises what `search.write_kept` raises.
+        """
+        return write_kept(Path(path), self.index, self.kept, corpus, force)
+
+    def write_files(
+        self, files: DedupFiles, corpus: Corpus | None = None, progress: Progress | None = None
+    ) -> dict[str, int]:
+        """Write what `files` names, but for pairs, which are there by now; the bytes of each, pairs included."""
+        written = {}
+        if files.duplicates:
+            written[str(files.duplicates)] = self.write(files.duplicates, files.force).bytes
+        if files.kept:
+            (progress or NoProgress()).phase("writing what is kept", None)
+            written[str(files.kept)] = self.write_kept(files.kept, corpus, files.force).bytes
+        if files.pairs.write:
+            written[str(files.pairs.write)] = files.pairs.write.stat().st_size
+        return written
+
 
 def deduplicate(
-    index: str | Path,
+    index: str | Path | Index,
     settings: DedupSettings | float,
-    against: str | Path | None = None,
+    against: str | Path | Index | None = None,
     pairs: PairFiles = PairFiles(),  # noqa: B008 - frozen
     options: JoinOptions = JoinOptions(),  # noqa: B008 - frozen
     progress: Progress | None = None,
@@ -78,13 +105,9 @@ def deduplicate(
     indexes of different encoders or pairs of another index.
     """
     wanted = settings if isinstance(settings, DedupSettings) else DedupSettings(settings)
-    pairs.check(wanted)
-    if pairs.write:
-        check_outputs(
-            {_SAVED: pairs.write}, read_by(index, against), pairs.force, whole=[_SAVED]
-        )  # they are read again
-    if wanted.only_against and not against:
-        raise ConfigError("documents are to be compared with another index alone, but none is named (--against).")
+    check_settings(wanted, pairs, against)
+    if pairs.write:  # they are read again, so that they are no stream
+        check_outputs({_SAVED: pairs.write}, read_by(*map(place_of, (index, against))), pairs.force, whole=[_SAVED])
     with open_inputs(index, against, progress) as inputs:
         order = priority(inputs.index, wanted.prefer)
         source, method = _source(inputs, wanted, pairs, options)
@@ -93,6 +116,13 @@ def deduplicate(
         drop_texts = wanted.text_duplicates == "drop"
         decision = decide(documents, source, drop_texts, limit, among=not wanted.only_against)
         return _result(inputs, wanted, method, documents, _filled(decision, inputs))
+
+
+def check_settings(settings: DedupSettings, pairs: PairFiles, against: str | Path | Index | None) -> None:
+    """Raises ConfigError for settings that make no sense together."""
+    pairs.check(settings)
+    if settings.only_against and not against:
+        raise ConfigError("documents are to be compared with another index alone, but none is named (--against INDEX).")
 
 
 def _source(

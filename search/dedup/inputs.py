@@ -116,33 +116,44 @@ class DedupInputs:
 
 @contextmanager
 def open_inputs(
-    index: str | Path, against: str | Path | None = None, progress: Progress | None = None
+    index: str | Path | Index, against: str | Path | Index | None = None, progress: Progress | None = None
 ) -> Iterator[DedupInputs]:
-    """Open one or two indexes, with a temporary folder that goes when the block ends.
+    """Open one or two indexes, those that are not open yet, with a temporary folder that goes when the block ends.
 
     Raises what `Index.open` raises, ConfigError for an index against itself, and MismatchError when two indexes
     have different encoders.
     """
     require_another(index, against)
-    opened = Index.open(index)
-    other = Index.open(against) if against else None
+    opened = as_index(index)
+    other = as_index(against) if against else None
     if other:
         require_same_encoder(opened, other)
     with TemporaryDirectory(prefix="isotrope-dedup-") as folder:
         yield DedupInputs(opened, other, Path(folder), progress or NoProgress())
 
 
-def require_another(index: str | Path | None, against: str | Path | None) -> None:
+def as_index(index: str | Path | Index) -> Index:
+    """An index that may be open already. Raises what `Index.open` raises."""
+    return index if isinstance(index, Index) else Index.open(index)
+
+
+def place_of(index: str | Path | Index | None) -> Path | None:
+    """The folder of an index that may be open already."""
+    return index.path if isinstance(index, Index) else Path(index) if index else None
+
+
+def require_another(index: str | Path | Index | None, against: str | Path | Index | None) -> None:
     """Raises ConfigError when both are the same index, by whatever names: all of it would be dropped."""
-    if not index or not against:
+    one, other = place_of(index), place_of(against)
+    if not one or not other:
         return
     try:
-        same = Path(index).samefile(against)
+        same = one.samefile(other)
     except OSError:  # one of them is not there, which shows when it is opened
         return
     if same:
         raise ConfigError(
-            f"--against {against} is {index} itself: every document would be found there, and none kept. Name another "
+            f"--against {other} is {one} itself: every document would be found there, and none kept. Name another "
             "index; within one, duplicates are found without --against."
         )
 

@@ -19,12 +19,11 @@ from indexer.corpus.document import Document, joined_text
 from indexer.errors import EvaluationError
 from indexer.progress import Progress
 from search.dedup.chance import USUAL_THRESHOLDS, ChancePairs, choose_floor, estimate_chance_pairs
-from search.dedup.distinct import Distinct, one_of_each
+from search.dedup.distinct import one_of_each
 from search.dedup.inputs import open_inputs
 from search.dedup.join import ExactJoin
 from search.dedup.labelled import LabelledReport, measure_labelled, read_labelled
-from search.dedup.pair_counts import PAIRS_HELD, STEPS, PairCounts, count_pairs
-from search.dedup.pairs import PairSource
+from search.dedup.pair_counts import STEPS, PairCounts, count_pairs
 from search.dedup.settings import JoinOptions, check_threshold, lowest_score
 from search.index import Index
 from search.text import counted
@@ -126,7 +125,7 @@ class Suggestion:
 
 
 def suggest_thresholds(
-    index: str | Path,
+    index: str | Path | Index,
     labelled: Path | None = None,
     options: JoinOptions = JoinOptions(),  # noqa: B008 - frozen
     progress: Progress | None = None,
@@ -150,31 +149,19 @@ def suggest_thresholds(
             inputs.distinct_vectors, lowest_score(lowest), inputs.folder, options, progress=inputs.progress
         )
         source = inputs.across_documents(join)
-        found = suggest(inputs.index, vectors, distinct, source, lowest, seed, document_of=document_of)
+        counts = count_pairs(vectors, distinct, source, lowest, document_of=document_of)
+        found = suggest(inputs.index, vectors, counts, lowest, seed)
         measured = measure_labelled(pairs, vectors, seed, document_of) if pairs else None
         return dataclasses.replace(found, labelled=measured)
 
 
-def suggest(
-    index: Index,
-    vectors: Vectors,
-    distinct: Distinct,
-    source: PairSource,
-    floor: float,
-    seed: int = 0,
-    pairs_held: int = PAIRS_HELD,
-    document_of: RowIds | None = None,
-) -> Suggestion:
+def suggest(index: Index, vectors: Vectors, counts: PairCounts, floor: float, seed: int = 0) -> Suggestion:
     """What there is to know before a threshold is chosen.
 
-    `vectors` (rows, k) are those of all rows, and `document_of` (rows,) their documents where these have several
-    windows: pairs are then of windows of different documents. `source` has the pairs of distinct vectors that score
-    at least `floor`, and is asked once. Equal input gives an equal result, whatever the order of pairs. How many
-    documents would be dropped is exact while there are at most `pairs_held` pairs. Raises ConfigError for a floor
-    that is no threshold.
+    `vectors` (rows, k) are those of all rows, and `counts` (`count_pairs`) the pairs of them that score at least
+    `floor`. Equal input gives an equal result. Raises ConfigError for a floor that is no threshold.
     """
     check_threshold(floor, "floor")
-    counts = count_pairs(vectors, distinct, source, floor, pairs_held, document_of)
     background, why_none = _background(vectors, counts, floor, seed)
     return Suggestion(
         documents=int(counts.document_of.max(initial=-1)) + 1,

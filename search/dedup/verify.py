@@ -190,20 +190,20 @@ def verify_duplicates(
     if stated is not None:
         report.dropped = len(stated.dropped)
         check_facts(facts, stated, found)
-        _judge(report, stated, (opened, other), settings, found, options, progress)
+        comparison = _judge(stated, (opened, other), settings, found, options, progress)
+        report.compared, report.exact = comparison.compared, comparison.exact
     report.violations, report.problems = found.counts, found.lines()
     return report
 
 
 def _judge(
-    report: DedupVerifyReport,
     stated: StatedDuplicates,
     indexes: tuple[Index, Index | None],
     settings: DedupSettings,
     found: Findings,
     options: JoinOptions,
     progress: Progress,
-) -> None:
+) -> Comparison:
     opened, other = indexes
     with tempfile.TemporaryDirectory(prefix="isotrope-verify-") as folder:
         progress.phase("reading vectors", None)
@@ -216,8 +216,7 @@ def _judge(
         evidence = Evidence(own, foreign, document_of, ranks, kept_by, settings.lowest, settings.only_against)
         progress.phase("reading texts", None)
         texts = _number_texts([index for index in (other, opened) if index is not None])
-        comparison = Judgement(stated, evidence, texts, settings, found).judge(options, progress)
-        report.compared, report.exact = comparison.compared, comparison.exact
+        return Judgement(stated, evidence, texts, settings, found).judge(options, progress)
 
 
 def _opened(index: str | Path | Index) -> Index:

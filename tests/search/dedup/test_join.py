@@ -209,6 +209,29 @@ def test_int8_products_that_are_not_exact_are_found_out(monkeypatch: pytest.Monk
     assert kernel.dtype == torch.float32
 
 
+def test_the_kernel_that_wins_the_race_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """int8 wins where the processor has instructions for it, float32 where it has none; the first of equals."""
+    basis = fit_basis(corpus(50, 8), 0.9)
+    int8, floats = codes.Int8Kernel.of(basis), codes.FloatKernel(basis, torch.float32, torch.device("cpu"))
+    for slower, winner in ((floats, int8), (int8, floats), (None, int8)):
+        now = [0.0]
+
+        def products(kernel: Any, left: torch.Tensor, right: torch.Tensor) -> None:
+            now[0] += 2.0 if kernel is slower else 1.0  # noqa: B023 - called in this round
+
+        for kind in (codes.Int8Kernel, codes.FloatKernel):
+            monkeypatch.setattr(kind, "products", products)
+        assert codes.faster(int8, floats, clock=lambda: now[0]) is winner  # noqa: B023
+    monkeypatch.setattr(codes, "int8_is_exact", lambda: True)
+    monkeypatch.setattr(codes, "faster", lambda *kernels: kernels[-1])
+    assert codes.choose_kernel(basis, JoinOptions(device="cpu")).dtype == torch.float32
+
+
+def test_pairs_are_not_looked_for_on_mps() -> None:
+    with pytest.raises(ConfigError, match="device is mps; near-duplicates are found on cpu or cuda"):
+        JoinOptions(device="mps")
+
+
 def test_a_torch_without_int8_products_joins_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
         raise AttributeError("_int_mm")

@@ -312,7 +312,7 @@ def round_trip(
     schema = infer_schema(document.metadata for document in documents)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"kept{suffix}"
-        check_types(path, suffix.removeprefix("."), schema)
+        check_types(f"--kept {path}", suffix.removeprefix("."), schema)
         fill(path, documents, choose_columns(schema, config, None))
         return list(read_corpus(path, config=reading or config))
 
