@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from indexer.arrays import RowIds, Vectors
 from search.dedup.distinct import find_distinct
 from search.dedup.greedy import Decision, DedupDocuments, decide
-from search.dedup.pairs import Pairs, Rows, Vectors, pair_scores, tile_scores
+from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from tests.dedup_oracles import BrutePairs, decide_slowly, document_scores
 
 # Few directions on the unit sphere, many of their scores equal; self-scores differ in the last bits.
@@ -251,7 +252,7 @@ def test_near_copies_are_decided_without_holding_more_pairs_than_the_limit() -> 
     class Counting(BrutePairs):
         most = 0
 
-        def within(self, members: Rows) -> Iterator[Pairs]:
+        def within(self, members: RowIds) -> Iterator[Pairs]:
             for batch in super().within(members):
                 self.most = max(self.most, self.taken)
                 yield batch

@@ -302,7 +302,7 @@ def test_a_column_can_be_the_text_that_is_called_title(config: BuildConfig, tmp_
 
 def fill(path: Path, documents: Iterable[Document], columns: writing.CorpusColumns) -> None:
     kinds = {".parquet": "parquet", ".arrow": "arrow", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv"}
-    with atomic_write(path) as file, writing.packed(file, "") as sink:
+    with atomic_write(path) as file, writing.compressed(file, "") as sink:
         write_documents(sink, iter(documents), kinds[path.suffix], columns)
 
 
@@ -312,7 +312,7 @@ def round_trip(
     schema = infer_schema(document.metadata for document in documents)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"kept{suffix}"
-        check_types(path, suffix.removeprefix("."), schema)
+        check_types(f"--kept {path}", suffix.removeprefix("."), schema)
         fill(path, documents, choose_columns(schema, config, None))
         return list(read_corpus(path, config=reading or config))
 
