@@ -61,7 +61,7 @@ def run(case: Case, drop_texts: bool = False, pair_limit: int = 1000) -> Decisio
     return decide(collection, BrutePairs(vectors, lowest), drop_texts, pair_limit)
 
 
-@settings(max_examples=300)
+@settings(max_examples=60)
 @given(cases(), st.booleans(), st.booleans(), st.sampled_from([0, 1, 2, 5, 1000]), st.integers(1, 7))
 def test_decisions_equal_the_statement_however_many_pairs_are_held(
     case: Case, drop_texts: bool, among: bool, pair_limit: int, batch: int
