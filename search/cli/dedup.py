@@ -82,10 +82,10 @@ def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **opti
 
     \b
     Examples:
-      isotrope dedup my-index --suggest
-      isotrope dedup my-index --threshold 0.95 -o duplicates.parquet --kept kept.jsonl
-      isotrope dedup my-index --verify duplicates.parquet
-      isotrope dedup docs.jsonl --threshold 0.95 --kept unique.jsonl
+      isotrope dedup demo/index --suggest
+      isotrope dedup demo/index --threshold 0.95 -o duplicates.parquet --kept kept.jsonl
+      isotrope dedup demo/index --verify duplicates.parquet
+      isotrope dedup demo/stdlib.jsonl --threshold 0.95 --kept unique.jsonl
     """
     from search.cli.progress import ProgressBar
 
