@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from search.engine import SearchEngine as SearchEngine
     from search.evaluation.recall.recall import evaluate_recall as evaluate_recall
     from search.evaluation.report.page import write_report as write_report
+    from search.evaluation.result import Result as Result
+    from search.evaluation.result import read_result as read_result
+    from search.evaluation.result import write_result as write_result
     from search.evaluation.retrieval.retrieval import RetrievalOptions as RetrievalOptions
     from search.evaluation.retrieval.retrieval import evaluate_retrieval as evaluate_retrieval
     from search.evaluation.settings import Setting as Setting
@@ -38,7 +41,6 @@ if TYPE_CHECKING:
     from search.export.parquet import export_parquet as export_parquet
     from search.export.sentence_transformers import export_sentence_transformers as export_sentence_transformers
     from search.export.trec import export_trec_run as export_trec_run
-    from search.files import write_result as write_result
     from search.verify import VerifyReport as VerifyReport
     from search.verify import verify_index as verify_index
 
@@ -50,6 +52,7 @@ _HOME = {
     "JoinOptions": "search.dedup.settings",
     "LayersOptions": "search.evaluation.sts.layers",
     "PairFiles": "search.dedup.settings",
+    "Result": "search.evaluation.result",
     "RetrievalOptions": "search.evaluation.retrieval.retrieval",
     "SearchEngine": "search.engine",
     "Setting": "search.evaluation.settings",
@@ -67,6 +70,7 @@ _HOME = {
     "export_parquet": "search.export.parquet",
     "export_trec_run": "search.export.trec",
     "export_sentence_transformers": "search.export.sentence_transformers",
+    "read_result": "search.evaluation.result",
     "read_tasks": "search.evaluation.sts.data",
     "run_tune": "search.evaluation.tune.tune",
     "suggest_thresholds": "search.dedup.suggest",
@@ -75,7 +79,7 @@ _HOME = {
     "write_kept": "search.dedup.kept",
     "write_recipe": "search.evaluation.tune.tune",
     "write_report": "search.evaluation.report.page",
-    "write_result": "search.files",
+    "write_result": "search.evaluation.result",
 }
 __all__ = sorted(_HOME)
 __getattr__, __dir__ = lazy_exports(__name__, _HOME)

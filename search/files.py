@@ -2,14 +2,12 @@
 
 import glob
 import hashlib
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from indexer.errors import ConfigError, EvaluationError, ModelError, StoreError
 from indexer.output_files import (
@@ -119,12 +117,6 @@ def file_hash(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}.") from error
-
-
-def write_result(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
-    """A result as JSON, as `write_output`."""
-    text = json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False)
-    write_output(path, text.encode("utf-8", "backslashreplace") + b"\n", force=force)  # names that are no UTF-8
 
 
 def write_output(path: Path, data: bytes, option: str = "-o", force: bool = False) -> FileDigest:

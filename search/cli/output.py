@@ -1,10 +1,7 @@
 """How results look: JSON with --json, else a table for people. Everything here goes to stdout."""
 
-import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import date, time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,10 +11,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from search.text import escape
+from search.text import escape, strict_json
 
 if TYPE_CHECKING:
     from search.engine import Hit
+    from search.evaluation.tables import Table as ResultTable
 
 
 _EXCERPT = 160  # characters
@@ -29,7 +27,7 @@ _BETWEEN = 2  # columns
 
 def print_json(value: Any) -> None:
     """One line of strict JSON; a number that JSON has no word for becomes null."""
-    click.echo(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, default=str))
+    click.echo(strict_json(value))
 
 
 def print_report(report: Any, as_json: bool) -> bool:
@@ -68,6 +66,16 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     if title:
         console.print(Text(escape(title, newlines=True), style="bold"), soft_wrap=True)
     console.print(table, crop=False, overflow="ignore")
+
+
+def print_tables(tables: Sequence["ResultTable"]) -> None:
+    """The tables of a result, each with its caption above and its remarks below."""
+    for place, table in enumerate(tables):
+        if place:
+            click.echo()
+        print_table(table.columns, table.rows, table.caption)
+        for remark in table.remarks:
+            click.echo(escape(remark, newlines=True))
 
 
 def print_note(line: str) -> None:
@@ -130,17 +138,3 @@ def _excerpt(hit: "Hit") -> Text:
     text = words if len(words) <= _EXCERPT else f"{words[:_EXCERPT].rsplit(' ', 1)[0]} ..."
     title = [(escape(hit.title, newlines=True), "bold"), (": " if text else "")] if hit.title else []
     return Text.assemble(*title, text)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, date | time):  # a datetime is a date
-        return value.isoformat()
-    return value

@@ -5,10 +5,8 @@ from typing import Any
 
 import click
 
-from search.cli.evaluate.options import centre_option, check_places, subject_options, sweep_of, sweep_options
+from search.cli.evaluate.options import centre_option, check_places, deliver, subject_options, sweep_of, sweep_options
 from search.cli.output_options import force_option, stdout_free_for
-
-_SHOWN = 8  # best settings in the table, beside the controls
 
 
 @click.command("tune")
@@ -47,10 +45,8 @@ def command(sources: tuple[str, ...], output: Path | None, as_json: bool, **opti
       isotrope tune docs.jsonl --layers -1 --layers 1,-1 --sample 500 -o tuned.toml --force
     """
     from indexer.store.layout import is_index
-    from search.cli.output import print_json, print_note
     from search.cli.progress import BuildProgress
     from search.evaluation.tune.tune import TuneOptions, run_tune, write_recipe
-    from search.files import write_result
 
     task = TuneOptions(
         tuple(sources),
@@ -66,17 +62,15 @@ def command(sources: tuple[str, ...], output: Path | None, as_json: bool, **opti
     check_places(options | {"output": output, "index": index}, *sources, options["qrels"])
     with BuildProgress(options["quiet"]) as progress:
         result = run_tune(task, _subject(sources, options), sweep_of(options), options["cache"], progress)
-    for note in result["notes"]:
-        print_note(note)
-    if output and output.suffix == ".json":
-        write_result(output, result, options["force"])
-    elif output:
-        write_recipe(output, result, options["force"])
+    recipe = output if output and output.suffix != ".json" else None
+    if recipe:
+        write_recipe(recipe, result, options["force"])
+    deliver(result, options | {"output": None if recipe else output, "recipe_output": recipe, "as_json": as_json})
     with stdout_free_for(output):
-        if as_json:
-            print_json(result)
-        else:
-            _show(result, output)
+        if not as_json:
+            click.echo()
+            use = f"use it: isotrope build CORPUS INDEX {result['choice']['options']}"
+            click.echo(f"written to {output}" if output else use)
 
 
 def _subject(sources: tuple[str, ...], options: dict[str, Any]) -> Any:
@@ -94,71 +88,3 @@ def _subject(sources: tuple[str, ...], options: dict[str, Any]) -> Any:
     if options["format_"]:
         raise ConfigError("--format says how to read a corpus; an index needs none.")
     return subject_of(options | {"index": Path(indexes[0])})
-
-
-def _show(result: dict[str, Any], output: Path | None) -> None:
-    from search.cli.output import print_table
-
-    choice, protocol = result["choice"], result["provenance"]["protocol"]
-    name = protocol["measure"]
-    ranked = sorted(result["results"], key=lambda row: -row["value"])
-    wide = [row for row in ranked if row["dim"] is None]
-    controls = [row for row in wide if row["strength"] in ("none", 0.0) or row["taken"]]
-    narrowed = [row for row in ranked if row["taken"] and row["dim"] is not None]
-    shown = [row for row in wide if row in wide[:_SHOWN] or row in controls] + narrowed
-    click.echo(f"{protocol['questions']:,} {protocol['kind']}; {name} x 100, 95 % bootstrap interval")
-    print_table(
-        ["layers", "pooling", "strength", "centre", "shrinkage", name, "interval", "dims", ""],
-        [[*_setting(row), _score(row), _interval(row), f"{row['dimensions']:,}", _mark(row)] for row in shown],
-    )
-    click.echo(f"\nFrontier: {name} by bytes a vector")
-    print_table(
-        ["bytes", "dims", "layers", "strength", "centre", name, "interval"],
-        [
-            [f"{row['bytes']:,}", f"{row['dimensions']:,}", *_brief(row), _score(row), _interval(row)]
-            for row in result["frontier"]
-        ],
-    )
-    gain = choice["gain"]
-    click.echo(f"\ntaken: {choice['setting']}, because {choice['reason']}")
-    if gain["value"]:
-        decided = "decided" if gain["decided"] else "not decided"
-        ends = f"[{_signed(gain['low'])}, {_signed(gain['high'])}]"
-        click.echo(
-            f"over raw: {_signed(gain['value'])} {ends}, {decided}; flattered a little by having been chosen on it"
-        )
-    if enough := choice["enough"]:
-        click.echo(
-            f"as far as the questions can tell, {enough['dim']:,} dimensions ({enough['bytes']:,} bytes) do as well"
-        )
-    click.echo(f"written to {output}" if output else f"use it: isotrope build CORPUS INDEX {choice['options']}")
-
-
-def _setting(row: dict[str, Any]) -> list[str]:
-    layers = ",".join(map(str, row["layers"]))
-    if row["strength"] == "none":
-        return [layers, row["pooling"], "raw", "", ""]
-    return [layers, row["pooling"], f"{row['strength']:g}", row["centre"], f"{row['shrinkage']:g}"]
-
-
-def _brief(row: dict[str, Any]) -> list[str]:
-    layers, _, strength, centre, _ = _setting(row)
-    return [layers, strength, centre]
-
-
-def _score(row: dict[str, Any]) -> str:
-    return f"{100 * row['value']:.2f}"
-
-
-def _interval(row: dict[str, Any]) -> str:
-    if row["low"] is None:
-        return "undefined"
-    return f"{100 * row['low']:.1f} to {100 * row['high']:.1f}"
-
-
-def _mark(row: dict[str, Any]) -> str:
-    return "taken" if row["taken"] else "tied" if row["tied"] else ""
-
-
-def _signed(value: float | None) -> str:
-    return "undefined" if value is None else f"{100 * value:+.2f}"

@@ -53,7 +53,6 @@ def command(
       isotrope evaluate layers sts-folder --plot layers.png
       isotrope evaluate layers sts-folder --strength 1 --up-to 2 -o layers.json
     """
-    from search.cli.output import print_note
     from search.cli.progress import BuildProgress
     from search.evaluation.plots.drawing import check_plot
     from search.evaluation.plots.layers import plot_layers
@@ -67,43 +66,6 @@ def command(
     plan = LayersOptions(pooling, parse_strength(strength), protocol, up_to)
     with BuildProgress(options["quiet"]) as progress:
         result = evaluate_layers(subject_of(options), read_tasks(*sources), plan, options["cache"], progress)
-    for note in result["notes"]:
-        print_note(note)
     if plot:
         plot_layers(result, plot, options["force"])
-    deliver(result, options, _show)
-
-
-def _show(result: dict[str, Any]) -> None:
-    """The grid of two layers, its lower half, and the best combination of each size."""
-    from search.cli.output import print_table
-    from search.evaluation.plots.layers import grid_of
-    from search.evaluation.settings import shortest
-
-    layers, paper = [str(layer) for layer in result["layers"]], result["paper"]
-    grid = grid_of(result)
-    rows = [[layer, *(f"{value:.2f}" for value in grid[row, : row + 1])] for row, layer in enumerate(layers)]
-    whitening = (
-        "no whitening" if paper["strength"] == "none" else f"strength {shortest(paper['strength'])}, fit {paper['fit']}"
-    )
-    title = f"Spearman x100 of two layers averaged ({paper['pooling']}, {whitening}, protocol {paper['protocol']})"
-    print_table(["layer", *layers], rows, title)
-    click.echo()
-    against = {row["setting"]: row for row in result["comparisons"]}
-    cells = [
-        ["+".join(map(str, row["layers"])), f"{row['spearman']:.2f}", _ends(row), *_less(against.get(row["setting"]))]
-        for row in result["best"]
-    ]
-    name = "+".join(map(str, paper["layers"]))
-    title = f"Best of n layers, and less the paper's choice ({name}: {paper['spearman']:.2f})"
-    print_table(["layers", "Avg", "95 %", "difference", "95 %", "decided"], cells, title)
-
-
-def _less(row: dict[str, Any] | None) -> tuple[str, str, str]:
-    if row is None:
-        return "", "", ""
-    return f"{row['difference']:+.2f}", _ends(row), "yes" if row["decided"] else "no"
-
-
-def _ends(row: dict[str, Any]) -> str:
-    return "undefined" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
+    deliver(result, options)

@@ -11,6 +11,7 @@ from search.cli.running_options import run_options, threaded_encoder_options
 
 if TYPE_CHECKING:
     from indexer.config import BuildConfig
+    from search.evaluation.result import Result
     from search.evaluation.settings import Sweep
     from search.evaluation.target import Target
 
@@ -41,7 +42,7 @@ _CENTRE = click.option(
     "--centre", "centres", multiple=True, type=click.Choice(["role", "common", "none"]), help="Which mean is "
     "subtracted: role (queries have their own), common (one for all), none.",
 )  # fmt: skip
-_WRITTEN = {"output": "-o", "plot": "--plot", "run": "--run", "per_query": "--per-query"}
+_WRITTEN = {"output": "-o", "recipe_output": "-o", "plot": "--plot", "run": "--run", "per_query": "--per-query"}
 _OUTPUT = [
     click.option("--json", "as_json", is_flag=True, help="Print the result as JSON."),
     click.option("-o", "--output", type=click.Path(path_type=Path), help="Write the result to this file as JSON."),
@@ -128,15 +129,23 @@ def sweep_of(options: dict[str, Any]) -> "Sweep":
     )
 
 
-def deliver(result: dict[str, Any], options: dict[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
-    """Write and print a result as `output_options` ask: to the file, as JSON, or by `show` for people."""
-    from search.cli.output import print_json
-    from search.files import write_result
+def deliver(result: "Result", options: dict[str, Any], compare: bool = True) -> None:
+    """Write and print a result as `output_options` ask: its notes, to the file, and as JSON or as tables.
 
+    `compare`: with its paired differences among the tables.
+    """
+    from dataclasses import replace
+
+    from search.cli.output import print_json, print_note, print_tables
+    from search.evaluation.result import write_result
+    from search.evaluation.tables import tables_of
+
+    for note in result.notes:
+        print_note(note)
     if options["output"]:
         write_result(options["output"], result, options["force"])
     with stdout_free_for(*_written(options).values()):
         if options["as_json"]:
             print_json(result)
         else:
-            show(result)
+            print_tables(tables_of(result if compare else replace(result, comparisons=None)))

@@ -57,56 +57,7 @@ def command(
         raise ConfigError("--queries brings its own queries, all of which are used; leave out --from and --sample.")
     check_places(options, index, queries, *recipe_reads(None, index))
     engine = SearchEngine(index, options["model"], run_options(options))
-    measure, show = (evaluate_divergence, _show_divergence) if similarity == "js" else (evaluate_recall, _show)
+    measure = evaluate_divergence if similarity == "js" else evaluate_recall
     with BuildProgress(options["quiet"]) as progress:
         result = measure(engine, k, queries, origin, SAMPLE if sample is None else sample, progress)
-    deliver(result, options, show)
-
-
-def _show_divergence(result: dict[str, Any]) -> None:
-    from search.cli.output import print_facts, print_note
-
-    row = result["results"][0]
-    print_facts(
-        [
-            (f"recall@{row['k']}", f"{row['recall']:.4f} [{row['low']:.4f}, {row['high']:.4f}] (95 % interval)"),
-            ("proved", f"{row['proven']:.1%} of {row['queries']:,} queries ({row['origin']})"),
-            ("candidates", f"{row['candidates']:,} of {row['rows']:,} rows, by {row['transform']}"),
-        ]
-    )
-    for note in result["notes"]:
-        print_note(note)
-
-
-def _show(result: dict[str, Any]) -> None:
-    from search.cli.output import print_facts, print_note, print_table
-    from search.text import counted
-
-    row = result["results"][0]
-    figure = f"{row['recall']:.4f}"
-    if row["exact"]:
-        figure += " by construction: the index is exact, and gave the exact answers"
-    else:
-        figure += f" [{row['low']:.4f}, {row['high']:.4f}] (95 % bootstrap interval)"
-    parameters = [f"{name} {value}" for each in row["search_parameters"] for name, value in each.items()]
-    print_facts(
-        [
-            (f"recall@{row['k']}", figure),
-            (
-                "queries",
-                f"{row['queries']:,} from {'the' if row['origin'] == 'file' else 'documents:'} {row['origin']}",
-            ),
-            ("index", ", ".join([row["index_type"], *parameters])),
-            (
-                "size",
-                f"{counted(row['rows'], 'vector', 'vectors')} of {counted(row['dim'], 'dimension', 'dimensions')}, "
-                f"{row['bytes_per_vector']:,.1f} bytes each",
-            ),
-        ]
-    )
-    names = {"search": "search", "with_encoding": "encoding and search"}
-    timed = row["latency_ms"]
-    rows = [[names[key], *(f"{figures[p]:.2f}" for p in ("p50", "p90", "p99"))] for key, figures in timed.items()]
-    print_table(["ms a query", "p50", "p90", "p99"], rows)
-    for note in result["notes"]:
-        print_note(note)
+    deliver(result, options)

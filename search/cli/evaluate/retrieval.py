@@ -1,7 +1,7 @@
 """`isotrope evaluate retrieval`."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from search.cli.evaluate.options import (
     sweep_of,
     sweep_options,
 )
+
+if TYPE_CHECKING:
+    from search.evaluation.result import Result
 
 
 @click.command("retrieval")
@@ -85,72 +88,15 @@ def command(folder: Path, measured: Path | None, **options: Any) -> None:
     subject, sweep = subject_of(options), sweep_of(options)
     with BuildProgress(options["quiet"]) as progress:
         result = evaluate_retrieval(task, subject, sweep, options["cache"], progress)
-    _print_notes(result)
-    deliver(result, options, lambda result: _show(result, options["compare"]))
+    deliver(result, options, options["compare"])
     if options["plot"]:
         _plot(result, options["plot"], options["force"])
 
 
-def _print_notes(result: dict[str, Any]) -> None:
-    from search.cli.output import print_note
-
-    for note in result["notes"]:
-        print_note(note)
-
-
-def _plot(result: dict[str, Any], path: Path, force: bool) -> None:
+def _plot(result: "Result", path: Path, force: bool) -> None:
     from search.cli.output import print_note
     from search.evaluation.plots.retrieval import plot_retrieval
 
     note = plot_retrieval(result, path, force)
     if note:
         print_note(note)
-
-
-def _show(result: dict[str, Any], compare: bool) -> None:
-    from search.cli.output import print_table
-    from search.evaluation.retrieval.metrics import MAP, MRR, measure_names
-    from search.ranking.bm25 import describe_bm25
-    from search.ranking.fusion import describe_hybrid
-    from search.text import counted
-
-    protocol = result["provenance"]["protocol"]
-    first, *_ = names = measure_names(protocol["cutoffs"])
-    shown = [name for name in names if name[0] == "R" or name in (MAP, MRR)]
-    rows = [
-        [row["setting"], _with_interval(row["measure"][first])]
-        + [f"{100 * row['measure'][name]['value']:.2f}" for name in shown]
-        for row in result["results"]
-    ]
-    title = (
-        f"{protocol['task']}, {protocol['split']}: {counted(protocol['queries'], 'query', 'queries')}, "
-        f"{counted(protocol['documents'], 'document', 'documents')}, {counted(protocol['depth'], 'hit', 'hits')} a "
-        "query judged"
-    )
-    print_table(["setting", f"{first} [95 %]", *shown], rows, title)
-    if compare:
-        click.echo()
-        _show_comparisons(result["comparisons"], first)
-    if "bm25" in result["provenance"]:
-        click.echo(f"\n{describe_bm25()}.")
-    if "hybrid" in result["provenance"]:
-        click.echo(f"{describe_hybrid()}.")
-
-
-def _show_comparisons(comparisons: list[dict[str, Any]], first: str) -> None:
-    from search.cli.output import print_table
-
-    rows = []
-    for pair in comparisons:
-        found = pair["measure"][first]
-        counts = f"{found['won']}/{found['tied']}/{found['lost']}"
-        decided = "yes" if found["decided"] else "no"
-        rows.append([pair["setting"], pair["against"], _with_interval(found, "+"), decided, counts])
-    columns = ["setting", "against", f"difference in {first} [95 %]", "decided", "won/tied/lost"]
-    print_table(columns, rows, "Differences over the same queries")
-
-
-def _with_interval(found: dict[str, Any], sign: str = "") -> str:
-    value, low, high = (None if found[end] is None else 100 * found[end] for end in ("value", "low", "high"))
-    shown = f"{value:{sign}.2f}"
-    return shown if low is None or high is None else f"{shown} [{low:{sign}.1f}, {high:{sign}.1f}]"

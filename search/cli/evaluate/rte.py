@@ -54,7 +54,6 @@ def command(file: Path, train: Path | None, thresholds: tuple[float, ...], fit: 
       isotrope evaluate rte RTE/dev.tsv --train RTE/train.tsv
       isotrope evaluate rte val.jsonl --pooling mean --pooling cls --strength none --strength 1
     """
-    from search.cli.output import print_note
     from search.cli.progress import BuildProgress
     from search.evaluation.papers.rte import THRESHOLDS, RteOptions, evaluate_rte, read_rte, rte_sweep
 
@@ -64,36 +63,4 @@ def command(file: Path, train: Path | None, thresholds: tuple[float, ...], fit: 
     data = read_rte(file), read_rte(train) if train else None
     with BuildProgress(options["quiet"]) as progress:
         result = evaluate_rte(subject, data, plan, options["cache"], progress)
-    for note in result["notes"]:
-        print_note(note)
-    deliver(result, options, _show)
-
-
-def _show(result: dict[str, Any]) -> None:
-    """Two tables, a row a setting: the accuracy at thresholds that were chosen, and at those that were given."""
-    from search.cli.output import print_table
-    from search.evaluation.settings import shortest
-    from search.text import counted
-
-    results, fit = result["results"], result["provenance"]["fit"]["name"]
-    chosen = [*(["train"] if results[0]["train"] else []), "best"]
-    rows = [[row["setting"], *(cell for name in chosen for cell in _cells(row[name]))] for row in results]
-    where = "other pairs (train) and on these (best)" if len(chosen) > 1 else "these very pairs"
-    title = f"RTE accuracy, {counted(results[0]['pairs'], 'pair', 'pairs')}, fit {fit}, threshold chosen on {where}"
-    print_table(["setting", *(cell for name in chosen for cell in (name, "at", "95 %"))], rows, title)
-    click.echo(f"always the commoner label: {results[0]['majority']:.1f}\n")
-    columns = ["setting", *(shortest(entry["threshold"]) for entry in results[0]["thresholds"])]
-    grid = [[row["setting"], *(f"{entry['accuracy']:.1f}" for entry in row["thresholds"])] for row in results]
-    print_table(columns, grid, "at a threshold of")
-    click.echo()
-    for row in result["comparisons"]:
-        decided = "decided" if row["decided"] else "not decided"
-        click.echo(f"{row['setting']} less {row['against']}: {row['difference']:+.1f} ({_ends(row)}), {decided}")
-
-
-def _cells(found: dict[str, Any]) -> tuple[str, str, str]:
-    return f"{found['accuracy']:.1f}", f"{found['threshold']:.3f}", _ends(found)
-
-
-def _ends(found: dict[str, Any]) -> str:
-    return f"{found['low']:.1f} to {found['high']:.1f}"
+    deliver(result, options)

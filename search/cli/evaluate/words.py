@@ -40,7 +40,6 @@ def command(
       isotrope evaluate words SimLex-999.txt --corpus docs.jsonl --layers 0 --layers 1 --layers 2
     """
     from indexer.errors import ConfigError
-    from search.cli.output import print_note
     from search.cli.progress import BuildProgress
     from search.evaluation.papers.word_sets import read_word_sets
     from search.evaluation.papers.words import WordsOptions, evaluate_words
@@ -53,24 +52,4 @@ def command(
     sets = read_word_sets(files)
     with BuildProgress(options["quiet"]) as progress:
         result = evaluate_words(subject_of(options), sets, plan, progress)
-    for note in result["notes"]:
-        print_note(note)
-    deliver(result, options, _show)
-
-
-def _show(result: dict[str, Any]) -> None:
-    """A table for each source of vectors: a row a set, and below it its sections."""
-    from search.cli.output import print_table
-
-    for number, label in enumerate(dict.fromkeys(row["vectors"] for row in result["results"])):
-        if number:
-            click.echo()
-        cells = [_cells(row) for row in result["results"] if row["vectors"] == label]
-        print_table(["set", "measure", "x100", "95 %", "items"], cells, f"Word vectors: {label}")
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    name = row["task"] if row["section"] == "all" else f"  {row['section']}"
-    value = "undefined" if row["value"] is None else f"{row['value']:.2f}"
-    ends = "" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
-    return [name, row["measure"], value, ends, f"{row['covered']:,} of {row['items']:,}"]
+    deliver(result, options)

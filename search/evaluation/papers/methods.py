@@ -39,8 +39,8 @@ from search.evaluation.papers.mixtures import (
     mixture_variants,
     train_and_score,
 )
-from search.evaluation.papers.whiteningbert import published_tables
-from search.evaluation.result import Clock, how_built
+from search.evaluation.papers.whiteningbert import published_figures, published_tables
+from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.fit import choose_fit, task_texts
@@ -67,9 +67,9 @@ def evaluate_methods(
     plan: MethodsOptions,
     cache: Path | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """JSON types: "provenance", "results" (a row for each label, protocol and task, and their average), "published"
-    and "notes". Correlations are Spearman's times 100 with 95 % bootstrap intervals; where seeds are drawn, the mean
+) -> Result:
+    """A row for each label, protocol and task, and for their average; "published" is added: the published rows.
+    Correlations are Spearman's with 95 % bootstrap intervals; where seeds are drawn, the mean
     over them with their standard deviation.
 
     Raises ConfigError for an index, EvaluationError, and what encoding and training raise.
@@ -95,7 +95,7 @@ def evaluate_methods(
         **how_built(subject.config),
     )
     notes += [note for task in tasks for note in task.notes]
-    return {"provenance": provenance, "results": rows, "published": _published(), "notes": list(dict.fromkeys(notes))}
+    return Result("methods", provenance, rows, None, list(dict.fromkeys(notes)), {"published": _published()})
 
 
 def _affine(
@@ -237,7 +237,7 @@ def _published() -> list[dict[str, Any]]:
     return [
         {
             "method": row["method"],
-            "figures": dict(zip(tables["columns"], row["figures"], strict=True)),
+            "figures": published_figures(row["figures"]),
             "status": NOT_RUN if row["method"].startswith("IS-BERT") else "published",
         }
         for row in tables["baselines"]

@@ -22,7 +22,7 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.progress import Progress
 from indexer.transforms import Transform
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, difference, draw_counts, interval, resampled_mean
-from search.evaluation.result import Clock, how_built
+from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, Sweep, check_dimensions, transform_hash
 from search.evaluation.sts.data import Subset, Task
 from search.evaluation.sts.fit import choose_fit, task_texts
@@ -49,9 +49,9 @@ class EntailmentPairs:
 
     @property
     def majority(self) -> float:
-        """Accuracy, in per cent, of always answering with the commoner label."""
+        """Accuracy of always answering with the commoner label."""
         share = float(self.entailed.mean())
-        return 100 * max(share, 1 - share)
+        return max(share, 1 - share)
 
 
 def read_rte(path: str | Path) -> EntailmentPairs:
@@ -148,7 +148,7 @@ def _label(where: str, value: object) -> bool:
 
 TASK = "RTE"
 THRESHOLDS = tuple(number / 10 for number in range(10))
-PROTOCOL = "entailment where the cosine is at least the threshold; accuracy in per cent"
+PROTOCOL = "entailment where the cosine is at least the threshold; accuracy from 0 to 1"
 BOOTSTRAP = {"resamples": RESAMPLES, "level": LEVEL, "resampled": "pairs, the threshold held fixed"}
 _ON_THE_SAME = "the same pairs (optimistic)"
 Labels = npt.NDArray[np.bool_]
@@ -170,7 +170,7 @@ class RteOptions:
 
 @dataclass(frozen=True)
 class _ThresholdAccuracy:
-    """What a threshold answers: per pair 100 where that is right, else 0."""
+    """What a threshold answers: per pair 1 where that is right, else 0."""
 
     threshold: float
     chosen_on: str
@@ -178,7 +178,7 @@ class _ThresholdAccuracy:
 
     @classmethod
     def at(cls, threshold: float, cosines: Array, entailed: Labels, chosen_on: str) -> "_ThresholdAccuracy":
-        return cls(threshold, chosen_on, 100.0 * ((cosines >= threshold) == entailed))
+        return cls(threshold, chosen_on, ((cosines >= threshold) == entailed).astype(np.float64))
 
     @property
     def accuracy(self) -> float:
@@ -216,8 +216,8 @@ def evaluate_rte(
     plan: RteOptions,
     cache: Path | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """The result file of `isotrope evaluate rte`, JSON types: "provenance", "results", "comparisons", "notes".
+) -> Result:
+    """The result of `isotrope evaluate rte`.
 
     `data` are the pairs to measure, and others to choose the threshold on, if any. One transform serves both, as a
     threshold means nothing under another one, and fit "task" is on the sentences of both: fitted on one of them it
@@ -250,19 +250,16 @@ def evaluate_rte(
         **how_built(subject.config, subject.index),
     )
     encoders = [source.fingerprint(setting.key) for setting in plan.settings]
-    return {
-        "provenance": provenance,
-        "results": [
-            {**_row(one, pairs, plan, counts), "fit": fit.name, "encoder": encoder}
-            for one, encoder in zip(measured, encoders, strict=True)
-        ],
-        "comparisons": [_comparison(measured[0], one, counts) for one in measured[1:]],
-        "notes": [
-            *fit.notes,
-            *noise_notes(together, plan.settings, transforms, fit.name),
-            *_notes(measured, train is not None, shared, source.log.truncated),
-        ],
-    }
+    rows = [
+        {**_row(one, pairs, plan, counts), "fit": fit.name, "encoder": encoder}
+        for one, encoder in zip(measured, encoders, strict=True)
+    ]
+    notes = [
+        *fit.notes,
+        *noise_notes(together, plan.settings, transforms, fit.name),
+        *_notes(measured, train is not None, shared, source.log.truncated),
+    ]
+    return Result("rte", provenance, rows, [_comparison(measured[0], one, counts) for one in measured[1:]], notes)
 
 
 def best_threshold(cosines: Array, entailed: Labels) -> float:

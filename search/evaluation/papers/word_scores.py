@@ -36,7 +36,7 @@ _LARGEST = 1 << 24  # numbers in a block of scores
 
 @dataclass(frozen=True)
 class Score:
-    """A figure, times 100; None where there is none, and why. `section` is "all" for the whole of a set."""
+    """A figure; None where there is none, and why. `section` is "all" for the whole of a set."""
 
     measure: Measure
     section: str
@@ -68,7 +68,7 @@ def score_similarity(pairs: Similarity, vectors: WordVectors) -> Score:
         return Score("spearman", WHOLE, len(covered), count, None, why)
     value, counts = spearman(predicted, human, pairs.name), draw_counts(count, f"words {pairs.name}")
     resampled = resampled_spearman(resampled_ranks(predicted, counts), resampled_ranks(human, counts), counts)
-    return Score("spearman", WHOLE, len(covered), count, interval(value, 100 * resampled))
+    return Score("spearman", WHOLE, len(covered), count, interval(value, resampled))
 
 
 def score_analogies(analogies: Analogies, vectors: WordVectors) -> list[Score]:
@@ -81,7 +81,7 @@ def score_analogies(analogies: Analogies, vectors: WordVectors) -> list[Score]:
         for section, questions in analogies.sections.items()
     }
     known = {section: found[(found >= 0).all(axis=1)] for section, found in places.items()}
-    right = 100.0 * answered_right(vectors.vectors, np.concatenate(list(known.values())))
+    right = answered_right(vectors.vectors, np.concatenate(list(known.values()))).astype(np.float64)
     ends = np.cumsum([len(found) for found in known.values()])
     answers = dict(zip(known, np.split(right, ends[:-1]), strict=True))
     resampled = {
@@ -132,7 +132,7 @@ def score_categories(categories: Categories, vectors: WordVectors) -> Score:
         why = f"clusters need words of two classes, there are {len(names)}"
         return Score("purity", WHOLE, len(places), len(kinds), None, why)
     clusters = k_means(_units(vectors.vectors[places[places >= 0]]), len(names))
-    figure = Interval(100 * purity(clusters, labels), None, None)
+    figure = Interval(purity(clusters, labels), None, None)
     return Score("purity", WHOLE, len(places), len(kinds), figure)
 
 

@@ -36,7 +36,7 @@ from indexer.progress import NoProgress, Progress
 from search.engine import SearchEngine
 from search.evaluation.bootstrap import RESAMPLES, Interval, interval
 from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, QuerySet, draw_queries, read_queries
-from search.evaluation.result import Clock, how_built
+from search.evaluation.result import Clock, Result, how_built
 from search.index import Index, LiveRows
 from search.latency import percentiles
 from search.text import counted
@@ -119,8 +119,8 @@ def evaluate_recall(
     origin: DrawnFrom | None = None,
     sample: int = SAMPLE,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """`measure_recall` on the queries of a file, or else drawn from the documents, as a result file (JSON types)."""
+) -> Result:
+    """`measure_recall` on the queries of a file, or else drawn from the documents, as a result."""
     clock, index = Clock(), engine.index
     if k < 1:
         raise ConfigError(f"k is {k}; expected at least 1.")
@@ -139,7 +139,7 @@ def evaluate_recall(
     transform = index.manifest.files[index.manifest.transform["file"]].sha256
     made = {"encoder": index.manifest.fingerprint, "transform": transform}
     row = measured.to_dict() | describe_segments(index) | made
-    return {"provenance": provenance, "results": [row], "notes": list(measured.notes)}
+    return Result("recall", provenance, [row], None, measured.notes)
 
 
 def _vectors(engine: SearchEngine, queries: QuerySet, log: EncodeStats, progress: Progress) -> Vectors:

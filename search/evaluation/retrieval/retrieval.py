@@ -26,7 +26,7 @@ from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
 from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings, encode_and_count_cut
-from search.evaluation.result import Clock, how_built
+from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.retrieval.beir import JudgedQueries, read_judged
 from search.evaluation.retrieval.corpus import BeirCorpus, IndexedCorpus, SearchedCorpus
 from search.evaluation.retrieval.metrics import MAP, MRR, Array, MeasuredRun, PairedComparison, measure, measure_names
@@ -95,8 +95,8 @@ def evaluate_retrieval(
     sweep: Sweep = Sweep(),  # noqa: B008 - frozen
     cache: Path | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """The result as JSON types: provenance, results (a setting each and its hybrid, then BM25), comparisons, notes.
+) -> Result:
+    """The result: a row for each setting and its hybrid, then BM25, and their paired differences.
 
     An index without a sweep is itself asked, as it ships. Else settings are fitted, on the corpus or on the
     index's raw embeddings, and searched exactly. Values of measures are from 0 to 1.
@@ -122,12 +122,9 @@ def evaluate_retrieval(
         first = measure_names(task.cutoffs)[0]
         columns = {one.label: one.values[first] for one in comparison.measured}
         write_per_query(task.per_query, first, judged.judgements, columns, task.force)
-    return {
-        "provenance": clock.provenance(subject.spec, evaluation.data, **evaluation.provenance),
-        "results": comparison.results,
-        "comparisons": comparison.pairs,
-        "notes": list(dict.fromkeys(evaluation.notes)),
-    }
+    provenance = clock.provenance(subject.spec, evaluation.data, **evaluation.provenance)
+    notes = list(dict.fromkeys(evaluation.notes))
+    return Result("retrieval", provenance, comparison.results, comparison.pairs, notes)
 
 
 class _Evaluation:

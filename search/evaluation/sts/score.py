@@ -61,7 +61,7 @@ def all_alike(values: Array, what: str = "cosines") -> str:
 
 
 def spearman(predicted: Array, human: Array, where: str) -> float:
-    """Spearman's rank correlation, ties averaged, times 100. `where` names the pairs and the setting in errors.
+    """Spearman's rank correlation, ties averaged. `where` names the pairs and the setting in errors.
 
     Raises EvaluationError where it is not defined, and MachineError without SciPy.
     """
@@ -79,7 +79,7 @@ def spearman(predicted: Array, human: Array, where: str) -> float:
     ):
         if said := all_alike(values, what):
             raise EvaluationError(f"{where}: {said}. {way_out}")
-    return 100 * float(stats.spearmanr(predicted, human).statistic)
+    return float(stats.spearmanr(predicted, human).statistic)
 
 
 Protocol = Literal["mean", "wmean", "all"]
@@ -87,7 +87,7 @@ Protocol = Literal["mean", "wmean", "all"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A correlation times 100, and its values in the resamples, (resamples,)."""
+    """A correlation, and its values in the resamples, (resamples,)."""
 
     value: float
     resampled: Array
@@ -148,7 +148,7 @@ def _estimates(scores: Array, counts: Array, cosines: Sequence[Array], where: Se
     values = [spearman(predicted, scores, name) for predicted, name in zip(cosines, where, strict=True)]
     human = resampled_ranks(scores, counts)
     return [
-        Estimate(value, 100 * resampled_spearman(resampled_ranks(predicted, counts), human, counts))
+        Estimate(value, resampled_spearman(resampled_ranks(predicted, counts), human, counts))
         for value, predicted in zip(values, cosines, strict=True)
     ]
 

@@ -21,7 +21,7 @@ from indexer.progress import NoProgress, Progress
 from indexer.transforms import Transform, Whitening
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, difference
 from search.evaluation.embeddings import TextEmbeddings
-from search.evaluation.result import Clock, how_built
+from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, check_dimensions, transform_hash
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.fit import Fit, choose_fit, task_texts
@@ -70,10 +70,10 @@ def evaluate_sts(
     plan: StsOptions,
     cache: Path | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """The result file of `isotrope evaluate sts`, JSON types: "provenance", "results", "comparisons", "notes".
+) -> Result:
+    """The result of `isotrope evaluate sts`.
 
-    Correlations are Spearman's times 100 with 95 % bootstrap intervals. A setting without one is left out and noted.
+    Correlations are Spearman's with 95 % bootstrap intervals. A setting without one is left out and noted.
     Raises ConfigError, EvaluationError where no setting has a correlation, and what encoding raises.
     """
     clock = Clock()
@@ -88,12 +88,7 @@ def evaluate_sts(
         bootstrap=BOOTSTRAP,
         **how_built(subject.config, subject.index),
     )
-    return {
-        "provenance": provenance,
-        "results": measured.results,
-        "comparisons": measured.comparisons,
-        "notes": measured.notes,
-    }
+    return Result("sts", provenance, measured.results, measured.comparisons, measured.notes)
 
 
 def measure_sts(

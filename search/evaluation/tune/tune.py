@@ -8,7 +8,7 @@ import dataclasses
 import json
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, interval, resampled_mean
-from search.evaluation.result import Clock, how_built
+from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Centre, Setting, Strength, Sweep, state_keys
 from search.evaluation.target import Target
 from search.evaluation.tune.choice import TOLD, Choice, MeasuredSetting, choose
@@ -206,8 +206,8 @@ class TuneOptions:
 def run_tune(
     task: TuneOptions, subject: Target, sweep: Sweep = Sweep(),  # noqa: B008 - frozen
     cache: Path | None = None, progress: Progress | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """The result as JSON types: provenance, results, frontier, choice, recipe, notes.
+) -> Result:  # fmt: skip
+    """The result; added are "frontier", "choice" and "recipe".
 
     `cache` defaults to `default_cache()`. Raises ConfigError, CorpusError, EvaluationError, and what `Subject` raises.
     """
@@ -229,17 +229,21 @@ def run_tune(
     def row(one: MeasuredSetting) -> dict[str, Any]:
         return tuned.result(one) | {"encoder": judge.source.fingerprint(one.setting.key)}
 
-    return {
-        "provenance": clock.provenance(subject.spec, judge.data | data, **about),
-        "results": [row(one) for one in (*tuned.measured, *tuned.narrower)],
-        "frontier": [row(one) for one in tuned.frontier],
-        "choice": _choice(tuned, recipe),
-        "recipe": recipe.to_dict(),
-        "notes": [*judge.notes, *_fit_notes(tuned)],
-    }
+    return Result(
+        "tune",
+        clock.provenance(subject.spec, judge.data | data, **about),
+        [row(one) for one in (*tuned.measured, *tuned.narrower)],
+        None,
+        [*judge.notes, *_fit_notes(tuned)],
+        {
+            "frontier": [row(one) for one in tuned.frontier],
+            "choice": _choice(tuned, recipe),
+            "recipe": recipe.to_dict(),
+        },
+    )
 
 
-def write_recipe(path: Path, result: dict[str, Any], force: bool = False) -> None:
+def write_recipe(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
     """The recipe that was taken, with how it was found above it; over another file only with `force`."""
     choice, provenance = result["choice"], result["provenance"]
     protocol = provenance["protocol"]
