@@ -80,8 +80,8 @@ def small() -> Result:
     return swept(layers=[[-1]], centres=["role"])
 
 
-def drawn(result: Result) -> Any:
-    """A figure with the panels, laid out as it is written."""
+def drawn(result: Result, *, laid_out: bool = False) -> Any:
+    """A figure with the panels; laid out, which takes time, as it is written."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -92,7 +92,8 @@ def drawn(result: Result) -> Any:
     FigureCanvasAgg(figure)
     with rc_context({"font.size": 9, "text.parse_math": False}):
         draw_panels(figure, panels, frame, measure_of(result))
-        figure.draw_without_rendering()
+        if laid_out:
+            figure.draw_without_rendering()
     return figure
 
 
@@ -239,16 +240,16 @@ def test_there_is_one_legend_with_each_line_once() -> None:
     "result",
     [
         swept(),
-        swept(layers=[[-1]]),
-        swept(layers=[[1], [2], [3], [4], [5]]),
+        pytest.param(swept(layers=[[-1]]), marks=pytest.mark.check),
+        pytest.param(swept(layers=[[1], [2], [3], [4], [5]]), marks=pytest.mark.check),
         swept(layers=[[-1]], extras=[{"dim": dim, "shrinkage": 0.5} for dim in (None, 128, 64, 32)]),
-        swept(layers=[[-1], [1]], strengths=[n / 40 for n in range(41)]),
+        pytest.param(swept(layers=[[-1], [1]], strengths=[n / 40 for n in range(41)]), marks=pytest.mark.check),
         swept(layers=[[-1]], strengths=[0.5]),
     ],
     ids=["three panels", "one", "five", "many lines", "many strengths", "one strength"],
 )
 def test_no_words_touch_each_other_or_leave_the_picture(result: Result) -> None:
-    figure = drawn(result)
+    figure = drawn(result, laid_out=True)
     whole = figure.bbox.padded(1)
     for axes in figure.axes:
         boxes = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
@@ -274,7 +275,7 @@ def test_a_picture_is_drawn_without_pyplot(
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
-@pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
+@pytest.mark.parametrize("kind", ["svg", *(pytest.param(kind, marks=pytest.mark.check) for kind in ("png", "pdf"))])
 def test_the_same_result_gives_the_same_bytes_whatever_the_users_style(kind: str, tmp_path: Path) -> None:
     import matplotlib
 
@@ -314,11 +315,11 @@ def test_only_raw_is_a_note_and_no_picture(tmp_path: Path) -> None:
     assert not (tmp_path / "a.svg").exists()
 
 
+@pytest.mark.parametrize("name", ["a.svg", pytest.param("a.png", marks=pytest.mark.check)])
 @pytest.mark.parametrize("task", ["a$b^{c$", "名前", "half\udcff", "two\nlines", "<&>", "x" * 255])
-def test_any_name_of_a_collection_can_be_drawn(task: str, tmp_path: Path) -> None:
-    for name in ("a.svg", "a.png"):
-        plot_retrieval(small() | {"provenance": result_of(task=task)["provenance"]}, tmp_path / name)
-        assert (tmp_path / name).stat().st_size > 1000
+def test_any_name_of_a_collection_can_be_drawn(task: str, name: str, tmp_path: Path) -> None:
+    plot_retrieval(small() | {"provenance": result_of(task=task)["provenance"]}, tmp_path / name)
+    assert (tmp_path / name).stat().st_size > 1000
 
 
 def test_whiskers_reach_to_the_ends_and_never_backwards() -> None:
