@@ -1,8 +1,8 @@
-"""Vectors to build indexes of: real embeddings of Isotrope indexes, perturbed copies beyond those, held-out queries."""
-# TODO-DOC benchmarks.ann_data:
-# TODO-DOC Vectors to build indexes of: real embeddings of Isotrope indexes, perturbed copies beyond those, held-out queries.
-# TODO-DOC benchmarks.ann_peers:
-# TODO-DOC Approximate indexes as their users build them, a class a library: the same vectors, threads and queries for all.
+"""Approximate indexes as their users build them, a class a library, and the vectors that all are built of.
+
+Vectors are real embeddings of Isotrope indexes, perturbed copies beyond those; queries are held out of them. Vectors,
+threads and queries are the same for all.
+"""
 
 import json
 import os
@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import RowIds, Vectors
 from indexer.store.quality import MeasuredPoint
 from search.index import Index, LiveRows
 
-Vectors = npt.NDArray[np.float32]
-Rows = npt.NDArray[np.int64]
 DEPTH = 10
 _NOISE = 0.35  # length of what is added to a unit vector: copies score about 0.94 with the original
 _BLOCK = 50_000
@@ -31,7 +29,7 @@ class AnnData:
 
     vectors: Vectors
     queries: Vectors
-    best: Rows
+    best: RowIds
     real: int  # rows that are not perturbed copies
 
 
@@ -65,7 +63,7 @@ def perturbed(vectors: Vectors, count: int) -> Vectors:
     return made
 
 
-def exact_best(vectors: Vectors, queries: Vectors) -> Rows:
+def exact_best(vectors: Vectors, queries: Vectors) -> RowIds:
     """The ten best rows of each query, (m, 10)."""
     scores = np.full((len(queries), DEPTH), -np.inf, np.float32)
     rows = np.zeros((len(queries), DEPTH), np.int64)
@@ -79,7 +77,7 @@ def exact_best(vectors: Vectors, queries: Vectors) -> Rows:
     return rows
 
 
-def recall(found: Rows, best: Rows) -> float:
+def recall(found: RowIds, best: RowIds) -> float:
     """recall@10: the share of the ten best rows that were found."""
     return float(np.mean([len(set(a) & set(b)) / DEPTH for a, b in zip(found.tolist(), best.tolist(), strict=True)]))
 
@@ -98,7 +96,7 @@ class Peer(Protocol):
         """Use a setting for the searches that follow."""
         ...
 
-    def search(self, queries: Vectors) -> Rows:
+    def search(self, queries: Vectors) -> RowIds:
         """The ten best rows of each query."""
         ...
 
@@ -122,8 +120,8 @@ class Flat:
     def set(self, setting: Any) -> None:
         """There is nothing to set."""
 
-    def search(self, queries: Vectors) -> Rows:
-        rows: Rows = self._index.search(queries, DEPTH)[1]
+    def search(self, queries: Vectors) -> RowIds:
+        rows: RowIds = self._index.search(queries, DEPTH)[1]
         return rows
 
 
@@ -147,7 +145,7 @@ class Hnswlib:
     def set(self, setting: Any) -> None:
         self._index.set_ef(max(setting, DEPTH))
 
-    def search(self, queries: Vectors) -> Rows:
+    def search(self, queries: Vectors) -> RowIds:
         labels, _ = self._index.knn_query(queries, k=DEPTH)
         return np.asarray(labels, np.int64)
 
@@ -171,7 +169,7 @@ class Usearch:
     def set(self, setting: Any) -> None:
         self._index.expansion_search = setting
 
-    def search(self, queries: Vectors) -> Rows:
+    def search(self, queries: Vectors) -> RowIds:
         return np.asarray(self._index.search(queries, DEPTH, threads=self.threads).keys, np.int64)
 
 
@@ -195,8 +193,8 @@ class Ours:
         ann.set_threads(self.threads)
         ann.set_search_parameters(self.index, setting)
 
-    def search(self, queries: Vectors) -> Rows:
-        rows: Rows = self.index.search(queries, DEPTH)[1]
+    def search(self, queries: Vectors) -> RowIds:
+        rows: RowIds = self.index.search(queries, DEPTH)[1]
         return rows
 
 
@@ -220,10 +218,10 @@ class Autofaiss:
     def set(self, setting: Any) -> None:
         self._ask({"set": setting})
 
-    def search(self, queries: Vectors) -> Rows:
+    def search(self, queries: Vectors) -> RowIds:
         """Its seconds are taken there (`searched`), so that the exchange does not count."""
         self.searched = float(self._ask({"search": True})["seconds"])
-        rows: Rows = np.load(self._folder / "found.npy")
+        rows: RowIds = np.load(self._folder / "found.npy")
         return rows
 
     def close(self) -> None:

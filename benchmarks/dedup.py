@@ -40,14 +40,14 @@ _MANY = 300_000  # rows: above it the quadratic peers are left out
 @click.option("-o", "--output", type=click.Path(path_type=Path))
 def main(
     indexes: tuple[Path, ...], rows: tuple[int, ...], thresholds: tuple[float, ...], device: str, threads: int,
-    output: Path | None, **options: Any,
+    output: Path | None, **given: Any,
 ) -> None:  # fmt: skip
     """Compare joins on the vectors of some indexes."""
-    plan, results = Options(threads=threads, device=device, **options), list[dict[str, Any]]()
+    options, results = Options(threads=threads, device=device, **given), list[dict[str, Any]]()
     for count in rows:
         vectors = corpus(indexes, count)
         for threshold in thresholds:
-            results += compare(vectors, threshold, plan)
+            results += compare(vectors, threshold, options)
     about = machine(threads, ("semhash", "usearch", "faiss-cpu"))
     if device != "cpu":
         import torch
@@ -80,12 +80,12 @@ class Options:
         return found
 
 
-def compare(vectors: Vectors, threshold: float, plan: Options) -> list[dict[str, Any]]:
+def compare(vectors: Vectors, threshold: float, options: Options) -> list[dict[str, Any]]:
     """All joins on the same vectors; prints a table and returns its rows."""
-    truth = peers.true_pairs(vectors, threshold, plan.threads) if len(vectors) <= _MANY else None
-    timed = run_in_turns(plan.runners(vectors, threshold), plan.rounds, plan.warm_up)
-    if plan.semhash and truth is not None:  # minutes: once
-        once = partial(peers.semhash_deduplication, vectors, threshold, plan.threads)
+    truth = peers.true_pairs(vectors, threshold, options.threads) if len(vectors) <= _MANY else None
+    timed = run_in_turns(options.runners(vectors, threshold), options.rounds, options.warm_up)
+    if options.semhash and truth is not None:  # minutes: once
+        once = partial(peers.semhash_deduplication, vectors, threshold, options.threads)
         timed |= run_in_turns({"semhash": once}, 1, warm_up=False)
     base = timed[_BASE].median if _BASE in timed else None
     found = [

@@ -7,18 +7,6 @@ included. Speeds are of the corpus's documents, drawn by a fixed seed, and of ST
 arithmetic the model cannot do without, by the second, of what torch reaches in products of the same number type here.
 Fidelity is the cosine of each text's vector to that of float32, both after one whitening fitted in float32.
 """
-# TODO-DOC benchmarks.encode:
-# TODO-DOC Ways to encode text side by side: speed on two mixes of lengths, and how far results move after the transform.
-# TODO-DOC
-# TODO-DOC     python -m benchmarks.encode CORPUS [--sts FOLDER] [--texts 1500] [--rounds 3] [--threads 2] [-o FILE]
-# TODO-DOC
-# TODO-DOC Each way is loaded once, in a process of its own; the ways then take turns, and medians are compared. Tokenising is
-# TODO-DOC included. Speeds are of the corpus's documents, drawn by a fixed seed, and of STS sentences. Utilisation is the
-# TODO-DOC arithmetic the model cannot do without, by the second, of what torch reaches in products of the same number type here.
-# TODO-DOC Fidelity is the cosine of each text's vector to that of float32, both after one whitening fitted in float32.
-# TODO-DOC
-# TODO-DOC benchmarks.fidelity:
-# TODO-DOC How far a way's vectors are from those of float32, after one transform that was fitted in float32.
 
 import json
 import sys
@@ -31,12 +19,12 @@ from typing import Any
 
 import click
 import numpy as np
-import numpy.typing as npt
 
 from benchmarks.children import Child, ChildFailed
 from benchmarks.encode_ways import BASE, WAYS, Way
 from benchmarks.flops import model_flops
 from benchmarks.interleaved import Timed, machine, run_in_turns, save
+from indexer.arrays import Float32Array, Float64Array
 from indexer.config import BuildConfig, WhiteningConfig
 from indexer.corpus import joined_text, read_corpus
 from indexer.encoders.hub import locate_model
@@ -46,62 +34,8 @@ from search.cli.output import print_table
 from search.evaluation.sts.data import Subset, Task, read_tasks
 from search.evaluation.sts.score import cosines, spearman
 
-Rows = npt.NDArray[np.float32]
-Encode = Callable[[Sequence[str]], Rows]
+Encode = Callable[[Sequence[str]], Float32Array]
 _STRENGTHS = {"default": WhiteningConfig(), "strength 1": WhiteningConfig(strength=1.0)}
-
-
-class Fidelity:
-    """Compares ways on the same texts, a mix of lengths at a time. References are asked for first."""
-
-    def __init__(self, texts: Mapping[str, Sequence[str]], tasks: Sequence[Task] = ()) -> None:
-        self.texts = texts
-        self._sts_b = next((task.subsets[0] for task in tasks if task.name == "STSB"), None)
-        self._references: dict[str, dict[str, Rows]] = {}
-
-    def of(self, name: str, reference: str, encode: Encode) -> dict[str, Any]:
-        """Minimum and mean cosine to the reference over all texts, for the default recipe and for strength 1; and what
-        STS-B's correlation gains, in points, where there is STS-B.
-        """
-        rows = {mix: encode(texts) for mix, texts in self.texts.items() if texts}
-        if self._sts_b is not None:
-            rows["STS-B"] = encode(_sentences(self._sts_b))
-        if name == reference:
-            self._references[name] = rows
-        exact = self._references[reference]
-        found: dict[str, Any] = {}
-        for setting, config in _STRENGTHS.items():
-            scores = np.concatenate(
-                [_cosines(_fitted(exact[mix], config), exact[mix], rows[mix]) for mix in self.texts if mix in rows]
-            )
-            found[setting] = {"minimum": float(scores.min()), "mean": float(scores.mean()), "texts": len(scores)}
-        if self._sts_b is not None:
-            transform = _fitted(exact["STS-B"], WhiteningConfig())
-            found["sts_b"] = self._correlation(transform, rows["STS-B"]) - self._correlation(transform, exact["STS-B"])
-        return found
-
-    def _correlation(self, transform: Transform, rows: Rows) -> float:
-        assert self._sts_b is not None
-        pairs = len(self._sts_b.scores)
-        first, second = np.arange(pairs), np.arange(pairs, 2 * pairs)
-        return spearman(cosines(transform.project(rows, "document"), first, second), self._sts_b.scores, "STS-B")
-
-
-def _sentences(pairs: Subset) -> list[str]:
-    return [*pairs.first, *pairs.second]
-
-
-def _fitted(rows: Rows, config: WhiteningConfig) -> Transform:
-    return fit_whitening(Moments.of(rows), config)
-
-
-def _cosines(transform: Transform, exact: Rows, rows: Rows) -> npt.NDArray[np.float64]:
-    ours, theirs = (transform.transform(each, "document").astype(np.float64) for each in (exact, rows))
-    norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-    found: npt.NDArray[np.float64] = (ours * theirs).sum(axis=1) / norms
-    return found
-
-
 _SEED = 0
 _WARM_UP = 64  # texts
 _CALIBRATION = 300  # texts of all mixes together, as an index of them all would take
@@ -141,6 +75,57 @@ class Row:
     fidelity: dict[str, Any] = field(default_factory=dict)
 
 
+class Fidelity:
+    """Compares ways on the same texts, a mix of lengths at a time. References are asked for first."""
+
+    def __init__(self, texts: Mapping[str, Sequence[str]], tasks: Sequence[Task] = ()) -> None:
+        self.texts = texts
+        self._sts_b = next((task.subsets[0] for task in tasks if task.name == "STSB"), None)
+        self._references: dict[str, dict[str, Float32Array]] = {}
+
+    def of(self, name: str, reference: str, encode: Encode) -> dict[str, Any]:
+        """Minimum and mean cosine to the reference over all texts, for the default recipe and for strength 1; and what
+        STS-B's correlation gains, in points, where there is STS-B.
+        """
+        rows = {mix: encode(texts) for mix, texts in self.texts.items() if texts}
+        if self._sts_b is not None:
+            rows["STS-B"] = encode(_sentences(self._sts_b))
+        if name == reference:
+            self._references[name] = rows
+        exact = self._references[reference]
+        found: dict[str, Any] = {}
+        for setting, config in _STRENGTHS.items():
+            scores = np.concatenate(
+                [_cosines(_fitted(exact[mix], config), exact[mix], rows[mix]) for mix in self.texts if mix in rows]
+            )
+            found[setting] = {"minimum": float(scores.min()), "mean": float(scores.mean()), "texts": len(scores)}
+        if self._sts_b is not None:
+            transform = _fitted(exact["STS-B"], WhiteningConfig())
+            found["sts_b"] = self._correlation(transform, rows["STS-B"]) - self._correlation(transform, exact["STS-B"])
+        return found
+
+    def _correlation(self, transform: Transform, rows: Float32Array) -> float:
+        assert self._sts_b is not None
+        pairs = len(self._sts_b.scores)
+        first, second = np.arange(pairs), np.arange(pairs, 2 * pairs)
+        return spearman(cosines(transform.project(rows, "document"), first, second), self._sts_b.scores, "STS-B")
+
+
+def _sentences(pairs: Subset) -> list[str]:
+    return [*pairs.first, *pairs.second]
+
+
+def _fitted(rows: Float32Array, config: WhiteningConfig) -> Transform:
+    return fit_whitening(Moments.of(rows), config)
+
+
+def _cosines(transform: Transform, exact: Float32Array, rows: Float32Array) -> Float64Array:
+    ours, theirs = (transform.transform(each, "document").astype(np.float64) for each in (exact, rows))
+    norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+    found: Float64Array = (ours * theirs).sum(axis=1) / norms
+    return found
+
+
 @click.command()
 @click.argument("corpus", nargs=-1, required=True)
 @click.option("--sts", type=click.Path(path_type=Path), help="Folder of STS sets, for sentences and for STS-B.")
@@ -156,24 +141,24 @@ class Row:
 @click.option("--peer-python", default=sys.executable, help="Interpreter with optimum-intel and optimum-onnx, which "
               "want versions of their own.")  # fmt: skip
 @click.option("-o", "--output", type=click.Path(path_type=Path))
-def main(corpus: tuple[str, ...], sts: Path | None, model: str, output: Path | None, **options: Any) -> None:
+def main(corpus: tuple[str, ...], sts: Path | None, model: str, output: Path | None, **given: Any) -> None:
     """Compare ways to encode."""
-    plan = Options(folder=locate_model(model).folder, **options)
-    mixes = {_DOCUMENTS: documents(corpus, max(plan.texts, plan.fidelity_texts))}
+    options = Options(folder=locate_model(model).folder, **given)
+    mixes = {_DOCUMENTS: documents(corpus, max(options.texts, options.fidelity_texts))}
     tasks = read_tasks(sts) if sts else []
     if tasks:
         sentences = [text for task in tasks for part in task.subsets for text in (*part.first, *part.second)]
-        mixes[_SENTENCES] = drawn(sentences, max(plan.texts, plan.fidelity_texts))
-    fidelity = Fidelity({name: texts[: plan.fidelity_texts] for name, texts in mixes.items()}, tasks)
-    timed_texts = {name: texts[: plan.texts] for name, texts in mixes.items()}
-    rows, peaks = measure(plan, timed_texts, fidelity)
-    lengths = {name: token_lengths(plan, texts) for name, texts in timed_texts.items()}
-    results = [result_of(row, rows[0], peaks, lengths, plan) for row in rows]
+        mixes[_SENTENCES] = drawn(sentences, max(options.texts, options.fidelity_texts))
+    fidelity = Fidelity({name: texts[: options.fidelity_texts] for name, texts in mixes.items()}, tasks)
+    timed_texts = {name: texts[: options.texts] for name, texts in mixes.items()}
+    rows, peaks = measure(options, timed_texts, fidelity)
+    lengths = {name: token_lengths(options, texts) for name, texts in timed_texts.items()}
+    results = [result_of(row, rows[0], peaks, lengths, options) for row in rows]
     show(results, lengths)
-    about = machine(plan.threads, _PEERS)
+    about = machine(options.threads, _PEERS)
     tera = ", ".join(f"{numbers} {peak / 1e12:.2f}" for numbers, peak in peaks.items())
     click.echo(f"GEMM peaks in TFLOP/s: {tera}")
-    click.echo(f"{about['processor']}, {plan.threads} threads, {about['date']}, {about['versions']}")
+    click.echo(f"{about['processor']}, {options.threads} threads, {about['date']}, {about['versions']}")
     if output:
         save(output, {"machine": about, "command": sys.argv[1:], "peak_flops": peaks, "results": results})
 
@@ -192,19 +177,19 @@ def drawn(texts: Sequence[str], count: int) -> list[str]:
     return [different[position] for position in order]
 
 
-def measure(plan: Options, texts: dict[str, list[str]], fidelity: Fidelity) -> tuple[list[Row], dict[str, float]]:
+def measure(options: Options, texts: dict[str, list[str]], fidelity: Fidelity) -> tuple[list[Row], dict[str, float]]:
     """Speeds and fidelity of all ways, and the best GEMM rate seen of each number type."""
-    rows = [Row(way) for way in plan.ways()]
+    rows = [Row(way) for way in options.ways()]
     sample = [text for mix in texts.values() for text in mix[: _CALIBRATION // len(texts)]]
     with ExitStack() as stack:
         children = {}
         for row in rows:
-            if child := _open(row, plan, sample, texts):
+            if child := _open(row, options, sample, texts):
                 children[row.way.name] = stack.enter_context(child)
                 row.versions = child.call("versions") if row.way.peer else {}
-        peaks = stack.enter_context(Child("benchmarks.flops:Peaks", plan.threads, threads=plan.threads))
+        peaks = stack.enter_context(Child("benchmarks.flops:Peaks", options.threads, threads=options.threads))
         best = dict.fromkeys(("float32", "bfloat16", "int8"), 0.0)
-        for _ in range(plan.rounds):
+        for _ in range(options.rounds):
             best = {numbers: max(rate, peaks.call("flops", numbers)) for numbers, rate in best.items()}
             for mix in texts:
                 runners = {name: partial(child.call, "run", mix) for name, child in children.items()}
@@ -219,13 +204,13 @@ def measure(plan: Options, texts: dict[str, list[str]], fidelity: Fidelity) -> t
     return rows, best
 
 
-def _open(row: Row, plan: Options, sample: Sequence[str], texts: dict[str, list[str]]) -> Child | None:
+def _open(row: Row, options: Options, sample: Sequence[str], texts: dict[str, list[str]]) -> Child | None:
     way = row.way
-    python = plan.peer_python if way.peer else sys.executable
-    arguments = (way.name, str(plan.folder), plan.threads, sample, plan.max_length)
+    python = options.peer_python if way.peer else sys.executable
+    arguments = (way.name, str(options.folder), options.threads, sample, options.max_length)
     child = None
     try:
-        child = Child("benchmarks.encode_ways:Runner", *arguments, threads=plan.threads, python=python)
+        child = Child("benchmarks.encode_ways:Runner", *arguments, threads=options.threads, python=python)
         for mix, held in texts.items():
             child.call("hold", mix, held, _WARM_UP)
     except ChildFailed as error:
@@ -236,21 +221,21 @@ def _open(row: Row, plan: Options, sample: Sequence[str], texts: dict[str, list[
     return child
 
 
-def token_lengths(plan: Options, texts: Sequence[str]) -> list[int]:
+def token_lengths(options: Options, texts: Sequence[str]) -> list[int]:
     """Tokens of each text, special ones included, as far as they are encoded."""
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(plan.folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(options.folder / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return [min(len(encoding.ids), plan.max_length) for encoding in tokenizer.encode_batch_fast(list(texts))]
+    return [min(len(encoding.ids), options.max_length) for encoding in tokenizer.encode_batch_fast(list(texts))]
 
 
 def result_of(
-    row: Row, base: Row, peaks: dict[str, float], lengths: dict[str, list[int]], plan: Options
+    row: Row, base: Row, peaks: dict[str, float], lengths: dict[str, list[int]], options: Options
 ) -> dict[str, Any]:
     """One row of the table, as JSON."""
-    config = json.loads((plan.folder / "config.json").read_text(encoding="utf-8"))
+    config = json.loads((options.folder / "config.json").read_text(encoding="utf-8"))
     mixes = {}
     for mix, timed in row.timed.items():
         tokens = lengths[mix]

@@ -1,15 +1,11 @@
-"""Models with random weights and texts of known lengths: for speed, no trained weights are needed."""
-# TODO-DOC benchmarks.random_models:
-# TODO-DOC Models with random weights and texts of known lengths: for speed, no trained weights are needed.
-# TODO-DOC benchmarks.gpu:
-# TODO-DOC What a GPU gives: encoding beside sentence-transformers, near-duplicate joins, exact search.
-# TODO-DOC
-# TODO-DOC     python -m benchmarks.gpu [--device cuda] [--tiny] [-o FILE]
-# TODO-DOC
-# TODO-DOC Models have random weights: speed does not depend on what was learnt. Texts have lengths drawn from a normal
-# TODO-DOC distribution (mean 128 tokens, deviation 40, cut at 8 and 256), or 128 tokens each. Utilisation is the arithmetic the
-# TODO-DOC model cannot do without, by the second, of what torch reaches in bfloat16 products on the device.
-# TODO-DOC
+"""What a GPU gives: encoding beside sentence-transformers, near-duplicate joins, exact search.
+
+    python -m benchmarks.gpu [--device cuda] [--tiny] [-o FILE]
+
+Models have random weights: speed does not depend on what was learnt. Texts have lengths drawn from a normal
+distribution (mean 128 tokens, deviation 40, cut at 8 and 256), or 128 tokens each. Utilisation is the arithmetic the
+model cannot do without, by the second, of what torch reaches in bfloat16 products on the device.
+"""
 
 import json
 import shutil
@@ -25,12 +21,12 @@ from typing import Any
 
 import click
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from benchmarks.dedup_peers import isotrope_ann, isotrope_exact
 from benchmarks.flops import model_flops
 from benchmarks.interleaved import machine, run_in_turns, save
+from indexer.arrays import Float32Array
 from indexer.config import EncoderConfig, RunOptions
 from indexer.encoders import load_encoder
 from indexer.encoders.hub import locate_model
@@ -39,6 +35,13 @@ from search.cli.output import print_table
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 _SPECIAL = 2  # tokens that open and close a text
 SHORTEST, LONGEST = 8, 256
+_TOKENIZER = "sentence-transformers/all-MiniLM-L6-v2"
+_BASE = "sentence-transformers float16"
+_DIM = 384
+_CHUNK = 1 << 20  # rows of an exact search that are scored at once
+_QUERIES = 1000
+_K = 10
+Encode = Callable[[list[str]], Any]
 
 
 @dataclass(frozen=True)
@@ -53,56 +56,6 @@ class Shape:
 
 SHAPES = {"bert-base": Shape(768, 12, 12, 3072), "MiniLM": Shape(384, 6, 12, 1536)}
 TINY = {"tiny": Shape(32, 2, 4, 64)}
-
-
-def write_model(folder: Path, shape: Shape, tokenizer: Path) -> Path:
-    """A BERT with random weights and the tokenizer of another model's folder. Returns `folder`, which it makes."""
-    import torch
-    from transformers import BertConfig, BertModel
-
-    folder.mkdir(parents=True)
-    for name in _TOKENIZER_FILES:
-        if (tokenizer / name).is_file():
-            shutil.copy(tokenizer / name, folder / name)
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(_vocabulary(tokenizer)),
-        hidden_size=shape.hidden,
-        num_hidden_layers=shape.blocks,
-        num_attention_heads=shape.heads,
-        intermediate_size=shape.inner,
-    )
-    BertModel(config).save_pretrained(folder)
-    return folder
-
-
-def normal_lengths(count: int, mean: int = 128, deviation: int = 40) -> list[int]:
-    """Lengths in tokens, normally distributed and cut at `SHORTEST` and `LONGEST`, by a fixed seed."""
-    drawn = np.random.default_rng(0).normal(mean, deviation, count)
-    lengths: list[int] = np.clip(np.rint(drawn), SHORTEST, LONGEST).astype(int).tolist()
-    return lengths
-
-
-def texts_of(lengths: list[int], tokenizer: Path) -> list[str]:
-    """Random words, each one token, so that every text has the tokens asked for, special ones included."""
-    words = [word for word in _vocabulary(tokenizer) if word.isascii() and word.isalpha() and word.islower()]
-    chance = np.random.default_rng(1)
-    return [" ".join(words[i] for i in chance.integers(0, len(words), length - _SPECIAL)) for length in lengths]
-
-
-def _vocabulary(tokenizer: Path) -> list[str]:
-    from tokenizers import Tokenizer
-
-    return sorted(Tokenizer.from_file(str(tokenizer / "tokenizer.json")).get_vocab())
-
-
-_TOKENIZER = "sentence-transformers/all-MiniLM-L6-v2"
-_BASE = "sentence-transformers float16"
-_DIM = 384
-_CHUNK = 1 << 20  # rows of an exact search that are scored at once
-_QUERIES = 1000
-_K = 10
-Encode = Callable[[list[str]], Any]
 
 
 @click.command()
@@ -214,7 +167,7 @@ def measure_vectors(count: int, device: str) -> dict[str, Any]:
     return found
 
 
-def random_vectors(count: int) -> npt.NDArray[np.float32]:
+def random_vectors(count: int) -> Float32Array:
     """Unit vectors (count, 384): nine tenths at random, the others copies with a cosine of about 0.97."""
     chance = np.random.default_rng(0)
     vectors = np.empty((count, _DIM), np.float32)
@@ -227,7 +180,7 @@ def random_vectors(count: int) -> npt.NDArray[np.float32]:
     return vectors
 
 
-def search_rate(vectors: npt.NDArray[np.float32], device: str, kind: torch.dtype) -> float:
+def search_rate(vectors: Float32Array, device: str, kind: torch.dtype) -> float:
     """Queries by the second of an exact search: products with every vector, a chunk at a time, and the best of them."""
     rows = torch.empty(vectors.shape, dtype=kind, device=device)
     for start in range(0, len(vectors), _CHUNK):
@@ -283,6 +236,49 @@ def show_vectors(rows: list[dict[str, Any]]) -> None:
         for row in rows
     ]  # fmt: skip
     print_table(columns, cells)
+
+
+# --- models with random weights, and texts of known lengths
+
+
+def write_model(folder: Path, shape: Shape, tokenizer: Path) -> Path:
+    """A BERT with random weights and the tokenizer of another model's folder. Returns `folder`, which it makes."""
+    from transformers import BertConfig, BertModel
+
+    folder.mkdir(parents=True)
+    for name in _TOKENIZER_FILES:
+        if (tokenizer / name).is_file():
+            shutil.copy(tokenizer / name, folder / name)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(_vocabulary(tokenizer)),
+        hidden_size=shape.hidden,
+        num_hidden_layers=shape.blocks,
+        num_attention_heads=shape.heads,
+        intermediate_size=shape.inner,
+    )
+    BertModel(config).save_pretrained(folder)
+    return folder
+
+
+def normal_lengths(count: int, mean: int = 128, deviation: int = 40) -> list[int]:
+    """Lengths in tokens, normally distributed and cut at `SHORTEST` and `LONGEST`, by a fixed seed."""
+    drawn = np.random.default_rng(0).normal(mean, deviation, count)
+    lengths: list[int] = np.clip(np.rint(drawn), SHORTEST, LONGEST).astype(int).tolist()
+    return lengths
+
+
+def texts_of(lengths: list[int], tokenizer: Path) -> list[str]:
+    """Random words, each one token, so that every text has the tokens asked for, special ones included."""
+    words = [word for word in _vocabulary(tokenizer) if word.isascii() and word.isalpha() and word.islower()]
+    chance = np.random.default_rng(1)
+    return [" ".join(words[i] for i in chance.integers(0, len(words), length - _SPECIAL)) for length in lengths]
+
+
+def _vocabulary(tokenizer: Path) -> list[str]:
+    from tokenizers import Tokenizer
+
+    return sorted(Tokenizer.from_file(str(tokenizer / "tokenizer.json")).get_vocab())
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from indexer.errors import ConfigError
+from indexer.recipe_names import recipe_path
 from indexer.regular_files import read_regular
 from indexer.settings import (
     describe_type,
@@ -404,7 +405,8 @@ class BuildConfig:
 
     @classmethod
     def load(cls, path: str | Path) -> "BuildConfig":
-        """Read a recipe file. Raises ConfigError naming the file, the key and what was expected."""
+        """Read a recipe file, or a shipped recipe by its name. Raises ConfigError: the file, the key, what was expected."""
+        path = recipe_path(path)
         try:
             data = tomllib.loads(read_regular(path, _RECIPE_BYTES).decode())
         except FileNotFoundError:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from search.engine import Hit as Hit
     from search.engine import SearchEngine as SearchEngine
     from search.evaluation.recall.recall import evaluate_recall as evaluate_recall
+    from search.evaluation.report.page import ReportOptions as ReportOptions
     from search.evaluation.report.page import write_report as write_report
     from search.evaluation.result import Result as Result
     from search.evaluation.result import read_result as read_result
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from search.export.parquet import export_parquet as export_parquet
     from search.export.sentence_transformers import export_sentence_transformers as export_sentence_transformers
     from search.export.trec import export_trec_run as export_trec_run
+    from search.index import Index as Index
+    from search.ranking.ranker import SearchOptions as SearchOptions
     from search.verify import VerifyReport as VerifyReport
     from search.verify import verify_index as verify_index
 
@@ -49,12 +52,15 @@ _HOME = {
     "Deduplication": "search.dedup.deduplicate",
     "ExportReport": "search.export",
     "Hit": "search.engine",
+    "Index": "search.index",
     "JoinOptions": "search.dedup.settings",
     "LayersOptions": "search.evaluation.sts.layers",
     "PairFiles": "search.dedup.settings",
     "Result": "search.evaluation.result",
+    "ReportOptions": "search.evaluation.report.page",
     "RetrievalOptions": "search.evaluation.retrieval.retrieval",
     "SearchEngine": "search.engine",
+    "SearchOptions": "search.ranking.ranker",
     "Setting": "search.evaluation.settings",
     "StsOptions": "search.evaluation.sts.sts",
     "Target": "search.evaluation.target",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from indexer.encoders.identity import UNLIMITED
 from indexer.store import layout
 from search.index import Index
+from search.text import number, size
 
 if TYPE_CHECKING:
     from indexer.pipeline.drift import Drift
@@ -72,9 +73,8 @@ def describe_index(index: Index) -> dict[str, Any]:
 
 
 def facts_in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    from indexer.encoders.identity import UNLIMITED
+    """(name, text) of what `describe_index` found, as `inspect` shows it; with "timing", if that was measured."""
     from indexer.store.quality import Quality
-    from search.text import number, size
 
     encoder, transform, quality = facts["encoder"], facts["transform"], Quality.of(facts["quality"])
     return [

@@ -12,16 +12,15 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
-from indexer.arrays import Vectors
 from indexer.config import RunOptions
 from indexer.corpus.document import Document, column_spans, joined_text
 from indexer.encoders import Encoder, EncodeStats, Role
 from indexer.encoders.load import open_encoder
 from indexer.errors import ConfigError, StoreError
 from indexer.progress import Progress
-from search.index import Index, index_spec
+from search.index import Index
 from search.ranking.documents import RankedDocument
-from search.ranking.ranker import DocumentRanker, SearchOptions, require_texts
+from search.ranking.ranker import DocumentRanker, EncodedQueries, SearchOptions, require_texts
 from search.unit_vectors import Mark, UnitVectors, require_array, require_mark
 
 if TYPE_CHECKING:
@@ -65,6 +64,8 @@ class Hit:
         return plain if self.window else {name: value for name, value in plain.items() if name != "window"}
 
 
+Queries = Sequence[str] | npt.NDArray[np.floating]
+"""Texts, raw embeddings (n, d), or the `UnitVectors` (n, k) that `embed` made of queries."""
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -114,19 +115,19 @@ class SearchEngine:
         self._loading: Future[Encoder] | None = None
         self._encoder_lock, self._opening_lock = threading.Lock(), threading.Lock()
         self._of_thread = threading.local()
-        self._opened = Index.unchecked(index) if ahead else Index.open(index)
+        self._index = Index.unchecked(index) if ahead else Index.open(index)
         if ahead:
             loader = ThreadPoolExecutor(1, thread_name_prefix="load-encoder")
             self._loading = loader.submit(self._load_encoder)  # half of it is hashing, which needs no GIL
             loader.shutdown(wait=False)
-            self._opened = self._opened.load()
+            self._index = self._index.load()
         if recall is not None:
             if not 0 < recall <= 1:
                 raise ConfigError(f"recall is {recall:g}; expected more than 0 and at most 1.")
-            self._opened.reach_recall(recall)
+            self._index.reach_recall(recall)
         if self._options.device not in ("auto", "cpu"):
-            self._opened.accelerate(self._options.device)
-        self._finder = DocumentRanker(self._opened)
+            self._index.accelerate(self._options.device)
+        self._ranker = DocumentRanker(self._index)
 
     def __len__(self) -> int:
         """Number of documents."""
@@ -146,12 +147,12 @@ class SearchEngine:
     @property
     def index(self) -> Index:
         """The index files behind this engine."""
-        return self._current._opened
+        return self._current._index
 
     @_following
-    def check(self, k: int = 10, **asked: Any) -> None:
-        """Raises ConfigError for what no search could be asked for: see `Request`, and filters and columns."""
-        self._allowed(SearchOptions(k, **asked))
+    def check(self, options: SearchOptions | int | None = None, **fields: Any) -> None:
+        """Raises ConfigError for what no search could be asked for: see `SearchOptions`, and filters and columns."""
+        self._allowed(SearchOptions.of(options, fields))
 
     @_following
     def prepare_hybrid(self, progress: Progress) -> None:
@@ -160,77 +161,76 @@ class SearchEngine:
         Raises MachineError when bm25s or PyStemmer is not installed.
         """
         self._load_shared()
-        self._finder.lexical(progress)
+        self._ranker.bm25(progress)
 
-    def search(self, query: str, k: int = 10, **asked: Any) -> list[Hit]:
-        """The k documents closest to the query, best first, ties by id; all of them if there are fewer than k.
+    def search(self, query: str, options: SearchOptions | int | None = None, **fields: Any) -> list[Hit]:
+        """The documents closest to the query, best first, ties by id; all of them if there are fewer than k.
 
-        `asked` are fields of `Request`: where, group_by, min_score, exact, hybrid, similarity. A query longer than the
-        encoder's max_length is cut there, as documents are. Raises ConfigError for a blank query, k below 1 and
-        whatever else `Request` does not take, and a filter that cannot be used.
+        What is asked for are `options`, a number of hits, or fields of `SearchOptions` by name:
+        `search("whales", k=5, where="year > 2019")`. A query longer than the encoder's max_length is cut there, as
+        documents are. Raises ConfigError for a blank query, for what `SearchOptions` does not take, and for a filter
+        that cannot be used.
         """
-        return self.search_many([query], k, **asked)[0]
+        return self.search_many([query], options, **fields)[0]
 
     def search_many(
-        self, queries: Sequence[str], k: int = 10, log: EncodeStats | None = None, **asked: Any
+        self,
+        queries: Sequence[str],
+        options: SearchOptions | int | None = None,
+        log: EncodeStats | None = None,
+        **fields: Any,
     ) -> list[list[Hit]]:
         """`search` for several queries in one batch; scores equal those of one by one up to the encoder's rounding."""
-        texts = require_texts(queries, "queries", "For a single question call search.")
-        for number, query in enumerate(texts, start=1):
-            if not query.strip():
-                raise ConfigError(f"query {number} is blank; expected some text.")
-        hits, seen = self._search_texts(texts, SearchOptions(k, **asked))
+        texts = _require_queries(queries)
+        hits, seen = self._search(texts, SearchOptions.of(options, fields))
         if log is not None:
             log.add(seen)
         return hits
 
-    @_following
-    def _search_texts(self, texts: Sequence[str], request: SearchOptions) -> tuple[list[list[Hit]], EncodeStats]:
-        """The hits of some texts, and what their encoding saw: of the generation alone that gave the answer."""
-        log = EncodeStats()
-        allowed = self._allowed(request)  # what is wrong with a filter shows before the encoder is loaded
-        if not texts:
-            return [], log
-        embeddings = self.encoder.encode(texts, "query", log)
-        if request.similarity == "js":
-            return self._hits(self._finder.find_mixtures(embeddings, request, allowed)), log
-        vectors = self._opened.transform.transform(embeddings, "query")
-        if request.hybrid:
-            return self._hits(self._finder.find_hybrid(texts, vectors, request, allowed)), log
-        return self._hits(self._finder.find(vectors, request, allowed)), log
-
-    @_following
-    def search_vectors(self, embeddings: npt.NDArray[np.floating], k: int = 10, **asked: Any) -> list[list[Hit]]:
+    def search_vectors(
+        self, embeddings: npt.NDArray[np.floating], options: SearchOptions | int | None = None, **fields: Any
+    ) -> list[list[Hit]]:
         """`search_many` for queries that are encoded already: raw embeddings (n, d), as the encoder gives them.
 
         What `embed` gave for queries of this index is taken too, as the vectors that it is; any other `UnitVectors` are
         refused. Raises ConfigError for these and for arrays of another shape, not of numbers or not finite.
         """
-        request = SearchOptions(k, **asked)
-        if request.hybrid:
-            raise ConfigError("hybrid search needs the text of a query, not its vector.")
-        if request.similarity == "js":
+        asked = SearchOptions.of(options, fields)
+        if not isinstance(embeddings, UnitVectors):
             require_array(embeddings, self._dim)
-            if isinstance(embeddings, UnitVectors):
-                raise ConfigError('similarity "js" compares raw embeddings: give encoder.encode(texts, "query").')
-            return self._hits(self._finder.find_mixtures(embeddings, request, self._allowed(request)))
-        vectors = self._query_vectors(embeddings)
-        return self._hits(self._finder.find(vectors, request, self._allowed(request)))
+        return self._search(embeddings, asked)[0]
+
+    def rank(
+        self,
+        queries: Queries,
+        options: SearchOptions | int | None = None,
+        log: EncodeStats | None = None,
+        **fields: Any,
+    ) -> list[list[RankedDocument]]:
+        """What `search_many` or `search_vectors` would give, as numbers of documents, which are not fetched.
+
+        They are numbers of `index` as it is after the call. Raises as those do.
+        """
+        given = queries if isinstance(queries, np.ndarray) else _require_queries(queries)
+        ranked, seen = self._rank(given, SearchOptions.of(options, fields))
+        if log is not None:
+            log.add(seen)
+        return ranked
 
     @_following
-    def neighbours(self, identity: str, k: int = 10, **asked: Any) -> list[Hit]:
-        """The k documents closest to a stored one, which is not among them, by its own vectors; nothing is encoded.
+    def neighbours(self, identity: str, options: SearchOptions | int | None = None, **fields: Any) -> list[Hit]:
+        """The documents closest to a stored one, which is not among them, by its own vectors; nothing is encoded.
 
         Raises ConfigError for an id that the index does not hold.
         """
-        request = SearchOptions(k, **asked)
-        if request.hybrid:
+        asked = SearchOptions.of(options, fields)
+        if asked.hybrid:
             raise ConfigError("hybrid search needs the text of a query, not a document's id.")
-        allowed = self._allowed(request)
-        number = self._opened.documents.find_ids(require_texts([identity], "identity", "")).get(identity)
+        allowed = self._allowed(asked)
+        number = self._index.ids.find(require_texts([identity], "identity", "")).get(identity)
         if number is None:
-            raise ConfigError(f'{self._opened.path}: holds no document with id "{identity}".')
-        return self._hits([self._finder.neighbours(number, request, allowed)])[0]
+            raise ConfigError(f'{self._index.path}: holds no document with id "{identity}".')
+        return self._hits([self._ranker.neighbours(number, asked, allowed)])[0]
 
     def embed(self, texts: Sequence[str], role: Role = "query", log: EncodeStats | None = None) -> UnitVectors:
         """Texts to unit vectors (n, k) by the index's own encoder and transform.
@@ -241,9 +241,9 @@ class SearchEngine:
         texts = require_texts(texts, "texts", "For a single text give a list of one.")
         if role not in get_args(Role):
             raise ConfigError(f'role is {role!r}; expected "query" or "document".')
-        vectors = np.zeros((0, self._opened.transform.dim), np.float32)
+        vectors = np.zeros((0, self._index.transform.dim), np.float32)
         if texts:
-            vectors = self._opened.transform.transform(self.encoder.encode(texts, role, log), role)
+            vectors = self._index.transform.transform(self.encoder.encode(texts, role, log), role)
         return UnitVectors(vectors, Mark(self._space, role))
 
     @property
@@ -259,61 +259,93 @@ class SearchEngine:
 
     def _follow(self, engine: "SearchEngine") -> bool:
         """Go on with the newest generation in place of that of `engine`; False where there is none."""
-        if not engine._opened.is_followed:
+        if not engine._index.is_followed:
             return False
         with self._opening_lock:
             if self._current is engine:
-                newest = SearchEngine(engine._opened.path, self._model, self._options, recall=self._recall)
-                if newest._opened.manifest.fingerprint == engine._opened.manifest.fingerprint:
+                newest = SearchEngine(engine._index.path, self._model, self._options, recall=self._recall)
+                if newest._index.manifest.fingerprint == engine._index.manifest.fingerprint:
                     newest._encoder = engine._encoder
                 self._current = newest
         return True
 
     def _load_encoder(self) -> Encoder:
-        return open_encoder(index_spec(self._opened, self._model), self._options)
+        return open_encoder(self._index.encoder_spec(self._model), self._options)
 
-    def _allowed(self, request: SearchOptions) -> "Mask | None":
+    @_following
+    def _search(self, queries: Queries, options: SearchOptions) -> tuple[list[list[Hit]], EncodeStats]:
+        """The hits, and what the encoding of texts saw: of the generation alone that gave the answer."""
+        ranked, log = self._ranked(queries, options)
+        return self._hits(ranked), log
+
+    @_following
+    def _rank(self, queries: Queries, options: SearchOptions) -> tuple[list[list[RankedDocument]], EncodeStats]:
+        return self._ranked(queries, options)
+
+    def _ranked(self, queries: Queries, options: SearchOptions) -> tuple[list[list[RankedDocument]], EncodeStats]:
+        log = EncodeStats()
+        if isinstance(queries, np.ndarray):
+            encoded = self._from_array(queries)
+            encoded.require_for(options)
+            return self._ranker.rank(encoded, options, self._allowed(options)), log
+        allowed = self._allowed(options)  # what is wrong with a filter shows before the encoder is loaded
+        if not queries:
+            return [], log
+        embeddings = self.encoder.encode(queries, "query", log)
+        vectors = self._index.transform.transform(embeddings, "query")
+        return self._ranker.rank(EncodedQueries(vectors, embeddings, queries), options, allowed), log
+
+    def _from_array(self, given: npt.NDArray[np.floating]) -> EncodedQueries:
+        """Raw embeddings (n, d) and their vectors, or the vectors (n, k) that `embed` made of queries."""
+        if isinstance(given, UnitVectors):
+            require_mark(given, Mark(self._space, "query"), str(self._index.path))
+            require_array(given, self._index.transform.dim)
+            return EncodedQueries(np.asarray(given, np.float32))
+        require_array(given, self._dim)
+        return EncodedQueries(self._index.transform.transform(given, "query"), given)
+
+    def _allowed(self, options: SearchOptions) -> "Mask | None":
         """Which documents may be found, (documents,); None: all."""
         self._load_shared()
-        return self._finder.allowed(request)
+        return self._ranker.allowed(options)
 
     def _load_shared(self) -> None:
         """Open what all searches share: threads that came first together would each do so."""
         with self._opening_lock:
-            _ = self._opened.transform, self._opened.segments, self._opened.documents, self._opened.stored_embeddings
+            _ = self._index.transform, self._index.segments, self._index.documents, self._index.stored_embeddings
 
     @property
     def _space(self) -> str:
-        manifest = self._opened.manifest
+        manifest = self._index.manifest
         return f"{manifest.fingerprint} {manifest.files[manifest.transform['file']].sha256}"
 
     @property
     def _dim(self) -> int:
         """Length of a raw embedding."""
-        return int(self._opened.manifest.encoder["dim"])
-
-    def _query_vectors(self, given: npt.NDArray[np.floating]) -> Vectors:
-        """Unit vectors (n, k) of raw embeddings, or those that `embed` made of queries."""
-        if isinstance(given, UnitVectors):
-            require_mark(given, Mark(self._space, "query"), str(self._opened.path))
-            require_array(given, self._opened.transform.dim)
-            return np.asarray(given, np.float32)
-        require_array(given, self._dim)
-        return self._opened.transform.transform(given, "query")
+        return int(self._index.manifest.encoder["dim"])
 
     def _hits(self, answers: Sequence[Sequence[RankedDocument]]) -> list[list[Hit]]:
-        numbers = sorted({place.document for answer in answers for place in answer})
-        documents = dict(zip(numbers, self._opened.documents.fetch(numbers), strict=True))
-        return [[self._hit(documents[place.document], place) for place in answer] for answer in answers]
+        numbers = sorted({found.document for answer in answers for found in answer})
+        documents = dict(zip(numbers, self._index.documents.fetch(numbers), strict=True))
+        return [[self._hit(documents[found.document], found) for found in answer] for answer in answers]
 
-    def _hit(self, document: Document, place: RankedDocument) -> Hit:
+    def _hit(self, document: Document, found: RankedDocument) -> Hit:
         window = None
-        if not self._opened.numbering.one_to_one and place.row >= 0:
-            window = self._window(document, np.array([place.row]))
-        return Hit(document.id, place.score, document.title, document.text, document.metadata, window)
+        if not self._index.numbering.one_to_one and found.row >= 0:
+            window = self._window(document, np.array([found.row]))
+        return Hit(document.id, found.score, document.title, document.text, document.metadata, window)
 
     def _window(self, document: Document, rows: "RowIds") -> Window:
-        start, end = self._opened.numbering.spans(rows)[0].tolist()
-        columns = self._opened.config.corpus.text
+        start, end = self._index.numbering.spans(rows)[0].tolist()
+        columns = self._index.config.corpus.text
         spans = column_spans(document, columns, start, end)
         return Window(start, end, joined_text(document, columns)[start:end], spans)
+
+
+def _require_queries(queries: Sequence[str]) -> list[str]:
+    """Raises ConfigError for what is no list of texts, and for a blank one."""
+    texts = require_texts(queries, "queries", "For a single question call search.")
+    for number, query in enumerate(texts, start=1):
+        if not query.strip():
+            raise ConfigError(f"query {number} is blank; expected some text.")
+    return texts

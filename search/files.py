@@ -2,12 +2,16 @@
 
 import glob
 import hashlib
+import json
+import math
 import os
 import shutil
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import date, time
 from pathlib import Path
+from typing import Any
 
 from indexer.errors import ConfigError, EvaluationError, ModelError, StoreError
 from indexer.output_files import (
@@ -117,6 +121,26 @@ def file_hash(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}.") from error
+
+
+def to_json(value: Any, indent: int | None = None) -> str:
+    """Strict JSON, on one line unless `indent` is given. A number that JSON has no word for becomes null."""
+    return json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False, default=str)
+
+
+def _plain(value: Any) -> Any:
+    """JSON types, but for what `default` makes text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, date | time):  # a datetime is a date
+        return value.isoformat()
+    return value
 
 
 def write_output(path: Path, data: bytes, option: str = "-o", force: bool = False) -> FileDigest:

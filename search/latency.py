@@ -49,14 +49,13 @@ def measure_latency(index: Index, k: int = 10) -> Latency:
     for query in queries[:_WARM_UP]:
         index.search(query[None], k)
     taken = [_seconds(lambda query=query: index.search(query[None], k)) for query in queries[:_SINGLE]]  # type: ignore[misc]
-    found = np.percentile(1000 * np.array(taken), _PERCENTILES).tolist()
     rates = {threads: _rate(index, queries, k, threads) for threads in sorted({1, available_cores()})}
     ann.set_threads(1)
     return Latency(
         k,
         len(taken),
         len(taken) / sum(taken),
-        {f"p{level}": round(value, 4) for level, value in zip(_PERCENTILES, found, strict=True)},
+        _milliseconds(taken),
         min(BATCH, len(queries)),
         rates,
     )
@@ -89,12 +88,10 @@ def percentiles(run: Callable[[int], object], numbers: Sequence[int]) -> dict[st
     """Milliseconds that `run` takes for each of `numbers`, at several percentiles, warmed up first."""
     for number in numbers[:_WARM_UP]:
         run(number)
-    taken = []
-    for number in numbers:
-        start = time.perf_counter()
-        run(number)
-        taken.append(1000 * (time.perf_counter() - start))
-    found = np.percentile(taken, _PERCENTILES).tolist()
-    return {"queries": len(numbers)} | {
-        f"p{level}": round(value, 4) for level, value in zip(_PERCENTILES, found, strict=True)
-    }
+    taken = [_seconds(lambda number=number: run(number)) for number in numbers]  # type: ignore[misc]
+    return {"queries": len(numbers)} | _milliseconds(taken)
+
+
+def _milliseconds(seconds: Sequence[float]) -> dict[str, float]:
+    found = np.percentile(1000 * np.array(seconds), _PERCENTILES).tolist()
+    return {f"p{level}": round(value, 4) for level, value in zip(_PERCENTILES, found, strict=True)}

@@ -1,10 +1,6 @@
 """Text and numbers, fit to be shown: escaped, shortened, with their nouns and units."""
 
-import json
-import math
 import unicodedata
-from collections.abc import Mapping
-from datetime import date, time
 from typing import Any
 
 _UNSHOWN = ("Cc", "Cf", "Cs")
@@ -53,22 +49,3 @@ def size(count: int) -> str:
     while amount >= 1000 and len(units) > 1:
         amount, units = amount / 1000, units[1:]
     return f"{amount:.0f} {units[0]}" if units[0] == "B" else f"{amount:.1f} {units[0]}"
-
-
-def strict_json(value: Any, indent: int | None = None) -> str:
-    """Strict JSON; a number that JSON has no word for becomes null, bytes are in hex, times in ISO 8601."""
-    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False, default=str, indent=indent)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, date | time):  # a datetime is a date
-        return value.isoformat()
-    return value

@@ -28,6 +28,31 @@ _THINGS = (
 _DEEDS = ("slows in winter", "was drawn by hand", "feeds the valley", "has many keepers", "cannot be heard at night")
 
 
+_STDLIB = {
+    "random.Random.shuffle": "Shuffle list x in place, and return None.",
+    "random.Random.choice": "Choose a random element from a non-empty sequence.",
+    "datetime.date.__sub__": "Subtract two dates, or a date and a timedelta.",
+    "datetime.timedelta": "Represent the difference between two datetime objects.",
+    "os.walk": "Directory tree generator.",
+    "os.fwalk": "Directory tree generator. This behaves exactly like walk(), except that it yields a 4-tuple.",
+    "shutil.copyfile": "Copy data from src to dst in the most efficient way possible.",
+    "shutil.move": "Recursively move a file or directory to another location.",
+}
+
+
+def demo_documents(size: int = 120) -> list[dict[str, object]]:
+    """What `isotrope demo-corpus` writes, but few of it: known names, then others that are made up."""
+    texts = _STDLIB | {f"town{n % 5}.Town.story_{n}": str(row["text"]) for n, row in enumerate(documents(size))}
+    return [
+        {"id": name, "text": text, "module": name.split(".")[0], "kind": _kind(name), "line": 10 * number + 1}
+        for number, (name, text) in enumerate(list(texts.items())[:size])
+    ]
+
+
+def _kind(name: str) -> str:
+    return "method" if name.count(".") > 1 else "class" if name == "datetime.timedelta" else "function"
+
+
 def documents(size: int = 120) -> list[dict[str, object]]:
     """The first three, then others of two sentences each."""
     found: list[dict[str, object]] = list(FIRST)
@@ -43,11 +68,13 @@ def documents(size: int = 120) -> list[dict[str, object]]:
 
 def lay_out(folder: Path) -> None:
     """Write all of it."""
+    (folder / "demo").mkdir()
+    write_rows(folder / "demo/stdlib.jsonl", demo_documents())
     write_rows(folder / "docs.jsonl", documents())
-    new = [row | {"id": f"new{number}", "year": 2020} for number, row in enumerate(documents(20))]
-    write_rows(folder / "new.jsonl", [*new, documents()[0] | {"text": "Whales sing for days."}])
-    (folder / "old.txt").write_text("doc30\ndoc31\n")
-    (folder / "questions.txt").write_text("who sings\nwho bakes\nwhat hangs from cables\n")
+    new = [row | {"id": f"new{number}"} for number, row in enumerate(demo_documents(20))]
+    write_rows(folder / "new.jsonl", [*new, demo_documents()[0] | {"text": "Shuffle a list in place."}])
+    (folder / "old.txt").write_text("random.Random.choice\nos.fwalk\n")
+    (folder / "questions.txt").write_text("shuffle a list\nsubtract two dates\nwalk a directory tree\n")
     write_tasks(folder / "sts-folder")
     _write_words(folder)
     _write_beir(folder / "scifact")

@@ -11,8 +11,7 @@ import click
 import pytest
 
 from indexer.config import BuildConfig
-from search.cli import cli
-from search.cli.lazy_group import LazyGroup
+from search.cli import LazyGroup, cli
 from tests.playground import lay_out
 from tests.search.cli.test_cli import Done, isotrope
 
@@ -65,7 +64,7 @@ def test_the_commands_of_the_readme_run(playground: Path) -> None:
     reading = {"query", "inspect", "verify", "dedup", "evaluate", "tune", "report"}
     assert {call[0] for call in calls} == {"build"} | reading | changing
     for call in calls:
-        piped = (playground / ("docs.jsonl" if call[0] == "build" else "questions.txt")).read_text()
+        piped = (playground / ("demo/stdlib.jsonl" if call[0] == "build" else "questions.txt")).read_text()
         done = isotrope(*call, stdin=piped)
         assert done.returncode == 0, (call, done.stderr)
         assert done.stdout
@@ -73,7 +72,7 @@ def test_the_commands_of_the_readme_run(playground: Path) -> None:
 
 def test_the_library_example_of_the_readme_runs(playground: Path) -> None:
     done = subprocess.run([sys.executable, "-c", block("python")], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[0].split()[1] == "doc1"
+    assert done.stdout.splitlines()[0].split()[1] == "os.walk"
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if not isinstance(COMMANDS[name][0], LazyGroup)])
@@ -98,13 +97,12 @@ def test_the_examples_of_the_helps_run(part: str, playground: Path, tiny_model: 
     prepare_parquet(playground / "dumps/a.parquet")
     prepare_bin_model(tiny_model("bert"), playground / "old-model")
     if part == "measuring":
-        assert isotrope("build", "docs.jsonl", "my-index").returncode == 0
+        assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
+    assert isotrope("build", "docs.jsonl", "my-index").returncode == 0
     for name, (command, _) in COMMANDS.items():
         if name.startswith(("evaluate", "tune", "report", "train")) != (part == "measuring"):
             continue
-        for number, call in enumerate(examples(command.help or "")):
-            if name == "build":  # three different corpora, one name
-                call[call.index("my-index")] = f"my-index{number or ''}"
+        for call in examples(command.help or ""):
             done: Done = isotrope(*call, stdin="one line\nand another\n")
             assert done.returncode == 0, (call, done.stderr)
 
@@ -127,10 +125,18 @@ def prepare_bin_model(source: Path, target: Path) -> None:
     (target / "model.safetensors").unlink()
 
 
-def test_every_recipe_loads_and_is_in_the_readme() -> None:
+def test_every_recipe_loads_by_its_name_and_is_in_the_readme() -> None:
     for path in sorted((ROOT / "configs").glob("*.toml")):
-        assert BuildConfig.load(path)
+        assert BuildConfig.load(path.stem) == BuildConfig.load(path)
         assert f"`configs/{path.name}`" in README
+
+
+def test_every_command_has_an_example_on_the_index_or_the_corpus_of_the_demo() -> None:
+    none = {"convert", "demo-corpus", "train", "evaluate", "evaluate words", "evaluate sts", "evaluate layers"}
+    without = {
+        name for name, (command, _) in COMMANDS.items() if not re.search(r"isotrope .* demo/", command.help or "")
+    }
+    assert without <= none
 
 
 def test_the_format_page_names_every_file_of_an_index() -> None:
@@ -144,7 +150,8 @@ def test_the_format_page_names_every_file_of_an_index() -> None:
 
 def test_no_machine_path_or_registry_host_is_in_the_repository() -> None:
     tracked = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, cwd=ROOT, check=False)
-    names = [name for name in tracked.stdout.split("\0") if name and not name.startswith("tests/data/")]
+    files = [name for name in tracked.stdout.split("\0") if (ROOT / name).is_file()]  # and no link to a folder
+    names = [name for name in files if not name.startswith("tests/data/")]
     hosts = re.compile("pypi" + r"\.org|files\.pythonhosted|download\." + r"pytorch\.org|/(work|root)/\w")
     for name in names:
         text = (ROOT / name).read_text(encoding="utf-8")

@@ -171,8 +171,8 @@ def test_nothing_is_proved_where_not_every_row_was_compared(folder: Path, tmp_pa
     build_index(iter(MANY), tmp_path / "index", config)
     index = SearchEngine(tmp_path / "index").index
     for query in index.embeddings(np.arange(10)):
-        assert not rank_by_divergence(index, query, 3, reach=20).proven(3)
-        assert rank_by_divergence(index, query, 3, reach=20, exact=True).proven(3)
+        assert not rank_by_divergence(index, query[None], 20)[0].proven(3)
+        assert rank_by_divergence(index, query[None], 100, exact=True)[0].proven(3)
 
 
 def test_query_vectors_that_are_no_distributions_are_refused(grouped: Path) -> None:

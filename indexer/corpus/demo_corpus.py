@@ -20,7 +20,7 @@ _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 def stdlib_documents(skipped: list[str] | None = None) -> Iterator[dict[str, Any]]:
     """One dict for each docstring of a module, class, function or method, private names left out, sorted by file
-    and line.
+    and line. What a public module takes whole from a private one is its own: datetime, since Python 3.12.
 
     Keys: id (dotted name; a later document of the same name gets ":line" appended), text, module, kind (module,
     class, function, method), line. Files are parsed, never imported; those that do not parse are added to `skipped`.
@@ -42,6 +42,10 @@ def stdlib_documents(skipped: list[str] | None = None) -> Iterator[dict[str, Any
                 document["id"] += f":{document['line']}"
             taken.add(document["id"])
             yield document
+        for document in _taken_over(tree, module, root):
+            if document["id"] not in taken:
+                taken.add(document["id"])
+                yield document
     if not taken:
         raise CorpusError(f"{root}: this Python has no source files of its standard library to read docstrings from.")
 
@@ -52,7 +56,7 @@ def write_stdlib_corpus(path: str | Path, force: bool = False) -> int:
     A file appears when it is whole. Raises ConfigError, ExistsError and StoreError as `open_output`, and CorpusError.
     """
     count = 0
-    with open_output(Path(path), "TARGET", force) as file:
+    with open_output(Path(path), "-o", force) as file:
         for document in stdlib_documents():
             file.write((json.dumps(document, ensure_ascii=False) + "\n").encode())
             count += 1
@@ -87,6 +91,27 @@ def _documents(tree: ast.Module, module: str) -> Iterator[dict[str, Any]]:
         if text.strip() and _storable(text) and not _is_private(name):
             line = getattr(node, "lineno", 1)
             yield {"id": name, "text": text, "module": module, "kind": kind, "line": line}
+
+
+def _taken_over(tree: ast.Module, module: str, root: Path) -> Iterator[dict[str, Any]]:
+    """The documents of the private modules that a public one only hands on, under its own name."""
+    for name in _handed_on(tree):
+        source = root.joinpath(*name.split(".")).with_suffix(".py")
+        private = _parsed(source) if source.is_file() else None
+        if private is not None:
+            yield from _documents(private, module)
+
+
+def _handed_on(tree: ast.Module) -> Iterator[str]:
+    """Private modules of which a module takes everything, or in whose name it puts them."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom(module=str(name), names=[ast.alias(name="*")], level=0) if _is_private(name):
+                yield name  # from _pydatetime import *
+            case ast.Assign(targets=[ast.Subscript(value=ast.Attribute(attr="modules"))], value=ast.Name(id=name)) if (
+                _is_private(name)
+            ):
+                yield name  # sys.modules[__name__] = _pydecimal
 
 
 def _walk(node: ast.AST, name: str, kind: str) -> Iterator[tuple[_Documented, str, str]]:

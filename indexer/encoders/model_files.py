@@ -243,7 +243,7 @@ def _no_weights(root: Path) -> str:
     if pickled:
         return (
             f"{root}: has only {pickled[0]}, a pickle, which can run code when loaded; expected "
-            f"model.safetensors. Convert it once: isotrope convert {root} NEW_FOLDER"
+            f"model.safetensors. Convert it once: isotrope convert {root} -o NEW_FOLDER"
         )
     return f"{root}: no model.safetensors (found {_listing(root)}); expected a model's weights in that form."
 

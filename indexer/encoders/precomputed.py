@@ -54,7 +54,7 @@ class PrecomputedEncoder:
 
     def _refuse(self) -> NoReturn:
         raise ConfigError(
-            f"{cannot_encode(self.spec)} Give queries encoded by the same model: query --vector FILE.npy."
+            f"{cannot_encode(self.spec)} Give queries encoded by the same model: query --queries FILE.npy."
         )
 
 

@@ -7,39 +7,93 @@ import io
 import os
 import sys
 import warnings
-from typing import TextIO
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, TextIO
 
 import click
 
 from indexer.errors import IsotropeError
-from search.cli.lazy_group import LazyGroup
 from search.text import escape
 
 _COMMANDS = {
-    "build": ("search.cli.build", "Build an index from a corpus, or continue an interrupted build."),
-    "query": ("search.cli.query", "Find the documents closest to a text."),
-    "add": ("search.cli.add", "Add documents to an index, or replace them by id."),
-    "delete": ("search.cli.delete", "Take documents out of an index."),
-    "refit": ("search.cli.refit", "Fit the whitening, or choose the index, anew."),
-    "compact": ("search.cli.compact", "Fold segments, drop deleted documents from the disk, forget old generations."),
-    "inspect": ("search.cli.inspect", "Show what an index holds, how it was built and what its search reaches."),
-    "dedup": ("search.cli.dedup", "Find near-duplicates, and prove it."),
-    "evaluate": ("search.cli.evaluate", "Measure quality: similarity, retrieval, recall."),
-    "train": ("search.cli.train", "Train what a pooling needs, without labels."),
-    "tune": ("search.cli.tune", "Pick whitening settings for a corpus, without labels or with them."),
-    "report": ("search.cli.report", "One page about an index: spectrum, scores, gates, measured quality."),
-    "export": ("search.cli.export", "Write an index in the format of another program."),
-    "verify": ("search.cli.verify", "Check every byte and count of an index."),
-    "convert": ("search.cli.convert", "Turn pytorch_model.bin weights into safetensors."),
-    "demo-corpus": ("search.cli.demo_corpus", "Write the standard library's docstrings as a corpus."),
+    "build": ("search.cli.build:command", "Build an index from a corpus, or continue an interrupted build."),
+    "query": ("search.cli.query:command", "Find the documents closest to a text."),
+    "add": ("search.cli.add:command", "Add documents to an index, or replace them by id."),
+    "delete": ("search.cli.delete:command", "Take documents out of an index."),
+    "refit": ("search.cli.refit:command", "Fit the whitening, or choose the index, anew."),
+    "compact": (
+        "search.cli.compact:command",
+        "Fold segments, drop deleted documents from the disk, forget old generations.",
+    ),
+    "inspect": (
+        "search.cli.inspect:inspect",
+        "Show what an index holds, how it was built and what its search reaches.",
+    ),
+    "dedup": ("search.cli.dedup:command", "Find near-duplicates, and prove it."),
+    "evaluate": ("search.cli.evaluate:command", "Measure quality: similarity, retrieval, recall."),
+    "train": ("search.cli.prepare:train", "Train what a pooling needs, without labels."),
+    "tune": ("search.cli.tune:command", "Pick whitening settings for a corpus, without labels or with them."),
+    "report": ("search.cli.report:command", "One page about an index: spectrum, scores, gates, measured quality."),
+    "export": ("search.cli.export:command", "Write an index in the format of another program."),
+    "verify": ("search.cli.inspect:verify", "Check every byte and count of an index."),
+    "convert": ("search.cli.prepare:convert", "Turn pytorch_model.bin weights into safetensors."),
+    "demo-corpus": ("search.cli.prepare:demo_corpus", "Write the standard library's docstrings as a corpus."),
 }
-
-
 _TRACEBACK = "ISOTROPE_TRACEBACK"
 
 
+class NamedPath(click.Path):
+    """A path that is not empty: that is an unset variable of a shell, and Path takes it for the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty; expected a path (. is the current folder).", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command when it is called: `commands_at` maps a name to "module:command" and one line.
+
+    Wherever a command takes a path, an empty text is refused.
+    """
+
+    def __init__(self, *args: Any, commands_at: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.commands_at = commands_at
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands_at)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands_at:
+            return None
+        module, _, name = self.commands_at[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        for parameter in command.params:
+            if isinstance(parameter.type, click.Path) and not isinstance(parameter.type, NamedPath):
+                parameter.type = NamedPath(path_type=parameter.type.type)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            if close := get_close_matches(args[0], self.commands_at, n=1):
+                error.message += f" Did you mean '{close[0]}'?"
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in self.commands_at.items()])
+
+
 @click.group(cls=LazyGroup, commands_at=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="isotrope")
+@click.version_option(package_name="isotrope", prog_name="isotrope")
 def cli() -> None:
     """Turn a text corpus into a searchable vector index whose every step is recorded and checked."""
 

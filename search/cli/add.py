@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.corpus_options import corpus_of, rejects_file, remarks_on
-from search.cli.output_options import check_rejects, force_option, recipe_reads, stdout_free_for
-from search.cli.running_options import change_options, run_options
+from search.cli.options import (
+    PATH,
+    change_options,
+    check_rejects,
+    corpus_of,
+    force_option,
+    format_option,
+    on_error_option,
+    recipe_reads,
+    rejects_file,
+    run_options,
+)
 from search.describe import drift_in_words
 
 if TYPE_CHECKING:
@@ -17,25 +26,15 @@ if TYPE_CHECKING:
 
 
 @click.command("add")
-@click.argument("index", type=click.Path(path_type=Path))
+@click.argument("index", type=PATH)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.option("--format", "format_", default="", metavar="NAME", help="Format of SOURCE; default by file name.")
-@click.option("--on-error", type=click.Choice(["fail", "skip"]), default="fail", help="What to do with a bad row.")
-@click.option(
-    "--rejects", type=click.Path(path_type=Path), help="File for rows left out. Default: INDEX.add.rejects.jsonl."
-)
+@format_option
+@on_error_option
+@click.option("--rejects", type=PATH, help="File for rows left out. Default: INDEX.add.rejects.jsonl.")
 @force_option
 @click.option("--workers", type=int, default=1, show_default=True, help="Encoding processes; one a GPU.")
 @change_options
-def command(
-    index: Path,
-    sources: tuple[str, ...],
-    rejects: Path | None,
-    model: Path | None,
-    as_json: bool,
-    quiet: bool,
-    **options: Any,
-) -> None:
+def command(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json: bool, **options: Any) -> None:
     """Add documents to an index, or replace them by id.
 
     SOURCE is read by the column rules of the index, and encoded by its encoder and transform. A document that is
@@ -43,28 +42,29 @@ def command(
     those the whitening was fitted on that a refit is advised.
 
     \b
-    Examples:
-      isotrope add my-index new.jsonl
-      isotrope add my-index new.jsonl --on-error skip --json
+    Examples, on the index of `make demo`:
+      isotrope add demo/index demo/stdlib.jsonl
+      isotrope add demo/index new.jsonl --on-error skip --json
     """
     from indexer import add_documents
     from indexer.config import BuildConfig
     from indexer.store.manifest import load_manifest
-    from search.cli.progress import BuildProgress
+    from search.cli.output import stdout_free_for
+    from search.cli.progress import ProgressBar
 
     config = BuildConfig.from_dict(load_manifest(index).config)
     run = run_options(options, workers=options["workers"], allow_low_recall=options["allow_low_recall"])
     rejects = rejects_file(rejects, index, ".add.rejects.jsonl", options["on_error"])
     corpus = corpus_of(sources, config, options, rejects)
-    check_rejects(rejects, [model, *recipe_reads(config)], options)
-    with BuildProgress(quiet) as progress:
-        report = add_documents(corpus, index, run, progress, model)
+    check_rejects(rejects, [options["model"], *recipe_reads(config)], options)
+    with ProgressBar(options["quiet"]) as progress:
+        report = add_documents(corpus, index, run, progress, options["model"])
     with stdout_free_for(rejects):
         _print(report, corpus.report, as_json)
 
 
 def _print(report: "AddReport", read: "CorpusReport", as_json: bool) -> None:
-    from search.cli.output import print_facts, print_json, print_note
+    from search.cli.output import print_facts, print_json, print_note, remarks_on
 
     for line in [*report.notes, *_remarks(report), *remarks_on(read)]:
         print_note(line)

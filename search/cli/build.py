@@ -6,9 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.corpus_options import config_of, corpus_of, corpus_options, rejects_file, remarks_on
-from search.cli.output_options import check_rejects, force_option, recipe_reads, stdout_free_for
-from search.cli.running_options import run_options, threaded_encoder_options
+from search.cli.options import (
+    PATH,
+    check_rejects,
+    corpus_of,
+    corpus_options,
+    force_option,
+    hardware_options,
+    json_option,
+    quiet_option,
+    recipe_of,
+    recipe_reads,
+    rejects_file,
+    run_options,
+)
 
 if TYPE_CHECKING:
     from indexer.corpus import CorpusReport
@@ -17,26 +28,24 @@ if TYPE_CHECKING:
 
 @click.command("build")
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@click.argument("index", type=click.Path(path_type=Path))
+@click.argument("index", type=PATH)
 @corpus_options
-@click.option(
-    "--rejects", type=click.Path(path_type=Path), help="File for rows left out. Default: INDEX.rejects.jsonl."
-)
+@click.option("--rejects", type=PATH, help="File for rows left out. Default: INDEX.rejects.jsonl.")
 @force_option
 @click.option("--overwrite", is_flag=True, help="Publish over a complete index of another recipe or corpus.")
 @click.option(
     "--queries",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="File of real queries, one a line, to measure the index's recall with. The same as index.queries.",
 )
 @click.option(
     "--transform-from",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="INDEX",
     help="Take the transform of this index, of the same encoder, instead of fitting one.",
 )
 @click.option("--allow-low-recall", is_flag=True, help="Publish although the index misses index.recall.")
-@threaded_encoder_options
+@hardware_options
 @click.option(
     "--half",
     type=click.Choice(["auto", "bfloat16", "float16"]),
@@ -45,8 +54,8 @@ if TYPE_CHECKING:
 )
 @click.option("--compile", is_flag=True, help="Run torch's compiler over the model first: for long runs on a GPU.")
 @click.option("--workers", type=int, default=1, show_default=True, help="Encoding processes; one a GPU.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-@click.option("--quiet", is_flag=True, help="No progress bars.")
+@json_option
+@quiet_option
 def command(
     sources: tuple[str, ...], index: Path, rejects: Path | None, as_json: bool, quiet: bool, **options: Any
 ) -> None:
@@ -58,15 +67,16 @@ def command(
 
     \b
     Examples:
-      isotrope build docs.jsonl my-index
-      isotrope build "dumps/*.parquet" my-index --text-column body --set whitening.strength=0.5
-      zcat notes.txt.gz | isotrope build - my-index --format text
+      isotrope build demo/stdlib.jsonl demo/index
+      isotrope build demo/stdlib.jsonl glove-index --config static --set encoder.model=glove.6B.300d.txt
+      isotrope build "dumps/*.parquet" dumps-index --text-column body --set whitening.strength=0.5
+      zcat notes.txt.gz | isotrope build - notes-index --format text
     """
     from indexer import build_index
-    from search.cli.output import print_note
-    from search.cli.progress import BuildProgress
+    from search.cli.output import print_note, stdout_free_for
+    from search.cli.progress import ProgressBar
 
-    config = config_of(options)
+    config = recipe_of(options)
     if options["queries"]:
         config = replace(config, index=replace(config.index, queries=str(options["queries"])))
     fields = ("workers", "half", "compile", "overwrite", "allow_low_recall")
@@ -75,7 +85,7 @@ def command(
     corpus = corpus_of(sources, config, options, rejects)
     reads = [options["recipe"], options["transform_from"], *recipe_reads(config)]
     check_rejects(rejects, reads, options, {"INDEX": index})
-    with BuildProgress(quiet) as progress:
+    with ProgressBar(quiet) as progress:
         report = build_index(corpus, index, config, run, progress, options["transform_from"])
     if options["on_error"] == "fail" and rejects.exists():
         print_note(f"{rejects} lists rows that an earlier run left out; this one left out none")
@@ -123,6 +133,8 @@ def _work(report: "BuildReport") -> list[tuple[str, str]]:
 
 
 def _remarks(report: "BuildReport", read: "CorpusReport") -> list[str]:
+    from search.cli.output import remarks_on
+
     remarks = list(report.notes)
     if report.truncated:
         share, encoded = report.truncated / report.rows, "documents" if report.rows == report.documents else "windows"

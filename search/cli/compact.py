@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from search.cli.running_options import change_options, run_options
+from search.cli.options import PATH, change_options, run_options
 
 
 @click.command("compact")
-@click.argument("index", type=click.Path(path_type=Path))
+@click.argument("index", type=PATH)
 @click.option("--keep", type=click.IntRange(min=1), default=2, show_default=True, help="Generations that stay.")
 @click.option(
     "--grace",
@@ -19,26 +19,24 @@ from search.cli.running_options import change_options, run_options
     help="Seconds that an older generation stays after it was followed by another, for readers that have it open.",
 )
 @change_options
-def command(
-    index: Path, keep: int, grace: float, model: Path | None, as_json: bool, quiet: bool, **options: Any
-) -> None:
+def command(index: Path, keep: int, grace: float, as_json: bool, **options: Any) -> None:
     """Fold segments, drop deleted documents from the disk, forget old generations.
 
     The index then is as a build of its documents with its transform would make it. Nothing is encoded.
 
     \b
-    Examples:
-      isotrope compact my-index
-      isotrope compact my-index --keep 1 --grace 0
+    Examples, on the index of `make demo`:
+      isotrope compact demo/index
+      isotrope compact demo/index --keep 1 --grace 0
     """
     from indexer import compact_index
     from search.cli.output import print_facts, print_note, print_report
-    from search.cli.progress import BuildProgress
+    from search.cli.progress import ProgressBar
     from search.text import size
 
     run = run_options(options, allow_low_recall=options["allow_low_recall"])
-    with BuildProgress(quiet) as progress:
-        report = compact_index(index, run, progress, model, keep, grace)
+    with ProgressBar(options["quiet"]) as progress:
+        report = compact_index(index, run, progress, options["model"], keep, grace)
     if print_report(report, as_json):
         return
     segments = "1 segment" if report.segments_before == 1 else f"{report.segments_before:,} segments"

@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from search.cli.corpus_options import CORPUS_NAMES, config_of, corpus_of, corpus_options, remarks_on
-from search.cli.output_options import check_written, force_option, recipe_reads, stdout_free_for
-from search.cli.running_options import run_options, threaded_encoder_options
+from search.cli.options import (
+    CORPUS_NAMES,
+    check_written,
+    corpus_of,
+    corpus_options,
+    force_option,
+    hardware_options,
+    recipe_of,
+    recipe_reads,
+    run_options,
+)
 
 if TYPE_CHECKING:
     from indexer.corpus import Corpus
@@ -62,7 +70,7 @@ _PATH = click.Path(path_type=Path)
 @corpus_options
 @click.option("--index", "index", type=_PATH, metavar="DIR", help="Keep the index of a CORPUS here. Default: a "
               "temporary folder.")  # fmt: skip
-@threaded_encoder_options
+@hardware_options
 @force_option
 @click.option("--memory", default="1G", show_default=True, help="Working memory, such as 512M or 8G.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
@@ -82,14 +90,14 @@ def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **opti
       isotrope dedup my-index --verify duplicates.parquet
       isotrope dedup docs.jsonl --threshold 0.95 --kept unique.jsonl
     """
-    from search.cli.progress import BuildProgress
+    from search.cli.progress import ProgressBar
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that temporary folders go also when it is stopped
     mode = _mode(ctx, options)
     run = _run_options(options)
     if mode == "threshold":
         _check_before(ctx, sources, options)
-    with BuildProgress(quiet) as progress, _index_of(ctx, sources, options, progress) as (place, corpus):
+    with ProgressBar(quiet) as progress, _index_of(ctx, sources, options, progress) as (place, corpus):
         if mode == "verify":
             passed = _verify(place, options, run, progress)
         elif mode == "suggest":
@@ -145,7 +153,7 @@ def _check_before(ctx: click.Context, sources: tuple[str, ...], options: dict[st
     reads = [
         *sources,
         *(options[name] for name in ("against", "from_pairs", "recipe")),
-        *recipe_reads(config_of(options)),
+        *recipe_reads(recipe_of(options)),
     ]
     made = {"--index": options["index"]} if options["index"] else {}
     check_written(_written(options), reads, options["force"], made, whole=["--save-pairs"])
@@ -161,7 +169,7 @@ def _index_of(
     from indexer import build_index
     from indexer.errors import ConfigError
     from indexer.store.layout import is_index
-    from search.cli.output import print_note
+    from search.cli.output import print_note, remarks_on
     from search.dedup.kept import check_kept
 
     indexes = [source for source in sources if is_index(source)]
@@ -174,7 +182,7 @@ def _index_of(
             raise ConfigError(f"{given[0]} is for a corpus, but {sources[0]} is an index. Leave it out.")
         yield Path(sources[0]), None
         return
-    config = config_of(options)
+    config = recipe_of(options)
     corpus = corpus_of(sources, config, options, None)
     if options["kept"]:
         check_kept(options["kept"], corpus=corpus, force=options["force"])
@@ -192,6 +200,7 @@ def _deduplicate(
     place: Path, corpus: "Corpus | None", options: dict[str, Any], run: "JoinOptions", progress: "Progress"
 ) -> bool:
     from search.cli.dedup_output import show_summary
+    from search.cli.output import stdout_free_for
     from search.dedup.deduplicate import deduplicate
     from search.dedup.kept import check_kept, write_kept
     from search.index import Index

@@ -4,14 +4,16 @@ from pathlib import Path
 
 import click
 
+from search.cli.options import PATH, json_option
+
 
 @click.command("delete")
-@click.argument("index", type=click.Path(path_type=Path))
+@click.argument("index", type=PATH)
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--ids-file", type=click.Path(path_type=Path), help="File with one id a line; - is standard input.")
+@click.option("--ids-file", type=PATH, help="File with one id a line; - is standard input.")
 @click.option("--where", metavar="SQL", help="Delete what this condition on the metadata matches.")
 @click.option("--ignore-missing", is_flag=True, help="Ids that the index does not hold are no error.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@json_option
 def command(
     index: Path, ids: tuple[str, ...], ids_file: Path | None, where: str | None, ignore_missing: bool, as_json: bool
 ) -> None:
@@ -21,10 +23,10 @@ def command(
     with a dash.
 
     \b
-    Examples:
-      isotrope delete my-index doc17 doc18
-      isotrope delete my-index --ids-file old.txt
-      isotrope delete my-index --where "lang = 'la'"
+    Examples, on the index of `make demo`:
+      isotrope delete demo/index shutil.copyfile shutil.move
+      isotrope delete demo/index --ids-file old.txt
+      isotrope delete demo/index --where "kind = 'method' AND line > 900"
     """
     from indexer import delete_documents
     from indexer.corpus.query_file import read_id_file

@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.output_options import force_option, stdout_free_for
-from search.cli.running_options import encoder_options, run_options
+from search.cli.options import (
+    PATH,
+    encoder_options,
+    force_option,
+    json_option,
+    k_option,
+    output_option,
+    run_options,
+)
 
 if TYPE_CHECKING:
     from search.export import ExportReport
 
-_FAISS, _FOLDER, _PARQUET, _RUN = _KINDS = ("faiss", "sentence-transformers", "parquet", "beir-run")
+_FAISS, _FOLDER, _PARQUET, _RUN = _KINDS = ("faiss", "sentence-transformers", "parquet", "trec-run")
 # Options that only some kinds take.
 _TAKEN_BY = {
     "queries": (_RUN,),
@@ -20,21 +27,25 @@ _TAKEN_BY = {
     "model": (_FOLDER, _RUN),
     "device": (_RUN,),
     "backend": (_RUN,),
+    "threads": (_RUN,),
     "force": (_FAISS, _PARQUET, _RUN),
 }
 
 
 @click.command("export")
-@click.argument("index", type=click.Path(path_type=Path))
+@click.argument("index", type=PATH)
 @click.option("--to", "kind", type=click.Choice(_KINDS), required=True, help="What to write; see above.")
-@click.option("-o", "output", type=click.Path(path_type=Path), required=True, metavar="PATH", help="Where to write it.")
-@click.option("--queries", type=click.Path(path_type=Path), metavar="FILE|BEIR_FOLDER", help="What beir-run asks: one "
-              "query a line, queries.jsonl, or a folder with that.")  # fmt: skip
-@click.option("-k", type=int, default=100, show_default=True, help="Hits a query in beir-run.")
-@click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, if it has moved.")
+@output_option("Where to write it.", metavar="PATH", required=True)
+@click.option(
+    "--queries",
+    type=PATH,
+    metavar="FILE|BEIR_FOLDER",
+    help="What trec-run asks: one query a line, queries.jsonl, a .npy of embeddings, or a folder with queries.jsonl.",
+)
+@k_option("Hits a query in trec-run.", default=100)
 @encoder_options
 @force_option
-@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@json_option
 @click.pass_context
 def command(context: click.Context, /, index: Path, kind: str, output: Path, as_json: bool, **options: Any) -> None:
     """Write an index in the format of another program.
@@ -44,17 +55,19 @@ def command(context: click.Context, /, index: Path, kind: str, output: Path, as_
                            layer. PATH.ids.parquet says which document each row is.
     sentence-transformers  PATH is a folder for SentenceTransformer(PATH), which gives the vectors of the index.
     parquet                PATH holds id and vector of every document.
-    beir-run               PATH is a TREC run: the best documents of every query in --queries.
+    trec-run               PATH is a TREC run: the best documents of every query in --queries.
 
     Deleted documents are in none of them.
 
     \b
-    Examples:
-      isotrope export my-index --to faiss -o my-index.faiss
-      isotrope export my-index --to sentence-transformers -o my-encoder
-      isotrope export my-index --to parquet -o vectors.parquet
-      isotrope export my-index --to beir-run --queries questions.txt -k 100 -o run.trec
+    Examples, on the index of `make demo`:
+      isotrope export demo/index --to faiss -o demo.faiss
+      isotrope export demo/index --to sentence-transformers -o demo-encoder
+      isotrope export demo/index --to parquet -o vectors.parquet
+      isotrope export demo/index --to trec-run --queries questions.txt -k 100 -o run.trec
     """
+    from search.cli.output import stdout_free_for
+
     _check_options(context, kind)
     with stdout_free_for(output):
         _show(_write(index, kind, output, options), as_json)
@@ -68,34 +81,41 @@ def _check_options(context: click.Context, kind: str) -> None:
             option = "-k" if name == "k" else f"--{name}"
             raise click.UsageError(f"{option} is for --to {' and '.join(kinds)}; --to {kind} takes none.", context)
     if kind == _RUN and context.params["queries"] is None:
-        raise click.UsageError("--to beir-run needs --queries FILE|BEIR_FOLDER.", context)
+        raise click.UsageError("--to trec-run needs --queries FILE|BEIR_FOLDER.", context)
 
 
 def _write(index: Path, kind: str, output: Path, options: dict[str, Any]) -> "ExportReport":
-    import search
-
+    """Imports the export that is asked for, and no other: each needs another library."""
     if kind == _FAISS:
-        return search.export_faiss(index, output, options["force"])
+        from search.export.faiss import export_faiss
+
+        return export_faiss(index, output, options["force"])
     if kind == _FOLDER:
-        return search.export_sentence_transformers(index, output, options["model"])
+        from search.export.sentence_transformers import export_sentence_transformers
+
+        return export_sentence_transformers(index, output, options["model"])
     if kind == _PARQUET:
-        return search.export_parquet(index, output, options["force"])
+        from search.export.parquet import export_parquet
+
+        return export_parquet(index, output, options["force"])
+    from search.export.trec import export_trec_run
+
     asked = options["queries"], options["k"], options["model"]
-    return search.export_trec_run(index, output, *asked, run_options(options), force=options["force"])
+    return export_trec_run(index, output, *asked, run_options(options), force=options["force"])
 
 
 def _show(exported: "ExportReport", as_json: bool) -> None:
     from search.cli.output import print_facts, print_json, print_note
     from search.text import size
 
+    for note in exported.notes:
+        print_note(note)
     if as_json:
         print_json(exported.to_dict())
         return
     facts = [(name.replace("_", " "), _said(value)) for name, value in exported.facts.items() if value != ""]
     files = [("file", f"{name}, {size(count)}") for name, count in exported.files.items()]
     print_facts([("written", str(exported.path)), *facts, *files])
-    for note in exported.notes:
-        print_note(note)
 
 
 def _said(value: Any) -> str:

@@ -1,39 +1,73 @@
-"""`isotrope inspect`."""
+"""Look at an index: `isotrope inspect` and `isotrope verify`."""
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-from search.describe import facts_in_words
-
-if TYPE_CHECKING:
-    pass
+from search.cli.options import PATH, check_written, force_option, json_option, output_option, quiet_option
 
 
 @click.command("inspect")
-@click.argument("index", type=click.Path(path_type=Path))
-@click.option("--measure", is_flag=True, help="Time searches on this machine as well; nothing of it is stored.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def command(index: Path, measure: bool, as_json: bool) -> None:
+@click.argument("index", type=PATH)
+@click.option("--latency", is_flag=True, help="Time searches on this machine as well; nothing of it is stored.")
+@output_option("Write the facts to this file as JSON.")
+@force_option
+@json_option
+def inspect(index: Path, latency: bool, **options: Any) -> None:
     """Show what an index holds, how it was built and what its search reaches.
 
     \b
-    Examples:
-      isotrope inspect my-index
-      isotrope inspect my-index --measure
+    Examples, on the index of `make demo`:
+      isotrope inspect demo/index
+      isotrope inspect demo/index --latency
     """
-    from search.cli.output import print_facts, print_json
-    from search.describe import describe_index
+    from search.cli.output import print_facts, write_and_print
+    from search.describe import describe_index, facts_in_words
     from search.index import Index
 
+    if options["output"]:
+        check_written({"-o": options["output"]}, [index], options["force"])
     opened = Index.open(index)
     facts = describe_index(opened)
-    if measure:
+    if latency:
         from search.latency import measure_latency
 
         facts["timing"] = measure_latency(opened).to_dict()
+    write_and_print(facts, options, lambda facts: print_facts(facts_in_words(facts)))
+
+
+@click.command("verify")
+@click.argument("index", type=PATH)
+@json_option
+@quiet_option
+def verify(index: Path, as_json: bool, quiet: bool) -> None:
+    """Check every byte and count of an index.
+
+    Prints what is wrong, a line each, and exits with 1 if anything is.
+
+    \b
+    Example, on the index of `make demo`:
+      isotrope verify demo/index
+    """
+    from search.cli.output import print_json
+    from search.cli.progress import ProgressBar
+    from search.text import escape
+    from search.verify import verify_index
+
+    with ProgressBar(quiet) as progress:
+        progress.phase("hashing files", None)
+        found = verify_index(index, lambda _: progress.advance(1))
     if as_json:
-        print_json(facts)
-        return
-    print_facts(facts_in_words(facts))
+        print_json(vars(found) | {"index": str(found.index), "passed": found.passed})
+    elif found.passed:
+        click.echo(
+            f"{found.index} is in order: generation {found.generation}, {found.files:,} files, "
+            f"{found.documents:,} documents, {found.vectors_compared:,} vectors compared with their embeddings."
+        )
+    else:
+        for problem in found.problems:
+            click.echo(escape(problem, newlines=True))
+    if not found.passed:
+        sys.exit(1)

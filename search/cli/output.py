@@ -1,7 +1,10 @@
-"""How results look: JSON with --json, else a table for people. Everything here goes to stdout."""
+"""Where results go and how they look: JSON with --json, else a table for people, on stdout; remarks on stderr."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,10 +14,13 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from search.text import escape, strict_json
+from search.cli.options import written_by
+from search.text import escape
 
 if TYPE_CHECKING:
+    from indexer.corpus import CorpusReport
     from search.engine import Hit
+    from search.evaluation.result import Result
     from search.evaluation.tables import Table as ResultTable
 
 
@@ -25,9 +31,47 @@ _LEAST_TEXT = 40  # columns for text beside whole ids
 _BETWEEN = 2  # columns
 
 
+def write_and_print(
+    result: "Result",
+    options: Mapping[str, Any],
+    compare: bool = True,
+    write: "Callable[[Path, Result, bool], None] | None" = None,
+) -> None:
+    """What a measurement found: notes on stderr, the file of -o, and JSON or tables, as `result_options` ask.
+
+    `compare`: with paired differences among the tables. `write` writes the file, else `write_result`.
+    """
+    from search.evaluation.result import write_result
+    from search.evaluation.tables import tables_of
+
+    for note in result.notes:
+        print_note(note)
+    if options["output"]:
+        (write or write_result)(options["output"], result, options["force"])
+    with stdout_free_for(*written_by(options).values()):
+        if options["as_json"]:
+            print_json(result.to_dict())
+        else:
+            print_tables(tables_of(result, compare))
+
+
+@contextmanager
+def stdout_free_for(*written: Path | None) -> Iterator[None]:
+    """While one of these is standard output, a result goes there and all that is printed to standard error."""
+    from indexer.output_files import is_stdout
+
+    if any(path is not None and is_stdout(path) for path in written):
+        with redirect_stdout(sys.stderr):
+            yield
+    else:
+        yield
+
+
 def print_json(value: Any) -> None:
     """One line of strict JSON; a number that JSON has no word for becomes null."""
-    click.echo(strict_json(value))
+    from search.files import to_json
+
+    click.echo(to_json(value))
 
 
 def print_report(report: Any, as_json: bool) -> bool:
@@ -81,6 +125,29 @@ def print_tables(tables: Sequence["ResultTable"]) -> None:
 def print_note(line: str) -> None:
     """A remark, on stderr."""
     click.echo(f"note: {escape(line, newlines=True)}", err=True)
+
+
+def remarks_on(read: "CorpusReport") -> list[str]:
+    """What a pass over the corpus has to say."""
+    remarks = []
+    if read.made_ids:
+        again = f"; {read.repeated:,} repeat others, told apart by -2, -3 and so on" if read.repeated else ""
+        remarks.append(f"{read.made_ids:,} documents had no id; theirs are made of their content{again}")
+    if read.blank_lines:
+        remarks.append(f"blank lines left out: {read.blank_lines:,}")
+    if read.rejected:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(read.rejected.items()))
+        listed = f"; see {read.rejects_file}" if read.rejects_file else ""
+        remarks.append(f"{sum(read.rejected.values()):,} rows were left out ({reasons}){listed}")
+    if read.older_rejects_file:
+        remarks.append(f"the list of rows that an earlier run left out is now {read.older_rejects_file}")
+    if read.ignored_files:
+        shown = ", ".join(read.ignored_files[:5])
+        remarks.append(f"{len(read.ignored_files):,} files or folders that are no corpus were left out: {shown}")
+    if read.unused_columns:
+        names = ", ".join(f'"{name}"' for name in read.unused_columns)
+        remarks.append(f"no row has a column {names}, which the settings name")
+    return remarks
 
 
 def print_hits(query: str, hits: Sequence["Hit"]) -> None:

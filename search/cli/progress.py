@@ -23,7 +23,7 @@ class _Counts(ProgressColumn):
         return Text(shown)
 
 
-class BuildProgress:
+class ProgressBar:
     """A bar a phase, with rate and time left. Used as a context manager around the build."""
 
     def __init__(self, quiet: bool) -> None:
@@ -49,7 +49,7 @@ class BuildProgress:
         self._texts, self._tokens = self._texts + texts, self._tokens + tokens
         self._progress.update(self._task, completed=self._texts, tokens=self._tokens)
 
-    def __enter__(self) -> "BuildProgress":
+    def __enter__(self) -> "ProgressBar":
         self._progress.start()
         return self
 

@@ -4,27 +4,41 @@ import io
 import queue
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from search.cli.running_options import encoder_options, run_options
+from search.cli.options import (
+    PATH,
+    check_written,
+    encoder_options,
+    force_option,
+    json_option,
+    k_option,
+    output_option,
+    quiet_option,
+    recipe_reads,
+    run_options,
+)
 
 if TYPE_CHECKING:
     from search.engine import Hit, SearchEngine
+    from search.ranking.ranker import SearchOptions
 
+Show = Callable[[str, "Sequence[Hit] | None"], None]
 _FEW = 8  # questions for which starting quickly is worth more than encoding quickly
 _BATCH = 64  # lines of standard input answered together
-_ASKED = ("where", "group_by", "min_score", "hybrid", "exact", "similarity")
+_ASKED = ("k", "where", "group_by", "min_score", "hybrid", "exact", "similarity")
 _BLANK = "the query is blank; expected some text"
 
 
 @click.command("query")
-@click.argument("index", type=click.Path(path_type=Path))
+@click.argument("index", type=PATH)
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
-@click.option("-k", type=int, default=10, show_default=True, help="Hits a query.")
+@k_option("Hits a query.")
 @click.option("--where", metavar="SQL", help='Only documents whose metadata match, such as "year > 2019".')
 @click.option("--group-by", metavar="COLUMN", help="At most one hit for each value of a metadata column.")
 @click.option("--min-score", type=float, help="Only hits that score at least this.")
@@ -33,79 +47,117 @@ _BLANK = "the query is blank; expected some text"
     "--similarity",
     type=click.Choice(["cosine", "js"]),
     default="cosine",
+    show_default=True,
     help='js: rank mixtures by Jensen-Shannon divergence (pooling "latte-mix"); with --exact, proved.',
 )
 @click.option("--like", metavar="ID", help="Neighbours of a stored document instead of a text.")
 @click.option(
-    "--vector", type=click.Path(path_type=Path), metavar="FILE.npy", help="Queries encoded already, one a row."
+    "--queries",
+    type=PATH,
+    metavar="FILE|BEIR_FOLDER",
+    help="Queries of a file: one a line, queries.jsonl, or a .npy of their embeddings; - as TEXT reads standard input.",
 )
 @click.option("--exact", is_flag=True, help="Compare with every document instead of searching the index.")
 @click.option("--recall", type=float, help="Search as far as this recall@10 takes, instead of the recipe's.")
-@click.option("--model", type=click.Path(path_type=Path), help="Folder of the model, if it has moved.")
 @encoder_options
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a query, one a line.")
-def command(
-    index: Path,
-    texts: tuple[str, ...],
-    k: int,
-    like: str | None,
-    vector: Path | None,
-    recall: float | None,
-    model: Path | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
+@output_option("Write the answers to this file as JSON lines, and print none.")
+@force_option
+@json_option
+@quiet_option
+def command(index: Path, texts: tuple[str, ...], **options: Any) -> None:
     """Find the documents closest to a text.
 
     Each TEXT is one query; - reads one query a line from standard input. Put -- before a query that starts with
-    a dash. Scores are inner products of unit vectors: higher is closer.
+    a dash. Scores are inner products of unit vectors: higher is closer. With --json every query is one line.
 
     \b
-    Examples:
-      isotrope query my-index "how do whales sing"
-      isotrope query my-index -k 3 --json "first question" "second question"
-      isotrope query my-index --where "year > 2019 AND lang = 'en'" "how do whales sing"
-      isotrope query my-index --hybrid --group-by source "how do whales sing"
-      isotrope query my-index --like doc17
-      isotrope query my-index --json - < questions.txt
-      isotrope query my-index -- "-O2 or -O3"
+    Examples, on the index of `make demo`:
+      isotrope query demo/index "shuffle a list into random order"
+      isotrope query demo/index -k 3 --json "difference between two dates" "walk a directory tree"
+      isotrope query demo/index --where "kind = 'function' AND module LIKE 'o%'" "walk a directory tree"
+      isotrope query demo/index --hybrid --group-by module "walk a directory tree"
+      isotrope query demo/index --like random.Random.shuffle
+      isotrope query demo/index --queries questions.txt -o answers.jsonl
+      isotrope query demo/index --json - < questions.txt
+      isotrope query demo/index -- "-O2 or -O3"
     """
-    from indexer.corpus.query_file import read_query_vectors
     from indexer.errors import ConfigError
-    from search.cli.progress import BuildProgress
     from search.engine import SearchEngine
-    from search.ranking.ranker import SearchOptions
 
-    if recall is not None and options["exact"]:
-        raise click.UsageError("--recall sets how far an approximate search reaches; --exact finds everything anyway.")
-    if bool(texts) + (like is not None) + (vector is not None) != 1:
-        raise click.UsageError("Give TEXT, or --like, or --vector: one of the three.")
-    few = "-" not in texts and len(texts) <= _FEW
-    run, asked = run_options(options, texts="few" if few else "many"), {name: options[name] for name in _ASKED}
-    SearchOptions(k, **asked)  # what cannot be asked of any index is told before one is opened
-    engine = SearchEngine(index, model, run, ahead=bool(texts), recall=recall)
-    if asked["hybrid"]:
-        engine.check(k, **asked)
-        if not texts:
-            raise click.UsageError("--hybrid needs TEXT: words are compared, which --like and --vector have none of.")
-        with BuildProgress(as_json) as progress:
-            engine.prepare_hybrid(progress)
-    show = _show_json if as_json else _show_table
-    if like is not None:
-        show(f"like {like}", engine.neighbours(like, k, **asked))
-        return
-    if vector is not None:
-        queries = read_query_vectors(vector, int(engine.index.manifest.encoder["dim"]))
-        for number, found in enumerate(engine.search_vectors(queries, k, **asked), start=1):
-            show(f"{vector.name}:{number}", found)
-        return
-    answered = 0
-    for batch in _batches(_queries(texts)):
-        for query, hits in _answers(engine, batch, k, asked):
+    asked, few = _asked(options), _are_few(texts, options)
+    _check_output(index, options)
+    run = run_options(options, texts="few" if few else "many")
+    engine = SearchEngine(index, options["model"], run, ahead=bool(texts), recall=options["recall"])
+    answers, answered = _answers(engine, texts, options, asked), 0
+    with _shown(options) as show:
+        for query, hits in answers:
             show(query, hits)
             answered += hits is not None
-    if not answered:
-        raise ConfigError("no query was answered: all were blank, or there was none.")
+        if not answered:
+            raise ConfigError("no query was answered: all were blank, or there was none.")
+
+
+def _asked(options: dict[str, Any]) -> "SearchOptions":
+    """What is asked for. Raises ConfigError for what cannot be asked of any index."""
+    from search.ranking.ranker import SearchOptions
+
+    return SearchOptions(**{name: options[name] for name in _ASKED})
+
+
+def _are_few(texts: tuple[str, ...], options: dict[str, Any]) -> bool:
+    """Whether there are few questions, for which starting quickly is worth more. Raises UsageError without any."""
+    if options["recall"] is not None and options["exact"]:
+        raise click.UsageError("--recall sets how far an approximate search reaches; --exact finds everything anyway.")
+    if bool(texts) + (options["like"] is not None) + (options["queries"] is not None) != 1:
+        raise click.UsageError("Give TEXT, or --like, or --queries: one of the three.")
+    return options["queries"] is None and "-" not in texts and len(texts) <= _FEW
+
+
+def _check_output(index: Path, options: dict[str, Any]) -> None:
+    if options["output"]:
+        reads = [index, options["queries"], options["model"], *recipe_reads(None, index)]
+        check_written({"-o": options["output"]}, reads, options["force"])
+
+
+def _answers(
+    engine: "SearchEngine", texts: tuple[str, ...], options: dict[str, Any], asked: "SearchOptions"
+) -> "Iterator[tuple[str, Sequence[Hit] | None]]":
+    """(query, hits) in order; None for a blank query."""
+    if options["like"] is not None:
+        _refuse_hybrid(asked, "--like")
+        yield f"like {options['like']}", engine.neighbours(options["like"], asked)
+        return
+    stream: Iterable[str] = _queries(texts)
+    if options["queries"]:
+        from search.cli.output import print_note
+        from search.queries import read_queries
+
+        given = read_queries(options["queries"], int(engine.index.manifest.encoder["dim"]))
+        for note in given.notes:
+            print_note(note)
+        if given.embeddings is not None:
+            _refuse_hybrid(asked, "embeddings")
+            names = (f"{options['queries'].name}:{number}" for number in given.ids)
+            yield from zip(names, engine.search_vectors(given.embeddings, asked), strict=True)
+            return
+        stream = given.texts
+    if asked.hybrid:
+        _prepare_hybrid(engine, asked, options["quiet"])
+    for batch in _batches(iter(stream)):
+        yield from _of_texts(engine, batch, asked)
+
+
+def _refuse_hybrid(asked: "SearchOptions", what: str) -> None:
+    if asked.hybrid:
+        raise click.UsageError(f"--hybrid needs texts: words are compared, which {what} have none of.")
+
+
+def _prepare_hybrid(engine: "SearchEngine", asked: "SearchOptions", quiet: bool) -> None:
+    from search.cli.progress import ProgressBar
+
+    engine.check(asked)
+    with ProgressBar(quiet) as progress:
+        engine.prepare_hybrid(progress)
 
 
 def _queries(texts: tuple[str, ...]) -> Iterator[str]:
@@ -159,15 +211,15 @@ def _read_ahead(queries: Iterator[str], waiting: "queue.Queue[str | BaseExceptio
         waiting.put(None)
 
 
-def _answers(
-    engine: "SearchEngine", batch: list[str], k: int, asked: dict[str, Any]
-) -> Iterator[tuple[str, "list[Hit] | None"]]:
-    """(query, hits) in order; None for a blank query. Queries that were cut are named on stderr."""
+def _of_texts(
+    engine: "SearchEngine", batch: list[str], asked: "SearchOptions"
+) -> "Iterator[tuple[str, Sequence[Hit] | None]]":
+    """The answers of a batch; queries that were cut are named on stderr."""
     from indexer.encoders import EncodeStats
     from search.cli.output import print_note
 
     texts, log = [query for query in batch if query.strip()], EncodeStats()
-    found = iter(engine.search_many(texts, k, log, **asked))
+    found = iter(engine.search_many(texts, asked, log))
     limit = engine.index.encoder.max_length
     for query, length in zip(texts, log.lengths, strict=True):
         if not length:
@@ -178,20 +230,42 @@ def _answers(
         yield query, next(found) if query.strip() else None
 
 
-def _show_json(query: str, hits: "list[Hit] | None") -> None:
-    from search.cli.output import print_json
+@contextmanager
+def _shown(options: dict[str, Any]) -> Iterator[Show]:
+    """What prints an answer, or writes it to --output."""
+    from search.cli.output import print_json, stdout_free_for
 
-    if hits is None:
-        print_json({"query": query, "error": _BLANK})
+    if not options["output"]:
+        yield (lambda query, hits: print_json(_record(query, hits))) if options["as_json"] else _print_for_people
         return
-    ranked: list[dict[str, Any]] = [{"rank": rank} | hit.to_dict() for rank, hit in enumerate(hits, start=1)]
-    print_json({"query": query, "hits": ranked})
+    from indexer.output_files import open_output
+    from search.files import to_json
+    from search.text import counted
+
+    written = 0
+
+    with stdout_free_for(options["output"]):
+        with open_output(options["output"], "-o", options["force"]) as file:
+
+            def write(query: str, hits: "Sequence[Hit] | None") -> None:
+                nonlocal written
+                file.write(f"{to_json(_record(query, hits))}\n".encode("utf-8", "backslashreplace"))
+                written += 1
+
+            yield write
+        click.echo(f"{options['output']}: {counted(written, 'answer')}.")
 
 
-def _show_table(query: str, hits: "list[Hit] | None") -> None:
+def _record(query: str, hits: "Sequence[Hit] | None") -> dict[str, Any]:
+    if hits is None:
+        return {"query": query, "error": _BLANK}
+    return {"query": query, "hits": [{"rank": rank} | hit.to_dict() for rank, hit in enumerate(hits, start=1)]}
+
+
+def _print_for_people(query: str, hits: "Sequence[Hit] | None") -> None:
     from search.cli.output import print_hits
 
     if hits is None:
         click.echo(f"error: {_BLANK}", err=True)
-        return
-    print_hits(query, hits)
+    else:
+        print_hits(query, hits)

@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from search.cli.running_options import change_options, run_options
+from search.cli.options import PATH, change_options, run_options
 
 
 @click.command("refit")
-@click.argument("index", type=click.Path(path_type=Path))
+@click.argument("index", type=PATH)
 @click.option(
     "--set",
     "assignments",
@@ -27,18 +27,18 @@ def command(
     --set the recipe stays and the whitening is fitted to what the index holds today.
 
     \b
-    Examples:
-      isotrope refit my-index
-      isotrope refit my-index --set whitening.strength=0.5
-      isotrope refit my-index --set index.type=HNSW32 --set index.recall=0.99
+    Examples, on the index of `make demo`:
+      isotrope refit demo/index
+      isotrope refit demo/index --set whitening.strength=0.5
+      isotrope refit demo/index --set index.type=HNSW32 --set index.recall=0.99
     """
     from indexer import refit_index
     from search.cli.output import print_facts, print_report
-    from search.cli.progress import BuildProgress
+    from search.cli.progress import ProgressBar
     from search.describe import index_type_in_words
 
     run = run_options(options, allow_low_recall=options["allow_low_recall"])
-    with BuildProgress(quiet) as progress:
+    with ProgressBar(quiet) as progress:
         report = refit_index(index, assignments, run, progress, model)
     if print_report(report, as_json):
         return

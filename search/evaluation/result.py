@@ -22,9 +22,8 @@ from indexer.hashing import canonical_sha256, fingerprint
 from indexer.regular_files import read_regular
 from indexer.typed_json import convert_json, decode_json
 from indexer.versions import library_versions
-from search.files import write_output
+from search.files import to_json, write_output
 from search.index import Index
-from search.text import strict_json
 
 _MEASURING = ("scipy", "ir_measures", "pytrec_eval-terrier", "bm25s", "PyStemmer", "datasets", "matplotlib")
 _MOST_BYTES = 1 << 28
@@ -89,7 +88,7 @@ class Result(Mapping[str, Any]):
 
 def write_result(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
     """A result as strict JSON, whole or not at all; over another file only with `force`."""
-    text = strict_json(dict(result), indent=1)
+    text = to_json(result, indent=1)
     write_output(path, text.encode("utf-8", "backslashreplace") + b"\n", force=force)  # names that are no UTF-8
 
 

@@ -36,9 +36,9 @@ def heading_of(result: Result) -> str:
     return _HEADINGS[result.kind]
 
 
-def tables_of(result: Result) -> list[Table]:
-    """The results of a kind, then paired comparisons."""
-    return [*_LAYOUT[result.kind](result), *_comparisons(result)]
+def tables_of(result: Result, compare: bool = True) -> list[Table]:
+    """The results of a kind, then, with `compare`, paired comparisons."""
+    return [*_LAYOUT[result.kind](result), *(_comparisons(result) if compare else ())]
 
 
 def interval_text(found: Any, key: str = "value", form: str = ".2f", scale: float = 100) -> str:

@@ -14,7 +14,7 @@ from indexer.progress import NoProgress, Progress
 from indexer.transforms import FitData
 from search.evaluation.embeddings import EmbeddingSource
 from search.evaluation.settings import Setting, Sweep
-from search.index import Index, LiveRows, index_spec
+from search.index import Index, LiveRows
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Target:
     ) -> "Target":
         """An index. Raises what `SearchEngine` raises, also when the encoder at hand is not the index's."""
         opened = Index.open(index)
-        return cls(opened.config, index_spec(opened, model), opened, options or RunOptions())
+        return cls(opened.config, opened.encoder_spec(model), opened, options or RunOptions())
 
     @property
     def own(self) -> Setting:

@@ -1,12 +1,8 @@
-"""An index in the formats of other programs: what an export wrote, and what every export promises."""
-# TODO-DOC search.export:
-# TODO-DOC An index in the formats of other programs: FAISS, sentence-transformers, Parquet, TREC runs.
-# TODO-DOC
-# TODO-DOC Each function opens the newest generation, writes what is live in it and gives an `Exported`. What is written appears
-# TODO-DOC whole or not at all, and its bytes depend on the index alone.
-# TODO-DOC
-# TODO-DOC search.export.exported:
-# TODO-DOC What an export wrote.
+"""An index in the formats of other programs: FAISS, sentence-transformers, Parquet, TREC runs.
+
+Each function opens the newest generation, writes what is live in it and gives an `ExportReport`. What is written
+appears whole or not at all, and its bytes depend on the index alone.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +12,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class ExportReport:
-    """`files` are the names written, relative to the folder of `path`, with their bytes; `facts` are JSON types.
+    """What an export wrote.
+
+    `files` are the names written, relative to the folder of `path`, with their bytes; `facts` are JSON types.
 
     `notes` say what the other program does not get from the index, or must be given.
     """

@@ -10,7 +10,7 @@ from indexer import ann
 from indexer.ann.factory import with_query_transform
 from indexer.arrays import Vectors
 from indexer.errors import ConfigError
-from indexer.hashing import bottom_k, hash_id
+from indexer.hashing import bottom_k
 from indexer.output_files import open_output
 from indexer.transforms import AffineLayer, Transform
 from search.export import ExportReport
@@ -97,8 +97,7 @@ def _blocks(index: Index) -> Iterator[Vectors]:
 
 def _training(index: Index) -> Vectors:
     """Vectors of the documents with the smallest id hashes."""
-    hashes = np.array([hash_id(identity) for identity in index.documents.all_ids()], np.uint64)
-    rows = index.numbering.rows_of(bottom_k(hashes, TRAINING_ROWS))
+    rows = index.numbering.rows_of(bottom_k(index.ids.hashes, TRAINING_ROWS))
     return index.vectors(rows[:TRAINING_ROWS])
 
 

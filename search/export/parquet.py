@@ -1,8 +1,4 @@
-"""The rows of an index as tables, block by block: ids, windows, vectors. Deleted rows are not among them."""
-# TODO-DOC search.export.live_rows:
-# TODO-DOC The rows of an index as tables, block by block: ids, windows, vectors. Deleted rows are not among them.
-# TODO-DOC search.export.vectors_file:
-# TODO-DOC The vectors of an index as a Parquet file.
+"""The live rows of an index as Parquet: ids, windows and vectors. Deleted rows are not among them."""
 
 import json
 from collections.abc import Iterator
@@ -19,8 +15,25 @@ from search.export import ExportReport
 from search.files import check_outputs
 from search.index import Index
 
+KIND = "parquet"
 BLOCK_ROWS = 8192  # rows of a row group
 _SPAN = ("start", "end")
+
+
+def export_parquet(index: str | Path, path: str | Path, force: bool = False) -> ExportReport:
+    """Write id and vector (fixed-size list of float32) of every row; with windows their start and end too.
+
+    Vectors are those of documents, of unit length: the inner product of two is the score. A file that is there already
+    is overwritten with `force` only. Raises ConfigError for a path that cannot be written, ExistsError,
+    CorruptIndexError and StoreError.
+    """
+    target = Path(path)
+    check_outputs({"-o": target}, [Path(index)], force)
+    opened = Index.open(index)
+    with open_output(target, force=force) as file:
+        write_vectors(file, opened)
+    facts = {"documents": opened.manifest.documents, "rows": opened.numbering.rows, "dimensions": opened.transform.dim}
+    return ExportReport(KIND, target, {target.name: file.digest.bytes}, facts)
 
 
 def row_ids(index: Index) -> Iterator[tuple[RowIds, list[str]]]:
@@ -98,22 +111,3 @@ def _writer(file: OutputFile, fields: list[pa.Field], origin: dict[str, Any]) ->
 
 def _batch(writer: pq.ParquetWriter, columns: list[pa.Array]) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=writer.schema)
-
-
-KIND = "parquet"
-
-
-def export_parquet(index: str | Path, path: str | Path, force: bool = False) -> ExportReport:
-    """Write id and vector (fixed-size list of float32) of every row; with windows their start and end too.
-
-    Vectors are those of documents, of unit length: the inner product of two is the score. A file
-    that is there already is overwritten with `force` only. Raises ConfigError for a path that cannot be written,
-    ExistsError, CorruptIndexError and StoreError.
-    """
-    target = Path(path)
-    check_outputs({"-o": target}, [Path(index)], force)
-    opened = Index.open(index)
-    with open_output(target, force=force) as file:
-        write_vectors(file, opened)
-    facts = {"documents": opened.manifest.documents, "rows": opened.numbering.rows, "dimensions": opened.transform.dim}
-    return ExportReport(KIND, target, {target.name: file.digest.bytes}, facts)

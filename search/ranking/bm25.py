@@ -1,23 +1,10 @@
-"""BM25 over texts, or over an open index, kept in the user's cache."""
-# TODO-DOC search.hybrid.terms:
-# TODO-DOC The terms of BM25: what bm25s makes of a text, without English stop words, stemmed by Snowball.
-# TODO-DOC
-# TODO-DOC Documents and queries go this one way, for the baseline of `isotrope evaluate retrieval` and for `--hybrid` alike.
-# TODO-DOC
-# TODO-DOC search.hybrid.bm25:
-# TODO-DOC BM25 with Lucene's weights, by bm25s (Lu, arXiv:2407.03618): every score worked out once.
-# TODO-DOC
-# TODO-DOC A score depends on how many documents there are and on their mean length: other documents mean another index.
-# TODO-DOC
-# TODO-DOC search.hybrid.lexical:
-# TODO-DOC BM25 over an open index. bm25s's index of all its documents is made at the first question, and kept in the user's
-# TODO-DOC cache until they change.
-# TODO-DOC search.evaluation.retrieval.bm25:
-# TODO-DOC BM25 over the texts that are encoded: what vectors must beat to earn their keep.
-# TODO-DOC
-# TODO-DOC bm25s with the scoring of Lucene (Lu, BM25S, arXiv:2407.03618), its own default parameters, English stop words and
-# TODO-DOC Snowball's English stemmer.
-# TODO-DOC
+"""BM25 over texts, and over an open index: terms, scores, and the ranking with ties by id.
+
+bm25s with the scoring of Lucene (Lu, BM25S, arXiv:2407.03618): every score is worked out once, with its own default
+parameters, English stop words and Snowball's English stemmer. Documents and queries go this one way, for the baseline
+of `isotrope evaluate retrieval` (`rank_bm25`) and for `--hybrid` (`BM25Index`, kept in the user's cache) alike. A score
+depends on how many documents there are and on their mean length, so other documents mean another index.
+"""
 
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -25,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from indexer.arrays import Mask, RowIds, SearchResult
+from indexer.arrays import Mask, RowIds, Scores, SearchResult
 from indexer.cache import cached_folder
 from indexer.corpus.document import joined_text
 from indexer.lazy import require_extra
@@ -59,7 +45,7 @@ def tokenize(texts: Sequence[str], extra: str) -> list[list[str]]:
 
 
 def tokenize_ids(texts: Sequence[str], extra: str) -> Any:
-    """`terms_of` as numbers: bm25s's `Tokenized`, with `ids` (a list for each text) and `vocab`. Raises as above."""
+    """`tokenize` as numbers: bm25s's `Tokenized`, with `ids` (a list for each text) and `vocab`. Raises as above."""
     return _tokenized(texts, extra, return_ids=True)
 
 
@@ -81,7 +67,6 @@ def _tokenized(texts: Sequence[str], extra: str, return_ids: bool) -> Any:
     )
 
 
-Scores = npt.NDArray[np.float32]
 _EMPTY = "empty"  # a file's name, where there is no document with a term
 
 
@@ -129,7 +114,7 @@ class BM25:
         return np.asarray(self._index.get_scores(terms), np.float32)
 
 
-RULES = 1  # bump when the same documents would give other files
+_RULES = 1  # bump when the same documents would give other files
 _EXTRA = "hybrid"
 _PLACES = "places.npy"
 _BLOCK = 1024  # documents read at a time
@@ -145,7 +130,7 @@ class BM25Index:
 
     def __init__(self, index: Index, progress: Progress | None = None) -> None:
         require_terms(_EXTRA)
-        self._opened, self._progress = index, progress or NoProgress()
+        self._index, self._progress = index, progress or NoProgress()
         folder = cached_folder("bm25", self._key(), self._make, _MOST_KEPT)
         self._bm25 = BM25.load(folder, index.manifest.documents, _EXTRA)
         self._places: RowIds = np.load(folder / _PLACES, mmap_mode="r")
@@ -170,22 +155,22 @@ class BM25Index:
 
     def _key(self) -> dict[str, object]:
         """What decides which documents there are, and which terms they have."""
-        manifest, columns = self._opened.manifest, list(self._opened.config.corpus.text)
+        manifest, columns = self._index.manifest, list(self._index.config.corpus.text)
         names = [f"{part.name}/{layout.DOCUMENTS}" for part in manifest.parts]
         held = [manifest.files[name].sha256 for name in (*names, *filter(None, [manifest.deleted]))]
-        return {"rules": RULES, "files": held, "columns": columns, "terms": terms_key()}
+        return {"rules": _RULES, "files": held, "columns": columns, "terms": terms_key()}
 
     def _make(self, folder: Path) -> None:
-        self._progress.phase("BM25", self._opened.manifest.documents)
+        self._progress.phase("BM25", self._index.manifest.documents)
         ids: list[str] = []
         BM25.of(list(self._texts(ids)), _EXTRA).save(folder)
         np.save(folder / _PLACES, id_order(ids))
 
     def _texts(self, ids: list[str]) -> Iterator[str]:
         """The text of each document; `ids` becomes their ids."""
-        columns, count = self._opened.config.corpus.text, self._opened.manifest.documents
+        columns, count = self._index.config.corpus.text, self._index.manifest.documents
         for start in range(0, count, _BLOCK):
-            documents = self._opened.documents.fetch(range(start, min(start + _BLOCK, count)))
+            documents = self._index.documents.fetch(range(start, min(start + _BLOCK, count)))
             ids += [document.id for document in documents]
             yield from (joined_text(document, columns) for document in documents)
             self._progress.advance(len(documents))
@@ -198,15 +183,15 @@ _MEASURING_EXTRA = "eval"
 def describe_bm25() -> str:
     """The parameters in a few words."""
     return (
-        f"{LABEL}: bm25s, {BM25_PARAMETERS['method']}, k1 {BM25_PARAMETERS['k1']}, b {BM25_PARAMETERS['b']}, English stop words "
-        "and stemming"
+        f"{LABEL}: bm25s, {BM25_PARAMETERS['method']}, k1 {BM25_PARAMETERS['k1']}, b {BM25_PARAMETERS['b']}, "
+        "English stop words and stemming"
     )
 
 
 def rank_bm25(texts: Sequence[str], queries: Sequence[str], places: RowIds, depth: int) -> list[SearchResult]:
     """For each query the best `depth` of the texts that share a term with it, ties by id; often fewer, or none.
 
-    `places` are as `places_of` gives them for the ids of the texts. Raises MachineError when bm25s or PyStemmer
+    `places` are as `id_order` gives them for the ids of the texts. Raises MachineError when bm25s or PyStemmer
     is not installed.
     """
     index = BM25.of(texts, _MEASURING_EXTRA)

@@ -10,18 +10,15 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from indexer.arrays import Mask, RowIds, SearchResult
+from indexer.arrays import Embeddings, Mask, RowIds, Scores, SearchResult
 from indexer.errors import ConfigError
 from indexer.pooling.latte_mix.divergence import js_similarities
 from indexer.transforms import Hellinger
 from search.index import Index
 
-Probabilities = npt.NDArray[np.floating]
 CANDIDATES = 10  # times k
 FEWEST = 100  # candidates
-_WIDER = 4
 # By how much a score may exceed the inner product that bounds it: rounding of a float32 product over a few thousand
 # numbers that are not negative, and of embeddings stored in 16 bits.
 _ROUNDING = {"float32": 2.5e-5, "float16": 1e-3}
@@ -33,7 +30,7 @@ class ProvedTopK:
     """The rows that were compared, best first. No other row scores more than `bound`: infinity where nothing is known,
     and less than any score once all were compared."""
 
-    scores: npt.NDArray[np.float32]
+    scores: Scores
     rows: RowIds
     bound: float
 
@@ -53,7 +50,7 @@ def require_probabilities(index: Index) -> None:
         )
 
 
-def require_mixtures(index: Index, rows: Probabilities) -> None:
+def require_mixtures(index: Index, rows: Embeddings) -> None:
     """Raises ConfigError for rows (n, d) that are not distributions side by side."""
     sums = rows.reshape(len(rows), index.config.encoder.latte_mix.dims, -1).sum(axis=2, dtype=np.float64)
     wrong = np.flatnonzero((rows < 0).any(axis=1) | (np.abs(sums - 1) > _SUM).any(axis=1))
@@ -64,36 +61,32 @@ def require_mixtures(index: Index, rows: Probabilities) -> None:
         )
 
 
-def rank_by_divergence(
-    index: Index, query: Probabilities, k: int, allowed: Mask | None = None, exact: bool = False, reach: int = 0
-) -> ProvedTopK:
-    """The rows closest to a query's distributions (d,) by Jensen-Shannon divergence, at least k where there are.
+def first_reach(k: int) -> int:
+    """How many candidates are compared first when k are wanted."""
+    return max(CANDIDATES * k, FEWEST)
 
-    The candidates are the `reach` rows (0: `CANDIDATES` times k) that the index finds for the transformed query.
-    `exact` widens them until the best k are proved, or all rows are compared.
+
+def rank_by_divergence(
+    index: Index, mixtures: Embeddings, reach: int, allowed: Mask | None = None, exact: bool = False
+) -> list[ProvedTopK]:
+    """The `reach` rows that the index finds for each query's distributions (n, d), by Jensen-Shannon divergence.
+
+    One step: who wants proof asks for more until there is one (`search.ranking.ranker`). `allowed` (rows,) says which
+    rows may be found, None all; `exact` finds the candidates by comparing with every one of them.
     """
     count = index.numbering.rows if allowed is None else int(np.count_nonzero(allowed))
-    reach = min(reach or max(CANDIDATES * k, FEWEST), count)
-    vector = index.transform.transform(query[None], "query")
-    while True:
-        found = index.search(vector, max(reach, 1), allowed, exact)[0]
-        ranked = _ranked(index, query, found, len(found[1]) >= count, exact or _is_exact(index))
-        if ranked.proven(k) or not exact or reach >= count:
-            return ranked
-        reach = min(count, reach * _WIDER)
+    all_compared = exact or all(segment.exact for segment in index.segments)  # no other has a larger inner product
+    vectors = index.transform.transform(mixtures, "query")
+    return [
+        _ranked(index, mixture, found, len(found[1]) >= count, all_compared)
+        for mixture, found in zip(mixtures, index.search(vectors, reach, allowed, exact), strict=True)
+    ]
 
 
-def _is_exact(index: Index) -> bool:
-    """Whether a search compares with every row, so that no other has a larger inner product than its candidates."""
-    return all(segment.exact for segment in index.segments)
-
-
-def _ranked(
-    index: Index, query: Probabilities, found: SearchResult, everything: bool, all_compared: bool
-) -> ProvedTopK:
+def _ranked(index: Index, mixture: Embeddings, found: SearchResult, everything: bool, all_compared: bool) -> ProvedTopK:
     products, rows = found
     dims = index.config.encoder.latte_mix.dims
-    scores = js_similarities(query[None], index.embeddings(rows), dims)[0].astype(np.float32)
+    scores = js_similarities(mixture[None], index.embeddings(rows), dims)[0].astype(np.float32)
     order = np.lexsort((rows, -scores))
     bound = -math.inf if everything else math.inf
     if not everything and all_compared and isinstance(index.transform, Hellinger) and len(rows):

@@ -1,8 +1,7 @@
-"""From rows with scores to documents in order: one row a document, one document a group, ties by id."""
-# TODO-DOC search.ranked:
-# TODO-DOC From rows with scores to documents in order: one row a document, one document a group, ties by id.
-# TODO-DOC search.grouping:
-# TODO-DOC The value of a metadata column for each document, as numbers: what `group_by` compares.
+"""From rows with scores to documents in order: one row a document, one document a group, ties by id.
+
+A group is the documents with one value in a metadata column; those without a value are groups of their own.
+"""
 
 import difflib
 from collections import Counter
@@ -12,19 +11,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from indexer.arrays import RowIds
+from indexer.arrays import Int64Array, Mask, RowIds, Scores
 from indexer.errors import ConfigError
 from indexer.store.numbering import LiveNumbering
 from search.index import Index
 
-Codes = npt.NDArray[np.int64]
-UNGROUPED = -1
-
-Scores = npt.NDArray[np.floating]
+UNGROUPED = -1  # the code of a document without a value
 IdsOf = Callable[[Sequence[int]], Sequence[Any]]
 """Ids of some documents, or what is ordered as they are."""
 
@@ -66,15 +61,15 @@ class Groups:
     `documents` are all there are, `allowed` (documents,) says which may be found, None all.
     """
 
-    codes: Codes | None
+    codes: Int64Array | None
     documents: int
-    allowed: npt.NDArray[np.bool_] | None = None
+    allowed: Mask | None = None
 
     @cached_property
     def count(self) -> int:
-        """How many groups there are among the allowed documents: more hits there cannot be."""
+        """How many groups the allowed documents fall into: more hits there cannot be."""
         if self.codes is None:
-            return self.documents
+            return self.documents if self.allowed is None else int(np.count_nonzero(self.allowed))
         some = self.codes if self.allowed is None else self.codes[self.allowed]
         grouped = some[some != UNGROUPED]
         return len(some) - len(grouped) + int(np.count_nonzero(np.bincount(grouped)))
@@ -93,7 +88,7 @@ class Groups:
         return kept
 
 
-def group_codes(index: Index, column: str) -> Codes:
+def group_codes(index: Index, column: str) -> Int64Array:
     """A number for each document's value in `column`, (documents,); `UNGROUPED` where it has none.
 
     Raises ConfigError for a column that the index does not have, or whose values cannot be compared.

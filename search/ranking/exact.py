@@ -11,7 +11,6 @@ import numpy as np
 from indexer.arrays import Int64Array, RowIds, Scores, SearchResult, Vectors
 from indexer.parallel import single_blas_thread
 
-"""Scores and numbers of the documents of one query's answer, best first."""
 _QUERY_BLOCK = 256
 _PLACE_BITS = 32
 _PLACE_MASK = (1 << _PLACE_BITS) - 1
@@ -80,7 +79,7 @@ def sort_key(scores: Scores) -> Int64Array:
 
 
 def from_sort_key(numbers: Int64Array) -> Scores:
-    """The scores that `ordered` numbered."""
+    """The scores that `sort_key` numbered."""
     bits = np.where(numbers < 0, -numbers | 0x80000000, numbers)
     scores: Scores = bits.astype(np.uint32).view(np.float32)
     return scores

@@ -1,8 +1,8 @@
-"""Reciprocal rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009): rankings whose scores cannot be compared."""
-# TODO-DOC search.hybrid.fusion:
-# TODO-DOC Reciprocal rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009): rankings whose scores cannot be compared.
-# TODO-DOC search.evaluation.retrieval.hybrid:
-# TODO-DOC Hybrid rankings: what a setting's vectors find and what BM25 finds, fused as `isotrope query --hybrid` does.
+"""Reciprocal rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009): rankings whose scores cannot be compared.
+
+`isotrope query --hybrid` fuses what the vectors find with what BM25 finds, and `isotrope evaluate retrieval --hybrid`
+measures that fusion (`fuse_top_k`).
+"""
 
 import math
 from collections import defaultdict
@@ -48,8 +48,8 @@ FUSION_PARAMETERS: dict[str, Any] = {"method": "reciprocal rank", "constant": RR
 def describe_hybrid() -> str:
     """How rankings are fused, in a few words."""
     return (
-        f"hybrid: the first {DEPTH:,} of the vectors and of BM25, fused by {FUSION_PARAMETERS['method']} with constant {RRF_K} "
-        "(Cormack et al., 2009)"
+        f"hybrid: the first {DEPTH:,} of the vectors and of BM25, fused by {FUSION_PARAMETERS['method']} with "
+        f"constant {RRF_K} (Cormack et al., 2009)"
     )
 
 

@@ -1,31 +1,31 @@
-"""Which documents answer a vector: filtered, one hit a document, one a group, alone or together with BM25."""
-# TODO-DOC search.finding:
-# TODO-DOC Which documents answer a vector: filtered, one hit a document, one a group, alone or together with BM25.
-# TODO-DOC search.request:
-# TODO-DOC What a question may ask for beside its text.
+"""What a question may ask for, and the documents that answer it: filtered, one hit a document, one a group.
 
+Candidates come from one of three sources: rows by inner product, rows by Jensen-Shannon divergence, or documents by
+reciprocal rank fusion with BM25. ONE loop (`collect`) asks a source for more until k documents are there.
+"""
+
+import dataclasses
+import difflib
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from indexer.arrays import Mask, RowIds, Vectors
+from indexer.arrays import Embeddings, Int64Array, Mask, RowIds, Scores, Vectors
 from indexer.errors import ConfigError
-from indexer.progress import NoProgress, Progress
+from indexer.progress import Progress
 from search.index import Index
-from search.ranking.divergence import Probabilities, rank_by_divergence, require_mixtures, require_probabilities
-from search.ranking.documents import Groups, RankedDocument, best_rows, break_ties
+from search.ranking.divergence import first_reach, rank_by_divergence, require_mixtures, require_probabilities
+from search.ranking.documents import Groups, RankedDocument, best_rows, break_ties, group_codes
 
 if TYPE_CHECKING:
     from search.filters import Filters
     from search.ranking.bm25 import BM25Index
-    from search.ranking.documents import Codes
-
 
 Similarity = Literal["cosine", "js"]
 
@@ -66,6 +66,18 @@ class SearchOptions:
             raise ConfigError(f"similarity is {self.similarity!r}; expected {expected}.")
         self._require_compatible()
 
+    @classmethod
+    def of(cls, options: "SearchOptions | int | None", fields: Mapping[str, Any]) -> "SearchOptions":
+        """`options`, or as many hits, with these `fields` in place of theirs. Raises ConfigError for an unknown one."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        if unknown := [name for name in fields if name not in known]:
+            close = difflib.get_close_matches(unknown[0], known, n=1)
+            hint = f'did you mean "{close[0]}"?' if close else f"it has {', '.join(known)}."
+            raise ConfigError(f'a search has no option "{unknown[0]}"; {hint}')
+        if isinstance(options, SearchOptions):
+            return dataclasses.replace(options, **fields)
+        return cls(**fields) if options is None else cls(options, **fields)
+
     def _require_compatible(self) -> None:
         if self.hybrid and self.min_score is not None:
             raise ConfigError(
@@ -104,164 +116,257 @@ def _is_number(value: object, kind: type) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-_SILENT = NoProgress()
 _GROUPINGS = 4  # columns whose values are kept
-_WIDER = 4  # times as many rows, when the first gave too few documents
+_WIDER = 4  # times as many candidates, when the first gave too few documents
+_BATCH = 256  # queries answered at once
+
+
+@dataclass(frozen=True)
+class EncodedQueries:
+    """Queries as they are compared: unit `vectors` (n, k), made of raw `embeddings` (n, d) and those of `texts`.
+
+    None stands for what was not given.
+    """
+
+    vectors: Vectors
+    embeddings: Embeddings | None = None
+    texts: Sequence[str] | None = None
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __getitem__(self, some: slice) -> "EncodedQueries":
+        raw, texts = self.embeddings, self.texts
+        return EncodedQueries(
+            self.vectors[some], None if raw is None else raw[some], None if texts is None else texts[some]
+        )
+
+    def require_for(self, options: SearchOptions) -> None:
+        """Raises ConfigError where these options need what was not given."""
+        if options.similarity == "js":
+            _ = self.mixtures
+        if options.hybrid:
+            _ = self.words
+
+    @property
+    def mixtures(self) -> Embeddings:
+        """The raw embeddings, to compare as distributions. Raises ConfigError where there are only vectors."""
+        if self.embeddings is None:
+            raise ConfigError('similarity "js" compares raw embeddings: give encoder.encode(texts, "query").')
+        return self.embeddings
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The texts, for BM25. Raises ConfigError where there are none."""
+        if self.texts is None:
+            raise ConfigError("hybrid search needs the text of a query, not its vector.")
+        return self.texts
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Documents found for one query, best first, ties by id.
+
+    `complete`: a further reach would find nothing more. No row that was not compared scores more than `bound`.
+    """
+
+    documents: list[RankedDocument]
+    complete: bool
+    bound: float = -math.inf
+
+
+Source = Callable[[list[int], int], list[Candidates]]
+"""Candidates of some queries, by their numbers, at a reach: how many are asked for."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The best `k` documents, one of each of the `groups`; `proved` that no other is better."""
+
+    k: int
+    groups: Groups
+    proved: bool = False
+
+    def is_met(self, documents: Sequence[RankedDocument], bound: float) -> bool:
+        """Whether these, one of a group, are all there can be, or k. Documents not looked at score `bound` at most."""
+        k = min(self.k, self.groups.count)
+        return len(documents) >= k and (not self.proved or not k or documents[k - 1].score >= bound)
+
+
+def collect(queries: int, source: Source, reach: int, wanted: Wanted) -> list[list[RankedDocument]]:
+    """What is wanted of each query, or all there is: more is asked for until it is there. THE widening loop.
+
+    An answer may hold more than k documents: those that the last step found.
+    """
+    answers: list[list[RankedDocument]] = [[] for _ in range(queries)]
+    pending = list(range(queries))
+    while pending:
+        short = []
+        for query, found in zip(pending, source(pending, reach), strict=True):
+            answers[query] = wanted.groups.first_of(found.documents)
+            if not found.complete and not wanted.is_met(answers[query], found.bound):
+                short.append(query)
+        pending, reach = short, reach * _WIDER
+    return answers
 
 
 class DocumentRanker:
-    """Finds documents of an open index; what filters and groupings have read stays for the next question.
+    """Ranks the documents of an open index; what filters and groupings have read stays for the next question.
 
     Safe to share between threads.
     """
 
     def __init__(self, index: Index) -> None:
-        self._opened = index
-        self._codes: OrderedDict[str, Codes] = OrderedDict()
-        self._lexical: BM25Index | None = None
+        self._index = index
+        self._codes: OrderedDict[str, Int64Array] = OrderedDict()
+        self._bm25: BM25Index | None = None
         self._filters: Filters | None = None
         # Of what is made by the first who needs it. None of them is held while another is waited for.
-        self._codes_lock, self._lexical_lock, self._filters_lock = (threading.Lock() for _ in range(3))
+        self._codes_lock, self._bm25_lock, self._filters_lock = (threading.Lock() for _ in range(3))
 
-    def allowed(self, request: SearchOptions) -> Mask | None:
+    def allowed(self, options: SearchOptions) -> Mask | None:
         """Which documents may be found, (documents,); None: all. Raises ConfigError."""
-        if request.similarity == "js":
-            require_probabilities(self._opened)
-        if request.group_by is not None:
-            self._codes_of(request.group_by)
-        if request.where is None:
+        if options.similarity == "js":
+            require_probabilities(self._index)
+        if options.group_by is not None:
+            self._codes_of(options.group_by)
+        if options.where is None:
             return None
-        mask = np.zeros(self._opened.manifest.documents, bool)
-        mask[self._matching(request.where)] = True
+        mask = np.zeros(self._index.manifest.documents, bool)
+        mask[self._matching(options.where)] = True
         return mask
 
-    def find(self, vectors: Vectors, request: SearchOptions, allowed: Mask | None) -> list[list[RankedDocument]]:
-        """The best documents for each vector (n, dim), at most k, best first, ties by id."""
-        found = self._collect(vectors, request, allowed)
-        return [_above(places, request)[: request.k] for places in found]
-
-    def find_mixtures(
-        self, mixtures: Probabilities, request: SearchOptions, allowed: Mask | None
-    ) -> list[list[RankedDocument]]:
-        """The best documents for each row of distributions (n, d) by Jensen-Shannon divergence, as `find`."""
-        require_mixtures(self._opened, mixtures)
-        rows, groups = self._rows(allowed), self._groups(request, allowed)
-        return [self._mixture_places(mixture, request, rows, groups)[: request.k] for mixture in mixtures]
-
-    def _mixture_places(
-        self, mixture: Probabilities, request: SearchOptions, rows: Mask | None, groups: Groups
-    ) -> list[RankedDocument]:
-        """Documents for one row of distributions (d,), at least k if there are: with `exact` the k best ones."""
-        wanted, k = request.k, min(request.k, groups.count)
-        while True:
-            ranked = rank_by_divergence(self._opened, mixture, wanted, rows, request.exact)
-            places = groups.first_of(best_rows(ranked.scores, ranked.rows, self._opened.numbering, self._ids))
-            enough = len(places) >= k and (not request.exact or not k or places[k - 1].score >= ranked.bound)
-            if enough or wanted >= self._opened.numbering.rows:
-                return _above(places, request)
-            wanted *= _WIDER
-
-    def lexical(self, progress: Progress = _SILENT) -> "BM25Index":
+    def bm25(self, progress: Progress | None = None) -> "BM25Index":
         """BM25 of the documents: read from the cache, or made at the first call."""
         from search.ranking.bm25 import BM25Index
 
-        with self._lexical_lock:
-            if self._lexical is None:
-                self._lexical = BM25Index(self._opened, progress)
-            return self._lexical
+        with self._bm25_lock:
+            if self._bm25 is None:
+                self._bm25 = BM25Index(self._index, progress)
+            return self._bm25
 
-    def find_hybrid(
-        self, queries: Sequence[str], vectors: Vectors, request: SearchOptions, allowed: Mask | None
+    def rank(
+        self, queries: EncodedQueries, options: SearchOptions, allowed: Mask | None = None
     ) -> list[list[RankedDocument]]:
-        """The same by reciprocal rank fusion with BM25 over the same documents."""
-        from search.ranking.fusion import list_depth, reciprocal_rank_fusion
+        """The best documents of each query, at most k, best first, ties by id. `allowed` as that method gives it.
 
-        depth, lexical, groups = list_depth(request.k), self.lexical(), self._groups(request, allowed)
-        answers: list[list[RankedDocument]] = [[] for _ in vectors]
-        pending = list(range(len(vectors)))
-        while pending:
-            by_vector = self._collect(vectors[pending], SearchOptions(depth, exact=request.exact), allowed)
-            by_words = lexical.search([queries[query] for query in pending], depth, allowed)
-            short = []
-            for query, places, (_, numbers) in zip(pending, by_vector, by_words, strict=True):
-                rows = {place.document: place.row for place in places}
-                fused = reciprocal_rank_fusion([[place.document for place in places], numbers.tolist()], depth)
-                found = [RankedDocument(number, score, rows.get(number, -1)) for score, number in fused]
-                answers[query] = groups.first_of(break_ties(found, lexical.places))
-                more = max(len(places), len(numbers)) >= depth
-                if more and len(answers[query]) < request.k and len(answers[query]) < groups.count:
-                    short.append(query)
-            pending, depth = short, depth * _WIDER
-        return [self._with_rows(found[: request.k], vector) for found, vector in zip(answers, vectors, strict=True)]
+        Raises ConfigError for queries that `options` cannot be asked of.
+        """
+        if options.similarity == "js":
+            require_mixtures(self._index, queries.mixtures)
+        wanted = Wanted(options.k, self._groups(options, allowed), options.exact)
+        answers: list[list[RankedDocument]] = []
+        for start in range(0, len(queries), _BATCH):
+            some = queries[start : start + _BATCH]
+            source, reach = self._source(some, options, allowed)
+            answers += collect(len(some), source, reach, wanted)
+        cut = [_above(documents, options.min_score)[: options.k] for documents in answers]
+        return self._with_rows(cut, queries.vectors) if options.hybrid else cut
 
-    def neighbours(self, document: int, request: SearchOptions, allowed: Mask | None) -> list[RankedDocument]:
+    def neighbours(self, document: int, options: SearchOptions, allowed: Mask | None) -> list[RankedDocument]:
         """The best documents for a stored one, without itself: each by its best pair of rows."""
-        others = np.ones(self._opened.manifest.documents, bool) if allowed is None else allowed.copy()
+        others = np.ones(self._index.manifest.documents, bool) if allowed is None else allowed.copy()
         others[document] = False
-        rows = self._opened.numbering.rows_of(np.array([document]))
-        if request.similarity == "js":
-            found = self.find_mixtures(self._opened.embeddings(rows), request, others)
-        else:
-            found = self.find(self._opened.vectors(rows), request, others)
+        rows = self._index.numbering.rows_of(np.array([document]))
+        own = EncodedQueries(self._index.vectors(rows), self._index.embeddings(rows))
         best: dict[int, RankedDocument] = {}
-        for place in (place for places in found for place in places):
-            if place.document not in best or place.score > best[place.document].score:
-                best[place.document] = place
-        ranked = break_ties(sorted(best.values(), key=lambda place: -place.score), self._ids)
-        return self._groups(request, others).first_of(ranked)[: request.k]
+        for found in (found for answer in self.rank(own, options, others) for found in answer):
+            if found.document not in best or found.score > best[found.document].score:
+                best[found.document] = found
+        ranked = break_ties(sorted(best.values(), key=lambda found: -found.score), self._index.documents.ids)
+        return self._groups(options, others).first_of(ranked)[: options.k]
 
-    def _with_rows(self, places: list[RankedDocument], vector: Vectors) -> list[RankedDocument]:
-        """The same; documents that only their words brought there get the row that is closest to the vector (dim,)."""
-        numbering = self._opened.numbering
+    # --- sources of candidates, each with its first reach
+
+    def _source(self, queries: EncodedQueries, options: SearchOptions, allowed: Mask | None) -> tuple[Source, int]:
+        if options.hybrid:
+            from search.ranking.fusion import list_depth
+
+            return self._by_fusion(queries, options.exact, allowed), list_depth(options.k)
+        if options.similarity == "js":
+            return self._by_divergence(queries.mixtures, options.exact, allowed), first_reach(options.k)
+        return self._by_vector(queries.vectors, options.exact, allowed), options.k
+
+    def _by_vector(self, vectors: Vectors, exact: bool, allowed: Mask | None) -> Source:
+        """Documents by the inner product of their rows."""
+        rows, count = self._rows(allowed)
+
+        def candidates(pending: list[int], reach: int) -> list[Candidates]:
+            found = self._index.search(vectors[pending], reach, rows, exact)
+            return [Candidates(self._documents(scores, best), reach >= count) for scores, best in found]
+
+        return candidates
+
+    def _by_divergence(self, mixtures: Embeddings, exact: bool, allowed: Mask | None) -> Source:
+        """Documents by the Jensen-Shannon divergence of their rows."""
+        rows, count = self._rows(allowed)
+
+        def candidates(pending: list[int], reach: int) -> list[Candidates]:
+            found = rank_by_divergence(self._index, mixtures[pending], reach, rows, exact)
+            return [Candidates(self._documents(one.scores, one.rows), reach >= count, one.bound) for one in found]
+
+        return candidates
+
+    def _by_fusion(self, queries: EncodedQueries, exact: bool, allowed: Mask | None) -> Source:
+        """Documents by reciprocal rank fusion of the vectors' ranking and that of BM25, each as deep as the reach."""
+        from search.ranking.fusion import reciprocal_rank_fusion
+
+        words, bm25 = queries.words, self.bm25()
+        apart = Groups(None, self._index.manifest.documents, allowed)
+
+        def candidates(pending: list[int], reach: int) -> list[Candidates]:
+            near_source = self._by_vector(queries.vectors[pending], exact, allowed)
+            by_vector = collect(len(pending), near_source, reach, Wanted(reach, apart))
+            by_words = bm25.search([words[query] for query in pending], reach, allowed)
+            found = []
+            for near, (_, numbers) in zip(by_vector, by_words, strict=True):
+                rows = {one.document: one.row for one in near}
+                fused = reciprocal_rank_fusion([[one.document for one in near], numbers.tolist()], reach)
+                documents = [RankedDocument(number, score, rows.get(number, -1)) for score, number in fused]
+                complete = max(len(near), len(numbers)) < reach
+                found.append(Candidates(break_ties(documents, bm25.places), complete))
+            return found
+
+        return candidates
+
+    def _documents(self, scores: Scores, rows: RowIds) -> list[RankedDocument]:
+        return best_rows(scores, rows, self._index.numbering, self._index.documents.ids)
+
+    def _with_rows(self, answers: list[list[RankedDocument]], vectors: Vectors) -> list[list[RankedDocument]]:
+        """The same; documents that only their words brought there get the row that is closest to the query's vector."""
+        numbering = self._index.numbering
         if numbering.one_to_one:
-            return places
-        found = []
-        for place in places:
-            if place.row < 0:
-                rows = numbering.rows_of(np.array([place.document]))
-                place = replace(place, row=int(rows[np.argmax(self._opened.vectors(rows) @ vector)]))
-            found.append(place)
-        return found
+            return answers
 
-    def _collect(self, vectors: Vectors, request: SearchOptions, allowed: Mask | None) -> list[list[RankedDocument]]:
-        """Documents for each vector, one a group: k and those that tie with the k-th, or all there are."""
-        numbering, rows, groups = self._opened.numbering, self._rows(allowed), self._groups(request, allowed)
-        count = numbering.rows if rows is None else int(np.count_nonzero(rows))
-        answers: list[list[RankedDocument]] = [[] for _ in vectors]
-        pending, reach = list(range(len(vectors))), request.k
-        while pending:
-            found = self._opened.search(vectors[pending], reach, rows, request.exact)
-            short = []
-            for query, (scores, best) in zip(pending, found, strict=True):
-                answers[query] = groups.first_of(best_rows(scores, best, numbering, self._ids))
-                if reach < count and len(answers[query]) < request.k and len(answers[query]) < groups.count:
-                    short.append(query)
-            pending, reach = short, reach * _WIDER
-        return answers
+        def with_row(found: RankedDocument, vector: Vectors) -> RankedDocument:
+            if found.row >= 0:
+                return found
+            rows = numbering.rows_of(np.array([found.document]))
+            return dataclasses.replace(found, row=int(rows[np.argmax(self._index.vectors(rows) @ vector)]))
 
-    def _rows(self, allowed: Mask | None) -> Mask | None:
-        """Which rows may be found, (rows,)."""
-        numbering = self._opened.numbering
-        if allowed is None or numbering.one_to_one:
-            return allowed
-        mask = np.zeros(numbering.rows, bool)
-        mask[numbering.rows_of(np.flatnonzero(allowed))] = True
-        return mask
+        return [[with_row(found, vector) for found in answer] for answer, vector in zip(answers, vectors, strict=True)]
 
-    def _ids(self, numbers: Sequence[int]) -> list[str]:
-        return self._opened.documents.ids(numbers)
+    def _rows(self, allowed: Mask | None) -> tuple[Mask | None, int]:
+        """Which rows may be found, (rows,), None all; and how many those are."""
+        numbering = self._index.numbering
+        if allowed is None:
+            return None, numbering.rows
+        mask = allowed
+        if not numbering.one_to_one:
+            mask = np.zeros(numbering.rows, bool)
+            mask[numbering.rows_of(np.flatnonzero(allowed))] = True
+        return mask, int(np.count_nonzero(mask))
 
-    def _groups(self, request: SearchOptions, allowed: Mask | None) -> "Groups":
-        if request.group_by is None:
-            return Groups(None, self._opened.manifest.documents)
-        return Groups(self._codes_of(request.group_by), self._opened.manifest.documents, allowed)
+    # --- filters and groups, made by the first question that needs them
 
-    def _codes_of(self, column: str) -> "Codes":
-        from search.ranking.documents import group_codes
+    def _groups(self, options: SearchOptions, allowed: Mask | None) -> Groups:
+        codes = None if options.group_by is None else self._codes_of(options.group_by)
+        return Groups(codes, self._index.manifest.documents, allowed)
 
+    def _codes_of(self, column: str) -> Int64Array:
         with self._codes_lock:
             if column not in self._codes:
-                self._codes[column] = group_codes(self._opened, column)
+                self._codes[column] = group_codes(self._index, column)
                 if len(self._codes) > _GROUPINGS:
                     self._codes.popitem(last=False)
             return self._codes[column]
@@ -272,12 +377,10 @@ class DocumentRanker:
 
         with self._filters_lock:
             if self._filters is None:
-                self._filters = Filters(self._opened)
+                self._filters = Filters(self._index)
         return self._filters.documents(where)
 
 
-def _above(places: list[RankedDocument], request: SearchOptions) -> list[RankedDocument]:
-    """Those that score at least what was asked for."""
-    if request.min_score is None:
-        return places
-    return [place for place in places if place.score >= request.min_score]
+def _above(documents: list[RankedDocument], least: float | None) -> list[RankedDocument]:
+    """Those that score at least so much."""
+    return documents if least is None else [found for found in documents if found.score >= least]

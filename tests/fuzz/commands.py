@@ -101,6 +101,9 @@ READING: tuple[tuple[str, ...], ...] = (
 _KEPT = "kept.jsonl.gz"
 _SMALL = ("--set", "encoder.latte_mix.classes=4", "--set", "encoder.latte_mix.dims=2")
 _MAKING: tuple[tuple[str, ...], ...] = (
+    ("query", "{index}", "whales", "-o", "{out}"),
+    ("query", "{index}", "--queries", "queries.jsonl", "-o", "{out}"),
+    ("inspect", "{index}", "-o", "{out}"),
     ("evaluate", "recall", "{index}", "--sample", "10"),
     ("evaluate", "recall", "{index}", "--queries", "queries.txt", "-o", "{out}"),
     ("evaluate", "retrieval", "beir", "{index}", "--no-bm25"),
@@ -115,7 +118,7 @@ _MAKING: tuple[tuple[str, ...], ...] = (
     ("export", "{index}", "--to", "faiss", "-o", "{out}"),
     ("export", "{index}", "--to", "parquet", "-o", "{out}"),
     ("export", "{index}", "--to", "sentence-transformers", "-o", "{out}"),
-    ("export", "{index}", "--to", "beir-run", "--queries", "queries.jsonl", "-o", "{out}"),
+    ("export", "{index}", "--to", "trec-run", "--queries", "queries.jsonl", "-o", "{out}"),
     ("dedup", "{index}", "--threshold", "0.9", "-o", "{out}"),
     ("dedup", "{index}", "--threshold", "0.9", "--kept", _KEPT, "-o", "{out}"),
     ("dedup", "{index}", "--threshold", "0.9", "--save-pairs", "{out}"),
@@ -124,8 +127,8 @@ _MAKING: tuple[tuple[str, ...], ...] = (
     ("dedup", "{index}", "--suggest", "--pairs", "pairs.tsv"),
     ("dedup", "docs.csv", "--config", "recipe.toml", "--threshold", "0.9", "--kept", "{out}"),
     ("tune", "docs.jsonl", "--config", "recipe.toml", "--sample", "50", "-o", "{out}"),
-    ("convert", "models/old", "{out}"),
-    ("demo-corpus", "{out}"),
+    ("convert", "models/old", "-o", "{out}"),
+    ("demo-corpus", "-o", "{out}"),
 )
 _WRITING: tuple[tuple[str, ...], ...] = (
     ("add", "{index}", "new.jsonl"),
@@ -207,7 +210,7 @@ def _filled(
     index = draw(st.sampled_from(indexes))
     argv = [word.format(index=index, out=output, new=new) for word in template]
     if argv[0] == "query" and index in _OF_VECTORS:
-        argv = [word for word in argv if word not in _QUESTIONS] + ["--vector", "queries.npy"]
+        argv = [word for word in argv if word not in _QUESTIONS] + ["--queries", "queries.npy"]
     outputs = [output] * ("{out}" in template) + [_KEPT] * (_KEPT in template)
     writes = _written(argv)
     depth = 2 if argv[0] in ("evaluate", "train") else 1

@@ -11,6 +11,7 @@ from indexer import BuildConfig, Document, build_index
 from indexer.encoders import EncodeStats
 from indexer.errors import ConfigError, NotAnIndexError
 from search import SearchEngine
+from search.ranking.ranker import SearchOptions
 from tests.documents import DOCUMENTS
 from tests.oracles import best_rows
 
@@ -46,6 +47,48 @@ def test_a_batch_gives_the_same_hits_as_one_by_one(engine: SearchEngine) -> None
         alone = engine.search(query, k=4)
         assert [hit.id for hit in hits] == [hit.id for hit in alone]
         np.testing.assert_allclose([hit.score for hit in hits], [hit.score for hit in alone], atol=1e-5)
+
+
+def test_a_ranking_is_the_hits_before_they_are_fetched(engine: SearchEngine) -> None:
+    log = EncodeStats()
+    texts = engine.rank(QUERIES, 4, log)
+    ids = [engine.index.documents.ids([found.document for found in answer]) for answer in texts]
+    hits = engine.search_many(QUERIES, 4)
+    assert ids == [[hit.id for hit in answer] for answer in hits]
+    assert [[found.score for found in answer] for answer in texts] == [[hit.score for hit in each] for each in hits]
+    assert len(log.lengths) == len(QUERIES)
+    raw = engine.encoder.encode(QUERIES, "query")
+    options = SearchOptions(3, where="year > 1992")
+    assert engine.rank(raw, options) == engine.rank(QUERIES, options) == engine.rank(engine.embed(QUERIES), options)
+    assert engine.rank([]) == []
+    with pytest.raises(ConfigError, match="query 2 is blank"):
+        engine.rank(["whales", " "])
+
+
+def test_many_queries_are_answered_a_batch_at_a_time(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = engine.encoder.encode(QUERIES * 3, "query")
+    expected = engine.rank(raw, 4, hybrid=False)
+    monkeypatch.setattr("search.ranking.ranker._BATCH", 5)
+    assert engine.rank(raw, 4) == expected
+
+
+def test_documents_are_found_by_id_the_first_time_and_ever_after(engine: SearchEngine) -> None:
+    ids, documents = engine.index.ids, engine.index.documents
+    asked = ["d3", "nobody", "d0", "\ud800", ""]
+    first = ids.find(asked)
+    assert first == {"d0": 0, "d3": 3}
+    scan, documents.find_ids = documents.find_ids, None  # type: ignore[method-assign, assignment]
+    assert ids.find(asked) == first  # by their hashes: the column of ids is not searched again
+    assert ids.find([document.id for document in DOCUMENTS]) == {f"d{number}": number for number in range(9)}
+    assert ids.find([]) == {}
+    documents.find_ids = scan  # type: ignore[method-assign]
+
+
+def test_two_ids_of_one_hash_are_told_apart(engine: SearchEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("search.index.hash_id", lambda identity: len(identity))
+    ids = engine.index.ids
+    ids.find([])
+    assert ids.find(["d7", "d2", "x9"]) == {"d2": 2, "d7": 7}
 
 
 def test_scores_fall_and_lie_between_minus_one_and_one(engine: SearchEngine) -> None:

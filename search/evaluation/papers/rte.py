@@ -292,8 +292,8 @@ def _shared(pairs: EntailmentPairs, train: EntailmentPairs) -> int:
     shared = sum(pair in known for pair in zip(pairs.first, pairs.second, strict=True))
     if shared == len(pairs.entailed):
         raise ConfigError(
-            f"--train {train.path} holds every pair of {pairs.path}, so a threshold chosen on it flatters. Name a file "
-            "of other pairs, such as RTE's train.tsv, or leave --train out."
+            f"--threshold-from {train.path} holds every pair of {pairs.path}, so a threshold chosen on it flatters. Name a file "
+            "of other pairs, such as RTE's train.tsv, or leave --threshold-from out."
         )
     return shared
 
@@ -345,7 +345,9 @@ def _comparison(first: _Measured, second: _Measured, counts: Array) -> dict[str,
 def _notes(measured: Sequence[_Measured], trained: bool, shared: int, truncated: int) -> list[str]:
     notes = [note for one in measured if (note := one.transform.settings()["note"])]
     if not trained:
-        notes.append("best thresholds were chosen on the pairs they are measured on, which flatters: pass --train FILE")
+        notes.append(
+            "best thresholds were chosen on the pairs they are measured on, which flatters: pass --threshold-from FILE"
+        )
     if shared:
         notes.append(f"measured although the threshold was chosen on it too: {counted(shared, 'pair', 'pairs')}")
     if truncated:

@@ -16,7 +16,7 @@ from indexer.config import BuildConfig, EncoderConfig, RunOptions, WhiteningConf
 from indexer.errors import ConfigError, EvaluationError, ModelError
 from indexer.progress import Progress
 from search.evaluation.result import Clock, Result
-from search.evaluation.settings import Setting, Sweep
+from search.evaluation.settings import Setting
 from search.evaluation.sts.data import TASKS, Task
 from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP, StsMeasurement, StsOptions, measure_sts
 from search.evaluation.target import Target
@@ -60,26 +60,14 @@ def published_tables() -> dict[str, Any]:
     return tables
 
 
-def refuse_other_protocols(protocols: Sequence[str], fit: str, index: bool, sweep: Sweep) -> None:
-    """Raises ConfigError for options that would make the table another one than the paper's."""
-    for refused, option, expected in (
-        (set(protocols) - {"mean"}, "--protocol", "mean"),
-        (fit not in ("", "task"), "--fit", "task"),
-        (index, "--index", "a recipe (--config, --set)"),
-        (not sweep.is_empty, "options such as --layers and --strength", "the paper's five settings"),
-    ):
-        if refused:
-            raise ConfigError(f"--table paper is made with {expected}; leave out {option}.")
-
-
 def whiteningbert_table(
     subject: Target, tasks: Sequence[Task], cache: Path | None = None, progress: Progress | None = None
 ) -> Result:
     """The result of `isotrope evaluate whiteningbert`.
 
-    "results" are rows as `evaluate_sts` gives them, with "model"; "table", which is added, holds
-    "source", "columns", "baselines" and "rows", each with its "published" figures, "ours" and the "difference" (ours less published), null where there
-    is none. A recipe is measured in float32, whatever precision it names. Raises ConfigError for an index of another
+    "results" are rows as `evaluate_sts` gives them, with "model"; "table", which is added, holds "source", "columns",
+    "baselines" and "rows", each with its "published" figures, "ours" and the "difference" (ours less published), null
+    where there is none. A recipe is measured in float32, whatever precision it names. Raises ConfigError for an index of another
     precision, and what measuring raises.
     """
     clock = Clock()
@@ -115,7 +103,7 @@ def _in_float32(subject: Target) -> Target:
     if precision == "float32":
         return subject
     if subject.index:
-        raise ConfigError(f"--table paper is made with encoder.precision float32; the index has {precision}.")
+        raise ConfigError(f"whiteningbert is measured with encoder.precision float32; the index has {precision}.")
     encoder = replace(subject.config.encoder, precision="float32")
     return Target.of_recipe(replace(subject.config, encoder=encoder), subject.options)
 

@@ -12,10 +12,11 @@ from indexer.pooling.latte_mix.divergence import js_similarities
 from indexer.progress import NoProgress, Progress
 from search.engine import SearchEngine
 from search.evaluation.bootstrap import draw_counts, interval, resampled_mean
-from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, QuerySet, draw_queries, read_queries
+from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, draw_queries
 from search.evaluation.result import Clock, Result, how_built
 from search.index import Index, LiveRows
-from search.ranking.divergence import CANDIDATES, FEWEST, rank_by_divergence, require_mixtures, require_probabilities
+from search.queries import QuerySet, read_queries
+from search.ranking.divergence import first_reach, rank_by_divergence, require_mixtures, require_probabilities
 
 _TIED = 1e-6  # scores in float32 this close are the same
 _PROTOCOL = "answers of the default search against the divergence of every row; a query's own document counts"
@@ -49,7 +50,7 @@ def evaluate_divergence(
     progress.phase("searching", len(mixtures))
     shares, proven = [], []
     for mixture, least in zip(mixtures, best.tolist(), strict=True):
-        ranked = rank_by_divergence(index, mixture, k)
+        (ranked,) = rank_by_divergence(index, mixture[None], first_reach(k))
         shares.append(np.count_nonzero(ranked.scores[:k] >= least - _TIED) / k)
         proven.append(ranked.proven(k))
         progress.advance(1)
@@ -69,7 +70,7 @@ def _row(shares: Sequence[float], proven: Sequence[bool], k: int, queries: Query
         "low": ends.low,
         "high": ends.high,
         "proven": float(np.mean(proven)),
-        "candidates": max(CANDIDATES * k, FEWEST),
+        "candidates": first_reach(k),
         "queries": len(shares),
         "origin": queries.origin,
         "rows": index.numbering.rows,

@@ -1,78 +1,20 @@
-"""Queries that an index is measured with: the user's own, or drawn from its documents."""
+"""Queries drawn from the documents of an index."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from indexer.arrays import RowIds
 from indexer.corpus.document import Document, pseudo_query
-from indexer.corpus.query_file import is_npy, read_query_file, read_query_vectors
-from indexer.corpus.sources import COMPRESSIONS
 from indexer.errors import ConfigError, EvaluationError
-from search.evaluation.retrieval.beir import read_texts
-from search.files import file_hash
 from search.index import LiveRows
+from search.queries import QuerySet, numbered
 from search.text import counted
 
 DrawnFrom = Literal["titles", "sentences", "halves"]
 SAMPLE = 1000
-_JSON_LINES = (".jsonl", ".ndjson")
-
-
-@dataclass(frozen=True)
-class QuerySet:
-    """Queries, and for each the document it was drawn from, -1 for none. `notes` say what was left out.
-
-    `embeddings` (n, d) stand in the place of texts where those cannot be encoded, or need not be.
-    """
-
-    texts: tuple[str, ...]
-    rows: RowIds
-    origin: str  # "titles", "sentences", "halves", "file", or "documents" as they are stored
-    notes: tuple[str, ...] = ()
-    files: dict[str, str] = field(default_factory=dict)  # name -> sha256
-    embeddings: npt.NDArray[np.floating] | None = None
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def keep(self, wanted: RowIds, note: str) -> "QuerySet":
-        """Only the queries at these positions, with a note why."""
-        texts = tuple(self.texts[number] for number in wanted.tolist() if self.texts)
-        kept = None if self.embeddings is None else self.embeddings[wanted]
-        return dataclasses.replace(
-            self, texts=texts, rows=self.rows[wanted], notes=(*self.notes, note), embeddings=kept
-        )
-
-
-def read_queries(path: Path, dim: int = 0) -> QuerySet:
-    """Queries from a file, one a line, UTF-8, blank lines left out; or a BEIR queries.jsonl, compressed or not; or
-    embeddings of `dim` numbers in a .npy file.
-
-    Raises EvaluationError.
-    """
-    digest = file_hash(path)
-    if is_npy(path):
-        embeddings = read_query_vectors(path, dim, EvaluationError)
-        none = np.full(len(embeddings), -1)
-        return QuerySet((), none, "file", files={path.name: digest}, embeddings=embeddings)
-    blank, compression = 0, path.suffix if path.suffix in COMPRESSIONS else ""
-    if path.name.removesuffix(compression).lower().endswith(_JSON_LINES):
-        texts = list(read_texts(path).values())
-        if not texts:
-            raise EvaluationError(f"{path}: holds no queries; expected one JSON object a line.")
-    elif compression:
-        raise EvaluationError(f"{path}: is compressed, which only a BEIR queries.jsonl{compression} may be. Unpack it.")
-    else:
-        found = read_query_file(path, EvaluationError)
-        texts, blank = found.texts, found.blank
-    notes = (f"{counted(blank, 'blank line', 'blank lines')} of {path} left out",) if blank else ()
-    return QuerySet(tuple(texts), np.full(len(texts), -1), "file", notes, {path.name: digest})
 
 
 def draw_queries(stored: LiveRows, origin: DrawnFrom | None = None, size: int = SAMPLE) -> QuerySet:
@@ -105,7 +47,7 @@ def draw_queries(stored: LiveRows, origin: DrawnFrom | None = None, size: int = 
         there = counted(stored.index.manifest.documents, "document", "documents")
         raise EvaluationError(
             f"{stored.index.path}: none of its {there} gives a query "
-            f"({_NEED[chosen]}). Name another kind with --from, or a file of queries with --queries."
+            f"({_NEED[chosen]}). Name another kind with --draw, or a file of queries with --queries."
         )
     passed = seen - len(texts)
     notes = (
@@ -113,17 +55,17 @@ def draw_queries(stored: LiveRows, origin: DrawnFrom | None = None, size: int = 
         if passed
         else ()
     )
-    return QuerySet(tuple(texts), np.array(rows, np.int64), chosen, notes)
+    return QuerySet(numbered(len(texts)), np.array(rows, np.int64), tuple(texts), origin=chosen, notes=notes)
 
 
 def _documents_themselves(stored: LiveRows, origin: DrawnFrom | None, size: int) -> QuerySet:
     if origin:
         raise ConfigError(
             f"{stored.index.path}: its embeddings came with the corpus, so no {origin} can be encoded. Leave out "
-            "--from, and the documents themselves are the queries, or name a .npy file of query embeddings."
+            "--draw, and the documents themselves are the queries, or name a .npy file of query embeddings."
         )
     rows = np.sort(np.argsort(stored.id_hashes, kind="stable")[:size])
-    return QuerySet((), rows, "documents", embeddings=stored.index.embeddings(rows))
+    return QuerySet(numbered(len(rows)), rows, embeddings=stored.index.embeddings(rows), origin="documents")
 
 
 def _usual_origin(documents: list[Document]) -> DrawnFrom:

@@ -35,10 +35,11 @@ from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.progress import NoProgress, Progress
 from search.engine import SearchEngine
 from search.evaluation.bootstrap import RESAMPLES, Interval, interval
-from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, QuerySet, draw_queries, read_queries
+from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, draw_queries
 from search.evaluation.result import Clock, Result, how_built
 from search.index import Index, LiveRows
 from search.latency import percentiles
+from search.queries import QuerySet, read_queries
 from search.text import counted
 
 DEPTH = 10
@@ -85,7 +86,7 @@ def measure_recall(engine: SearchEngine, stored: LiveRows, queries: QuerySet, k:
     """
     index = engine.index
     progress.phase("finding duplicates", None)
-    queries, excluded = _useful(queries, duplicates_of(stored, queries.rows), index)
+    queries, excluded = _useful(queries, duplicates_of(stored, queries.drawn_from), index)
     _require_enough(index, queries, excluded, k)
     log = EncodeStats(on_batch=progress.advance)
     vectors = _vectors(engine, queries, log, progress)
@@ -197,8 +198,8 @@ def _require_enough(index: Index, queries: QuerySet, excluded: Sequence[RowIds],
         return
     besides = ""
     if len(excluded[worst]):
-        name = index.documents.ids([int(queries.rows[worst])])[0]
-        copies = len(excluded[worst]) - len(index.numbering.rows_of(queries.rows[[worst]]))
+        name = index.documents.ids([int(queries.drawn_from[worst])])[0]
+        copies = len(excluded[worst]) - len(index.numbering.rows_of(queries.drawn_from[[worst]]))
         besides = f', {others:,} of them besides "{name}", which a query is drawn from, and its duplicates ({copies:,})'
     raise EvaluationError(
         f"recall@{k} compares {counted(k, 'answer', 'answers')}, but {index.path} holds "

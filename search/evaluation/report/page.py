@@ -1,7 +1,7 @@
 """The page: one HTML file that needs nothing else, no network and no script."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -52,40 +52,44 @@ footer { margin-top: 2.5rem; opacity: .85; }
 """
 
 
+@dataclass(frozen=True)
+class ReportOptions:
+    """What a report shows beside the index: result files, a file of duplicates, and recall, measured now if asked."""
+
+    results: Sequence[Path] = ()
+    duplicates: Path | None = None
+    recall: bool = False
+
+
 def write_report(
     engine: SearchEngine,
     path: Path,
-    results: Sequence[Path] = (),
-    with_recall: bool = False,
+    options: ReportOptions = ReportOptions(),
     progress: Progress | None = None,
-    duplicates_file: Path | None = None,
-    *,
     force: bool = False,
 ) -> FileDigest:
-    """Write the report of an open index to `path`, with result files, a file of duplicates, and recall measured now
-    if asked for; over another file only with `force`.
+    """Write the report of an open index to `path`; over another file only with `force`.
 
     Raises ConfigError for a path that cannot be written, ExistsError, MachineError without matplotlib,
     EvaluationError for a file that is no result, what `read_duplicates` raises, and what `evaluate_recall` and writing
     raise.
     """
     clock, progress = Clock(), progress or NoProgress()
-    check_outputs({"-o": path}, read_by(engine.index.path, *results, duplicates_file), force)
+    check_outputs({"-o": path}, read_by(engine.index.path, *options.results, options.duplicates), force)
     require_plots()
-    files = [read_result(file) for file in results]
-    listing = read_listing(duplicates_file) if duplicates_file else None
+    results = [read_result(file) for file in options.results]
+    listing = read_listing(options.duplicates) if options.duplicates else None
     progress.phase("measuring vectors", None)
     figures = measure_statistics(engine.index)
     remark = ""
-    if with_recall:
+    if options.recall:
         try:
             measured = evaluate_recall(engine, progress=progress)
         except EvaluationError as error:  # such as too few documents, which keeps nothing else from being reported
             remark = f"Recall was not measured: {error}"
         else:
-            files.append(replace(measured, source="measured for this report"))
-    provenance = clock.provenance(None, {})
-    page = render(engine.index, figures, files, provenance, clock.started, remark, listing)
+            results.append(replace(measured, source="measured for this report"))
+    page = render(engine.index, figures, results, clock.provenance(None, {}), remark, listing)
     return write_output(path, page.encode(), force=force)
 
 
@@ -94,11 +98,11 @@ def render(
     figures: IndexStatistics,
     results: Sequence[Result],
     provenance: dict[str, Any],
-    made: datetime,
     remark: str = "",
     listing: DuplicateClusters | None = None,
 ) -> str:
     """The page as text; `remark` says what could not be measured. The same arguments give the same bytes."""
+    made = datetime.fromisoformat(provenance["created"])
     about = describe_index(index)
     name = index.path.resolve().name
     body = join(

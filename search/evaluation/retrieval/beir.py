@@ -1,4 +1,4 @@
-"""BEIR folders: queries.jsonl and the relevance judgements in qrels/, every line of them checked.
+"""Judged queries of a BEIR folder: queries.jsonl (`search.queries`) and the judgements in qrels/, every line checked.
 
     folder/corpus.jsonl        {"_id": ..., "title": ..., "text": ...}, read by `indexer.corpus`
     folder/queries.jsonl       {"_id": ..., "text": ...}, and a "title" if queries have one
@@ -8,17 +8,16 @@ Each may also be compressed (.gz, .bz2, .zst). A score above 0 is relevant, and 
 """
 
 import re
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from indexer.corpus.row import BadRow, Row
+from indexer.corpus.row import BadRow
 from indexer.corpus.sources import COMPRESSIONS, SourceFile
 from indexer.corpus.streams import ByteStream, decode_line, numbered_lines
-from indexer.corpus.text_formats import read_jsonl
 from indexer.errors import EvaluationError
 from search.files import file_hash
+from search.queries import QUERIES, find_beir_file, read_beir_queries, read_items
 from search.text import counted
 
 Qrels = dict[str, dict[str, int]]
@@ -77,8 +76,8 @@ def read_judged(folder: str | Path, split: str = "test") -> JudgedQueries:
     split without a relevant document.
     """
     folder = Path(folder)
-    queries_file, qrels_file = find_file(folder, "queries.jsonl"), _qrels_file(folder, split)
-    texts, judged = read_texts(queries_file), _judgements(qrels_file)
+    queries_file, qrels_file = find_beir_file(folder, QUERIES), _qrels_file(folder, split)
+    texts, judged = read_beir_queries(queries_file), _judgements(qrels_file)
     if not judged.judgements:
         raise EvaluationError(f"{qrels_file}: holds no judgements; expected lines of query-id, corpus-id, score.")
     _require_texts(texts, judged, queries_file, qrels_file)
@@ -100,18 +99,6 @@ def read_judged(folder: str | Path, split: str = "test") -> JudgedQueries:
     )
 
 
-def find_file(folder: Path, name: str) -> Path:
-    """A file of a BEIR folder, plain or compressed. Raises EvaluationError where there is none."""
-    for ending in ("", *COMPRESSIONS):
-        if (path := folder / f"{name}{ending}").is_file():
-            return path
-    what = "it has none" if folder.is_dir() else "there is no such folder"
-    raise EvaluationError(
-        f"{folder}: expected a BEIR folder with {name}, but {what}. A BEIR folder holds corpus.jsonl, queries.jsonl "
-        "and qrels/test.tsv."
-    )
-
-
 def _qrels_file(folder: Path, split: str) -> Path:
     qrels = folder / "qrels"
     for ending in _QRELS_TYPES:
@@ -121,53 +108,6 @@ def _qrels_file(folder: Path, split: str) -> Path:
     there = sorted(path.name.partition(".")[0] for path in qrels.iterdir()) if qrels.is_dir() else []
     way_out = f"the folder has {', '.join(there)}: pass --split {there[0]}" if there else "the folder has no qrels"
     raise EvaluationError(f"{qrels / split}.tsv: no such file; {way_out}.")
-
-
-def read_texts(path: Path) -> dict[str, str]:
-    """Query id -> text of a queries.jsonl, the title before it where there is one. Raises EvaluationError."""
-    texts: dict[str, str] = {}
-    for row in _rows(path):
-        identity = row.values.get("_id", row.values.get("id"))
-        if isinstance(identity, bool) or not isinstance(identity, str | int) or not str(identity).strip():
-            raise EvaluationError(f'{path}:{row.line}: the query has no "_id"; expected text or a whole number.')
-        name = str(identity)
-        if name in texts:
-            raise EvaluationError(f'{path}:{row.line}: the query id "{name}" was used before; give each its own.')
-        texts[name] = _text(row.values, f'{path}:{row.line}: query "{name}"')
-    return texts
-
-
-def _text(values: dict[str, Any], where: str) -> str:
-    parts = [values.get("title") or "", values.get("text")]
-    for name, part in zip(("title", "text"), parts, strict=True):
-        if not isinstance(part, str):
-            raise EvaluationError(f'{where}: "{name}" is {_said(part)}; expected text.')
-    text = " ".join(stripped for part in parts if (stripped := str(part).strip()))
-    if not text:
-        raise EvaluationError(f"{where} is blank; expected some text. Fill the line, or take it out.")
-    return text
-
-
-def _said(value: object) -> str:
-    return "missing or null" if value is None else f"of type {type(value).__name__}"
-
-
-def _rows(path: Path) -> Iterator[Row]:
-    for item in _read(path, lambda file: read_jsonl(file)):
-        if isinstance(item, Row):
-            yield item
-
-
-def _read(path: Path, reader: Callable[[SourceFile], Iterator[Any]]) -> Iterator[Any]:
-    """What a reader of `indexer.corpus` finds in a file; its bad rows as EvaluationError."""
-    file = SourceFile(path, str(path), path.name, "", COMPRESSIONS.get(path.suffix, ""))
-    try:
-        for item in reader(file):
-            if isinstance(item, BadRow):
-                raise item
-            yield item
-    except BadRow as bad:
-        raise EvaluationError(f"{path}:{bad.line}: {bad.what}. Way out: {bad.way_out}.") from bad
 
 
 def _lines(file: SourceFile) -> Iterator[tuple[int, str] | BadRow]:
@@ -182,7 +122,7 @@ def _lines(file: SourceFile) -> Iterator[tuple[int, str] | BadRow]:
 
 def _judgements(path: Path) -> _Judged:
     judged, first = _Judged(), True
-    for number, line in _read(path, _lines):
+    for number, line in read_items(path, _lines):
         if not line.strip():
             continue
         fields = [part.strip() for part in (line.split("\t") if "\t" in line else line.split())]

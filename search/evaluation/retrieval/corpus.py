@@ -26,9 +26,9 @@ from indexer.pipeline.fit import QUERY_TEXTS
 from indexer.progress import Progress
 from indexer.transforms import FitData
 from search.evaluation.embeddings import EmbeddingSource, encode_and_count_cut
-from search.evaluation.retrieval.beir import find_file
 from search.evaluation.target import Target
 from search.index import Index
+from search.queries import find_beir_file
 from search.text import counted
 
 Embeddings = npt.NDArray[np.floating]
@@ -84,7 +84,7 @@ class BeirCorpus:
     def __init__(
         self, folder: Path, subject: Target, source: EmbeddingSource, progress: Progress, on_error: OnError = "fail"
     ) -> None:
-        self.file = find_file(folder, "corpus.jsonl")
+        self.file = find_beir_file(folder, "corpus.jsonl")
         self._config, self._source = subject.config, source
         progress.phase("reading", None)
         corpus = read_corpus(self.file, config=self._config.corpus, on_error=on_error)

@@ -31,7 +31,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from indexer.errors import ConfigError
 from indexer.lazy import require_extra
 from search.evaluation.bootstrap import difference, draw_counts, interval, resampled_mean
 from search.evaluation.settings import Setting
@@ -43,17 +42,6 @@ MAP, MRR = "MAP", "MRR"
 def measure_names(cutoffs: Sequence[int]) -> list[str]:
     """What `measure` gives for these k, in order: nDCG at each, MAP, recall at each, MRR."""
     return [*(f"nDCG@{k}" for k in cutoffs), MAP, *(f"R@{k}" for k in cutoffs), MRR]
-
-
-def parse_cutoffs(text: str) -> tuple[int, ...]:
-    """ "10,100" to (10, 100), each once. Raises ConfigError."""
-    try:
-        cutoffs = tuple(dict.fromkeys(int(number) for number in text.split(",")))
-    except ValueError:
-        cutoffs = ()
-    if not cutoffs or min(cutoffs) < 1:
-        raise ConfigError(f'-k "{text}" is not a list of ranks; expected whole numbers above 0, such as 10,100.')
-    return cutoffs
 
 
 def measure(

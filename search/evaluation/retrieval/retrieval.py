@@ -11,17 +11,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from indexer import ann
 from indexer.arrays import SearchResult
-from indexer.config import VECTOR_COLUMN, CorpusConfig
-from indexer.corpus import read_corpus
 from indexer.corpus.corpus import OnError
 from indexer.corpus.query_file import query_file_sha256
-from indexer.encoders.identity import PoolingKey
 from indexer.encoders.precomputed import cannot_encode
-from indexer.errors import ConfigError, EvaluationError
+from indexer.errors import ConfigError
 from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
@@ -43,6 +38,7 @@ from search.evaluation.settings import Setting, Sweep, check_dimensions
 from search.evaluation.target import Target
 from search.export.trec import require_plain_ids, write_run
 from search.files import check_outputs, file_hash, read_by
+from search.queries import read_query_embeddings
 from search.ranking.bm25 import BM25_PARAMETERS, LABEL, BM25Index, rank_bm25
 from search.ranking.exact import id_order
 from search.ranking.fusion import FUSION_PARAMETERS, fuse_top_k
@@ -64,6 +60,10 @@ class RetrievalOptions:
     query_vectors: Path | None = None  # embeddings of the queries, by id, so that none is encoded
     force: bool = False  # write over files that are there already
     also: Mapping[str, Path] = field(default_factory=dict)  # option -> file that the caller writes: no file twice
+
+    def __post_init__(self) -> None:
+        if not self.cutoffs or min(self.cutoffs) < 1:
+            raise ConfigError(f"-k is {min(self.cutoffs, default='empty')}; expected whole numbers above 0.")
 
 
 def beside_of(task: RetrievalOptions, labels: Sequence[str]) -> list[str]:
@@ -321,9 +321,6 @@ def _require_packages(task: RetrievalOptions) -> None:
         require_extra(package, "eval")
 
 
-_SHOWN = 3  # ids named in a message
-
-
 def require_queries(path: Path | None, subject: Target) -> None:
     """Raises ConfigError for queries that cannot be asked: texts without an encoder, vectors without an index."""
     if path is None and not subject.spec.traits.encodes_texts:
@@ -340,39 +337,12 @@ def ask(
 ) -> tuple[list[str], TextEmbeddings, int, dict[str, str]]:
     """What the queries (id -> text) go by in their embeddings, those, how many were cut, and the files they are from.
 
-    They are encoded now, or read from the file `path` (see `read_states`).
+    They are encoded now, or read from the file `path` (see `read_query_embeddings`).
     """
     if path is None:
         texts = list(queries.values())
         return texts, *encode_and_count_cut(source, texts, "query"), {}
     names = list(queries)
-    states, files = read_states(path, names, subject, source.keys[0])
-    return names, states, 0, files
-
-
-def read_states(
-    path: Path, queries: Sequence[str], subject: Target, key: PoolingKey
-) -> tuple[TextEmbeddings, dict[str, str]]:
-    """TextEmbeddings of some queries by their ids, in the place of their texts, and the sha256 of the file.
-
-    The file is one that a corpus may come in, with a vector a row: FILE.npy beside a list of ids, or Parquet or JSON
-    Lines with an id and a "vector". Raises CorpusError for a bad row, and EvaluationError for vectors of another
-    length than the index's and for queries that have none.
-    """
-    given = {row.id: row.vector for row in read_corpus(path, config=CorpusConfig(vector_column=VECTOR_COLUMN))}
-    if missing := [query for query in queries if query not in given]:
-        shown = ", ".join(f'"{query}"' for query in missing[:_SHOWN])
-        raise EvaluationError(
-            f"{path}: has no vector for {len(missing):,} of {counted(len(queries), 'judged query', 'judged queries')} "
-            f"({shown}{', ...' if len(missing) > _SHOWN else ''}); its ids are those of queries.jsonl."
-        )
-    embeddings = np.stack([vector for query in queries if (vector := given[query]) is not None])
     dim = subject.index.manifest.encoder["dim"] if subject.index else 0
-    if embeddings.shape[1] != dim:
-        raise EvaluationError(
-            f"{path}: holds vectors of {embeddings.shape[1]:,} numbers, the embeddings of the index have {dim:,}. Give "
-            "queries encoded by the same model."
-        )
-    return TextEmbeddings({query: row for row, query in enumerate(queries)}, {key: embeddings}), {
-        path.name: file_hash(path)
-    }
+    rows = {source.keys[0]: read_query_embeddings(path, names, dim)}
+    return names, TextEmbeddings({name: row for row, name in enumerate(names)}, rows), 0, {path.name: file_hash(path)}

@@ -24,7 +24,7 @@ from search.evaluation.settings import Setting, fit_setting, transform_hash
 from search.files import write_output
 from search.index import Index
 from search.ranking.exact import exact_top_k
-from search.ranking.ranker import DocumentRanker, SearchOptions
+from search.ranking.ranker import DocumentRanker, EncodedQueries, SearchOptions
 
 _ENDING = ".run"
 
@@ -60,9 +60,6 @@ def write_per_query(
         relevant = sum(value > 0 for value in relevances.values())
         lines.append("\t".join([query, str(relevant), *(f"{values[number]:.6f}" for values in columns.values())]))
     write_output(path, ("\n".join(lines) + "\n").encode(), "--per-query", force)
-
-
-_QUERIES = 256  # an index is asked at once
 
 
 @dataclass(frozen=True)
@@ -107,11 +104,10 @@ def run_of_index(
 
 def ask_index(index: Index, vectors: npt.NDArray[np.float32], depth: int) -> list[SearchResult]:
     """The `depth` documents that an index gives for each vector (n, dim), as its engine ranks them."""
-    finder, found = DocumentRanker(index), []
-    for start in range(0, len(vectors), _QUERIES):
-        for ranked in finder.find(vectors[start : start + _QUERIES], SearchOptions(depth), None):
-            scores = np.array([place.score for place in ranked], np.float32)
-            found.append((scores, np.array([place.document for place in ranked], np.int64)))
+    found = []
+    for ranked in DocumentRanker(index).rank(EncodedQueries(vectors), SearchOptions(depth)):
+        scores = np.array([one.score for one in ranked], np.float32)
+        found.append((scores, np.array([one.document for one in ranked], np.int64)))
     return found
 
 

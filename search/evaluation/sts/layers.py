@@ -120,8 +120,9 @@ def evaluate_layers(
     """The result of `isotrope evaluate layers`.
 
     "results" has a row for each combination, the average over the tasks with its 95 % interval and the tasks' own
-    figures under "tasks". Added are "best", the best one of each size, "layers", what was combined, and "paper",
-    the row of the paper's choice, block 1 and the last. Layers count from 0, the embedding output. Raises ConfigError, EvaluationError for an undefined correlation, and what encoding raises.
+    figures under "tasks". Added are "best", the best one of each size, "layers", what was combined, and "paper", the
+    row of the paper's choice, block 1 and the last. Layers count from 0, the embedding output. Raises ConfigError,
+    EvaluationError for an undefined correlation, and what encoding raises.
     """
     clock, progress = Clock(), progress or NoProgress()
     require_extra("scipy.stats", "eval")  # now, not after minutes of encoding

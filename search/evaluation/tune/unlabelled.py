@@ -103,7 +103,7 @@ def _draw(documents: Iterable[Document], columns: Sequence[str], size: int, cut:
         raise EvaluationError(
             f"only {len(pairs):,} of {read:,} documents can be used as a question and its answer (it takes at least "
             f"{_LEAST_WORDS} words, or characters of a script without spaces{repeated}), too few to tune on; expected "
-            f"{LEAST_PAIRS}. Keep the default recipe, or tune with judgements of your own (--qrels)."
+            f"{LEAST_PAIRS}. Keep the default recipe, or tune with judgements of your own (--beir)."
         )
     return pairs
 

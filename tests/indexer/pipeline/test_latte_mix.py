@@ -26,7 +26,8 @@ from search import SearchEngine, verify_index
 from search.evaluation.recall.divergence import evaluate_divergence
 from search.evaluation.recall.drawn_queries import draw_queries
 from search.index import LiveRows
-from search.ranking.divergence import rank_by_divergence
+from search.ranking import divergence
+from search.ranking.divergence import first_reach, rank_by_divergence
 from search.ranking.ranker import SearchOptions
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
@@ -118,20 +119,23 @@ def test_divergence_ranks_as_brute_force_does(static: BuildConfig, tmp_path: Pat
             }
 
 
-def test_a_proof_holds_and_candidates_are_widened_until_there_is_one(static: BuildConfig, tmp_path: Path) -> None:
+def test_a_proof_holds_and_candidates_are_widened_until_there_is_one(
+    static: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(divergence, "CANDIDATES", 4)
+    monkeypatch.setattr(divergence, "FEWEST", 12)
     build_index(MANY, tmp_path / "index", static)
     engine, rows = SearchEngine(tmp_path / "index"), stored(tmp_path / "index")
     proven = 0
     for query in rows[:30]:
-        narrow = rank_by_divergence(engine.index, query, 3, reach=12)
-        wide = rank_by_divergence(engine.index, query, 3, exact=True, reach=12)
+        (narrow,) = rank_by_divergence(engine.index, query[None], 12)
+        (wide,) = engine.search_vectors(query[None], 3, similarity="js", exact=True)
         best = sorted((js(query, row, SMALL.dims) for row in rows), reverse=True)[:3]
-        assert wide.proven(3)
-        np.testing.assert_allclose(wide.scores[:3], best, atol=1e-5)
+        np.testing.assert_allclose([hit.score for hit in wide], best, atol=1e-5)
         if narrow.proven(3):
             proven += 1
             np.testing.assert_allclose(narrow.scores[:3], best, atol=1e-5)
-    assert proven
+    assert 0 < proven < 30
 
 
 def test_divergence_minds_filters_groups_and_lowest_scores(static: BuildConfig, tmp_path: Path) -> None:
@@ -163,9 +167,9 @@ def test_a_refit_goes_from_roots_to_whitening_and_back_without_encoding(static: 
     refit_index(index, ["whitening.kind=whitening", "whitening.strength=0.5"])
     whitened = SearchEngine(index)
     assert whitened.index.transform.kind == "whitening"
-    wide = rank_by_divergence(whitened.index, stored(index)[0], 3, exact=True)
-    assert wide.proven(3)
-    assert len(wide.rows) == len(MANY)
+    (most,) = rank_by_divergence(whitened.index, stored(index)[:1], len(MANY) - 1, exact=True)
+    (whole,) = rank_by_divergence(whitened.index, stored(index)[:1], len(MANY), exact=True)
+    assert (most.proven(3), whole.proven(3), len(whole.rows)) == (False, True, len(MANY))
     refit_index(index, ["whitening.kind=hellinger"])
     assert SearchEngine(index).search("bees dance", 5, similarity="js") == before
 
@@ -279,7 +283,7 @@ def test_the_exactness_of_the_ranking_is_measured(static: BuildConfig, tmp_path:
     shares = []
     for query in engine.encoder.encode(_halves(engine, 20), "query"):
         scores = np.array([js(query, row, SMALL.dims) for row in rows])
-        ranked = rank_by_divergence(engine.index, query, 3)
+        (ranked,) = rank_by_divergence(engine.index, query[None], first_reach(3))
         shares.append(np.mean(ranked.scores[:3] >= np.sort(scores)[-3] - 1e-6))
     assert found["recall"] == pytest.approx(np.mean(shares))
 

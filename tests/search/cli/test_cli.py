@@ -115,6 +115,46 @@ def test_query_prints_a_table_for_people(index: Path) -> None:
     assert "Title" in done.stdout
 
 
+def test_queries_of_a_file_are_answered_as_those_of_the_command_line(index: Path, tmp_path: Path) -> None:
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "thing 3"}\n{"_id": "q2", "text": "thing 5"}\n')
+    (tmp_path / "queries.txt").write_text("thing 3\n\nthing 5\n")
+    asked = isotrope("query", index, "thing 3", "thing 5", "--json")
+    for name in ("queries.jsonl", "queries.txt"):
+        done = isotrope("query", index, "--queries", tmp_path / name, "--json")
+        assert (done.returncode, done.stdout) == (0, asked.stdout)
+        assert ("1 blank line of queries.txt left out" in done.stderr) == (name == "queries.txt")
+
+
+def test_answers_go_to_a_file_as_json_lines(index: Path, tmp_path: Path) -> None:
+    asked = isotrope("query", index, "thing 3", "thing 5", "-k", "2", "--json").stdout
+    out = tmp_path / "answers.jsonl"
+    done = isotrope("query", index, "thing 3", "thing 5", "-k", "2", "-o", out)
+    assert (done.returncode, done.stdout, out.read_text()) == (0, f"{out}: 2 answers.\n", asked)
+    done = isotrope("query", index, "thing 3", "-o", out)
+    assert (done.returncode, "pass --force to overwrite" in done.stderr, out.read_text()) == (1, True, asked)
+    assert isotrope("query", index, " ", "-o", out, "--force").returncode == 1
+    assert out.read_text() == asked, "what no query was answered in does not replace it"
+
+
+def test_a_number_that_json_has_no_word_for_is_null_in_print_and_in_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from search.cli.output import print_json
+    from search.evaluation.result import write_result
+
+    result = {"spearman": float("nan"), "ends": [float("inf"), 0.5]}
+    print_json(result)
+    write_result(tmp_path / "result.json", result)
+    told = {"spearman": None, "ends": [None, 0.5]}
+    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "result.json").read_text()) == told
+
+
+def test_the_version_is_told() -> None:
+    from importlib.metadata import version
+
+    assert isotrope("--version").stdout == f"isotrope, version {version('isotrope')}\n"
+
+
 def test_an_over_long_query_is_said(index: Path) -> None:
     done = isotrope("query", index, "word " * 500, "--json")
     assert done.returncode == 0
@@ -128,7 +168,7 @@ def test_an_over_long_query_is_said(index: Path) -> None:
         (["query", "{tmp}/nothing", "x"], 1, "no such index"),
         (["query", "{index}", "x", "--device", "cuda:9"], 1, "cuda"),
         (["query", "{index}", "x", "--model", "{tmp}"], 1, "config.json"),
-        (["query", "{index}"], 2, "Give TEXT, or --like, or --vector"),
+        (["query", "{index}"], 2, "Give TEXT, or --like, or --queries"),
         (["build", "{tmp}/nothing.jsonl", "{tmp}/i"], 1, "nothing.jsonl"),
         (["build", "{corpus}", "{index}"], 1, "another recipe"),
         (["build", "{corpus}", "{tmp}/i", "--set", "whitening.strenght=1"], 1, 'did you mean "whitening.strength"'),
@@ -141,9 +181,15 @@ def test_an_over_long_query_is_said(index: Path) -> None:
         (["build", "{corpus}"], 2, "Missing argument"),
         (["inspect", "{tmp}"], 1, "not an index"),
         (["verify", "{tmp}"], 1, "not an index"),
-        (["convert", "{tmp}/nothing", "{tmp}/new"], 1, "nothing"),
-        (["demo-corpus", "{corpus}"], 1, "is already there; name another file, or pass --force"),
-        (["qeury"], 2, "No such command"),
+        (["convert", "{tmp}/nothing", "-o", "{tmp}/new"], 1, "nothing"),
+        (["demo-corpus", "-o", "{corpus}"], 1, "is already there; name another file, or pass --force"),
+        (["qeury"], 2, "No such command 'qeury'. Did you mean 'query'?"),
+        (["evaluate", "recal", "{index}"], 2, "Did you mean 'recall'?"),
+        (["query", "{index}", "x", "--grup-by", "year"], 2, "Did you mean '--group-by'?"),
+        (["query", "{index}", "x", "--group-by", "yaer"], 1, 'did you mean "year"?'),
+        (["query", "{index}", "x", "--where", "yaer > 2000"], 1, "did you mean"),
+        (["delete", "{index}", "d88"], 1, 'Did you mean "d8"?'),
+        (["build", "{corpus}", "{tmp}/i", "--config", "minilmm"], 1, 'did you mean "minilm"'),
     ],
 )
 def test_mistakes_get_one_clear_line_and_the_right_exit_code(
@@ -197,10 +243,13 @@ def test_verify_says_what_is_wrong_and_exits_with_one(index: Path, tmp_path: Pat
     assert isotrope("verify", index).returncode == 0
     broken = Path(shutil.copytree(index, tmp_path / "broken"))
     (broken / "parts/00001/moments.npz").write_bytes(b"")
+    done = isotrope("verify", broken)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "parts/00001/moments.npz" in done.stdout
     done = isotrope("verify", broken, "--json")
-    assert done.returncode == 1
-    assert "parts/00001/moments.npz" in done.stderr
-    assert json.loads(done.stdout)["passed"] is False
+    assert (done.returncode, done.stderr) == (1, "")
+    found = json.loads(done.stdout)
+    assert (found["passed"], len(found["problems"])) == (False, 1)
 
 
 def test_convert_makes_a_folder_that_builds(
@@ -217,7 +266,7 @@ def test_convert_makes_a_folder_that_builds(
     model = ["--set", f"encoder.model={old}"]
     done = isotrope("build", corpus, tmp_path / "i", *settings, *model)
     assert (done.returncode, f"isotrope convert {old}" in done.stderr) == (1, True)
-    assert isotrope("convert", old, tmp_path / "new").returncode == 0
+    assert isotrope("convert", old, "-o", tmp_path / "new").returncode == 0
     done = isotrope("build", corpus, tmp_path / "i", *settings, "--set", f"encoder.model={tmp_path / 'new'}")
     assert done.returncode == 0
 

@@ -79,6 +79,31 @@ def blank(): " "
     assert skipped == [str(tmp_path / "broken.py"), str(tmp_path / "latin.py")]
 
 
+def test_a_module_that_only_hands_on_a_private_one_has_its_documents(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As the library is laid out from Python 3.12 and 3.13 on."""
+    make_library(monkeypatch, tmp_path, {
+        "_pydatetime.py": b'"""Dates."""\nclass date:\n    def __sub__(self, day): """Subtract two dates."""',
+        "datetime.py": b"try:\n    from _datetime import *\nexcept ImportError:\n    from _pydatetime import *",
+        "_pydecimal.py": b'"""Private."""\nclass Decimal:\n    """Floating point."""',
+        "decimal.py": b'"""Public."""\nimport sys, _pydecimal\nsys.modules[__name__] = _pydecimal',
+        "other.py": b'import _pydecimal\nfrom _pydecimal import Decimal\n"""Not a docstring."""',
+    })  # fmt: skip
+    found = {document["id"]: (document["module"], document["text"]) for document in stdlib_documents()}
+    assert found == {
+        "datetime": ("datetime", "Dates."),
+        "datetime.date.__sub__": ("datetime", "Subtract two dates."),
+        "decimal": ("decimal", "Public."),
+        "decimal.Decimal": ("decimal", "Floating point."),
+    }
+
+
+def test_what_the_demo_is_asked_is_in_the_corpus(documents: list[dict[str, Any]]) -> None:
+    names = {document["id"] for document in documents}
+    assert names >= {"random.Random.shuffle", "datetime.date.__sub__", "datetime.timedelta", "os.walk", "os.fwalk"}
+
+
 def test_a_python_without_sources_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     make_library(monkeypatch, tmp_path, {})
     with pytest.raises(CorpusError, match="no source files"):
@@ -101,9 +126,9 @@ def test_the_written_file_is_a_corpus(
 def test_a_target_that_cannot_be_written_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     make_library(monkeypatch, tmp_path, {"a.py": b'"""A."""'})
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ConfigError, match=r"TARGET .* cannot be made, for .*file is a file"):
+    with pytest.raises(ConfigError, match=r"-o .* cannot be made, for .*file is a file"):
         write_stdlib_corpus(tmp_path / "file" / "stdlib.jsonl")
-    with pytest.raises(ExistsError, match=r"TARGET .* is already there"):
+    with pytest.raises(ExistsError, match=r"-o .* is already there"):
         write_stdlib_corpus(tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
     assert write_stdlib_corpus(tmp_path / "file", force=True) == 1

@@ -28,11 +28,11 @@ def index(tiny_config: BuildConfig, tmp_path: Path) -> Path:
         ("faiss", ["out", "out.ids.parquet"]),
         ("sentence-transformers", None),
         ("parquet", ["out"]),
-        ("beir-run", ["out"]),
+        ("trec-run", ["out"]),
     ],
 )
 def test_every_kind_says_what_it_wrote(kind: str, files: list[str] | None, index: Path, tmp_path: Path) -> None:
-    queries = ["--queries", str(tmp_path / "queries.txt")] if kind == "beir-run" else []
+    queries = ["--queries", str(tmp_path / "queries.txt")] if kind == "trec-run" else []
     call = ["export", str(index), "--to", kind, "-o", str(tmp_path / "out"), *queries]
     done = CliRunner().invoke(cli, [*call, "--json"], catch_exceptions=False)
     said = json.loads(done.stdout)
@@ -50,12 +50,12 @@ def test_every_kind_says_what_it_wrote(kind: str, files: list[str] | None, index
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--to", "faiss", "--queries", "x"], "--queries is for --to beir-run"),
-        (["--to", "parquet", "-k", "3"], "-k is for --to beir-run"),
-        (["--to", "parquet", "--model", "m"], "--model is for --to sentence-transformers and beir-run"),
-        (["--to", "sentence-transformers", "--backend", "torch"], "--backend is for --to beir-run"),
-        (["--to", "sentence-transformers", "--force"], "--force is for --to faiss and parquet and beir-run"),
-        (["--to", "beir-run"], "needs --queries"),
+        (["--to", "faiss", "--queries", "x"], "--queries is for --to trec-run"),
+        (["--to", "parquet", "-k", "3"], "-k is for --to trec-run"),
+        (["--to", "parquet", "--model", "m"], "--model is for --to sentence-transformers and trec-run"),
+        (["--to", "sentence-transformers", "--backend", "torch"], "--backend is for --to trec-run"),
+        (["--to", "sentence-transformers", "--force"], "--force is for --to faiss and parquet and trec-run"),
+        (["--to", "trec-run"], "needs --queries"),
         (["--to", "onnx"], "'onnx' is not one of"),
         ([], "Missing option '--to'"),
     ],

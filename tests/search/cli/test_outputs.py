@@ -26,8 +26,8 @@ from indexer.errors import ConfigError, ExistsError, IsotropeError, StoreError
 from indexer.output_files import check_output, descriptor_of, is_stdout, is_stream, open_output
 from indexer.store.layout import is_index_folder
 from search.cli import cli
-from search.evaluation.result import Clock
-from search.files import check_outputs, read_by, write_result
+from search.evaluation.result import Clock, write_result
+from search.files import check_outputs, read_by
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope
@@ -86,14 +86,14 @@ def refused(call: str) -> IsotropeError:
     return caught.value
 
 
-BEIR_RUN = "export index --to beir-run --queries"
+TREC_RUN = "export index --to trec-run --queries"
 READ = [
     "tune docs.jsonl --config recipe.toml -o docs.jsonl",
     "tune docs.jsonl --config recipe.toml -o link.jsonl",
     "tune docs.jsonl --config recipe.toml -o recipe.toml",
     "tune docs.jsonl --config recipe.toml -o q.txt",
     "tune index -o model/config.json",
-    "tune index --qrels beir -o beir/qrels/test.tsv",
+    "tune index --beir beir -o beir/qrels/test.tsv",
     "report index --results r.json -o r.json",
     "report index -o model/tokenizer.json",
     "report index --duplicates pairs.tsv -o pairs.tsv",
@@ -103,20 +103,22 @@ READ = [
     "evaluate sts stsb.tsv -o stsb.tsv",
     "evaluate sts stsb.tsv -o hard.tsv",
     "evaluate sts stsb.tsv --fit corpus:docs.jsonl -o docs.jsonl",
-    "evaluate sts stsb.tsv --methods mean --train docs.jsonl -o docs.jsonl",
+    "evaluate methods stsb.tsv --method mean --corpus docs.jsonl -o docs.jsonl",
     "evaluate sts stsb.tsv --set encoder.model=model -o model/config.json",
     "evaluate layers stsb.tsv --plot hard.svg -o stsb.tsv",
     "evaluate rte dev.tsv -o dev.tsv",
-    "evaluate rte dev.tsv --train train.tsv -o train.tsv",
+    "evaluate rte dev.tsv --threshold-from train.tsv -o train.tsv",
     "evaluate words men.txt -o men.txt",
     "evaluate words men.txt --corpus docs.jsonl -o docs.jsonl",
     "evaluate retrieval beir -o beir/corpus.jsonl",
     "evaluate retrieval beir --per-query beir/qrels/test.tsv",
     "evaluate retrieval beir --run beir/queries.jsonl",
     "evaluate retrieval beir index --query-vectors v.npy -o v.ids.txt",
-    f"{BEIR_RUN} q.txt -o q.txt",
-    f"{BEIR_RUN} q.txt -o model/config.json",
-    f"{BEIR_RUN} beir -o beir/queries.jsonl",
+    "query index --queries q.txt -o q.txt",
+    "query index whales -o model/config.json",
+    f"{TREC_RUN} q.txt -o q.txt",
+    f"{TREC_RUN} q.txt -o model/config.json",
+    f"{TREC_RUN} beir -o beir/queries.jsonl",
     "dedup docs.jsonl --threshold 0.9 --kept link.jsonl",
     "dedup docs.jsonl --threshold 0.9 --config recipe.toml -o recipe.toml",
     "dedup index --threshold 0.9 --from-pairs pairs.tsv -o pairs.tsv",
@@ -147,16 +149,18 @@ WRITING = {
     "evaluate retrieval beir index --run {}": "one",
     "export index --to faiss -o {}": "two",
     "export index --to parquet -o {}": "one",
-    f"{BEIR_RUN} q.txt -o {{}}": "one",
+    f"{TREC_RUN} q.txt -o {{}}": "one",
     "dedup index --threshold 0.9 -o {}": "one",
     "dedup index --threshold 0.9 --kept {}": "one",
     "dedup index --threshold 0.9 --save-pairs {}": "one",
-    "demo-corpus {}": "one",
+    "query index whales -o {}": "one",
+    "inspect index -o {}": "one",
+    "demo-corpus -o {}": "one",
 }
 REJECTS = ["build bad.jsonl new --on-error skip --rejects {}", "add index bad.jsonl --on-error skip --rejects {}"]
 FOLDERS = [
     "export index --to sentence-transformers -o {}",
-    "convert model {}",
+    "convert model -o {}",
     "train latte-mix docs.jsonl -o {}",
     "build docs.jsonl {}",
     "dedup docs.jsonl --threshold 0.9 --index {}",
@@ -323,10 +327,11 @@ def test_names_of_open_files_are_those_files(place: Path) -> None:
 STREAMED = [
     "evaluate recall index -k 3 --quiet -o {}",
     "tune many.jsonl --config recipe.toml --sample 50 --quiet --cache cache -o {}",
-    f"{BEIR_RUN} q.txt -k 2 --json -o {{}}",
+    f"{TREC_RUN} q.txt -k 2 --json -o {{}}",
     "dedup index --threshold 0.9 --quiet --kept {}",
     "build docs.jsonl bad.jsonl new --config recipe.toml --quiet --on-error skip --rejects {}",
     "report index --quiet -o {}",
+    "query index --queries q.txt --quiet -o {}",
 ]
 
 
@@ -367,8 +372,10 @@ def alone(call: str, written: str) -> None:
         import tomllib
 
         assert tomllib.loads(written)["whitening"]
-    elif "beir-run" in call:
+    elif "trec-run" in call:
         assert [line.split()[1] for line in lines] == ["Q0"] * 4
+    elif "query" in call:
+        assert [json.loads(line)["query"] for line in lines] == ["whales", "bread"]
     elif "report" in call:
         assert (written[:15].lower(), written.rstrip()[-7:]) == ("<!doctype html>", "</html>")
     else:
@@ -455,7 +462,7 @@ def test_a_source_folder_may_hold_the_list_of_its_own_rejected_rows(place: Path)
 
 
 def test_a_converted_model_is_a_new_folder(place: Path, tiny_model: Callable[[str], Path]) -> None:
-    assert "is already there; expected the name of a new folder" in str(refused("convert model beir"))
+    assert "is already there; expected the name of a new folder" in str(refused("convert model -o beir"))
 
 
 def test_a_command_line_that_is_no_text_is_told_on_one_line_of_text() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from tests.oracles import best_rows
 from tests.search.dedup.test_chance import sphere
 from tests.search.evaluation.retrieval.test_retrieval import WORDS, ranking, write_lines
 
-Result = dict[str, Any]
+Result = Mapping[str, Any]
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from indexer.transforms import Normalisation, Whitening, fit_whitening
 from search.evaluation import embeddings as states_module
 from search.evaluation.embeddings import EmbeddingSource
 from search.evaluation.plots.drawing import write_plot
-from search.evaluation.result import Clock, how_built
+from search.evaluation.result import Clock, how_built, write_result
 from search.evaluation.settings import (
     Setting,
     Sweep,
@@ -40,7 +40,7 @@ from search.evaluation.settings import (
     union_of_layers,
 )
 from search.evaluation.target import Target
-from search.files import check_cache, file_hash, write_result
+from search.files import check_cache, file_hash
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope
 

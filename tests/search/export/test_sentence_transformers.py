@@ -22,7 +22,7 @@ from indexer.encoders.load import load_encoder
 from indexer.encoders.spec import spec_of_index
 from indexer.errors import ExistsError, IsotropeError, MismatchError, ModelError, StoreError
 from indexer.transforms import Whitening
-from search import Exported, SearchEngine, export_sentence_transformers
+from search import ExportReport, SearchEngine, export_sentence_transformers
 from search.export import st_modules
 from search.index import Index
 from tests.documents import DOCUMENTS
@@ -107,14 +107,14 @@ def test_the_vectors_equal_ours(
 
 
 @pytest.fixture(scope="module")
-def exported(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Exported]:
+def exported(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ExportReport]:
     """An index of the defaults and its folder."""
     root = tmp_path_factory.mktemp("exported")
     index = built(root, recipe(tiny_model("bert"), layers=(1, -1)))
     return index, export_sentence_transformers(index, root / "folder")
 
 
-def test_two_means_make_a_router_whose_routes_share_the_model(exported: tuple[Path, Exported]) -> None:
+def test_two_means_make_a_router_whose_routes_share_the_model(exported: tuple[Path, ExportReport]) -> None:
     _, found = exported
     assert found.facts["modules"] == [
         "Router", "Transformer", "WeightedLayerPooling", "Pooling", "Dense", "Normalize",
@@ -152,7 +152,7 @@ def test_a_bfloat16_index_gives_its_model_in_float32(tiny_model: Callable[[str],
 
 
 def test_an_int8_index_gives_the_weights_it_was_quantised_from(
-    exported: tuple[Path, Exported], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exported: tuple[Path, ExportReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = Index.open(exported[0])
     spec = spec_of_index(index.path, index.manifest)
@@ -219,7 +219,7 @@ def test_padding_stands_on_the_right_whatever_the_tokenizer_says(
     assert_equal_vectors(tmp_path / "folder", index)
 
 
-def test_the_same_index_gives_the_same_bytes(exported: tuple[Path, Exported], tmp_path: Path) -> None:
+def test_the_same_index_gives_the_same_bytes(exported: tuple[Path, ExportReport], tmp_path: Path) -> None:
     index, first = exported
     again = export_sentence_transformers(index, tmp_path / "parent" / "again")
     assert files_of(again.path) == files_of(first.path)
@@ -228,7 +228,7 @@ def test_the_same_index_gives_the_same_bytes(exported: tuple[Path, Exported], tm
 
 
 @pytest.mark.parametrize("there", ["folder", "file", "link"])
-def test_what_is_there_already_is_not_touched(there: str, exported: tuple[Path, Exported], tmp_path: Path) -> None:
+def test_what_is_there_already_is_not_touched(there: str, exported: tuple[Path, ExportReport], tmp_path: Path) -> None:
     target = tmp_path / "target"
     if there == "folder":
         target.mkdir()
@@ -242,7 +242,7 @@ def test_what_is_there_already_is_not_touched(there: str, exported: tuple[Path, 
 
 
 def test_a_failure_of_any_write_leaves_nothing(
-    exported: tuple[Path, Exported], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exported: tuple[Path, ExportReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counter = FaultyOs()
     monkeypatch.setattr("indexer.store.files.os", counter)
@@ -257,7 +257,7 @@ def test_a_failure_of_any_write_leaves_nothing(
 
 
 def test_another_model_is_refused_and_a_moved_one_found(
-    tiny_model: Callable[[str], Path], exported: tuple[Path, Exported], tmp_path: Path
+    tiny_model: Callable[[str], Path], exported: tuple[Path, ExportReport], tmp_path: Path
 ) -> None:
     index, first = exported
     moved = Path(shutil.copytree(tiny_model("bert"), tmp_path / "moved"))
@@ -269,7 +269,7 @@ def test_another_model_is_refused_and_a_moved_one_found(
 
 
 def test_a_model_that_changes_while_it_is_copied_is_noticed(
-    exported: tuple[Path, Exported], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    exported: tuple[Path, ExportReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("search.files._pieces", lambda content: iter([b"other bytes"]))
     with pytest.raises(ModelError, match="changed while it was copied"):
@@ -278,7 +278,7 @@ def test_a_model_that_changes_while_it_is_copied_is_noticed(
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_model_is_looked_for(
-    exported: tuple[Path, Exported], tmp_path: Path
+    exported: tuple[Path, ExportReport], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(IsotropeError, match="is a file"):

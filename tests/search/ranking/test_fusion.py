@@ -2,11 +2,19 @@
 
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search.ranking.fusion import list_depth, reciprocal_rank_fusion
+from search.ranking.fusion import (
+    FUSION_PARAMETERS,
+    RRF_K,
+    describe_hybrid,
+    fuse_top_k,
+    list_depth,
+    reciprocal_rank_fusion,
+)
 
 rankings = st.lists(st.lists(st.integers(0, 30), unique=True, max_size=30), max_size=4)
 
@@ -78,3 +86,30 @@ def test_what_lies_below_the_depth_does_not_count() -> None:
 def test_up_to_a_thousand_hits_the_first_ones_are_the_same_however_many_are_asked_for() -> None:
     assert {list_depth(k) for k in (1, 10, 999, 1000)} == {1000}
     assert list_depth(1001) == 1001
+
+
+def test_scores_of_the_papers_constant_are_these_numbers() -> None:
+    """Golden: a run that was written once is judged the same for ever."""
+    assert RRF_K == 60
+    found = reciprocal_rank_fusion([[7, 3, 5], [3, 9, 7]], depth=2)
+    assert found == [(0.03252247488101534, 3), (0.01639344262295082, 7), (0.016129032258064516, 9)]
+
+
+def test_both_rankings_of_a_query_are_fused_with_ties_by_id() -> None:
+    near = (np.array([0.9, 0.8, 0.7], np.float32), np.array([0, 1, 2]))
+    words = (np.array([5.0, 3.0], np.float32), np.array([1, 0]))
+    places = np.array([3, 2, 1, 0])  # of the documents, in the order of their ids
+    ((scores, numbers),) = fuse_top_k([near], [words], places, 2)
+    assert numbers.tolist() == [1, 0]  # one sum, and 1 comes before 0
+    assert scores.tolist() == [float(np.float32(1 / 61 + 1 / 62))] * 2
+    assert scores.dtype == np.float32
+    ((scores, numbers),) = fuse_top_k([near], [words], places, 9)
+    assert numbers.tolist() == [1, 0, 2]
+
+
+def test_its_parameters_are_told() -> None:
+    assert FUSION_PARAMETERS == {"method": "reciprocal rank", "constant": 60, "depth": 1000}
+    assert describe_hybrid() == (
+        "hybrid: the first 1,000 of the vectors and of BM25, fused by reciprocal rank with constant 60 "
+        "(Cormack et al., 2009)"
+    )

@@ -158,7 +158,7 @@ def test_the_command_line_asks_the_same(index: Path, engine: SearchEngine, tmp_p
     expected = engine.search(QUERY, 3, where="year > 2000", group_by="colour")
     assert [hit["id"] for hit in answer["hits"]] == [hit.id for hit in expected]
     np.save(tmp_path / "q.npy", engine.encoder.encode([QUERY], "query"))
-    [answer] = answers(str(index), "--vector", str(tmp_path / "q.npy"), "-k", "2")
+    [answer] = answers(str(index), "--queries", str(tmp_path / "q.npy"), "-k", "2")
     assert [hit["id"] for hit in answer["hits"]] == [hit.id for hit in engine.search(QUERY, 2)]
     [answer] = answers(str(index), "--like", "d09", "-k", "2")
     assert [hit["id"] for hit in answer["hits"]] == [hit.id for hit in engine.neighbours("d09", 2)]

@@ -233,7 +233,7 @@ def test_the_result_says_how_it_was_made_and_is_the_same_again(subject: Target) 
     )  # fmt: skip
     assert {row["fit"] for row in first["results"]} == {"task"}
     assert [row["transform"] is None for row in first["results"]] == [True, False]
-    assert any("which flatters: pass --train" in note for note in first["notes"])
+    assert any("which flatters: pass --threshold-from" in note for note in first["notes"])
     json.dumps(first, allow_nan=False)
 
 
@@ -269,7 +269,9 @@ def tiny(tiny_model: Callable[[str], Path]) -> list[str]:
 def test_the_command_prints_tables_and_writes_the_result(tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
     dev, train = write_tsv(tmp_path / "dev.tsv", made_up(30)), write_jsonl(tmp_path / "t.jsonl", made_up(60, seed=1))
     out = tmp_path / "r.json"
-    done = isotrope("evaluate", "rte", dev, "--train", train, "--threshold", "0.5", "-o", out, *tiny(tiny_model))
+    done = isotrope(
+        "evaluate", "rte", dev, "--threshold-from", train, "--threshold", "0.5", "-o", out, *tiny(tiny_model)
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(out.read_text())
     lines = done.stdout.splitlines()
@@ -291,7 +293,7 @@ def test_the_command_prints_tables_and_writes_the_result(tmp_path: Path, tiny_mo
         (["dev.tsv", "--fit", "index"], "--fit index needs an index"),
         (["dev.tsv", "--fit", "own"], "is not a fit"),
         (["dev.tsv", "--threshold", "7"], "expected a cosine"),
-        (["dev.tsv", "--train", "missing.tsv"], "missing.tsv: cannot be read"),
+        (["dev.tsv", "--threshold-from", "missing.tsv"], "missing.tsv: cannot be read"),
         (["dev.tsv", "--layers", "9"], "encoder.layers has 9"),
         (["dev.tsv", "--dim", "33"], "whitening.dim is 33; the encoder gives 32 dimensions"),
     ],
@@ -312,7 +314,9 @@ def test_a_threshold_is_not_chosen_on_the_pairs_that_are_measured(subject: Targe
     """The same pairs under another name or in another order are refused, a few of them are counted."""
     rows, plan = made_up(20), RteOptions(subject.settings(rte_sweep(Sweep())))
     for same in (rows, rows[::-1], rows + made_up(20, seed=1)):
-        with pytest.raises(ConfigError, match=r"--train copy\.tsv holds every pair of dev\.tsv.* leave --train out"):
+        with pytest.raises(
+            ConfigError, match=r"--threshold-from copy\.tsv holds every pair of dev\.tsv.* leave --threshold-from out"
+        ):
             evaluate_rte(subject, (pairs_of(rows), pairs_of(same, "copy.tsv")), plan)
     some = pairs_of(rows[:1] + made_up(20, seed=1), "train.tsv")
     notes = evaluate_rte(subject, (pairs_of(rows), some), plan)["notes"]

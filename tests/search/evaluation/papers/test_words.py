@@ -567,7 +567,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 def words_command(*arguments: str | Path) -> Done:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(COMMANDS, "words", ("search.cli.evaluate.words", "Static word vectors."))
+        patch.setitem(COMMANDS, "words", ("search.cli.evaluate.papers:words", "Static word vectors."))
         return isotrope("evaluate", "words", *arguments, "--quiet")
 
 

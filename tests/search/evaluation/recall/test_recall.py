@@ -1,6 +1,5 @@
 """`isotrope evaluate recall`: what counts as found, what is taken out, which queries are drawn, and the errors."""
 
-import gzip
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -14,12 +13,11 @@ from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig, StoreConfig
-from indexer.corpus.query_file import read_query_file
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.hashing import canonical_sha256, hash_id
 from indexer.store.manifest import load_manifest
 from search import SearchEngine
-from search.evaluation.recall.drawn_queries import draw_queries, read_queries
+from search.evaluation.recall.drawn_queries import draw_queries
 from search.evaluation.recall.recall import duplicates_of, evaluate_recall, exact_recall
 from search.index import LiveRows
 from tests.directories import snapshot
@@ -69,30 +67,6 @@ def measured(index: Path, *arguments: Any, **named: Any) -> dict[str, Any]:
     return row | {"notes": result["notes"]}
 
 
-@pytest.mark.parametrize("ending", ["", ".gz"])
-def test_queries_of_a_beir_folder_are_their_texts(ending: str, tmp_path: Path) -> None:
-    lines = b'{"_id": "a", "text": "deep sea"}\n{"_id": "b", "text": "old star"}\n'
-    path = tmp_path / f"queries.jsonl{ending}"
-    path.write_bytes(gzip.compress(lines, mtime=0) if ending else lines)
-    assert read_queries(path).texts == ("deep sea", "old star")
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "message"),
-    [
-        ("q.jsonl", b'{"_id": "a", "title": "x"}\n', r'q\.jsonl:1: query "a": "text" is missing'),
-        ("q.jsonl", b"", "q.jsonl: holds no queries"),
-        ("q.txt.gz", gzip.compress(b"deep sea\n", mtime=0), "q.txt.gz: is compressed, .* Unpack it"),
-    ],
-)
-def test_a_file_of_queries_that_would_be_misread_is_refused(
-    name: str, data: bytes, message: str, tmp_path: Path
-) -> None:
-    (tmp_path / name).write_bytes(data)
-    with pytest.raises(EvaluationError, match=message):
-        read_queries(tmp_path / name)
-
-
 @pytest.mark.parametrize("k", [1, 10])
 @pytest.mark.parametrize("origin", ["titles", "sentences", "halves"])
 def test_recall_of_an_approximate_index_equals_the_oracle(built: Built, k: int, origin: Any) -> None:
@@ -106,7 +80,7 @@ def test_recall_of_an_approximate_index_equals_the_oracle(built: Built, k: int, 
         engine.embed(texts, "document"),
         texts,
         engine.embed(queries.texts),
-        queries.rows.tolist(),
+        queries.drawn_from.tolist(),
         lambda vector, depth: engine.index.search(vector[None], depth)[0][1].tolist(),
         k,
     )
@@ -209,7 +183,7 @@ def test_queries_come_from_the_smallest_id_hashes_whatever_the_order(built: Buil
         queries = draw_queries(LiveRows(SearchEngine(built(documents=order)).index), None, 20)
         assert queries.origin == "titles"
         assert list(queries.texts) == [document.title for document in expected]
-        assert [order[row].id for row in queries.rows.tolist()] == [document.id for document in expected]
+        assert [order[row].id for row in queries.drawn_from.tolist()] == [document.id for document in expected]
 
 
 def test_titles_are_drawn_if_half_the_documents_have_one(built: Built) -> None:
@@ -249,26 +223,7 @@ def test_a_file_of_queries_is_used_whole_and_excludes_nothing(built: Built, tmp_
     file.write_bytes("\ufeffwhales sing\r\n\r\nbread \u2028 and\r butter\n".encode())
     row = measured(built(), 10, file)
     assert (row["queries"], row["origin"], row["excluded_at_most"]) == (2, "file", 0)
-    assert row["notes"] == [f"1 blank line of {file} left out"]
-    assert read_queries(file).texts == ("whales sing", "bread \u2028 and\r butter")
-    assert list(read_queries(file).texts) == read_query_file(file, ConfigError).texts
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "holds no queries"),
-        (b" \n\n", "holds no queries"),
-        (b"good\n\xff\xfe\n", r"queries\.txt:2: byte 1 of the line, 0xff, is not UTF-8"),
-        (None, "cannot be read"),
-    ],
-)
-def test_a_bad_file_of_queries_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
-    file = tmp_path / "queries.txt"
-    if content is not None:
-        file.write_bytes(content)
-    with pytest.raises(EvaluationError, match=message):
-        read_queries(file)
+    assert row["notes"] == ["1 blank line of queries.txt left out"]
 
 
 def test_too_few_documents_for_k_are_said_with_the_most_that_is_possible(built: Built, tmp_path: Path) -> None:
@@ -292,7 +247,7 @@ def test_bad_settings_are_refused(built: Built) -> None:
         measured(built(), 0)
     with pytest.raises(ConfigError, match="sample is 0"):
         measured(built(), 1, sample=0)
-    with pytest.raises(EvaluationError, match=r"gives a query \(no title\).*--from"):
+    with pytest.raises(EvaluationError, match=r"gives a query \(no title\).*--draw"):
         measured(built(documents=[Document("a", "x"), Document("b", "y")]), 1, origin="titles")
 
 
@@ -349,8 +304,8 @@ def test_mistakes_on_the_command_line_are_one_clear_line(built: Built, tmp_path:
     for arguments, message in [
         (["-k", "0"], "k is 0"),
         (["--queries", str(tmp_path / "none.txt")], "cannot be read"),
-        (["--queries", "q", "--from", "titles"], "leave out --from and --sample"),
-        (["--queries", "q", "--sample", "5"], "leave out --from and --sample"),
+        (["--queries", "q", "--draw", "titles"], "leave out --draw and --sample"),
+        (["--queries", "q", "--sample", "5"], "leave out --draw and --sample"),
         (["--sample", "0"], "sample is 0"),
     ]:
         done = isotrope("evaluate", "recall", built(), *arguments)

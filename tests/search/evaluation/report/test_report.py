@@ -92,7 +92,7 @@ def page_of(index: Path, *files: ResultFile, pictures: bool = False) -> Page:
     """The page; drawing is most of its time, so where it does not matter empty pictures stand for the drawn ones."""
     opened = Index.open(index)
     with nullcontext() if pictures else undrawn():
-        return Page(render(opened, measure_statistics(opened), files, PROVENANCE, NOON))
+        return Page(render(opened, measure_statistics(opened), files, PROVENANCE))
 
 
 def undrawn() -> AbstractContextManager[Any]:
@@ -198,7 +198,7 @@ def test_a_page_stands_alone_and_is_well_formed(built: Built) -> None:
 
 def test_the_style_asks_for_nothing_from_outside(built: Built) -> None:
     index = Index.open(built())
-    html = render(index, measure_statistics(index), [], PROVENANCE, NOON)
+    html = render(index, measure_statistics(index), [], PROVENANCE)
     assert "@import" not in html
     assert html.count("url(") == html.count("url(#")
     assert "#010203" not in html  # pictures take the page's text colour, so that they can be read in the dark
@@ -209,7 +209,7 @@ def test_the_same_index_gives_the_same_bytes(built: Built) -> None:
     pages = set()
     for _ in range(2):
         index = Index.open(built())
-        pages.add(render(index, measure_statistics(index), [], PROVENANCE, NOON))
+        pages.add(render(index, measure_statistics(index), [], PROVENANCE))
     assert len(pages) == 1
 
 
@@ -492,9 +492,9 @@ def test_the_users_plotting_style_changes_nothing(built: Built) -> None:
 
     index = Index.open(built())
     figures = measure_statistics(index)
-    expected = render(index, figures, [], PROVENANCE, NOON)
+    expected = render(index, figures, [], PROVENANCE)
     with matplotlib.rc_context({"axes.linewidth": 5, "font.size": 30, "svg.fonttype": "path"}):
-        assert render(index, figures, [], PROVENANCE, NOON) == expected
+        assert render(index, figures, [], PROVENANCE) == expected
         assert matplotlib.rcParams["font.size"] == 30
 
 

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from tests.search.evaluation.plots.test_retrieval import bm25, drawn, result_of,
 
 OWN = "mean -1 strength 0.25 role"
 HYBRID = f"hybrid {OWN}"
-Result = dict[str, Any]
+Result = Mapping[str, Any]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ WORDS = [
     "star", "light", "river", "sand", "clock", "bee", "dance", "glass", "map",
 ]  # fmt: skip
 OWN = "mean -1 strength 0.25 role"
-Result = dict[str, Any]
+Result = Mapping[str, Any]
 
 
 def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,14 @@ from indexer.encoders import load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError, MachineError
 from search.evaluation.plots.drawing import check_plot
-from search.evaluation.plots.layers import grid_of, plot_layers
+from search.evaluation.plots.layers import plot_layers
+from search.evaluation.result import Result
 from search.evaluation.settings import Sweep
 from search.evaluation.sts import layers as layers_module
 from search.evaluation.sts.data import Task, read_tasks
 from search.evaluation.sts.layers import AveragedLayers, LayersOptions, evaluate_layers
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
+from search.evaluation.tables import layer_grid
 from search.evaluation.target import Target
 from tests.search.cli.test_cli import isotrope
 
@@ -54,7 +56,7 @@ def subject(tiny_config: BuildConfig) -> Target:
 
 
 @pytest.fixture
-def result(subject: Target, tasks: list[Task]) -> dict[str, Any]:
+def result(subject: Target, tasks: list[Task]) -> Result:
     return evaluate_layers(subject, tasks, LayersOptions())
 
 
@@ -105,7 +107,7 @@ def test_only_single_layers_are_asked_of_the_encoder_and_each_sentence_once(
     assert asked == [(len(distinct), [(0,), (1,), (2,)])]
 
 
-def test_the_best_of_each_size_is_the_largest_and_is_compared_with_the_papers(result: dict[str, Any]) -> None:
+def test_the_best_of_each_size_is_the_largest_and_is_compared_with_the_papers(result: Mapping[str, Any]) -> None:
     rows = result["results"]
     for row, size in zip(result["best"], (1, 2, 3), strict=True):
         assert row["size"] == len(row["layers"]) == size
@@ -140,7 +142,7 @@ def test_more_layers_than_there_are_or_no_pair_is_refused(up_to: int, subject: T
 
 
 def test_large_models_are_tried_in_small_combinations_and_that_is_said(
-    subject: Target, tasks: list[Task], result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    subject: Target, tasks: list[Task], result: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "all 7 combinations of the 3 layers were tried" in result["notes"]
     monkeypatch.setattr(layers_module, "_FEW_BLOCKS", 1)
@@ -151,13 +153,13 @@ def test_large_models_are_tried_in_small_combinations_and_that_is_said(
 
 
 def test_batches_change_nothing(
-    subject: Target, tasks: list[Task], result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    subject: Target, tasks: list[Task], result: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layers_module, "_BATCH", 2)
     assert evaluate_layers(subject, tasks, LayersOptions())["results"] == result["results"]
 
 
-def test_the_result_says_how_it_was_made(result: dict[str, Any], tasks: list[Task]) -> None:
+def test_the_result_says_how_it_was_made(result: Mapping[str, Any], tasks: list[Task]) -> None:
     provenance = result["provenance"]
     assert provenance["data"] == {name: sha256 for task in tasks for name, sha256 in task.files.items()}
     assert (provenance["protocol"], provenance["fit"]) == (["mean"], {"name": "task"})
@@ -166,7 +168,7 @@ def test_the_result_says_how_it_was_made(result: dict[str, Any], tasks: list[Tas
     json.dumps(result, allow_nan=False)
 
 
-def test_rows_name_the_transforms_of_the_tasks(subject: Target, tasks: list[Task], result: dict[str, Any]) -> None:
+def test_rows_name_the_transforms_of_the_tasks(subject: Target, tasks: list[Task], result: Mapping[str, Any]) -> None:
     assert {row["transform"] for row in result["results"]} == {None}
     rows = evaluate_layers(subject, tasks, LayersOptions(strength=1.0, up_to=2))["results"]
     plan = StsOptions(subject.settings(Sweep(layers=tuple(tuple(row["layers"]) for row in rows), strengths=(1.0,))))
@@ -194,8 +196,8 @@ def test_no_task_is_nothing_to_measure(subject: Target) -> None:
 # --- the picture
 
 
-def test_the_grid_is_symmetric_with_single_layers_on_the_diagonal(result: dict[str, Any]) -> None:
-    grid, rows = grid_of(result), {tuple(row["layers"]): row["spearman"] for row in result["results"]}
+def test_the_grid_is_symmetric_with_single_layers_on_the_diagonal(result: Mapping[str, Any]) -> None:
+    grid, rows = layer_grid(result), {tuple(row["layers"]): row["spearman"] for row in result["results"]}
     for first in range(3):
         for second in range(first, 3):
             expected = rows[(first,) if first == second else (first, second)]
@@ -204,14 +206,14 @@ def test_the_grid_is_symmetric_with_single_layers_on_the_diagonal(result: dict[s
 
 @pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("new/a.PDF", b"%PDF")])
 def test_a_picture_is_drawn_without_pyplot(
-    name: str, start: bytes, result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, start: bytes, result: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it would fail
     plot_layers(result, tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
-def test_the_same_result_gives_the_same_picture_and_another_another(result: dict[str, Any], tmp_path: Path) -> None:
+def test_the_same_result_gives_the_same_picture_and_another_another(result: Mapping[str, Any], tmp_path: Path) -> None:
     other = result | {"paper": result["results"][0]}
     pictures = []
     for number, drawn in enumerate((result, result, other)):
@@ -220,7 +222,7 @@ def test_the_same_result_gives_the_same_picture_and_another_another(result: dict
     assert pictures[0] == pictures[1] != pictures[2]
 
 
-def test_a_picture_can_lack_intervals_and_pairs(result: dict[str, Any], tmp_path: Path) -> None:
+def test_a_picture_can_lack_intervals_and_pairs(result: Mapping[str, Any], tmp_path: Path) -> None:
     bare = result["results"][1] | {"low": None, "high": None}
     small = result | {"results": [bare], "best": [{"size": 1} | bare], "paper": bare, "layers": [1]}
     plot_layers(small, tmp_path / "a.png")
@@ -249,7 +251,7 @@ def test_the_command_prints_the_grid_and_the_best(
     result, lines = json.loads((tmp_path / "r.json").read_text()), done.stdout.splitlines()
     assert lines[0] == "Spearman x100 of two layers averaged (mean, strength 1, fit task, protocol mean)"
     assert lines[1].split() == ["layer", "0", "1", "2"]
-    grid = grid_of(result)
+    grid = layer_grid(result)
     for layer, line in enumerate(lines[2:5]):
         assert line.split() == [str(layer), *(f"{value:.2f}" for value in grid[layer, : layer + 1])]
     best = result["best"][-1]

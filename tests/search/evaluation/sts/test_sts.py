@@ -1,7 +1,7 @@
 """STS: the figures follow from the definitions, each sentence is encoded once, and every result names its protocol."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -376,7 +376,7 @@ def test_without_scipy_nothing_is_encoded_first(subject: Target, monkeypatch: py
 # Comparisons
 
 
-def pairs_compared(result: dict[str, Any]) -> list[tuple[str, str]]:
+def pairs_compared(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(row["setting"], row["against"]) for row in result["comparisons"]]
 
 

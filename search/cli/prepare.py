@@ -1,0 +1,149 @@
+"""Before a build: `isotrope demo-corpus`, `isotrope convert` and `isotrope train`."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from search.cli import LazyGroup
+from search.cli.options import (
+    PATH,
+    beside,
+    corpus_of,
+    corpus_options,
+    force_option,
+    hardware_options,
+    json_option,
+    output_option,
+    quiet_option,
+    recipe_of,
+    run_options,
+)
+
+
+@click.command("demo-corpus")
+@output_option("File to write, JSON lines; - is standard output.", required=True)
+@force_option
+@json_option
+def demo_corpus(output: Path, force: bool, as_json: bool) -> None:
+    """Write the standard library's docstrings as a corpus.
+
+    Every module, class and function of the Python standard library found on this machine (its tests and private
+    names left out) becomes one JSON line with id, text, module, kind and line.
+
+    \b
+    Example:
+      isotrope demo-corpus -o stdlib.jsonl
+    """
+    from indexer.corpus.demo_corpus import write_stdlib_corpus
+    from search.cli.output import print_json, stdout_free_for
+
+    with stdout_free_for(output):
+        documents = write_stdlib_corpus(output, force)
+        if as_json:
+            print_json({"path": str(output), "documents": documents})
+        else:
+            click.echo(f"{output}: {documents:,} documents.")
+
+
+@click.command("convert")
+@click.argument("source", type=PATH)
+@output_option("Folder to make.", metavar="FOLDER", required=True)
+@json_option
+def convert(source: Path, output: Path, as_json: bool) -> None:
+    """Turn pytorch_model.bin weights into safetensors.
+
+    Makes a new folder with the weights of SOURCE as model.safetensors and copies of the files that a model
+    consists of; anything else in SOURCE stays there, and no link is followed out of it. The .bin file is
+    read with weights_only=True, so no code in it can run.
+
+    \b
+    Example:
+      isotrope convert old-model -o new-model
+    """
+    from indexer.encoders.convert import convert_to_safetensors
+    from indexer.output_files import check_output_folder
+    from search.cli.output import print_json
+
+    check_output_folder(output)
+    convert_to_safetensors(source, output)
+    if as_json:
+        print_json({"path": str(output)})
+    else:
+        click.echo(f"{output} holds the model with safetensors weights.")
+
+
+train = LazyGroup(
+    "train",
+    commands_at={
+        "latte-mix": (
+            "search.cli.prepare:latte_mix",
+            "Train the auto-encoder of pooling latte-mix (experimental).",
+        )
+    },
+    help="Train what a pooling needs, without labels.\n\n"
+    "Example:\n\n  isotrope train latte-mix demo/stdlib.jsonl -o mix --documents 1000",
+)
+
+
+@click.command("latte-mix")
+@click.argument("sources", nargs=-1, required=True, metavar="CORPUS...")
+@output_option("Folder to make.", metavar="FOLDER", required=True)
+@click.option("--documents", type=int, default=0, help="Train on so many documents, by hash of id. Default: all.")
+@corpus_options
+@hardware_options
+@json_option
+@quiet_option
+def latte_mix(
+    sources: tuple[str, ...], output: Path, documents: int, as_json: bool, quiet: bool, **options: Any
+) -> None:
+    """Train the auto-encoder of pooling latte-mix (experimental).
+
+    It learns, without labels, from the token vectors that the recipe's encoder gives for the corpus. Its settings are
+    those of [encoder.latte_mix] in the recipe. The folder holds the weights, what is known of the training, and a
+    recipe to build with: isotrope build CORPUS INDEX --config FOLDER/recipe.toml
+
+    \b
+    Examples, on the corpus of `make demo`:
+      isotrope train latte-mix demo/stdlib.jsonl -o mix --documents 1000
+      isotrope train latte-mix demo/stdlib.jsonl -o mix-of-layer-1 --set encoder.layers=[1] --documents 1000
+    """
+    from indexer.output_files import check_output_folder
+    from indexer.pipeline.train_pooling import train_pooling
+    from search.cli.output import print_facts, print_json, print_note, remarks_on
+    from search.cli.progress import ProgressBar
+    from search.text import number
+
+    config = recipe_of(options)
+    check_output_folder(output, or_empty=True)
+    corpus = corpus_of(sources, config, options, beside(output, ".rejects.jsonl"))
+    with ProgressBar(quiet) as progress:
+        report = train_pooling(corpus, output, config, run_options(options), progress, documents)
+    for line in remarks_on(corpus.report):
+        print_note(line)
+    if as_json:
+        print_json(asdict(report) | {"folder": str(output)})
+        return
+    print_facts(
+        [
+            ("folder", str(output)),
+            ("documents", number(report.documents)),
+            ("texts", f"{number(report.texts)}, {number(report.tokens)} tokens"),
+            ("steps", number(report.steps)),
+            *_losses(report.losses),
+            ("build with", f"isotrope build CORPUS INDEX --config {output / 'recipe.toml'}"),
+        ]
+    )
+
+
+def _losses(rows: Sequence[Sequence[float]]) -> list[tuple[str, str]]:
+    """Reconstruction error and KL at the beginning and at the end of training."""
+    if not rows:
+        return []
+    first, last = rows[0], rows[-1]
+    return [
+        ("reconstruction", f"{first[1]:.2f} at first, {last[1]:.2f} at last"),
+        ("KL", f"{first[2]:.2f} at first, {last[2]:.2f} at last"),
+    ]
