@@ -1,11 +1,12 @@
 """Fixtures that several test modules share, and the rule about tests that need ../shared."""
 
 import ast
+import copy
 import gc
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ import torch
 from hypothesis import settings
 
 from indexer.config import BuildConfig, EncoderConfig, StoreConfig
+from indexer.encoders import hf_model, transformer
+from indexer.encoders.hf_model import LoadedModel
+from indexer.encoders.model_files import ModelFiles
 from tests.tiny_models import make_tiny_model
 
 if sys.version_info < (3, 11, 9):
@@ -39,9 +43,10 @@ if sys.version_info < (3, 11, 9):
     ast.parse = _parse_undisturbed
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+_SMALL_MODEL = 1 << 22  # bytes
 _skipped_although_there: list[str] = []
 # A busy machine is not a failing test, and a change is judged by the same examples each time.
-settings.register_profile("isotrope", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.register_profile("isotrope", deadline=None, max_examples=40, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("isotrope")
 
 
@@ -78,6 +83,34 @@ def _number_type() -> Iterator[None]:
     """torch's default type is the process's: a thread that a test leaves behind must not change the next test's."""
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_synced() -> Iterator[None]:
+    """A disk takes milliseconds for what no test can see; what would be lost is for `faults.FaultyOs` to say."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _models_are_read_once() -> Iterator[None]:
+    """Of a small model whose files have not changed since, a copy: transformers takes 0.1 s to read each anew."""
+    read, held = hf_model.load_model, dict[object, LoadedModel]()
+
+    def load(files: ModelFiles, layers: Sequence[int], dtype: torch.dtype) -> LoadedModel:
+        states = [path.stat() for path in sorted(files.root.iterdir())]
+        state = tuple((s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in states)
+        if sum(s.st_size for s in states) > _SMALL_MODEL:
+            return read(files, layers, dtype)
+        key = (files, tuple(layers), dtype, state)
+        if key not in held:
+            held[key] = read(files, layers, dtype)
+        return copy.deepcopy(held[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transformer, "load_model", load)
+        yield
 
 
 @pytest.hookimpl

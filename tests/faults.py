@@ -4,14 +4,37 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from indexer.store.layout import TOP_LEVEL
 
 OPERATIONS = ("open", "write", "fsync", "replace", "link", "mkdir", "unlink", "rmdir")
 FAILURES = [errno.EIO, errno.ENOSPC]
+Kind = tuple[str, str]  # an operation, and the folder of an index that it is done in
 
 
 class Dead(BaseException):
     """The process stopped here. Not an Exception: no code of ours may handle it."""
+
+
+def every(kinds: list[Kind]) -> list[int]:
+    """The number of each operation."""
+    return list(range(len(kinds)))
+
+
+def one_of_each(kinds: list[Kind]) -> list[int]:
+    """The number of one operation of each kind: of those alike the one in the middle, before and after which is some
+    work."""
+    alike: dict[Kind, list[int]] = {}
+    for number, kind in enumerate(kinds):
+        alike.setdefault(kind, []).append(number)
+    return [numbers[len(numbers) // 2] for numbers in alike.values()]
+
+
+def one_of_each_operation(kinds: list[Kind]) -> list[int]:
+    """The number of one operation of each name, whatever the folder."""
+    return one_of_each([(name, "") for name, _ in kinds])
 
 
 class FaultyOs:
@@ -32,6 +55,7 @@ class FaultyOs:
         watch: Callable[[], None] = lambda: None,
     ) -> None:
         self.count, self.failed_on = 0, ""
+        self.kinds: list[Kind] = []
         self._at, self._error, self._power_cut, self._watch = at, error, power_cut, watch
         self._dead = False
         self._paths: dict[int, str] = {}  # open file -> path
@@ -50,6 +74,7 @@ class FaultyOs:
         if self.count >= self._at:  # what was there before an earlier operation, the run that fails at it has watched
             self._watch()
         self.count += 1
+        self.kinds.append((name, self._place(name, arguments)))
         if self.count - 1 == self._at:
             self.failed_on = name
             if name == "write":
@@ -61,6 +86,10 @@ class FaultyOs:
         result = None if name == "fsync" else real(*arguments, **named)
         self._note(name, [str(argument) for argument in arguments], arguments, result)
         return result
+
+    def _place(self, name: str, arguments: tuple[Any, ...]) -> str:
+        path = self._paths.get(arguments[0], "") if name in ("write", "fsync") else arguments[0]
+        return next((part for part in Path(path).parts if part in TOP_LEVEL), "")
 
     def _note(self, name: str, paths: list[str], arguments: tuple[Any, ...], result: Any) -> None:
         """Follow what has reached the disk."""

@@ -10,11 +10,12 @@ ASCII text tokenises. XLM's tokenizer is the library's own Python one, which nee
 import json
 import string
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 _WORDS = ("the", "of", "and", "whale", "sing", "song", "deep", "sea", "a", "in", "to", "library", "for", "data")
@@ -34,6 +35,13 @@ class _Recipe:
 def architectures() -> list[str]:
     """The names `make_tiny_model` takes."""
     return list(_recipes())
+
+
+def architecture_cases(*representatives: str, without: Iterable[str] = ()) -> list[Any]:
+    """Values for `parametrize`: in `make test` some architectures, each for a way in which they differ; in
+    `make check` all."""
+    names = [*representatives, *(name for name in architectures() if name not in {*representatives, *without})]
+    return [pytest.param(name, marks=[] if name in representatives else pytest.mark.check) for name in names]
 
 
 def make_tiny_model(architecture: str, folder: Path) -> Path:

@@ -1,14 +1,16 @@
 """Builds and changes in processes that can be killed: does everything once, then forks a child a line on stdin.
 
-Run as `python -m tests.zygote MODEL FOLDER`; the first build, into FOLDER, imports and warms up all that a child
-would spend seconds on. A line names a verb and an index. Prints the child's pid, reads another line, and prints the
-child's exit status; until that line comes, the pid stays the child's even if it has ended.
+Run as `python -m tests.zygote MODEL FOLDER` (a model as `config` takes it); the first build, into FOLDER, imports and
+warms up all that a child would spend seconds on. A line names a verb and an index. Prints the child's pid, reads
+another line, and prints the child's exit status; until that line comes, the pid stays the child's even if it has ended.
 """
 
 import os
 import shutil
 import sys
 from pathlib import Path
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # its threads are not there in a child
 
 from indexer import BuildConfig, Document, add_documents, build_index, compact_index, delete_documents, refit_index
 from indexer.config import EncoderConfig, StoreConfig
@@ -22,9 +24,12 @@ DOCUMENTS = [
 
 
 def config(model: str) -> BuildConfig:
-    return BuildConfig(
-        encoder=EncoderConfig(model=model, max_length=32, precision="float32"), store=StoreConfig(part_documents=4)
-    )
+    """A recipe with a model's folder, or with a file of word vectors, which takes no torch."""
+    if Path(model).is_file():
+        encoder = EncoderConfig(kind="static", model=model)
+    else:
+        encoder = EncoderConfig(model=model, max_length=32, precision="float32")
+    return BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4))
 
 
 NEW = [Document(f"n{number}", f"New sentence {number} about owls and lamps.") for number in range(9)]

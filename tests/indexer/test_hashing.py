@@ -1,12 +1,22 @@
 """Every hash whose value is stored or sorted by, pinned: another value would be another index format."""
 
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from indexer.corpus.document import Document
-from indexer.hashing import bottom_k, canonical_json, canonical_sha256, fingerprint, hash_id, hash_texts, hash_vectors
+from indexer.hashing import (
+    bottom_k,
+    canonical_json,
+    canonical_sha256,
+    file_sha256,
+    fingerprint,
+    hash_id,
+    hash_texts,
+    hash_vectors,
+)
 from indexer.moments import Moments, tree_sum
 from indexer.store.parts import document_key, embedding_key
 
@@ -26,6 +36,15 @@ def test_texts_and_vectors_are_hashed_to_two_numbers() -> None:
     assert texts.tolist() == PINNED["texts"]
     assert hash_vectors(np.array([[0.5, -1.0], [0.0, 3.0]], np.float16)).tolist() == PINNED["vectors"]
     assert hash_vectors(np.array([[0.5, -1.0]], np.float32)).tolist() == PINNED["float32"]
+
+
+def test_a_file_is_hashed_again_only_when_it_was_touched(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"abc")
+    for _ in range(2):
+        assert file_sha256(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    path.write_bytes(b"")
+    assert file_sha256(path) == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
 def test_keys_of_parts() -> None:

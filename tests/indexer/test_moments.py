@@ -1,5 +1,6 @@
 """Moments: exact, mergeable in any grouping, the same bits for any number of threads."""
 
+import io
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,21 @@ def test_no_rows_are_the_neutral_element() -> None:
     assert moments + Moments.zero(3) is moments
     assert Moments.zero(3) + moments is moments
     assert Moments.of(np.zeros((0, 3))).count == 0
+    assert Moments.of(np.zeros((0, 3))).mean.shape == (3,)
+    assert not Moments.zero(2).covariance.any()
+
+
+def test_moments_of_two_points_are_those_worked_out_by_hand() -> None:
+    one, two = Moments.of(np.array([[1.0, 4.0]])), Moments.of(np.array([[3.0, 0.0], [5.0, 2.0]]))
+    both = one + two
+    assert (both.count, both.mean.tolist()) == (3, [3.0, 2.0])
+    assert both.scatter.tolist() == [[8.0, -4.0], [-4.0, 8.0]]
+    np.testing.assert_array_equal(both.covariance, np.array([[8.0, -4.0], [-4.0, 8.0]]) / 3)
+
+
+def test_rows_that_are_not_finite_make_no_noise() -> None:
+    """They are for the gate of the build to refuse."""
+    assert not np.isfinite(Moments.of(np.array([[np.inf, 1.0], [0.0, 1.0]])).covariance[0, 0])
 
 
 def test_a_large_mean_costs_no_precision() -> None:
@@ -74,6 +90,41 @@ def test_file_round_trip_is_exact() -> None:
     again = Moments.from_bytes(moments.to_bytes())
     assert again.to_bytes() == moments.to_bytes()
     assert (again.scatter == moments.scatter).all()
+
+
+def packed(compressed: bool = False, **changes: Any) -> bytes:
+    arrays: dict[str, Any] = {"count": np.int64(3), "mean": np.zeros(2), "scatter": np.zeros((2, 2)), **changes}
+    file = io.BytesIO()
+    (np.savez_compressed if compressed else np.savez)(
+        file, **{name: array for name, array in arrays.items() if array is not None}
+    )
+    return file.getvalue()
+
+
+def test_a_file_of_moments_is_read_as_it_is() -> None:
+    assert Moments.from_bytes(packed()).count == 3
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"junk", "not a zip file"),
+        (packed()[:-30], "not a zip file"),
+        (packed(scatter=None), "scatter"),
+        (packed(count=np.int32(3)), r"int32 \(\), where int64 \(\) was expected"),
+        (packed(count=np.zeros(1, np.int64)), r"int64 \(1,\), where int64 \(\) was expected"),
+        (packed(mean=np.zeros(2, np.float32)), r"float32 \(2,\), where float64 \(2,\) was expected"),
+        (packed(mean=np.zeros((2, 1))), r"float64 \(2, 1\), where float64 \(2,\) was expected"),
+        (packed(mean=np.float64(1)), "where float64"),
+        (packed(scatter=np.zeros((2, 3))), r"float64 \(2, 3\), where float64 \(2, 2\) was expected"),
+        (packed(scatter=np.zeros((2, 2), np.int64)), "int64"),
+        (packed(scatter=np.zeros((2, 2, 2))), r"\(2, 2, 2\)"),
+        (packed(compressed=True, mean=np.zeros(500), scatter=np.zeros((500, 500))), "it is compressed"),
+    ],
+)
+def test_other_bytes_are_no_moments(data: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Moments.from_bytes(data)
 
 
 def _reference(rows: npt.NDArray[Any]) -> bytes:

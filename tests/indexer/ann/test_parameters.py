@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from indexer import ann
-from indexer.ann import faiss_index
+from indexer.ann import cost, faiss_index
 from indexer.ann.cost import QueryCost
 from indexer.errors import ConfigError
 from tests.indexer.ann.test_faiss_index import Vectors, made, unit_vectors
@@ -232,6 +232,32 @@ def test_the_products_of_a_graph_are_about_those_that_faiss_counts(factory: str,
     index.search(queries(), K)
     counted = faiss.cvar.hnsw_stats.ndis / len(queries())
     assert counted / 2 <= ann.query_cost(index, K).products <= 2 * counted
+
+
+def test_the_work_of_a_walk_is_that_worked_out_by_hand() -> None:
+    """visited = 10,000 (1 - exp(-64 * 1.6 * 16 / 10,000)) + 16 ln 10,001 = 1658.5, rounded up in two steps."""
+    visited, hops = 1659, 64
+    expected = QueryCost(visited * 100 + hops * 32 * 4 + 4 * hops * 64, visited, visited + hops)
+    assert cost._graph(code_size=100, links=32, width=64, rows=10_000) == expected
+    assert expected.cost == expected.bytes + 256 * 1659 + 2048 * 1723
+    # HNSW16 has 32 links on its lowest level; at least as many nodes are kept as rows are wanted
+    index = loaded("HNSW16")
+    for k, width in ((K, 64), (100, 100)):
+        assert ann.query_cost(index, k, parameters={"efSearch": 64}) == cost._graph(DIM * 4, 32, width, ROWS)
+    # of ten nodes all are visited, and walked from
+    assert cost._graph(code_size=100, links=32, width=64, rows=10) == QueryCost(1000 + 10 * 128 + 4 * 10 * 64, 10, 20)
+
+
+def test_the_settings_of_a_scan_that_is_scored_again_never_change() -> None:
+    """One list: more cannot be scanned, and the step that scores no more than the rows asked for is left out."""
+    index = ann.make_index("IVF1,PQ16x4fs,Refine(SQ8)", DIM)
+    index.train(vectors())
+    index.add(vectors())
+    assert ann.parameter_grid(index, 10) == [
+        {"nprobe": 1, "k_factor": factor} for factor in (2, 4, 8, 16, 32, 64, 128, 256, 300)
+    ]
+    assert [setting["k_factor"] for setting in ann.parameter_grid(index, 1)][-2:] == [512, 1024]
+    assert [setting["k_factor"] for setting in ann.parameter_grid(index, 7)][-2:] == [256, 429]  # 3000 / 7, rounded up
 
 
 @pytest.mark.parametrize("factory", KINDS)

@@ -135,7 +135,17 @@ def test_rows_are_taken_in_blocks_however_many_come_at_once(monkeypatch: pytest.
     live = np.arange(300) % 3 > 0
     whole = ann.GroundTruthBuilder(queries, 4, origins=vectors[:5])
     whole.update(10, vectors, live)
+    given = [rows[:2] for _, rows in whole.best]  # the best two of each query, left out the second time
+    left = ann.GroundTruthBuilder(queries, 4, given, vectors[:5])
+    left.update(10, vectors, live)
     monkeypatch.setattr(truth_module, "_VECTOR_ROWS", 7)
+    monkeypatch.setattr(truth_module, "_QUERY_ROWS", 2)
+    left_blocks = ann.GroundTruthBuilder(queries, 4, given, vectors[:5])
+    left_blocks.update(10, vectors, live)
+    for (_, some), (_, rows), out in zip(left_blocks.best, left.best, given, strict=True):
+        np.testing.assert_array_equal(some, rows)
+        assert len(some) == 4
+        assert not np.isin(out, some).any()
     blocks = ann.GroundTruthBuilder(queries, 4, origins=vectors[:5])
     blocks.update(10, vectors, live)
     for ours, theirs in zip(blocks.best, whole.best, strict=True):

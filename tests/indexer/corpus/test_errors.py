@@ -10,6 +10,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.config import CorpusConfig
-from indexer.corpus import Document, read_corpus
+from indexer.corpus import Document, read_corpus, streams
 from indexer.corpus.corpus import validated_documents
 from indexer.corpus.streams import MAX_LINE_BYTES
 from indexer.corpus.text_formats import _csv_records, _CsvLines
@@ -581,13 +582,23 @@ def zstd(data: bytes) -> bytes:
     return bytes(sink.getvalue().to_pybytes())
 
 
-PACK: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "zst": zstd}
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": partial(bz2.compress, compresslevel=1),
+    "zst": zstd,
+}
+
+
+@pytest.fixture
+def small_bombs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 MB are a bomb already: 64 take a second to pack."""
+    monkeypatch.setattr(streams, "BOMB_BYTES", 4 << 20)
 
 
 @pytest.mark.parametrize("suffix", PACK)
-def test_a_bomb_ends_its_file_and_the_next_is_read(tmp_path: Path, suffix: str) -> None:
+def test_a_bomb_ends_its_file_and_the_next_is_read(tmp_path: Path, suffix: str, small_bombs: None) -> None:
     block = b"x" * 65_535 + b"\n"
-    bomb = write(tmp_path, f"bomb.txt.{suffix}", PACK[suffix](block * 1100))
+    bomb = write(tmp_path, f"bomb.txt.{suffix}", PACK[suffix](block * 140))
     after = write(tmp_path, "docs.jsonl", GOOD[0])
     message = refusal(bomb)
     assert re.search(r"bomb\.txt\.\w+:\d+: the \w+ stream unfolds to [\d]+ times its size; the limit is 250", message)
@@ -595,7 +606,7 @@ def test_a_bomb_ends_its_file_and_the_next_is_read(tmp_path: Path, suffix: str) 
     corpus = read_corpus(bomb, after, on_error="skip")
     count = sum(1 for _ in corpus)
     assert corpus.report.rejected == {"bomb": 1}
-    assert 1020 < count < 1040, "what came before the limit is kept, and so is the next file"
+    assert 60 < count < 80, "what came before the limit is kept, and so is the next file"
 
 
 def test_a_bomb_of_one_line_is_met_in_bounded_memory(tmp_path: Path) -> None:
@@ -613,20 +624,20 @@ def test_a_parquet_file_inside_a_bomb_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", PACK)
-def test_well_compressed_text_below_the_limit_is_no_bomb(tmp_path: Path, suffix: str) -> None:
-    path = write(tmp_path, f"a.txt.{suffix}", PACK[suffix]((b"x" * 5_000_000 + b"\n") * 10))
-    assert path.stat().st_size * 250 < 50_000_000
+def test_well_compressed_text_below_the_limit_is_no_bomb(tmp_path: Path, suffix: str, small_bombs: None) -> None:
+    path = write(tmp_path, f"a.txt.{suffix}", PACK[suffix]((b"x" * 300_000 + b"\n") * 10))
+    assert path.stat().st_size * 250 < 3_000_000
     assert sum(1 for _ in read_corpus(path)) == 10
 
 
 @pytest.mark.parametrize("suffix", PACK)
 @pytest.mark.parametrize("damage", ["cut short", "corrupt"])
 def test_a_broken_stream_keeps_what_came_before(tmp_path: Path, suffix: str, damage: str) -> None:
-    lines = [json.dumps({"id": n, "text": os.urandom(20).hex()}).encode() + b"\n" for n in range(20_000)]
+    lines = [json.dumps({"id": n, "text": os.urandom(20).hex()}).encode() + b"\n" for n in range(6_000)]
     if damage == "cut short":
         packed = PACK[suffix](b"".join(lines))[:-1000]
     else:
-        packed = PACK[suffix](b"".join(lines[:15_000])) + b"garbage" + PACK[suffix](b"".join(lines[15_000:]))
+        packed = PACK[suffix](b"".join(lines[:4_500])) + b"garbage" + PACK[suffix](b"".join(lines[4_500:]))
     broken = write(tmp_path, f"docs.jsonl.{suffix}", packed)
     after = write(tmp_path, "after.jsonl", '{"id": "z", "text": "x"}')
     assert re.search(rf":\d+: the \w+ stream is {damage}.*Way out: fetch the file again", refusal(broken))
@@ -634,7 +645,7 @@ def test_a_broken_stream_keeps_what_came_before(tmp_path: Path, suffix: str, dam
     assert reasons == {"compression": 1}
     assert ids[-1] == "z"
     assert ids[:-1] == [str(n) for n in range(len(ids) - 1)]
-    assert len(ids) > 10_000
+    assert len(ids) > 3_000
     assert entries[0]["line"] == len(ids)
     assert "the rest of the file is left out" in entries[0]["message"]
 

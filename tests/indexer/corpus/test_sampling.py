@@ -30,6 +30,7 @@ def test_the_order_in_which_documents_are_drawn_never_changes() -> None:
     assert bottom_k(hashes(IDS), "all").tolist() == list(range(12))
     # of equal hashes the first is drawn
     assert bottom_k(np.array([7, 5, 5, 5], np.uint64), 2).tolist() == [1, 2]
+    assert bottom_k(np.arange(1000, dtype=np.uint64)[::-1] // 500, 600).tolist() == [*range(100), *range(500, 1000)]
 
 
 def test_only_live_documents_are_drawn_and_counted_from_the_start_of_their_part() -> None:

@@ -201,7 +201,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(ROWS, st.integers(0, 6))
 def test_parts_merge_to_the_schema_of_the_whole(rows: list[dict[str, Any]], cut: int) -> None:
     rows = [drop_nulls(row) for row in rows]
@@ -224,11 +224,13 @@ def test_canonical_metadata_has_no_nulls_but_in_lists() -> None:
 
 
 VALUES = st.recursive(
-    st.none() | st.integers() | st.text(), lambda v: st.lists(v) | st.dictionaries(st.text(), v), max_leaves=8
+    st.none() | st.integers() | st.text(),
+    lambda v: st.lists(v, max_size=3) | st.dictionaries(st.text(), v, max_size=3),
+    max_leaves=8,
 )
 
 
 @settings(max_examples=50, deadline=None)
-@given(st.dictionaries(st.text(), VALUES))
+@given(st.dictionaries(st.text(), VALUES, max_size=3))
 def test_canonical_is_idempotent(metadata: dict[str, Any]) -> None:
     assert drop_nulls(drop_nulls(metadata)) == drop_nulls(metadata)

@@ -72,6 +72,7 @@ def old_layout(folder: Path, pooling: dict[str, Any], modules: tuple[str, ...] =
     write(folder, "sentence_bert_config.json", {"max_seq_length": 20, "do_lower_case": False})
 
 
+@pytest.mark.check
 def test_the_real_minilm_equals_sentence_transformers() -> None:
     spec = resolve_spec(EncoderConfig(pooling="auto"))
     np.testing.assert_allclose(ours(EncoderConfig().model), reference(spec.folder), atol=1e-5)

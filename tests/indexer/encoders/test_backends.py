@@ -23,7 +23,7 @@ from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
 from indexer.moments import Moments
 from indexer.transforms import fit_whitening
-from tests.tiny_models import architectures
+from tests.tiny_models import architecture_cases
 
 WORDS = ("whale", "song", "of", "the", "deep", "sea", "library", "data")
 TEXTS = [" ".join(WORDS[(i * j) % 8] for j in range(1 + i % 11)) for i in range(60)]
@@ -44,7 +44,7 @@ def cosines(rows: Any, others: Any) -> Any:
     return (rows * others).sum(axis=1) / np.linalg.norm(rows, axis=1) / np.linalg.norm(others, axis=1)
 
 
-@pytest.mark.parametrize("architecture", architectures())
+@pytest.mark.parametrize("architecture", architecture_cases("bert", "xlm"))
 def test_openvino_gives_what_torch_gives_or_says_that_it_cannot(architecture: str, tiny_model: Models) -> None:
     if architecture in CANNOT:
         with pytest.raises(ModelError, match=r"OpenVINO cannot run this model .* Take --backend torch"):
@@ -73,14 +73,15 @@ def test_tokenising_first_gives_the_bits_of_encode(backend: str, tiny_model: Mod
     assert len(log.lengths) == len(TEXTS)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_openvino_gives_the_same_bits_for_any_number_of_threads(precision: str, tiny_model: Models) -> None:
-    for model in (tiny_model("bert"), EncoderConfig.model):
-        rows = [
-            load(model, "openvino", threads, precision=precision, batch_tokens=32).encode(TEXTS, "document").tobytes()
-            for threads in (1, 2, 3)
-        ]
-        assert rows[0] == rows[1] == rows[2]
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.check)])
+@pytest.mark.parametrize("model", ["bert", pytest.param(EncoderConfig.model, marks=pytest.mark.check)])
+def test_openvino_gives_the_same_bits_for_any_number_of_threads(model: str, precision: str, tiny_model: Models) -> None:
+    folder = tiny_model(model) if model == "bert" else model
+    rows = [
+        load(folder, "openvino", threads, precision=precision, batch_tokens=32).encode(TEXTS, "document").tobytes()
+        for threads in (1, 2, 3)
+    ]
+    assert rows[0] == rows[1] == rows[2]
 
 
 @pytest.mark.parametrize("backend", ["torch", "openvino", "numpy"])
@@ -91,6 +92,7 @@ def test_padding_changes_rounding_only(backend: str, tiny_model: Models) -> None
     np.testing.assert_allclose(encoder.encode(TEXTS, "document"), alone, atol=1e-5)
 
 
+@pytest.mark.check
 def test_the_class_bfloat16_keeps_its_bound_on_real_sentences(shared: Path) -> None:
     """The bound of the README, on few texts here; `benchmarks/encode.py` judges it on thousands."""
     lines = (shared / "data/sts/stsb.tsv").read_text(encoding="utf-8").splitlines()[1:]

@@ -105,6 +105,7 @@ def test_the_state_is_named_by_the_manifest_and_part_of_the_fingerprint(index: P
     assert manifest.features == ("encoder-state",)  # an older version refuses the index instead of misreading it
 
 
+@pytest.mark.check
 def test_two_builds_of_the_same_corpus_are_equal_byte_by_byte(
     index: Path, config: BuildConfig, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,4 +1,5 @@
-"""Crash safety: every write, sync and rename fails in turn, and stops dead in turn; then the build goes on.
+"""Crash safety: every write, sync and rename fails in turn, and stops dead in turn; then the build goes on. (In
+`make test` one of each kind; in `make check` every one.)
 
 The directory must end equal to that of an uninterrupted build, finished parts must not be encoded again, and
 at no instant may a reader see anything but nothing or a whole index.
@@ -23,7 +24,10 @@ from indexer.store.integrity import damaged_files
 from indexer.store.manifest import load_manifest
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
-from tests.faults import FAILURES, Dead, FaultyOs
+from tests.faults import FAILURES, Dead, FaultyOs, Kind, every, one_of_each
+
+Choice = Callable[[list[Kind]], list[int]]
+swept = pytest.mark.parametrize("choice", [one_of_each, pytest.param(every, marks=pytest.mark.check)])
 
 
 class Counting:
@@ -56,13 +60,13 @@ def reference(tiny_config: BuildConfig, counting: Counting, tmp_path: Path) -> d
     return snapshot(tmp_path / "reference")
 
 
-def operations(tiny_config: BuildConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    """How many operations one build makes."""
+def operations(tiny_config: BuildConfig, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Kind]:
+    """The operations that one build makes."""
     counter = FaultyOs()
     with monkeypatch.context() as patch:
         patch.setattr(files, "os", counter)
         build_index(DOCUMENTS, folder, tiny_config)
-    return counter.count
+    return counter.kinds
 
 
 def failure_of(work: Callable[[], object]) -> str:
@@ -94,16 +98,18 @@ def assert_goes_on(index: Path, config: BuildConfig, counting: Counting, referen
     assert snapshot(index) == reference
 
 
+@swept
 def test_any_failing_operation_is_reported_and_the_build_goes_on(
+    choice: Choice,
     tiny_config: BuildConfig,
     counting: Counting,
     reference: dict[str, str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    count = operations(tiny_config, tmp_path / "counted", monkeypatch)
-    assert count > 60
-    for at in range(count):
+    kinds = operations(tiny_config, tmp_path / "counted", monkeypatch)
+    assert len(kinds) > 60
+    for at in choice(kinds):
         index = tmp_path / f"index-{at}"
         faulty = FaultyOs(at, FAILURES[at % len(FAILURES)], watch=lambda index=index: assert_nothing_torn(index))  # type: ignore[misc]
         with monkeypatch.context() as patch:
@@ -116,8 +122,20 @@ def test_any_failing_operation_is_reported_and_the_build_goes_on(
         assert_goes_on(index, tiny_config, counting, reference)
 
 
-@pytest.mark.parametrize("power_cut", [False, True])
+def every_third(kinds: list[Kind]) -> list[int]:
+    return every(kinds)[::3]
+
+
+@pytest.mark.parametrize(
+    ("choice", "power_cut"),
+    [
+        (one_of_each, True),  # a power cut takes what a stop leaves, and more
+        pytest.param(every, True, marks=pytest.mark.check),
+        pytest.param(every_third, False, marks=pytest.mark.check),
+    ],
+)
 def test_stopping_dead_at_any_operation_loses_nothing_finished(
+    choice: Choice,
     power_cut: bool,
     tiny_config: BuildConfig,
     counting: Counting,
@@ -125,8 +143,7 @@ def test_stopping_dead_at_any_operation_loses_nothing_finished(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    count = operations(tiny_config, tmp_path / "counted", monkeypatch)
-    for at in range(0, count, 1 if power_cut else 3):  # a power cut takes what a stop leaves, and more
+    for at in choice(operations(tiny_config, tmp_path / "counted", monkeypatch)):
         index = tmp_path / f"index-{at}"
         with monkeypatch.context() as patch:
             patch.setattr(files, "os", FaultyOs(at, None, power_cut))
@@ -135,8 +152,9 @@ def test_stopping_dead_at_any_operation_loses_nothing_finished(
         assert_goes_on(index, tiny_config, counting, reference)
 
 
+@swept
 def test_stopping_dead_while_overwriting_leaves_the_old_index_whole(
-    tiny_config: BuildConfig, counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    choice: Choice, tiny_config: BuildConfig, counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed = [Document("new", "A line inserted at the top moves every part."), *DOCUMENTS]
     overwrite = RunOptions(overwrite=True)
@@ -147,7 +165,7 @@ def test_stopping_dead_while_overwriting_leaves_the_old_index_whole(
     with monkeypatch.context() as patch:
         patch.setattr(files, "os", counter)
         build_index(changed, tmp_path / "counted", tiny_config, overwrite)
-    for at in range(counter.count):
+    for at in choice(counter.kinds):
         index = tmp_path / f"index-{at}"
         shutil.copytree(tmp_path / "before", index)
         with monkeypatch.context() as patch:

@@ -26,8 +26,9 @@ KILLS = int(os.environ.get("ISOTROPE_KILLS", "60"))
 class Builds:
     """Starts builds in forked children and can kill them."""
 
-    def __init__(self, model: Path, warm_up: Path) -> None:
-        command = [sys.executable, "-m", "tests.zygote", str(model), str(warm_up)]
+    def __init__(self, model: Path, reference: Path) -> None:
+        self.reference = reference  # what an uninterrupted build leaves
+        command = [sys.executable, "-m", "tests.zygote", str(model), str(reference)]
         self._zygote = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, bufsize=1
         )
@@ -48,8 +49,20 @@ class Builds:
         self._zygote.communicate("")
 
 
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builds]:
+    """Of a table of words, which is there in a second."""
+    words = sorted({word for document in DOCUMENTS for word in document.text.lower().replace(".", "").split()})
+    folder = tmp_path_factory.mktemp("builds")
+    table = folder / "words.txt"
+    table.write_text("".join(f"{word} {n % 7} {n % 5} {n % 3} {n}\n" for n, word in enumerate(words)))
+    running = Builds(table, folder / "reference")
+    yield running
+    running.close()
+
+
 @pytest.fixture
-def builds(tiny_model: Callable[[str], Path], tmp_path: Path) -> Iterator[Builds]:
+def transformer_builds(tiny_model: Callable[[str], Path], tmp_path: Path) -> Iterator[Builds]:
     running = Builds(tiny_model("bert"), tmp_path / "reference")
     yield running
     running.close()
@@ -58,7 +71,7 @@ def builds(tiny_model: Callable[[str], Path], tmp_path: Path) -> Iterator[Builds
 def kill_many(builds: Builds, kills: int, tmp_path: Path, seed: int) -> None:
     """Kill builds at random instants, each index once to three times, and finish each."""
     _, duration = builds.run(tmp_path / "timed")
-    reference, chance = snapshot(tmp_path / "reference"), random.Random(seed)
+    reference, chance = snapshot(builds.reference), random.Random(seed)
     done, number = 0, 0
     while done < kills:
         index = tmp_path / f"index-{number}"
@@ -91,20 +104,20 @@ def test_three_kills_leave_an_index_equal_to_an_uninterrupted_one(builds: Builds
 
 
 @pytest.mark.check
-def test_many_kills_leave_indexes_equal_to_an_uninterrupted_one(builds: Builds, tmp_path: Path) -> None:
-    kill_many(builds, KILLS, tmp_path, seed=2)
+def test_many_kills_leave_indexes_equal_to_an_uninterrupted_one(transformer_builds: Builds, tmp_path: Path) -> None:
+    kill_many(transformer_builds, KILLS, tmp_path, seed=2)
 
 
 def kill_changes(builds: Builds, kills: int, tmp_path: Path, seed: int) -> None:
     """Kill each verb at random instants, and run it again."""
     chance = random.Random(seed)
     before = tmp_path / "before"
-    shutil.copytree(tmp_path / "reference", before)
+    shutil.copytree(builds.reference, before)
     for verb in ("add", "delete"):
         assert builds.run(before, verb=verb)[0] == 0
     for number in range(kills):
         verb = ("add", "delete", "refit", "compact")[number % 4]
-        start = tmp_path / "reference" if verb in ("add", "delete") else before
+        start = builds.reference if verb in ("add", "delete") else before
         done, index = tmp_path / f"done-{verb}", tmp_path / f"changed-{number}"
         if not done.exists():
             shutil.copytree(start, done)
@@ -134,9 +147,11 @@ def test_four_kills_of_changes_leave_what_an_uninterrupted_one_leaves(builds: Bu
 
 
 @pytest.mark.check
-def test_many_kills_of_changes_leave_what_an_uninterrupted_one_leaves(builds: Builds, tmp_path: Path) -> None:
-    builds.run(tmp_path / "ready")
-    kill_changes(builds, KILLS, tmp_path, seed=4)
+def test_many_kills_of_changes_leave_what_an_uninterrupted_one_leaves(
+    transformer_builds: Builds, tmp_path: Path
+) -> None:
+    transformer_builds.run(tmp_path / "ready")
+    kill_changes(transformer_builds, KILLS, tmp_path, seed=4)
 
 
 @pytest.mark.check

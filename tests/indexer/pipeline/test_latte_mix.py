@@ -97,6 +97,7 @@ def test_an_index_trains_it_once_and_keeps_it(kind: str, tmp_path: Path, request
     verify_index(index)
 
 
+@pytest.mark.check
 def test_workers_do_not_change_a_byte(static: BuildConfig, tmp_path: Path) -> None:
     build_index(MANY, tmp_path / "one", static)
     build_index(MANY, tmp_path / "two", static, RunOptions(workers=2))

@@ -122,14 +122,26 @@ def test_drift_does_not_depend_on_where_parts_begin(
 # --- kinds of index beside one another
 
 
+_built: dict[str, Path] = {}
+
+
 @pytest.fixture
-def mixed(tiny_config: BuildConfig, counting: Counting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A graph, and beside it another one of other size."""
+def mixed(
+    tiny_config: BuildConfig,
+    counting: Counting,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """A graph, and beside it another one of other size; built once a session, and copied."""
     monkeypatch.setattr(index_segment, "SMALL_ROWS", 50)
-    config = tiny_config.with_overrides(["index.type=HNSW4", "index.recall=0.5"])
-    build_index(numbered(0, 120), tmp_path / "mixed", config, LOW)
-    add_documents(numbered(120, 80), tmp_path / "mixed", LOW)
-    return tmp_path / "mixed"
+    if "mixed" not in _built:
+        config = tiny_config.with_overrides(["index.type=HNSW4", "index.recall=0.5"])
+        built = tmp_path_factory.mktemp("mixed") / "index"
+        build_index(numbered(0, 120), built, config, LOW)
+        add_documents(numbered(120, 80), built, LOW)
+        _built["mixed"] = built
+    return Path(shutil.copytree(_built["mixed"], tmp_path / "mixed"))
 
 
 def test_a_recall_is_set_segment_by_segment(mixed: Path) -> None:

@@ -1,4 +1,5 @@
 """Crash safety of changes: every operation of every verb fails in turn, and stops dead in turn; then it is run again.
+(In `make test` one of each kind; in `make check` every one.)
 
 What is published before stays readable at every instant, and the end equals that of an uninterrupted change.
 """
@@ -14,11 +15,13 @@ from indexer.store import files
 from indexer.store.integrity import damaged_files
 from indexer.store.manifest import load_manifest
 from tests.directories import snapshot
-from tests.faults import FAILURES, Dead, FaultyOs
-from tests.indexer.pipeline.test_faults import failure_of
+from tests.faults import FAILURES, Dead, FaultyOs, Kind, every, one_of_each_operation
+from tests.indexer.pipeline.test_faults import Choice, failure_of
 from tests.indexer.pipeline.test_life import Counting
 from tests.indexer.pipeline.test_life import counting as counting  # a fixture
 from tests.life import VERBS, grown
+
+swept = pytest.mark.parametrize("choice", [one_of_each_operation, pytest.param(every, marks=pytest.mark.check)])
 
 
 def assert_whole(index: Path) -> None:
@@ -40,23 +43,24 @@ def before(tiny_config: BuildConfig, counting: Counting, tmp_path: Path) -> Path
 
 def undisturbed(
     before: Path, change: Callable[[Path], object], patch: pytest.MonkeyPatch
-) -> tuple[dict[str, str], int]:
-    """What a change makes of a copy of an index, and how many operations that takes."""
+) -> tuple[dict[str, str], list[Kind]]:
+    """What a change makes of a copy of an index, and the operations that takes."""
     reference, counter = before.with_name("reference"), FaultyOs()
     shutil.copytree(before, reference)
     run_with(counter, change, reference, patch)
     assert counter.count > 5
-    return snapshot(reference), counter.count
+    return snapshot(reference), counter.kinds
 
 
+@swept
 @pytest.mark.parametrize("verb", VERBS)
 def test_any_failing_operation_of_a_change_is_reported_and_it_goes_on(
-    verb: str, before: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verb: str, choice: Choice, before: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change = VERBS[verb]
-    reference, count = undisturbed(before, change, monkeypatch)
+    reference, kinds = undisturbed(before, change, monkeypatch)
     published = load_manifest(before.with_name("reference")).generation
-    for at in range(count):
+    for at in choice(kinds):
         index = tmp_path / f"index-{at}"
         shutil.copytree(before, index)
         faulty = FaultyOs(at, FAILURES[at % len(FAILURES)], watch=lambda index=index: assert_whole(index))  # type: ignore[misc]
@@ -71,13 +75,14 @@ def test_any_failing_operation_of_a_change_is_reported_and_it_goes_on(
         shutil.rmtree(index)
 
 
+@swept
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_change_that_stops_dead_leaves_the_index_whole_and_can_be_run_again(
-    verb: str, before: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verb: str, choice: Choice, before: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change = VERBS[verb]
-    reference, count = undisturbed(before, change, monkeypatch)
-    for at in range(count):
+    reference, kinds = undisturbed(before, change, monkeypatch)
+    for at in choice(kinds):
         index = tmp_path / f"index-{at}"
         shutil.copytree(before, index)
         with pytest.raises(Dead):

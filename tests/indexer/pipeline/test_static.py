@@ -164,6 +164,7 @@ def test_an_index_finds_deduplicates_grows_and_is_refitted_without_the_table(tab
     assert SearchEngine(index, model=tmp_path / "gone.txt").search("whales", 1)
 
 
+@pytest.mark.check
 def test_any_number_of_workers_makes_the_same_bytes(table: Path, tmp_path: Path) -> None:
     build_index(DOCUMENTS, tmp_path / "one", static(table))
     build_index(DOCUMENTS, tmp_path / "two", static(table), RunOptions(workers=2))

@@ -137,11 +137,6 @@ def has_ended(process: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_any_number_of_workers_gives_the_same_results(workers: int) -> None:
-    assert sorted(run_tasks(doubling, range(20), workers)) == list(range(0, 40, 2))
-
-
 def test_without_tasks_nothing_is_prepared() -> None:
     assert list(run_tasks(unprepared, [], 1)) == []
     assert list(run_tasks(unprepared, [], 4)) == []
@@ -227,6 +222,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.check
 def test_an_interrupt_of_the_whole_group_is_the_parents_alone(tmp_path: Path) -> None:
     command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True, stderr=subprocess.PIPE) as parent:
@@ -248,6 +244,7 @@ list(run_tasks(partial(hanging, Path(sys.argv[1])), [1, 2], 2))
 """
 
 
+@pytest.mark.check
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], cwd=ROOT) as parent:
         try:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from indexer.errors import CorruptIndexError, LockedError, StoreError
 from indexer.store import files, integrity, layout, parts
 from indexer.store.embeddings import open_embeddings
 from indexer.store.files import (
+    BLOCK,
     DigestBuilder,
     FileDigest,
     atomic_write,
@@ -341,6 +343,54 @@ def test_a_flipped_bit_is_noticed_when_its_block_is_read_and_not_before(data: by
                     assert file.read(SMALL_BLOCK) == data[block * SMALL_BLOCK : (block + 1) * SMALL_BLOCK]
         with pytest.raises(CorruptIndexError, match="checksum mismatch"):
             read_checked(path, digest)
+
+
+@pytest.mark.parametrize("flipped", [0, 1, 2, 3])
+def test_ranges_of_a_mapped_file_are_checked_in_every_block_that_they_touch(flipped: int, tmp_path: Path) -> None:
+    data = bytearray(os.urandom(3 * BLOCK + 100))
+    digest = atomic_write_bytes(tmp_path / "a", data)
+    data[min(flipped * BLOCK + 77, len(data) - 1)] ^= 1
+    (tmp_path / "a").write_bytes(data)
+    cases: list[tuple[list[tuple[int, int]], set[int]]] = [
+        ([(0, BLOCK)], {0}),
+        ([(BLOCK - 1, BLOCK + 1)], {0, 1}),
+        ([(5, 2 * BLOCK + 1)], {0, 1, 2}),
+        ([(2 * BLOCK, 3 * BLOCK), (7, 9)], {0, 2}),
+        ([(BLOCK, 2 * BLOCK), (3 * BLOCK, 3 * BLOCK + 100)], {1, 3}),
+        ([], set()),
+    ]
+    for ranges, touched in cases:
+        starts, ends = np.array(ranges, np.int64).reshape(-1, 2).T
+        with CheckedFile(tmp_path / "a", digest) as file:
+            if flipped in touched:
+                with pytest.raises(CorruptIndexError, match="checksum mismatch"):
+                    file.check((starts, ends))
+            else:
+                file.check((starts, ends))
+
+
+def test_a_check_behind_ones_back_is_waited_for_only_where_one_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest, go_on = atomic_write_bytes(tmp_path / "a", b"some"), threading.Event()
+    (tmp_path / "a").write_bytes(b"same")
+
+    def slow(path: Path) -> str:
+        assert go_on.wait(60)
+        return files.hash_file(path)
+
+    monkeypatch.setattr(integrity, "hash_file", slow)
+    check = integrity.BackgroundCheck(tmp_path / "a", digest)
+    check.require_sound()  # nothing is known yet
+    go_on.set()
+    for wait in (True, False):
+        with pytest.raises(CorruptIndexError, match="checksum mismatch"):
+            check.require_sound(wait=wait)
+    (tmp_path / "a").write_bytes(b"some")
+    integrity.BackgroundCheck(tmp_path / "a", digest).require_sound(wait=True)
+    (tmp_path / "a").unlink()
+    with pytest.raises(StoreError, match="a: "):
+        integrity.BackgroundCheck(tmp_path / "a", digest).require_sound(wait=True)
 
 
 def test_every_flipped_bit_of_a_file_of_one_block_is_noticed_at_once(tmp_path: Path) -> None:

@@ -201,7 +201,7 @@ def test_a_damaged_file_of_moments_is_an_error_and_no_traceback(index: Path) -> 
     """`add` measures drift with the moments of parts that were added before."""
     path = index / "parts/00003/moments.npz"
     data = path.read_bytes()
-    for position in range(0, len(data), 97):
+    for position in range(0, len(data), 431):
         flipped = bytearray(data)
         flipped[position] ^= 0x41
         path.write_bytes(flipped)

@@ -11,10 +11,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from indexer.config import WhiteningConfig
+from indexer.config import Role, WhiteningConfig
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.moments import Moments
-from indexer.transforms import Normalisation, Whitening, fit_whitening, transform_from_bytes, transform_to_bytes
+from indexer.transforms import (
+    Hellinger,
+    Normalisation,
+    Transform,
+    Whitening,
+    fit_whitening,
+    transform_from_bytes,
+    transform_to_bytes,
+)
 from tests.oracles import whitening_projection
 
 Rows = npt.NDArray[np.float32]
@@ -113,6 +121,81 @@ def test_no_centring_subtracts_nothing_but_uses_the_centred_covariance() -> None
     assert not plain.mean.any()
     assert not plain.query_mean.any()
     assert (plain.projection == centred.projection).all()
+
+
+@pytest.mark.parametrize("role", ["document", "query"])
+def test_the_affine_layers_do_what_project_does(role: Role) -> None:
+    rows = correlated_rows(300, 8)
+    whitening = fit(rows, dim=5).with_query_mean(np.arange(8.0))
+    (layer,) = whitening.affine_layers(role)
+    np.testing.assert_allclose(rows @ layer.matrix + layer.bias, whitening.project(rows, role), atol=1e-9)
+    assert Normalisation(8).affine_layers(role) == []
+    roots: Transform = Hellinger(8)
+    assert roots.affine_layers(role) is None
+
+
+def test_the_largest_entry_of_each_direction_is_positive() -> None:
+    """An eigenvector has no sign of its own; without this one the file would depend on the library."""
+    projection = fit(correlated_rows(300, 8, seed=4)).projection
+    assert (projection[np.abs(projection).argmax(axis=0), np.arange(8)] > 0).all()
+
+
+def test_a_direction_is_kept_whose_variance_is_above_the_floor() -> None:
+    moments = Moments(1000, np.zeros(4), 1000 * np.diag([4.0, 4.4e-9, 3.6e-9, 1e-9]))
+    assert fit_whitening(moments, WhiteningConfig()).dim == 2
+
+
+@pytest.mark.parametrize("remove", [1, 3])
+def test_leading_directions_of_the_second_moment_are_taken_out(remove: int) -> None:
+    rows = correlated_rows(400, 6).astype(np.float64)
+    leading = np.linalg.eigh(rows.T @ rows)[1][:, -remove:]
+    left = rows - rows @ leading @ leading.T
+    plain = fit_whitening(Moments.of(rows), WhiteningConfig(strength="none"), remove)
+    assert isinstance(plain, Whitening)
+    assert plain.dim == 6 - remove
+    assert not plain.mean.any()
+    assert not plain.query_mean.any()
+    np.testing.assert_allclose(plain.project(rows, "query") @ plain.projection.T, left, atol=1e-9)
+    whitened = fit_whitening(Moments.of(rows), WhiteningConfig(strength=1.0), remove)
+    assert isinstance(whitened, Whitening)
+    assert whitened.dim == 6 - remove
+    np.testing.assert_allclose(leading.T @ whitened.projection, 0, atol=1e-9)
+    np.testing.assert_allclose(Moments.of(whitened.project(rows, "document")).covariance, np.eye(6 - remove), atol=1e-6)
+
+
+def test_all_directions_cannot_be_taken_out() -> None:
+    moments = Moments.of(correlated_rows(400, 6))
+    assert fit_whitening(moments, WhiteningConfig(), 5).dim == 1
+    with pytest.raises(ConfigError, match=r"whitening\.remove is 6; the encoder gives 6 dimensions"):
+        fit_whitening(moments, WhiteningConfig(), 6)
+
+
+def test_a_note_says_when_there_are_fewer_than_four_texts_a_dimension() -> None:
+    assert fit(correlated_rows(24, 6)).note == ""
+    assert fit(correlated_rows(23, 6)).note.startswith("fitted on 23 texts for 6 dimensions; below about 24 the fit")
+    assert fit(correlated_rows(23, 6), strength=0.0).note == ""
+    assert fit(correlated_rows(24, 6)).with_note("said").note == Normalisation(6).with_note("said").note == "said"
+    one = fit_whitening(Moments.of(correlated_rows(1, 6)), WhiteningConfig())
+    assert one.note == "a sample of one document: nothing to fit, vectors are only normalised"
+
+
+def test_square_roots_of_probabilities_are_unit_vectors() -> None:
+    hellinger = Hellinger(4)
+    rows = np.array([[0.25, 0.75, 1.0, 0.0], [0.5, 0.5, 0.36, 0.64], [-1e-9, 1.0, 0.0, 1.0]])
+    roots = np.array([[0.5, np.sqrt(0.75), 1, 0], [np.sqrt(0.5), np.sqrt(0.5), 0.6, 0.8], [0, 1, 0, 1]])
+    np.testing.assert_allclose(hellinger.project(rows, "query"), roots, rtol=1e-12)
+    np.testing.assert_allclose(hellinger.transform(rows, "document"), roots / np.sqrt(2), rtol=1e-6)
+    assert hellinger.query_mean is None
+    assert hellinger.with_query_mean(np.ones(4)) is hellinger
+    assert (hellinger.input_dim, hellinger.dim, hellinger.settings()) == (4, 4, {"dim": 4, "note": ""})
+    again = transform_from_bytes(transform_to_bytes(hellinger.with_note("why")), "somewhere")
+    assert again == Hellinger(4, "why")
+
+
+def test_a_row_of_zeros_stays_zero_and_no_rows_are_none() -> None:
+    vectors = Normalisation(2).transform(np.array([[0.0, 0.0], [3.0, 4.0]]), "document")
+    np.testing.assert_allclose(vectors, np.array([[0, 0], [0.6, 0.8]]), rtol=1e-6)
+    assert Normalisation(2).transform(np.zeros((0, 2)), "document").shape == (0, 2)
 
 
 def test_scale_of_the_covariance_does_not_matter() -> None:
