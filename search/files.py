@@ -143,6 +143,11 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def write_json(path: Path, value: Any, force: bool = False) -> None:
+    """`write_output` of strict JSON, indented; names of files that are no UTF-8 are escaped."""
+    write_output(path, to_json(value, indent=1).encode("utf-8", "backslashreplace") + b"\n", force=force)
+
+
 def write_output(path: Path, data: bytes, option: str = "-o", force: bool = False) -> FileDigest:
     """`open_output` for data already in memory: whole or not at all, over another file only with `force`."""
     with open_output(path, option, force) as file:

@@ -235,7 +235,7 @@ def test_a_backend_that_was_asked_for_is_not_replaced(tiny_config: BuildConfig, 
 
 def test_methods_without_training_have_one_untrained_row(folder: Path) -> None:
     config = static(folder, latte_mix=dataclasses.replace(SMALL, epochs=0))
-    plan = MethodsOptions(("mean", "latte-mix"), train=folder / "sentences.txt", seeds=2)
+    plan = MethodsOptions(("mean", "latte-mix"), corpus=folder / "sentences.txt", seeds=2)
     rows = evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts-folder"), plan)["results"]
     drawn = [row for row in rows if row["method"] == "latte-mix"]
     assert {row["setting"].split()[1] for row in drawn} == {"untrained"}

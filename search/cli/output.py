@@ -31,28 +31,42 @@ _LEAST_TEXT = 40  # columns for text beside whole ids
 _BETWEEN = 2  # columns
 
 
-def write_and_print(
+def print_result(
     result: "Result",
     options: Mapping[str, Any],
     compare: bool = True,
-    write: "Callable[[Path, Result, bool], None] | None" = None,
+    write: "Callable[[Path, Any, bool], None] | None" = None,
 ) -> None:
-    """What a measurement found: notes on stderr, the file of -o, and JSON or tables, as `result_options` ask.
+    """What a measurement found: its notes on stderr, and the rest as `write_and_print`, its tables for people.
 
-    `compare`: with paired differences among the tables. `write` writes the file, else `write_result`.
+    `compare`: with paired differences among the tables.
     """
-    from search.evaluation.result import write_result
     from search.evaluation.tables import tables_of
 
     for note in result.notes:
         print_note(note)
+    write_and_print(result, options, lambda _: print_tables(tables_of(result, compare)), write)
+
+
+def write_and_print(
+    result: Mapping[str, Any],
+    options: Mapping[str, Any],
+    show: Callable[[Any], None],
+    write: Callable[[Path, Any, bool], None] | None = None,
+) -> None:
+    """Write and print a result as `result_options` ask: to the file, as JSON, or by `show` for people.
+
+    `write` writes the file, else `search.files.write_json`.
+    """
+    from search.files import write_json
+
     if options["output"]:
-        (write or write_result)(options["output"], result, options["force"])
+        (write or write_json)(options["output"], result, options["force"])
     with stdout_free_for(*written_by(options).values()):
         if options["as_json"]:
-            print_json(result.to_dict())
+            print_json(result)
         else:
-            print_tables(tables_of(result, compare))
+            show(result)
 
 
 @contextmanager

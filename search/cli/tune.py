@@ -55,9 +55,8 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
       isotrope tune docs.jsonl --layers -1 --layers 1,-1 --sample 500 -o tuned.toml --force
     """
     from indexer.store.layout import is_index
-    from search.cli.output import stdout_free_for, write_and_print
+    from search.cli.output import print_result, stdout_free_for
     from search.cli.progress import ProgressBar
-    from search.evaluation.result import write_result
     from search.evaluation.tune.tune import TuneOptions, run_tune, write_recipe
 
     output: Path | None = options["output"]
@@ -75,8 +74,7 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     check_output_options(options | {"index": index}, *sources, options["beir"])
     with ProgressBar(options["quiet"]) as progress:
         result = run_tune(task, _target(sources, options), sweep_of(options), options["cache"], progress)
-    write = write_recipe if output and output.suffix != ".json" else write_result
-    write_and_print(result, options, write=write)
+    print_result(result, options, write=write_recipe if output and output.suffix != ".json" else None)
     if not options["as_json"]:
         with stdout_free_for(output):
             use = f"use it: isotrope build CORPUS INDEX {result['choice']['options']}"

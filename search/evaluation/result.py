@@ -22,7 +22,7 @@ from indexer.hashing import canonical_sha256, fingerprint
 from indexer.regular_files import read_regular
 from indexer.typed_json import convert_json, decode_json
 from indexer.versions import library_versions
-from search.files import to_json, write_output
+from search.files import write_json
 from search.index import Index
 
 _MEASURING = ("scipy", "ir_measures", "pytrec_eval-terrier", "bm25s", "PyStemmer", "datasets", "matplotlib")
@@ -88,8 +88,7 @@ class Result(Mapping[str, Any]):
 
 def write_result(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
     """A result as strict JSON, whole or not at all; over another file only with `force`."""
-    text = to_json(result, indent=1)
-    write_output(path, text.encode("utf-8", "backslashreplace") + b"\n", force=force)  # names that are no UTF-8
+    write_json(path, result, force)
 
 
 def read_result(path: Path) -> Result:

@@ -1,8 +1,4 @@
-"""The settings compared, their sweep, and the transforms fitted for them."""
-# TODO-DOC search.evaluation.settings:
-# TODO-DOC The settings that are compared: how token states become an embedding, and an embedding a vector.
-# TODO-DOC search.evaluation.fits:
-# TODO-DOC Transforms for settings, fitted on moments that are at hand.
+"""The settings compared: how token states become an embedding, and an embedding a vector; their sweep and fits."""
 
 import dataclasses
 import hashlib

@@ -60,7 +60,7 @@ def layer_grid(result: Mapping[str, Any]) -> Float64Array:
     places = {layer: place for place, layer in enumerate(result["layers"])}
     grid = np.full((len(places), len(places)), np.nan)
     for row in result["results"]:
-        layers = row.get("layers") or ()
+        layers: Sequence[int] = row.get("layers") or ()
         if 1 <= len(layers) <= 2 and set(layers) <= set(places) and _is_number(row.get("spearman")):
             first, second = places[layers[0]], places[layers[-1]]
             grid[first, second] = grid[second, first] = row["spearman"]
@@ -87,8 +87,10 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 # Similarity: a line a setting, a column a task, a table for each protocol and fit.
 
 
-def _similarity(result: Result, of_average: Mapping[str, Callable[[Row], str]] | None = None) -> Iterator[Table]:
-    """`of_average` are further columns, made of the row of the average."""
+def _similarity(
+    result: Result, of_average: Mapping[str, Callable[[Row], str]] | None = None, remark: str = ""
+) -> Iterator[Table]:
+    """`of_average` are further columns, made of the row of the average; `remark` stands below each table."""
     scale, more = _scale(result), of_average or {}
     kinds = dict.fromkeys((row.get("protocol"), row.get("fit")) for row in result.results)
     for protocol, fit in kinds:
@@ -106,7 +108,8 @@ def _similarity(result: Result, of_average: Mapping[str, Callable[[Row], str]] |
             ends = [interval_text(average, "spearman", scale=scale), *(write(average) for write in more.values())]
             cells.append([name, *own, *(ends if averaged else [])])
         caption = f"Spearman x 100, protocol {protocol}, fit {fit}"
-        yield Table(caption if averaged else f"{caption} {_WITH_INTERVAL}", columns, cells)
+        remarks = (remark,) if remark else ()
+        yield Table(caption if averaged else f"{caption} {_WITH_INTERVAL}", columns, cells, remarks)
 
 
 def _lines(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
@@ -132,7 +135,8 @@ def _named(row: Row) -> str:
 
 def _methods(result: Result) -> Iterator[Table]:
     """The same with the spread over seeds and the differences from mean pooling; then the published figures."""
-    scale = _scale(result)
+    scale, seeds = _scale(result), result.provenance.get("seeds")
+    drawn = f"{counted(seeds, 'seed')} where any are drawn" if isinstance(seeds, int) else ""
 
     def less(key: str) -> Callable[[Row], str]:
         return lambda row: (
@@ -147,6 +151,7 @@ def _methods(result: Result) -> Iterator[Table]:
             "less mean": less("against_mean"),
             "less untrained": less("against_untrained"),
         },
+        drawn,
     )
     rows = result.added["published"]
     columns = list(dict.fromkeys(name for row in rows for name in _mapping(row.get("figures"))))
@@ -253,10 +258,7 @@ def _recall(result: Result) -> Iterator[Table]:
             ),
             "queries": _queries,
             "index": _index,
-            "size": lambda row: (
-                f"{number(row.get('rows'))} vectors of {number(row.get('dim'))} dimensions, "
-                f"{_figure(row.get('bytes_per_vector'), 1, ',.1f')} bytes each"
-            ),
+            "size": _size,
             "search, ms p50 / p90 / p99": lambda row: _latency(row, "search"),
             "encoding and search, ms": lambda row: _latency(row, "with_encoding"),
         },
@@ -291,6 +293,13 @@ def _queries(row: Row) -> str:
 def _index(row: Row) -> str:
     listed = [f"{name} {value}" for each in row.get("search_parameters") or () for name, value in each.items()]
     return ", ".join([str(row.get("index_type", "")), *listed])
+
+
+def _size(row: Row) -> str:
+    rows, dim, bytes_each = row.get("rows"), row.get("dim"), _figure(row.get("bytes_per_vector"), 1, ",.1f")
+    if isinstance(rows, int) and isinstance(dim, int):
+        return f"{counted(rows, 'vector')} of {counted(dim, 'dimension')}, {bytes_each} bytes each"
+    return f"{bytes_each} bytes a vector" if bytes_each else ""
 
 
 def _latency(row: Row, key: str) -> str:

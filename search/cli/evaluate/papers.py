@@ -57,7 +57,7 @@ def whiteningbert(sources: tuple[str, ...], **options: Any) -> None:
       isotrope evaluate whiteningbert sts-folder
       isotrope evaluate whiteningbert sts-folder --set encoder.model=my-bert -o table.json
     """
-    from search.cli.output import write_and_print
+    from search.cli.output import print_result
     from search.cli.progress import ProgressBar
     from search.evaluation.papers.whiteningbert import whiteningbert_table
     from search.evaluation.sts.data import read_tasks
@@ -66,7 +66,7 @@ def whiteningbert(sources: tuple[str, ...], **options: Any) -> None:
     target = _recipe_target(options)
     with ProgressBar(options["quiet"]) as progress:
         result = whiteningbert_table(target, read_tasks(*sources), options["cache"], progress)
-    write_and_print(result, options, compare=False)
+    print_result(result, options, compare=False)
 
 
 @click.command("methods")
@@ -102,7 +102,7 @@ def methods(sources: tuple[str, ...], methods: tuple[str, ...], **options: Any) 
       isotrope evaluate methods sts-folder --method sif --method latte-mix --corpus sentences.txt -o methods.json
     """
     from indexer.errors import ConfigError
-    from search.cli.output import write_and_print
+    from search.cli.output import print_result
     from search.cli.progress import ProgressBar
     from search.evaluation.papers.method_settings import DRAWN, SEEDS, MethodsOptions, methods_of
     from search.evaluation.papers.methods import evaluate_methods
@@ -114,11 +114,13 @@ def methods(sources: tuple[str, ...], methods: tuple[str, ...], **options: Any) 
     chosen = methods_of(methods, target.spec.traits.has_layers)
     if seeds is not None and not set(chosen) & set(DRAWN):
         raise ConfigError(f"--seeds: none of {', '.join(chosen)} draws numbers. Leave it out.")
-    protocols, seeds = options["protocols"] or ("mean",), SEEDS if seeds is None else seeds
-    plan = MethodsOptions(chosen, protocols, fit, options["corpus"], options["documents"], seeds)
+    seeds = SEEDS if seeds is None else seeds
+    plan = MethodsOptions(
+        chosen, options["protocols"] or ("mean",), fit, options["corpus"], options["documents"], seeds
+    )
     with ProgressBar(options["quiet"]) as progress:
         result = evaluate_methods(target, read_tasks(*sources), plan, options["cache"], progress)
-    write_and_print(result, options)
+    print_result(result, options)
 
 
 @click.command("rte")
@@ -161,7 +163,7 @@ def rte(file: Path, threshold_from: Path | None, thresholds: tuple[float, ...], 
       isotrope evaluate rte RTE/dev.tsv --threshold-from RTE/train.tsv
       isotrope evaluate rte val.jsonl --pooling mean --pooling cls --strength none --strength 1
     """
-    from search.cli.output import write_and_print
+    from search.cli.output import print_result
     from search.cli.progress import ProgressBar
     from search.evaluation.papers.rte import THRESHOLDS, RteOptions, evaluate_rte, read_rte, rte_sweep
 
@@ -171,7 +173,7 @@ def rte(file: Path, threshold_from: Path | None, thresholds: tuple[float, ...], 
     data = read_rte(file), read_rte(threshold_from) if threshold_from else None
     with ProgressBar(options["quiet"]) as progress:
         result = evaluate_rte(target, data, plan, options["cache"], progress)
-    write_and_print(result, options)
+    print_result(result, options)
 
 
 @click.command("words")
@@ -199,7 +201,7 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
       isotrope evaluate words SimLex-999.txt --corpus docs.jsonl --layers 0 --layers 1 --layers 2
     """
     from indexer.errors import ConfigError
-    from search.cli.output import write_and_print
+    from search.cli.output import print_result
     from search.cli.progress import ProgressBar
     from search.evaluation.papers.word_sets import read_word_sets
     from search.evaluation.papers.words import WordsOptions, evaluate_words
@@ -213,4 +215,4 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
     sets = read_word_sets(files)
     with ProgressBar(options["quiet"]) as progress:
         result = evaluate_words(target_of(options), sets, plan, progress)
-    write_and_print(result, options)
+    print_result(result, options)

@@ -49,7 +49,7 @@ def command(index: Path, k: int, queries: Path | None, draw: Any, sample: int | 
       isotrope evaluate recall my-index -k 100 --queries questions.txt -o recall.json
     """
     from indexer.errors import ConfigError
-    from search.cli.output import write_and_print
+    from search.cli.output import print_result
     from search.cli.progress import ProgressBar
     from search.engine import SearchEngine
     from search.evaluation.recall.divergence import evaluate_divergence
@@ -63,4 +63,4 @@ def command(index: Path, k: int, queries: Path | None, draw: Any, sample: int | 
     measure = evaluate_divergence if options["similarity"] == "js" else evaluate_recall
     with ProgressBar(options["quiet"]) as progress:
         result = measure(engine, k, queries, draw, SAMPLE if sample is None else sample, progress)
-    write_and_print(result, options)
+    print_result(result, options)

@@ -57,7 +57,7 @@ def command(folder: Path, **options: Any) -> None:
       isotrope evaluate retrieval scifact --layers -1 --layers 1,-1 --cache cache -o scifact.json
       isotrope evaluate retrieval scifact --strength none --strength 0 --strength 0.5 --strength 1 --plot scifact.svg
     """
-    from search.cli.output import print_note, write_and_print
+    from search.cli.output import print_note, print_result
     from search.cli.progress import ProgressBar
     from search.evaluation.plots.drawing import check_plot
     from search.evaluation.plots.retrieval import plot_retrieval
@@ -83,6 +83,6 @@ def command(folder: Path, **options: Any) -> None:
     target, sweep = target_of(options), sweep_of(options)
     with ProgressBar(options["quiet"]) as progress:
         result = evaluate_retrieval(task, target, sweep, options["cache"], progress)
-    write_and_print(result, options, options["compare"])
+    print_result(result, options, options["compare"])
     if plot and (note := plot_retrieval(result, plot, force)):
         print_note(note)

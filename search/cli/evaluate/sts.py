@@ -54,7 +54,7 @@ def command(sources: tuple[str, ...], protocols: tuple[Any, ...], fit: str, **op
       isotrope evaluate sts sts-folder --index my-index --protocol mean --protocol all
       isotrope evaluate sts sts-folder --fit corpus:docs.jsonl --set whitening.sample=2000
     """
-    from search.cli.output import write_and_print
+    from search.cli.output import print_result
     from search.cli.progress import ProgressBar
     from search.evaluation.sts.data import read_tasks
     from search.evaluation.sts.sts import StsOptions, evaluate_sts
@@ -64,7 +64,7 @@ def command(sources: tuple[str, ...], protocols: tuple[Any, ...], fit: str, **op
     plan = StsOptions(target.settings(sweep_of(options)), protocols or ("mean",), fit)
     with ProgressBar(options["quiet"]) as progress:
         result = evaluate_sts(target, read_tasks(*sources), plan, options["cache"], progress)
-    write_and_print(result, options)
+    print_result(result, options)
 
 
 @click.command("layers")
@@ -108,7 +108,7 @@ def layers(
       isotrope evaluate layers sts-folder --plot layers.png
       isotrope evaluate layers sts-folder --strength 1 --up-to 2 -o layers.json
     """
-    from search.cli.output import write_and_print
+    from search.cli.output import print_result
     from search.cli.progress import ProgressBar
     from search.evaluation.plots.drawing import check_plot
     from search.evaluation.plots.layers import plot_layers
@@ -125,4 +125,4 @@ def layers(
         result = evaluate_layers(target_of(options), read_tasks(*sources), plan, options["cache"], progress)
     if plot:
         plot_layers(result, plot, options["force"])
-    write_and_print(result, options)
+    print_result(result, options)

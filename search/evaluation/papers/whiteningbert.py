@@ -67,8 +67,8 @@ def whiteningbert_table(
 
     "results" are rows as `evaluate_sts` gives them, with "model"; "table", which is added, holds "source", "columns",
     "baselines" and "rows", each with its "published" figures, "ours" and the "difference" (ours less published), null
-    where there is none. A recipe is measured in float32, whatever precision it names. Raises ConfigError for an index of another
-    precision, and what measuring raises.
+    where there is none. A recipe is measured in float32, whatever precision it names. Raises ConfigError for an index
+    of another precision, and what measuring raises.
     """
     clock = Clock()
     subject = _in_float32(subject)

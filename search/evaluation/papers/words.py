@@ -86,9 +86,9 @@ def evaluate_words(
 ) -> Result:
     """The result of `isotrope evaluate words`.
 
-    A result is of one set (and of each section of analogies), under one source of vectors; figures are
-    from 0 to 1, with 95 % bootstrap intervals for correlations and accuracies. "items" are those of the set, "covered" those whose
-    words have vectors. Raises ConfigError for a plan that does not suit the encoder, EvaluationError where no set has
+    A row is of one set (and of each section of analogies), under one source of vectors; figures are from 0 to 1, with
+    95 % bootstrap intervals for correlations and accuracies. "items" are those of the set, "covered" those whose words
+    have vectors. Raises ConfigError for a plan that does not suit the encoder, EvaluationError where no set has
     a figure, and what reading and encoding the corpus raise.
     """
     clock = Clock()

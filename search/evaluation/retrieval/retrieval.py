@@ -1,10 +1,4 @@
-"""What a measurement of retrieval is asked, and the files it writes beside its result."""
-# TODO-DOC search.evaluation.retrieval.task:
-# TODO-DOC What a measurement of retrieval is asked, and the files it writes beside its result.
-# TODO-DOC search.evaluation.retrieval.evaluation:
-# TODO-DOC Retrieval quality on a BEIR folder: a recipe, an index, or many settings of either, beside BM25.
-# TODO-DOC search.evaluation.retrieval.query_vectors:
-# TODO-DOC Judged queries whose embeddings are given: a file of vectors with the ids of the queries.
+"""`evaluate_retrieval`: quality on a BEIR folder of a recipe, an index, or many settings of either, beside BM25."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer import ann
-from indexer.arrays import SearchResult
+from indexer.arrays import Float64Array, SearchResult
 from indexer.corpus.corpus import OnError
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders.precomputed import cannot_encode
@@ -24,7 +18,7 @@ from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings, encode
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.retrieval.beir import JudgedQueries, read_judged
 from search.evaluation.retrieval.corpus import BeirCorpus, IndexedCorpus, SearchedCorpus
-from search.evaluation.retrieval.metrics import MAP, MRR, Array, MeasuredRun, PairedComparison, measure, measure_names
+from search.evaluation.retrieval.metrics import MAP, MRR, MeasuredRun, PairedComparison, measure, measure_names
 from search.evaluation.retrieval.runs import (
     Run,
     hybrid_label,
@@ -261,9 +255,9 @@ class _Evaluation:
         values = measure(self._judged.judgements, self._ranked(found), self._task.cutoffs)
         return MeasuredRun(label, setting, values, {"queries": len(queries), "depth": self._depth, **facts})
 
-    def _cut_off(self, at: Mapping[int, list[SearchResult]]) -> dict[str, Array]:
+    def _cut_off(self, at: Mapping[int, list[SearchResult]]) -> dict[str, Float64Array]:
         """nDCG and recall at each k, of lists that were asked for at that k."""
-        values: dict[str, Array] = {}
+        values: dict[str, Float64Array] = {}
         for k, found in at.items():
             every = measure(self._judged.judgements, self._ranked(found), (k,))
             values |= {name: every[name] for name in every if name not in (MAP, MRR)}

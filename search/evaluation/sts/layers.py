@@ -14,13 +14,14 @@ from typing import Any
 
 import numpy as np
 
+from indexer.arrays import Float32Array
 from indexer.config import PoolingMode
 from indexer.encoders.identity import PoolingKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
 from search.evaluation.bootstrap import Difference, difference
-from search.evaluation.embeddings import EmbeddingSource, Rows, TextEmbeddings
+from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, Strength, Sweep, check_dimensions, transform_hash
 from search.evaluation.sts.data import Task
@@ -57,13 +58,13 @@ class LayersOptions:
     up_to: int = 0
 
 
-class AveragedLayers(Mapping[PoolingKey, Rows]):
+class AveragedLayers(Mapping[PoolingKey, Float32Array]):
     """Rows of any combination of layers, averaged from those of single layers when asked for."""
 
-    def __init__(self, single: Mapping[PoolingKey, Rows]) -> None:
+    def __init__(self, single: Mapping[PoolingKey, Float32Array]) -> None:
         self._single = single
 
-    def __getitem__(self, key: PoolingKey) -> Rows:
+    def __getitem__(self, key: PoolingKey) -> Float32Array:
         layers, pooling = key
         total = self._single[layers[:1], pooling]
         for layer in layers[1:]:

@@ -1,20 +1,14 @@
 """STS: how well the cosine of two sentences ranks pairs as people do, for many settings from one forward pass.
 
-Both sentences are documents: they take the document prefix and are centred by the documents' mean.
+Rows of results, paired comparisons and notes, all JSON types.
 """
-# TODO-DOC search.evaluation.sts.evaluation:
-# TODO-DOC STS: how well the cosine of two sentences ranks pairs as people do, for many settings from one forward pass.
-# TODO-DOC
-# TODO-DOC Both sentences are documents: they take the document prefix and are centred by the documents' mean.
-# TODO-DOC
-# TODO-DOC search.evaluation.sts.results:
-# TODO-DOC What an STS run says: rows of results, paired comparisons and notes, all JSON types.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from indexer.arrays import Float64Array
 from indexer.errors import EvaluationError
 from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
@@ -26,7 +20,6 @@ from search.evaluation.settings import Setting, check_dimensions, transform_hash
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.fit import Fit, choose_fit, task_texts
 from search.evaluation.sts.score import (
-    Array,
     Estimate,
     Protocol,
     average,
@@ -135,7 +128,7 @@ class _Fitted:
 
     task: Task
     transforms: Sequence[Transform]
-    cosines: Sequence[Sequence[Array]]
+    cosines: Sequence[Sequence[Float64Array]]
 
     def only(self, kept: Sequence[int]) -> "_Fitted":
         return _Fitted(

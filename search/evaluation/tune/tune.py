@@ -1,8 +1,4 @@
-"""`tune`: try settings on a corpus, choose one, see what fewer dimensions would cost, and name the recipe."""
-# TODO-DOC search.evaluation.tune.tuning:
-# TODO-DOC `tune`: try settings on a corpus, choose one, see what fewer dimensions would cost, and name the recipe.
-# TODO-DOC search.evaluation.tune.running:
-# TODO-DOC One run of `tune`, from sources to a result and a recipe.
+"""`isotrope tune`: try settings on a corpus, choose one, see what fewer dimensions would cost, and name the recipe."""
 
 import dataclasses
 import json

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,7 +19,6 @@ from search.cli.evaluate.papers import _METHODS
 from search.evaluation.papers.method_settings import METHODS, MethodsOptions, methods_of, sbert_wk_layers
 from search.evaluation.papers.methods import NOT_RUN, evaluate_methods
 from search.evaluation.papers.mixtures import SentenceTokens, TrainingTokens
-from search.evaluation.result import Result
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import Task, read_tasks
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
@@ -59,12 +58,12 @@ def config(folder: Path) -> BuildConfig:
 
 
 @pytest.fixture(scope="module")
-def result(folder: Path, config: BuildConfig) -> Result:
+def result(folder: Path, config: BuildConfig) -> dict[str, Any]:
     plan = MethodsOptions(methods_of(["all"], False), ("mean", "all"), corpus=folder / "train.txt", seeds=2)
-    return evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts"), plan)
+    return evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts"), plan).to_dict()
 
 
-def average(result: Mapping[str, Any], setting: str, protocol: str = "mean") -> dict[str, Any]:
+def average(result: dict[str, Any], setting: str, protocol: str = "mean") -> dict[str, Any]:
     (row,) = [
         row
         for row in result["results"]
@@ -73,7 +72,7 @@ def average(result: Mapping[str, Any], setting: str, protocol: str = "mean") -> 
     return dict(row)
 
 
-def test_a_table_has_every_method_but_those_of_layers(result: Mapping[str, Any]) -> None:
+def test_a_table_has_every_method_but_those_of_layers(result: dict[str, Any]) -> None:
     assert {row["method"] for row in result["results"]} == set(METHODS) - {"cls", "layers", "sbert-wk"}
     settings = {row["setting"] for row in result["results"]}
     assert {f"latte-mix {similarity}" for similarity in ("cosine", "js", "l2")} <= settings
@@ -81,11 +80,11 @@ def test_a_table_has_every_method_but_those_of_layers(result: Mapping[str, Any])
 
 
 def test_the_command_line_offers_what_the_library_has() -> None:
-    assert ["all", *METHODS] == _METHODS
+    assert ("all", *METHODS) == _METHODS
 
 
 def test_settings_have_the_figures_of_the_plain_evaluation(
-    folder: Path, config: BuildConfig, result: Mapping[str, Any]
+    folder: Path, config: BuildConfig, result: dict[str, Any]
 ) -> None:
     subject = Target.of_recipe(config)
     sweep = Sweep(poolings=("mean", "max"), strengths=("none", 0.5), centres=("common",))
@@ -105,7 +104,7 @@ def test_settings_have_the_figures_of_the_plain_evaluation(
     assert shared > 10
 
 
-def test_seeds_are_averaged_with_their_spread_and_settings_have_none(result: Mapping[str, Any]) -> None:
+def test_seeds_are_averaged_with_their_spread_and_settings_have_none(result: dict[str, Any]) -> None:
     drawn, fixed = average(result, "latte-mix js"), average(result, "mean raw")
     assert drawn["seeds"] == [0, 1]
     assert drawn["spearman"] == pytest.approx(np.mean(drawn["by_seed"]))
@@ -115,24 +114,24 @@ def test_seeds_are_averaged_with_their_spread_and_settings_have_none(result: Map
     assert average(result, "mean flow common")["seeds"] == [0, 1]
 
 
-def test_training_is_told_from_the_untrained_control(result: Mapping[str, Any]) -> None:
+def test_training_is_told_from_the_untrained_control(result: dict[str, Any]) -> None:
     trained, untrained = average(result, "latte-mix cosine"), average(result, "latte-mix untrained cosine")
     assert trained["by_seed"] != untrained["by_seed"]
     assert (untrained["trained_texts"], untrained["epochs"]) == (0, 0)
     assert trained["trained_texts"] > 0
 
 
-def test_published_rows_say_what_cannot_be_run(result: Mapping[str, Any]) -> None:
+def test_published_rows_say_what_cannot_be_run(result: dict[str, Any]) -> None:
     rows = {row["method"]: row for row in result["published"]}
     assert rows["IS-BERT-NLI"]["status"] == NOT_RUN == "not implemented: trains the encoder"
     assert rows["IS-BERT-NLI"]["figures"]["Avg"] == 66.58
     assert {row["status"] for name, row in rows.items() if not name.startswith("IS-BERT")} == {"published"}
 
 
-def test_the_same_run_gives_the_same_figures(folder: Path, config: BuildConfig, result: Mapping[str, Any]) -> None:
+def test_the_same_run_gives_the_same_figures(folder: Path, config: BuildConfig, result: dict[str, Any]) -> None:
     plan = MethodsOptions(("mean", "latte-mix"), corpus=folder / "train.txt", seeds=2)
-    again = evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts"), plan, folder / "cache")
-    kept = evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts"), plan, folder / "cache")
+    again = evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts"), plan, folder / "cache").to_dict()
+    kept = evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts"), plan, folder / "cache").to_dict()
     assert again["results"] == kept["results"]
     assert average(again, "latte-mix l2")["by_seed"] == average(result, "latte-mix l2")["by_seed"]
 
@@ -143,7 +142,7 @@ def test_a_transformer_has_layers_too(folder: Path, tiny_config: BuildConfig) ->
     )
     methods = methods_of(["cls", "layers", "sbert-wk", "sif", "latte-mix"], True)
     plan = MethodsOptions(methods, corpus=folder / "train.txt", documents=20, seeds=1)
-    found = evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts/stsb.tsv"), plan)
+    found = evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts/stsb.tsv"), plan).to_dict()
     settings = {row["setting"] for row in found["results"]}
     assert {"cls -1 raw", "mean 1 raw", "mean 1,-1 raw", "sif -1 1 removed", "latte-mix 1 js"} <= settings
     assert {f"sbert-wk {','.join(map(str, layers))} raw" for layers in sbert_wk_layers(2)} <= settings

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from tests.search.evaluation.plots.test_retrieval import bm25, drawn, result_of,
 
 OWN = "mean -1 strength 0.25 role"
 HYBRID = f"hybrid {OWN}"
-Result = Mapping[str, Any]
+Result = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def index(folder: Path, config: BuildConfig, tmp_path_factory: pytest.TempPathFa
 def evaluated(folder: Path, subject: BuildConfig | Path, sweep: Sweep | None = None, **task: Any) -> Result:
     of = Target.of_recipe(subject) if isinstance(subject, BuildConfig) else Target.of_index(subject)
     settings: dict[str, Any] = {"cutoffs": (3, 10), "hybrid": True} | task
-    return evaluate_retrieval(RetrievalOptions(folder, **settings), of, sweep or Sweep())
+    return evaluate_retrieval(RetrievalOptions(folder, **settings), of, sweep or Sweep()).to_dict()
 
 
 def ranking(path: Path) -> list[tuple[str, str, str]]:

@@ -8,7 +8,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ WORDS = [
     "star", "light", "river", "sand", "clock", "bee", "dance", "glass", "map",
 ]  # fmt: skip
 OWN = "mean -1 strength 0.25 role"
-Result = Mapping[str, Any]
+Result = dict[str, Any]
 
 
 def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -77,7 +77,7 @@ def built(folder: Path, config: BuildConfig, path: Path) -> Path:
 
 def evaluated(folder: Path, subject: BuildConfig | Path, sweep: Sweep | None = None, **task: Any) -> Result:
     of = Target.of_recipe(subject) if isinstance(subject, BuildConfig) else Target.of_index(subject)
-    return evaluate_retrieval(RetrievalOptions(folder, **({"cutoffs": (3, 10)} | task)), of, sweep or Sweep())
+    return evaluate_retrieval(RetrievalOptions(folder, **({"cutoffs": (3, 10)} | task)), of, sweep or Sweep()).to_dict()
 
 
 def row_of(result: Result, label: str) -> Result:

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError, MachineError
 from search.evaluation.plots.drawing import check_plot
 from search.evaluation.plots.layers import plot_layers
-from search.evaluation.result import Result
 from search.evaluation.settings import Sweep
 from search.evaluation.sts import layers as layers_module
 from search.evaluation.sts.data import Task, read_tasks
@@ -56,8 +55,8 @@ def subject(tiny_config: BuildConfig) -> Target:
 
 
 @pytest.fixture
-def result(subject: Target, tasks: list[Task]) -> Result:
-    return evaluate_layers(subject, tasks, LayersOptions())
+def result(subject: Target, tasks: list[Task]) -> dict[str, Any]:
+    return evaluate_layers(subject, tasks, LayersOptions()).to_dict()
 
 
 def test_averaged_pooled_layers_are_what_the_encoder_pools_from_averaged_layers(tiny_config: BuildConfig) -> None:
@@ -107,7 +106,7 @@ def test_only_single_layers_are_asked_of_the_encoder_and_each_sentence_once(
     assert asked == [(len(distinct), [(0,), (1,), (2,)])]
 
 
-def test_the_best_of_each_size_is_the_largest_and_is_compared_with_the_papers(result: Mapping[str, Any]) -> None:
+def test_the_best_of_each_size_is_the_largest_and_is_compared_with_the_papers(result: dict[str, Any]) -> None:
     rows = result["results"]
     for row, size in zip(result["best"], (1, 2, 3), strict=True):
         assert row["size"] == len(row["layers"]) == size
@@ -142,7 +141,7 @@ def test_more_layers_than_there_are_or_no_pair_is_refused(up_to: int, subject: T
 
 
 def test_large_models_are_tried_in_small_combinations_and_that_is_said(
-    subject: Target, tasks: list[Task], result: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+    subject: Target, tasks: list[Task], result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "all 7 combinations of the 3 layers were tried" in result["notes"]
     monkeypatch.setattr(layers_module, "_FEW_BLOCKS", 1)
@@ -153,13 +152,13 @@ def test_large_models_are_tried_in_small_combinations_and_that_is_said(
 
 
 def test_batches_change_nothing(
-    subject: Target, tasks: list[Task], result: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+    subject: Target, tasks: list[Task], result: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layers_module, "_BATCH", 2)
     assert evaluate_layers(subject, tasks, LayersOptions())["results"] == result["results"]
 
 
-def test_the_result_says_how_it_was_made(result: Mapping[str, Any], tasks: list[Task]) -> None:
+def test_the_result_says_how_it_was_made(result: dict[str, Any], tasks: list[Task]) -> None:
     provenance = result["provenance"]
     assert provenance["data"] == {name: sha256 for task in tasks for name, sha256 in task.files.items()}
     assert (provenance["protocol"], provenance["fit"]) == (["mean"], {"name": "task"})
@@ -168,7 +167,7 @@ def test_the_result_says_how_it_was_made(result: Mapping[str, Any], tasks: list[
     json.dumps(result, allow_nan=False)
 
 
-def test_rows_name_the_transforms_of_the_tasks(subject: Target, tasks: list[Task], result: Mapping[str, Any]) -> None:
+def test_rows_name_the_transforms_of_the_tasks(subject: Target, tasks: list[Task], result: dict[str, Any]) -> None:
     assert {row["transform"] for row in result["results"]} == {None}
     rows = evaluate_layers(subject, tasks, LayersOptions(strength=1.0, up_to=2))["results"]
     plan = StsOptions(subject.settings(Sweep(layers=tuple(tuple(row["layers"]) for row in rows), strengths=(1.0,))))
@@ -196,7 +195,7 @@ def test_no_task_is_nothing_to_measure(subject: Target) -> None:
 # --- the picture
 
 
-def test_the_grid_is_symmetric_with_single_layers_on_the_diagonal(result: Mapping[str, Any]) -> None:
+def test_the_grid_is_symmetric_with_single_layers_on_the_diagonal(result: dict[str, Any]) -> None:
     grid, rows = layer_grid(result), {tuple(row["layers"]): row["spearman"] for row in result["results"]}
     for first in range(3):
         for second in range(first, 3):
@@ -206,14 +205,14 @@ def test_the_grid_is_symmetric_with_single_layers_on_the_diagonal(result: Mappin
 
 @pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("new/a.PDF", b"%PDF")])
 def test_a_picture_is_drawn_without_pyplot(
-    name: str, start: bytes, result: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, start: bytes, result: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # importing it would fail
     plot_layers(result, tmp_path / name)
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
-def test_the_same_result_gives_the_same_picture_and_another_another(result: Mapping[str, Any], tmp_path: Path) -> None:
+def test_the_same_result_gives_the_same_picture_and_another_another(result: dict[str, Any], tmp_path: Path) -> None:
     other = result | {"paper": result["results"][0]}
     pictures = []
     for number, drawn in enumerate((result, result, other)):
@@ -222,7 +221,7 @@ def test_the_same_result_gives_the_same_picture_and_another_another(result: Mapp
     assert pictures[0] == pictures[1] != pictures[2]
 
 
-def test_a_picture_can_lack_intervals_and_pairs(result: Mapping[str, Any], tmp_path: Path) -> None:
+def test_a_picture_can_lack_intervals_and_pairs(result: dict[str, Any], tmp_path: Path) -> None:
     bare = result["results"][1] | {"low": None, "high": None}
     small = result | {"results": [bare], "best": [{"size": 1} | bare], "paper": bare, "layers": [1]}
     plot_layers(small, tmp_path / "a.png")

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, lazy
+from indexer.arrays import Float64Array
 from indexer.config import RunOptions
 from indexer.encoders.hub import DEMO_PACKAGE
 from indexer.errors import ConfigError, EvaluationError
@@ -19,7 +20,7 @@ from search.evaluation import embeddings as states_module
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import TASKS, Subset, Task, read_tasks
 from search.evaluation.sts.fit import Fit, _fitted_on_task
-from search.evaluation.sts.score import Array, Protocol, cosines, fit_transforms, score_pairs, spearman, task_estimates
+from search.evaluation.sts.score import Protocol, cosines, fit_transforms, score_pairs, spearman, task_estimates
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
 from search.evaluation.target import Target
 from tests.oracles import whitening_projection
@@ -110,7 +111,7 @@ def test_an_undefined_correlation_is_an_error(predicted: list[float], human: lis
 # Protocols
 
 
-def hand_made() -> tuple[Task, list[Array]]:
+def hand_made() -> tuple[Task, list[Float64Array]]:
     """Two subsets: three pairs in the right order, two in the wrong one."""
     names = ("p", "q", "r", "s", "t")
     task = Task("STS13", (Subset("A", np.array([1.0, 2, 3]), names[:3], names[:3]),
