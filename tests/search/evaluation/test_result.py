@@ -86,7 +86,7 @@ def test_a_result_is_a_mapping_with_the_keys_of_its_file(tmp_path: Path) -> None
 def test_a_number_that_json_lacks_is_null_printed_and_in_a_file(tmp_path: Path) -> None:
     result = Result("recall", {"k": 1}, [{"recall": math.nan, "low": -math.inf, "high": 1.0, "latency_ms": {}}])
     write_result(tmp_path / "r.json", result)
-    found = {"recall": None, "low": None, "high": 1.0, "latency_ms": {}}
+    found: dict[str, Any] = {"recall": None, "low": None, "high": 1.0, "latency_ms": {}}
     assert json.loads((tmp_path / "r.json").read_text())["results"] == [found]
     assert json.loads(to_json(result))["results"] == [found]
     assert read_result(tmp_path / "r.json").results == [found]
