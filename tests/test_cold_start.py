@@ -66,7 +66,9 @@ def test_help_loads_click_and_nothing_else_that_is_not_ours_or_pythons() -> None
     assert {name for name in modules if name.startswith("indexer.")} == {"indexer.errors", "indexer.lazy"}
 
 
-@pytest.mark.parametrize("backend", ["auto", "openvino", "numpy"])
+@pytest.mark.parametrize(
+    "backend", ["auto", *(pytest.param(name, marks=pytest.mark.check) for name in ("openvino", "numpy"))]
+)
 def test_a_query_imports_none_of_the_slow_libraries(backend: str, index: Path, tmp_path: Path) -> None:
     if backend == "openvino" and importlib.util.find_spec("openvino") is None:
         pytest.skip("needs OpenVINO (pip install 'isotrope[fast]')")
@@ -80,6 +82,7 @@ def test_a_query_imports_none_of_the_slow_libraries(backend: str, index: Path, t
         assert "openvino" in modules
 
 
+@pytest.mark.check
 def test_a_query_of_openvino_sends_nothing_home(index: Path, tmp_path: Path) -> None:
     """Importing OpenVINO reports that to its makers, in a process of its own, where openvino_telemetry is installed."""
     if importlib.util.find_spec("openvino") is None:

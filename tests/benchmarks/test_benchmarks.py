@@ -21,6 +21,7 @@ from benchmarks.gpu import LONGEST, SHORTEST, normal_lengths, texts_of
 from indexer.encoders.hub import locate_model
 from search.evaluation.sts.data import Subset, Task
 
+pytestmark = pytest.mark.check
 ROOT = Path(__file__).resolve().parents[2]
 
 

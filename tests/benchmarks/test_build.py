@@ -15,6 +15,7 @@ from indexer import read_corpus
 from indexer.encoders import load_encoder
 from tests.documents import DOCUMENTS
 
+pytestmark = pytest.mark.check
 FLOAT32 = ("encoder.precision=float32", "encoder.max_length=32")
 
 

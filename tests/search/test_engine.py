@@ -1,13 +1,14 @@
 """The query side: the answers equal brute force, one by one or in a batch, and edge cases are defined."""
 
 import json
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, build_index
+from indexer.config import EncoderConfig, StoreConfig
 from indexer.encoders import EncodeStats
 from indexer.errors import ConfigError, NotAnIndexError
 from search import SearchEngine
@@ -18,11 +19,18 @@ from tests.oracles import best_rows
 QUERIES = ["how do whales sing", "bread", "what are bridges made of", "a map of the stars"]
 
 
+@pytest.fixture(scope="module")
+def folder(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index in float32, so that rounding does not hide mistakes."""
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
+    folder = tmp_path_factory.mktemp("engine") / "index"
+    build_index(DOCUMENTS, folder, BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4)))
+    return folder
+
+
 @pytest.fixture
-def engine(tiny_config: BuildConfig, tmp_path: Path) -> SearchEngine:
-    encoder = replace(tiny_config.encoder, precision="float32")  # so that rounding does not hide mistakes
-    build_index(DOCUMENTS, tmp_path / "index", replace(tiny_config, encoder=encoder))
-    return SearchEngine(tmp_path / "index")
+def engine(folder: Path) -> SearchEngine:
+    return SearchEngine(folder)
 
 
 def test_answers_equal_brute_force(engine: SearchEngine) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, build_index, refit_index
+from indexer.config import EncoderConfig
 from indexer.errors import ConfigError
 from search import SearchEngine
 from search.unit_vectors import UnitVectors
@@ -17,12 +19,14 @@ from tests.documents import DOCUMENTS
 QUERIES = ["how do whales sing", "bread", "a map of the stars"]
 
 
-@pytest.fixture
-def engine(tiny_config: BuildConfig, tmp_path: Path) -> SearchEngine:
+@pytest.fixture(scope="module")
+def engine(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> SearchEngine:
     """An index whose vectors are as long as its embeddings."""
     more = [Document(f"m{number}", f"{number} {number * 7919} and {number % 9}") for number in range(60)]
-    build_index([*DOCUMENTS, *more], tmp_path / "index", tiny_config.with_overrides(["encoder.pooling=max"]))
-    index = SearchEngine(tmp_path / "index")
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32", pooling="max")
+    folder = tmp_path_factory.mktemp("unit") / "index"
+    build_index([*DOCUMENTS, *more], folder, BuildConfig(encoder=encoder))
+    index = SearchEngine(folder)
     assert index.index.transform.dim == index.index.manifest.encoder["dim"]
     return index
 
@@ -42,10 +46,10 @@ def test_vectors_of_documents_and_of_other_indexes_are_refused(engine: SearchEng
         ConfigError, match=r'have the role "document"; expected raw embeddings.*embed\(texts, "query"\)'
     ):
         engine.search_vectors(engine.embed(QUERIES, "document"))
-    before = engine.embed(QUERIES)
-    refit_index(engine.index.path, ["whitening.strength=1.0"])
+    before, refitted = engine.embed(QUERIES), shutil.copytree(engine.index.path, tmp_path / "index")
+    refit_index(refitted, ["whitening.strength=1.0"])
     with pytest.raises(ConfigError, match="made by another encoder or transform"):
-        SearchEngine(engine.index.path).search_vectors(before)
+        SearchEngine(refitted).search_vectors(before)
     with pytest.raises(ConfigError, match=r'similarity "js" compares raw embeddings'):
         engine.search_vectors(before, similarity="js")
 

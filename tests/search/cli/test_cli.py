@@ -189,6 +189,8 @@ def test_an_over_long_query_is_said(index: Path) -> None:
         (["query", "{index}", "x", "--group-by", "yaer"], 1, 'did you mean "year"?'),
         (["query", "{index}", "x", "--where", "yaer > 2000"], 1, "did you mean"),
         (["delete", "{index}", "d88"], 1, 'Did you mean "d8"?'),
+        (["query", "{index}", "--like", "d88"], 1, 'Did you mean "d8"?'),
+        (["query", "{index}", "--like", "nothing-like-it"], 1, 'no document with id "nothing-like-it".\n'),
         (["build", "{corpus}", "{tmp}/i", "--config", "minilmm"], 1, 'did you mean "minilm"'),
     ],
 )
@@ -271,6 +273,7 @@ def test_convert_makes_a_folder_that_builds(
     assert done.returncode == 0
 
 
+@pytest.mark.check
 def test_ctrl_c_exits_with_130_and_the_build_goes_on(settings: list[str], tmp_path: Path) -> None:
     lines = "".join(f"document number {n} about something\n" for n in range(6_000))
     (tmp_path / "docs.txt").write_text(lines)
@@ -303,7 +306,7 @@ def on_a_terminal(*arguments: str) -> tuple["subprocess.Popen[bytes]", int]:
     return asked, ours
 
 
-@pytest.mark.parametrize("questions", range(5))
+@pytest.mark.parametrize("questions", [2, *(pytest.param(number, marks=pytest.mark.check) for number in (0, 1, 3, 4))])
 def test_ctrl_c_while_questions_are_typed_exits_with_130(questions: int, index: Path) -> None:
     asked, keyboard = on_a_terminal("query", str(index), "-", "--json", "-k", "1")
     assert asked.stdout is not None
@@ -321,6 +324,7 @@ def test_ctrl_c_while_questions_are_typed_exits_with_130(questions: int, index: 
     assert b"Fatal Python error" not in errors
 
 
+@pytest.mark.check
 def test_a_line_that_is_not_utf8_ends_the_run_after_the_answers_before_it(index: Path) -> None:
     command = [*ISOTROPE, "query", str(index), "-", "--json", "-k", "1"]
     lines = b"\xef\xbb\xbfthing 1\r\nthing 2\nna\xefve\nthing 4\n"
@@ -419,6 +423,7 @@ def test_what_nobody_foresaw_is_one_line_and_a_traceback_on_request(
     assert done.stderr.splitlines()[-1].startswith("error: unexpected (")
 
 
+@pytest.mark.check
 def test_a_cache_that_cannot_be_written_is_a_note_told_once(corpus: Path, settings: list[str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     away = {"ISOTROPE_CACHE": str(tmp_path / "file")}
@@ -436,6 +441,7 @@ def test_a_cache_that_cannot_be_written_is_a_note_told_once(corpus: Path, settin
         assert ".py" not in done.stderr
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("arguments", [["build", "-", "{tmp}/i", "--format", "text"], ["query", "{index}", "-"]])
 def test_a_closed_standard_input_is_no_traceback(
     arguments: list[str], index: Path, settings: list[str], tmp_path: Path

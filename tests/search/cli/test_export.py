@@ -72,6 +72,7 @@ def test_a_folder_that_is_there_is_an_error(index: Path, tmp_path: Path) -> None
         CliRunner().invoke(cli, call, catch_exceptions=False)
 
 
+@pytest.mark.check
 def test_the_example_of_the_readme_runs(
     tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

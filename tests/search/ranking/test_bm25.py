@@ -96,6 +96,7 @@ def test_without_the_packages_the_line_that_installs_them_is_shown(
         hits(TEXTS, "whale")
 
 
+@pytest.mark.check
 def test_scifact_is_where_published_bm25_runs_are(shared: Path) -> None:
     """BEIR's own table has nDCG@10 .665 (Thakur et al., NeurIPS 2021); other engines lie between .66 and .69."""
     folder = shared / "data/scifact"

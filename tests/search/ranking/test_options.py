@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, build_index, delete_documents
+from indexer.config import EncoderConfig
 from indexer.errors import ConfigError
 from search import SearchEngine
 from search.deleting import delete_where
@@ -17,13 +18,14 @@ from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope
 
 
-@pytest.fixture
-def index(tiny_config: BuildConfig, tmp_path: Path) -> Path:
-    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
-    return tmp_path / "index"
+@pytest.fixture(scope="module")
+def index(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("options") / "index"
+    build_index(DOCUMENTS, folder, BuildConfig(encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=32)))
+    return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def engine(index: Path) -> Iterator[SearchEngine]:
     with SearchEngine(index) as opened:
         yield opened
@@ -74,7 +76,7 @@ def test_a_field_that_cannot_be_meant_is_refused(asked: dict[str, Any], message:
 def test_numbers_of_numpy_are_numbers(engine: SearchEngine) -> None:
     expected = engine.search("whales", k=3)
     for kind in (np.int64, np.uint8, np.int32):
-        assert engine.search("whales", k=kind(3)) == expected  # type: ignore[arg-type]
+        assert engine.search("whales", k=kind(3)) == expected
     assert type(SearchOptions(np.uint8(200)).k) is int  # type: ignore[arg-type]
     for lowest in (np.float32(-2), np.int64(-2), -2, -2.0):
         assert engine.search("whales", k=3, min_score=lowest) == expected
