@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from indexer import build_index, read_corpus
 from indexer.config import BuildConfig, EncoderConfig, RunOptions, WhiteningConfig
 from indexer.errors import CorruptIndexError, MismatchError
 from search.engine import SearchEngine
+from tests.search.cli.test_cli import isotrope
 
 ROOT = Path(__file__).resolve().parents[1]
 CALL = """
@@ -66,16 +68,31 @@ def test_help_loads_click_and_nothing_else_that_is_not_ours_or_pythons() -> None
     assert {name for name in modules if name.startswith("indexer.")} == {"indexer.errors", "indexer.lazy"}
 
 
+@pytest.fixture(scope="module")
+def loaded_by_query(index: Path) -> Callable[[str], set[str]]:
+    """Every module that a query of a backend has loaded, once the model is converted for it."""
+    unset = {"ISOTROPE_BACKEND": "auto", "ISOTROPE_CACHE": str(index.parent / "cache")}
+
+    @cache
+    def loaded(backend: str) -> set[str]:
+        if backend == "openvino" and importlib.util.find_spec("openvino") is None:
+            pytest.skip("needs OpenVINO (pip install 'isotrope[fast]')")
+        ask = ("query", str(index), "whale song", "--backend", backend)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in unset.items():
+                patch.setenv(name, value)
+            done = isotrope(*ask)  # converts the model, which may take any of them
+        assert done.returncode == 0, done.stderr
+        return loaded_by(*ask, **unset)
+
+    return loaded
+
+
 @pytest.mark.parametrize(
     "backend", ["auto", *(pytest.param(name, marks=pytest.mark.check) for name in ("openvino", "numpy"))]
 )
-def test_a_query_imports_none_of_the_slow_libraries(backend: str, index: Path, tmp_path: Path) -> None:
-    if backend == "openvino" and importlib.util.find_spec("openvino") is None:
-        pytest.skip("needs OpenVINO (pip install 'isotrope[fast]')")
-    ask = ("query", str(index), "whale song", "--backend", backend)
-    unset = {"ISOTROPE_BACKEND": "auto", "ISOTROPE_CACHE": str(tmp_path)}
-    loaded_by(*ask, **unset)  # converts the model, which may take any of them
-    modules = loaded_by(*ask, **unset)
+def test_a_query_imports_none_of_the_slow_libraries(backend: str, loaded_by_query: Callable[[str], set[str]]) -> None:
+    modules = loaded_by_query(backend)
     assert modules & SLOW == set()
     assert "numpy.ma" not in modules  # numpy loads it for `np.unique`, late
     if backend == "openvino":
@@ -83,12 +100,9 @@ def test_a_query_imports_none_of_the_slow_libraries(backend: str, index: Path, t
 
 
 @pytest.mark.check
-def test_a_query_of_openvino_sends_nothing_home(index: Path, tmp_path: Path) -> None:
+def test_a_query_of_openvino_sends_nothing_home(loaded_by_query: Callable[[str], set[str]]) -> None:
     """Importing OpenVINO reports that to its makers, in a process of its own, where openvino_telemetry is installed."""
-    if importlib.util.find_spec("openvino") is None:
-        pytest.skip("needs OpenVINO (pip install 'isotrope[fast]')")
-    unset = {"ISOTROPE_BACKEND": "auto", "ISOTROPE_CACHE": str(tmp_path)}
-    modules = loaded_by("query", str(index), "whale song", "--backend", "openvino", **unset)
+    modules = loaded_by_query("openvino")
     assert not {name for name in modules if name.startswith("openvino_telemetry.")}
 
 

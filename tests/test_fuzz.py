@@ -1,4 +1,4 @@
-"""The fuzzer: a short look in `make test`, ten minutes in `make check`; and the proof that its judge sees faults."""
+"""The fuzzer, four minutes of it, and the proof that its judge sees faults: in `make check`."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,8 @@ from tests.fuzz.damage import Damage
 from tests.fuzz.strategies import Example, Families
 from tests.fuzz.world import snapshot
 
-BUDGET = float(os.environ.get("ISOTROPE_FUZZ_SECONDS", "600"))
+pytestmark = pytest.mark.check
+BUDGET = float(os.environ.get("ISOTROPE_FUZZ_SECONDS", "240"))
 SEED = int(os.environ.get("ISOTROPE_FUZZ_SEED", "0"))
 SHARES = {  # of the time, by family
     "unsealed": 1,
@@ -35,7 +36,6 @@ def laboratory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laboratory]
     made.close()
 
 
-@pytest.mark.check
 @pytest.mark.parametrize("family", SHARES)
 def test_nothing_hostile_breaks_a_command_or_touches_what_is_not_its_own(laboratory: Laboratory, family: str) -> None:
     search = Search(laboratory, SEED)
@@ -45,14 +45,8 @@ def test_nothing_hostile_breaks_a_command_or_touches_what_is_not_its_own(laborat
         pytest.fail(f"{family}, {search.tried} examples from seed {SEED}\n\n{search.report()}", pytrace=False)
 
 
-def test_a_few_hostile_examples_of_each_family(laboratory: Laboratory) -> None:
-    search, families = Search(laboratory), Families(laboratory.world.before).all()
-    assert families.keys() == SHARES.keys()
-    for strategy in families.values():
-        search.run(strategy, seconds=60, most=4)
-    assert search.tried > 2 * len(families)
-    if search.found:
-        pytest.fail(search.report(), pytrace=False)
+def test_every_family_has_its_share_of_the_time(laboratory: Laboratory) -> None:
+    assert Families(laboratory.world.before).all().keys() == SHARES.keys()
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from tests.documents import DOCUMENTS
 from tests.indexer.pipeline.test_latte_mix import MANY
 from tests.indexer.pipeline.test_static import WORDS, vectors
 from tests.playground import lay_out
+from tests.search.cli.test_cli import isotrope
 
 SMALL = LatteMixConfig(dims=3, classes=4, batch=4)
 FLOW = WhiteningConfig(kind="flow", flow=FlowConfig(levels=1, depth=1, width=4))
@@ -66,13 +67,17 @@ KINDS: dict[str, Callable[[Path], BuildConfig]] = {
 }
 
 
-@pytest.fixture(params=list(KINDS))
-def built(request: pytest.FixtureRequest, folder: Path, run: Callable[..., str], tmp_path: Path) -> tuple[str, Path]:
+@pytest.fixture(
+    scope="module",
+    params=["mean", "latte-mix", *(pytest.param(kind, marks=pytest.mark.check) for kind in ("sif", "flow"))],
+)
+def built(request: pytest.FixtureRequest, folder: Path) -> tuple[str, Path]:
     """An index of each kind."""
-    recipe = tmp_path / "recipe.toml"
+    recipe, index = folder / f"{request.param}.toml", folder / f"{request.param}-index"
     recipe.write_text(_toml(KINDS[request.param](folder)))
-    run("build", folder / "docs.jsonl", tmp_path / "index", "--config", recipe, "--quiet")
-    return request.param, tmp_path / "index"
+    done = isotrope("build", folder / "docs.jsonl", index, "--config", recipe, "--quiet")
+    assert done.returncode == 0, done.stderr
+    return request.param, index
 
 
 @pytest.fixture

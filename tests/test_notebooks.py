@@ -1,4 +1,7 @@
-"""Every notebook runs from top to bottom, is kept without outputs, and imports only what is public."""
+"""Every notebook runs from top to bottom, is kept without outputs, and imports only what is public.
+
+They run in `make check`: each takes half a minute or more.
+"""
 
 import ast
 import re
@@ -64,6 +67,7 @@ def test_the_notebook_imports_only_what_is_public(name: str) -> None:
     assert {module for module in imported if module.partition(".")[0] in ("indexer", "search")} <= PUBLIC
 
 
+@pytest.mark.check
 def test_the_quickstart_runs() -> None:
     _run(QUICKSTART)
 
@@ -74,6 +78,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.check
 def test_whitening_and_layers_runs_where_the_real_sets_are_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +90,7 @@ def test_whitening_and_layers_runs_where_the_real_sets_are_absent(
     _assert_two_ways_agree(printed)
 
 
+@pytest.mark.check
 def test_whitening_and_layers_runs_on_a_slice_of_the_real_sets(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ISOTROPE_DATA", str(shared / "data"))
     monkeypatch.setenv("ISOTROPE_SLICE", "12")
@@ -95,6 +101,7 @@ def test_whitening_and_layers_runs_on_a_slice_of_the_real_sets(shared: Path, mon
     _assert_two_ways_agree(printed)
 
 
+@pytest.mark.check
 def test_deduplication_runs_where_the_real_sets_are_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ISOTROPE_DATA", str(tmp_path))
     printed = _run(DEDUPLICATION)
@@ -103,6 +110,7 @@ def test_deduplication_runs_where_the_real_sets_are_absent(tmp_path: Path, monke
     _assert_guarantees(printed)
 
 
+@pytest.mark.check
 def test_deduplication_runs_on_a_slice_of_the_real_set(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ISOTROPE_DATA", str(shared / "data"))
     monkeypatch.setenv("ISOTROPE_SLICE", "40")

@@ -11,6 +11,7 @@ import pytest
 from indexer import BuildConfig, Document, build_index, read_corpus
 from search import SearchEngine, verify_index
 
+pytestmark = pytest.mark.check
 PAIRS = [
     ("How do whales communicate?", "Whales sing for hours in the deep sea."),
     ("structures that carry roads over water", "A suspension bridge hangs from steel cables."),

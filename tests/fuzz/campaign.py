@@ -95,11 +95,11 @@ class Search:
         self.found: dict[str, tuple[Example, Fault, int]] = {}  # by cause; how often
         self._known: dict[str, list[Fault]] = {}  # by the repr of examples, which NaN does not confuse
 
-    def run(self, family: st.SearchStrategy[Example], seconds: float, most: int | None = None) -> None:
-        """Try examples for so many seconds, or `most` of them; `found` then holds what is wrong."""
+    def run(self, family: st.SearchStrategy[Example], seconds: float) -> None:
+        """Try examples for so many seconds; `found` then holds what is wrong."""
         end = time.monotonic() + seconds
         number = 0
-        while time.monotonic() < end and (most is None or number < most):
+        while time.monotonic() < end:
             self._round(family, self._seed * _APART + number, end)
             number += 1
 

@@ -53,6 +53,13 @@ def test_the_same_name_draws_the_same_and_another_name_draws_others() -> None:
     assert not np.array_equal(draw_counts(20, "sts STS12 MSRpar"), draw_counts(20, "sts STS12 MSRvid"))
 
 
+def test_what_a_name_draws_never_changes() -> None:
+    """Intervals that were published are those of 1000 such resamples."""
+    assert draw_counts(6, "golden", 3).tolist() == [[2, 0, 1, 0, 2, 1], [1, 1, 1, 2, 0, 1], [0, 0, 2, 2, 2, 0]]
+    assert draw_counts(3, "sts STS12 MSRpar").sum(axis=0).tolist() == [1017, 1015, 968]
+    assert RESAMPLES == 1000
+
+
 @settings(max_examples=25)
 @given(FEW, st.integers(0, 99))
 def test_ranks_are_those_of_the_resample_written_out(values: list[float], name: int) -> None:

@@ -124,7 +124,7 @@ def test_training_is_told_from_the_untrained_control(result: dict[str, Any]) -> 
 def test_published_rows_say_what_cannot_be_run(result: dict[str, Any]) -> None:
     rows = {row["method"]: row for row in result["published"]}
     assert rows["IS-BERT-NLI"]["status"] == NOT_RUN == "not implemented: trains the encoder"
-    assert rows["IS-BERT-NLI"]["figures"]["Avg"] == 66.58
+    assert rows["IS-BERT-NLI"]["figures"]["Avg"] == pytest.approx(0.6658)
     assert {row["status"] for name, row in rows.items() if not name.startswith("IS-BERT")} == {"published"}
 
 
@@ -208,7 +208,7 @@ def test_the_table_is_printed_with_mean_pooling_and_the_untrained_control(
     train = ["--corpus", str(folder / "train.txt"), "--seeds", "3"]
     run("evaluate", "methods", str(folder / "sts"), "--method", "latte-mix", *train, *options, "--quiet")
     shown = capsys.readouterr().out
-    for said in ("mean raw", "latte-mix js", "latte-mix untrained js", "protocol mean, fit task, 3 seeds", NOT_RUN):
+    for said in ("mean raw", "latte-mix js", "latte-mix untrained js", "protocol mean, fit task", "3 seeds where any are", NOT_RUN):
         assert said in shown
 
 

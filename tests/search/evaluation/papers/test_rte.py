@@ -70,8 +70,8 @@ def test_both_published_forms_give_the_same_pairs(tmp_path: Path) -> None:
 
 def test_the_majority_is_the_commoner_label(tmp_path: Path) -> None:
     rows = [("a", "b", False)] * 3 + [("c", "d", True)]
-    assert read_rte(write_tsv(tmp_path / "x.tsv", rows)).majority == 75.0
-    assert read_rte(write_tsv(tmp_path / "y.tsv", [(a, b, not e) for a, b, e in rows])).majority == 75.0
+    assert read_rte(write_tsv(tmp_path / "x.tsv", rows)).majority == 0.75
+    assert read_rte(write_tsv(tmp_path / "y.tsv", [(a, b, not e) for a, b, e in rows])).majority == 0.75
 
 
 @pytest.mark.parametrize(
@@ -184,14 +184,14 @@ def test_accuracies_are_those_of_the_definition(tiny_config: BuildConfig, subjec
         cosines = cosine_oracle(tiny_config, rows, others, strength)
         threshold = best_threshold(cosine_oracle(tiny_config, others, rows, strength), other_truth)
         assert row["train"]["threshold"] == pytest.approx(threshold, abs=1e-6)
-        assert row["train"]["accuracy"] == pytest.approx(100 * np.mean((cosines >= threshold) == truth))
+        assert row["train"]["accuracy"] == pytest.approx(np.mean((cosines >= threshold) == truth))
         best = best_threshold(cosines, truth)
         assert row["best"]["threshold"] == pytest.approx(best, abs=1e-6)
-        assert row["best"]["accuracy"] == pytest.approx(100 * np.mean((cosines >= best) == truth))
+        assert row["best"]["accuracy"] == pytest.approx(np.mean((cosines >= best) == truth))
         assert [entry["accuracy"] for entry in row["thresholds"]] == pytest.approx(
-            [100 * np.mean((cosines >= at) == truth) for at in (0.0, 0.4)]
+            [np.mean((cosines >= at) == truth) for at in (0.0, 0.4)]
         )
-        assert row["majority"] == pytest.approx(100 * 60 / 90)
+        assert row["majority"] == pytest.approx(60 / 90)
         assert row["best"]["accuracy"] >= max(row["majority"], row["train"]["accuracy"])
         for found in (row["best"], row["train"]):
             assert found["low"] < found["accuracy"] < found["high"]
@@ -234,7 +234,7 @@ def test_the_result_says_how_it_was_made_and_is_the_same_again(subject: Target) 
     assert {row["fit"] for row in first["results"]} == {"task"}
     assert [row["transform"] is None for row in first["results"]] == [True, False]
     assert any("which flatters: pass --threshold-from" in note for note in first["notes"])
-    json.dumps(first, allow_nan=False)
+    json.dumps(first.to_dict(), allow_nan=False)
 
 
 def test_a_threshold_that_no_cosine_has_is_refused(subject: Target) -> None:
@@ -275,13 +275,14 @@ def test_the_command_prints_tables_and_writes_the_result(tmp_path: Path, tiny_mo
     assert done.returncode == 0, done.stderr
     result = json.loads(out.read_text())
     lines = done.stdout.splitlines()
-    assert lines[1].split() == ["setting", "train", "at", "95", "%", "best", "at", "95", "%"]
+    assert lines[0].startswith("RTE accuracy x 100 [95 %], 30 pairs, fit task")
+    assert " ".join(lines[1].split()) == "setting threshold chosen on other pairs on these pairs (optimistic)"
     raw, whitened = result["results"]
     for line, row in zip(lines[2:4], (raw, whitened), strict=True):
         assert line.startswith(row["setting"])
-        assert line.removeprefix(row["setting"]).split()[0] == f"{row['train']['accuracy']:.1f}"
-    assert lines[4] == "always the commoner label: 66.7"
-    assert lines[-1].startswith("mean -1 strength 1 role less mean -1 raw: ")
+        assert line.removeprefix(row["setting"]).split()[0] == f"{100 * row['train']['accuracy']:.2f}"
+    assert lines[4] == "always the commoner label: 66.67"
+    assert " ".join(lines[-1].split()).startswith("mean -1 strength 1 role mean -1 raw ")
     assert result["provenance"]["train"] == str(train)
     assert result["provenance"]["recipe"]["encoder"]["max_length"] == 32
     assert "flatters" not in done.stderr

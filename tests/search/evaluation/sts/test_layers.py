@@ -82,9 +82,9 @@ def test_every_figure_is_the_one_of_evaluate_sts(
     assert [tuple(row["layers"]) for row in found["results"]] == ALL
     for row in found["results"]:
         same = {other["task"]: other for other in expected if other["setting"] == row["setting"]}
-        assert row["tasks"] == {name: pytest.approx(same[name]["spearman"], abs=0.05) for name in ("STSB", "STS12")}
+        assert row["tasks"] == {name: pytest.approx(same[name]["spearman"], abs=0.0005) for name in ("STSB", "STS12")}
         for name in ("spearman", "low", "high"):
-            assert row[name] == pytest.approx(same["average"][name], abs=0.05)
+            assert row[name] == pytest.approx(same["average"][name], abs=0.0005)
         shared = ("pooling", "strength", "dim", "centre", "protocol", "fit", "task", "pairs", "encoder")
         assert {name: row[name] for name in shared} == {name: same["average"][name] for name in shared}
 

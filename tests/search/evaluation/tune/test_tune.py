@@ -197,8 +197,16 @@ def test_a_setting_that_is_clearly_best_is_taken() -> None:
     best = candidate(0.7, 1.0, "common")
     choice = choose([candidate(0.5, "none", "none"), candidate(0.6, 0.25), best])
     assert choice.taken is best
+    assert choice.reason == "it scored highest"
     assert choice.gain.value == pytest.approx(0.2)
     assert choice.gain.decided
+    assert best.bytes == 4 * 384  # of float32
+
+
+def test_the_raw_embeddings_compared_with_are_the_best_of_several_layers() -> None:
+    low, high = candidate(0.4, "none", "none", layers=(1,)), candidate(0.5, "none", "none", layers=(-1,))
+    for raws in ([low, high], [high, low]):
+        assert choose([*raws, candidate(0.7, 0.5)]).raw is high
 
 
 def test_of_settings_that_cannot_be_told_apart_the_middle_strength_with_role_means_is_taken() -> None:
