@@ -107,7 +107,7 @@ def test_every_command_takes_every_kind(
     page = (tmp_path / "report.html").read_text()
     assert "1,000,000,000" not in page
     assert ("are centred alike" in page) == (kind == "sif")
-    run("evaluate", "retrieval", folder / "scifact", index, "--no-bm25", "--quiet")
+    run("evaluate", "retrieval", folder / "scifact", "--index", index, "--no-bm25", "--quiet")
     run("evaluate", "recall", index, "--sample", "20", "--quiet")
     run("evaluate", "sts", folder / "sts-folder", "--index", index, "--quiet")
     run("evaluate", "rte", folder / "RTE/dev.tsv", "--index", index, "--quiet")
@@ -195,7 +195,7 @@ def test_the_mean_of_queries_is_measured_where_the_index_has_none(
         recipe.write_text(_toml(static(folder, whitening, pooling="sif")))
         run("build", folder / "scifact/corpus.jsonl", index, "--config", recipe, "--quiet")
         asked = ("--strength", "0.5", "--centre", "role", "--no-bm25", "--json", "--quiet")
-        result = json.loads(run("evaluate", "retrieval", folder / "scifact", index, *asked))
+        result = json.loads(run("evaluate", "retrieval", folder / "scifact", "--index", index, *asked))
         figures.append(result["results"][0]["measure"]["nDCG@10"]["value"])
     assert figures[0] == pytest.approx(figures[1], abs=1e-6)
 

@@ -13,6 +13,8 @@ import numpy as np
 
 from indexer.arrays import Float64Array
 from search.evaluation.result import Kind, Result, Row
+from search.ranking.bm25 import BM25_PARAMETERS, describe_bm25
+from search.ranking.fusion import FUSION_PARAMETERS, describe_hybrid
 from search.text import counted, number
 
 _LARGEST = 1e300  # a whole number of JSON may be larger than any float
@@ -223,12 +225,11 @@ def _retrieval(result: Result) -> Iterator[Table]:
         found = _mapping(row.get("measure"))
         plain = [_figure(_mapping(found.get(name)).get("value"), scale) for name in others]
         cells.append([_named(row), interval_text(found.get(first), scale=scale), *plain])
-    remarks = [_parameters(name, result.provenance.get(key)) for key, name in (("bm25", "BM25"), ("hybrid", "hybrid"))]
     yield Table(
         _searched(protocol) or "x 100, means over queries",
         ["setting", f"{first} {_WITH_INTERVAL}", *others],
         cells,
-        tuple(filter(None, remarks)),
+        tuple(_beside(result.provenance)),
     )
 
 
@@ -242,8 +243,15 @@ def _searched(protocol: Mapping[str, Any]) -> str:
     )
 
 
-def _parameters(name: str, found: Any) -> str:
-    return f"{name}: {', '.join(f'{key} {value}' for key, value in found.items())}" if _mapping(found) else ""
+def _beside(provenance: Mapping[str, Any]) -> Iterator[str]:
+    """What BM25 and hybrids are; those of another version by their parameters."""
+    for key, name, parameters, described in (
+        ("bm25", "BM25", BM25_PARAMETERS, describe_bm25()),
+        ("hybrid", "hybrid", FUSION_PARAMETERS, describe_hybrid()),
+    ):
+        if found := _mapping(provenance.get(key)):
+            other = f"{name}: {', '.join(f'{each} {value}' for each, value in found.items())}"
+            yield f"{described}." if found == parameters else other
 
 
 def _recall(result: Result) -> Iterator[Table]:
@@ -281,7 +289,7 @@ def _divergence(result: Result) -> Iterator[Table]:
 
 
 def _transposed(result: Result, lines: Mapping[str, Callable[[Row], str]]) -> Table:
-    columns = ["", *(f"recall@{row.get('k')}" for row in result.results)]
+    columns = ["measured", *(f"recall@{row.get('k')}" for row in result.results)]
     return Table("", columns, [[name, *map(write, result.results)] for name, write in lines.items()])
 
 

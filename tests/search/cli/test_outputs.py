@@ -130,7 +130,7 @@ READ = [
     "evaluate retrieval beir -o beir/corpus.jsonl",
     "evaluate retrieval beir --per-query beir/qrels/test.tsv",
     "evaluate retrieval beir --run beir/queries.jsonl",
-    "evaluate retrieval beir index --query-vectors v.npy -o v.ids.txt",
+    "evaluate retrieval beir --index index --query-vectors v.npy -o v.ids.txt",
     "query index --queries q.txt -o q.txt",
     "query index whales -o model/config.json",
     f"{TREC_RUN} q.txt -o q.txt",
@@ -161,9 +161,9 @@ WRITING = {
     "evaluate layers stsb.tsv -o {}": "one",
     "evaluate rte dev.tsv -o {}": "one",
     "evaluate words men.txt -o {}": "one",
-    "evaluate retrieval beir index -o {}": "one",
-    "evaluate retrieval beir index --per-query {}": "one",
-    "evaluate retrieval beir index --run {}": "one",
+    "evaluate retrieval beir --index index -o {}": "one",
+    "evaluate retrieval beir --index index --per-query {}": "one",
+    "evaluate retrieval beir --index index --run {}": "one",
     "export index --to faiss -o {}": "two",
     "export index --to parquet -o {}": "one",
     f"{TREC_RUN} q.txt -o {{}}": "one",
@@ -224,7 +224,7 @@ def test_two_options_need_two_files(place: Path) -> None:
         call = f"dedup index --threshold 0.9 -o {first} --save-pairs {second}"
         assert "name the same file" in str(refused(call)) or "is needed here" in str(refused(call))
     Path("runs").mkdir()
-    said = refused("evaluate retrieval beir index --run runs -o runs/BM25.run")
+    said = refused("evaluate retrieval beir --index index --run runs -o runs/BM25.run")
     assert "--run (BM25) and -o name the same file" in str(said)
     both = {"-o": Path("-"), "--kept": Path("/dev/fd/1")}
     with pytest.raises(ConfigError, match="-o and --kept name the same file"):

@@ -208,7 +208,14 @@ def test_the_table_is_printed_with_mean_pooling_and_the_untrained_control(
     train = ["--corpus", str(folder / "train.txt"), "--seeds", "3"]
     run("evaluate", "methods", str(folder / "sts"), "--method", "latte-mix", *train, *options, "--quiet")
     shown = capsys.readouterr().out
-    for said in ("mean raw", "latte-mix js", "latte-mix untrained js", "protocol mean, fit task", "3 seeds where any are", NOT_RUN):
+    for said in (
+        "mean raw",
+        "latte-mix js",
+        "latte-mix untrained js",
+        "protocol mean, fit task",
+        "3 seeds where any are",
+        NOT_RUN,
+    ):
         assert said in shown
 
 

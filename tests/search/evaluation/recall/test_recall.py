@@ -267,7 +267,7 @@ def test_the_command_writes_a_result_and_leaves_the_index_alone(built: Built, tm
     for run in ("a", "b"):
         done = isotrope("evaluate", "recall", index, "--sample", "30", "-k", "5", "-o", tmp_path / f"{run}.json")
         assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("recall@5")
+        assert done.stdout.split()[:2] == ["measured", "recall@5"]
         assert "nprobe" in done.stdout
         assert "30 from documents: titles" in done.stdout
     assert snapshot(index) == before
@@ -284,6 +284,7 @@ def test_the_command_reports_as_json_and_says_what_was_cut(built: Built, tmp_pat
     done = isotrope("evaluate", "recall", built(), "--queries", file, "--json")
     result = json.loads(done.stdout)
     assert result["notes"] == ["1 query is longer than 32 tokens and cut there"]
+    assert done.stderr == "note: 1 query is longer than 32 tokens and cut there\n"
     assert list(result["provenance"]["data"]) == ["queries.txt"]
     manifest = load_manifest(built())
     assert result["provenance"]["index"] == {"generation": 1, "manifest": canonical_sha256(manifest.to_dict())}

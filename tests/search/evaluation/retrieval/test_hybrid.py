@@ -152,7 +152,7 @@ def test_hybrids_are_nobodys_reference() -> None:
 
 
 def test_the_table_and_the_runs_have_the_hybrid(folder: Path, index: Path, tmp_path: Path) -> None:
-    command = ("evaluate", "retrieval", folder, index, "--hybrid")
+    command = ("evaluate", "retrieval", folder, "--index", index, "--hybrid")
     (tmp_path / "runs").mkdir()
     done = isotrope(*command, "--run", tmp_path / "runs")
     assert done.returncode == 0, done.stderr

@@ -122,9 +122,9 @@ def hand_made() -> tuple[Task, list[Float64Array]]:
 def test_the_three_protocols_by_hand() -> None:
     task, scores = hand_made()
     found = task_estimates(task, [scores], ["s"], PROTOCOLS)
-    # A 100, B -100; over all five pairs the ranks 1 2 3 5 4 against 1 2 3 4 5: 1 - 6 * 2 / (5 * 24)
+    # A 1, B -1; over all five pairs the ranks 1 2 3 5 4 against 1 2 3 4 5: 1 - 6 * 2 / (5 * 24)
     assert {name: estimates[0].value for name, estimates in found.items()} == pytest.approx(
-        {"mean": 0.0, "wmean": 20.0, "all": 90.0}
+        {"mean": 0.0, "wmean": 0.2, "all": 0.9}
     )
 
 
@@ -443,13 +443,13 @@ def test_the_command_writes_what_it_prints(folder: Path, recipe: list[str], tmp_
 def test_the_table_names_protocol_and_fit(folder: Path, recipe: list[str]) -> None:
     done = isotrope("evaluate", "sts", folder, *recipe, "--strength", "none", "--strength", "0.5")
     title, columns, raw, soft, *rest = done.stdout.splitlines()
-    assert title == "Spearman x100, protocol mean, fit task, Avg over 2 tasks"
-    assert columns.split() == ["setting", "STSB", "STS12", "Avg", "95", "%"]
+    assert title == "Spearman x 100, protocol mean, fit task"
+    assert columns.split() == ["setting", "STSB", "STS12", "average", "[95", "%]"]
     assert raw.startswith("mean -1 raw ")
     assert soft.startswith("mean -1 strength 0.5 role ")
     stsb, sts12, average = (float(word) for word in raw.split()[3:6])
     assert average == pytest.approx((stsb + sts12) / 2, abs=0.011)
-    assert rest[1] == "Paired by the bootstrap"
+    assert rest[1] == "Paired differences x 100, over the same resamples"
     assert rest[-1].split()[-1] in ("yes", "no")
 
 
@@ -525,7 +525,7 @@ def worst(rows: list[dict[str, Any]], reference: dict[str, dict[str, float]]) ->
         ]
         if row["task"] == "average":  # the reference's is of all seven
             continue
-        differences.append(abs(row["spearman"] - cells[row["task"]]))
+        differences.append(abs(100 * row["spearman"] - cells[row["task"]]))
         assert row["rank"] == cells.get("rank", {}).get(row["task"])
     assert len(differences) == 18
     return max(differences)
