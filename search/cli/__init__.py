@@ -84,7 +84,7 @@ class LazyGroup(click.Group):
             from difflib import get_close_matches
 
             if close := get_close_matches(args[0], self.commands_at, n=1):
-                error.message += f" Did you mean '{close[0]}'?"
+                raise click.UsageError(f"{error.message} Did you mean '{close[0]}'?", ctx) from None
             raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
