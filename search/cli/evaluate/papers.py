@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.evaluate.sts import fit_option, protocols_option
+from search.cli.evaluate.sts import protocols_option
 from search.cli.options import (
     PATH,
     all_of,
@@ -87,7 +87,12 @@ def whiteningbert(sources: tuple[str, ...], **options: Any) -> None:
 )
 @click.option("--seeds", type=int, help="Seeds of each method that draws numbers.  [default: 3]")
 @protocols_option
-@fit_option
+@click.option(
+    "--fit",
+    default="",
+    metavar="task|corpus:PATH",
+    help="What whitening and flows are fitted on: the task's own sentences (the default), or another corpus.",
+)
 @_recipe_target_options
 @result_options
 def methods(sources: tuple[str, ...], methods: tuple[str, ...], **options: Any) -> None:

@@ -23,13 +23,6 @@ protocols_option = click.option(
     help="How a task of several subsets becomes one figure: the mean of their correlations (the default, as in the "
     "paper), the mean weighted by pairs, or one correlation over all pairs; repeatable.",
 )
-fit_option = click.option(
-    "--fit",
-    default="",
-    metavar="task|corpus:PATH|index",
-    help="What the whitening is fitted on: the task's own sentences (the paper's, transductive), another corpus (a "
-    "sample of whitening.sample documents), or the embeddings of --index. Default: index with --index, else task.",
-)
 
 
 @click.command("sts")
@@ -37,7 +30,13 @@ fit_option = click.option(
 @target_options
 @sweep_options
 @protocols_option
-@fit_option
+@click.option(
+    "--fit",
+    default="",
+    metavar="task|corpus:PATH|index",
+    help="What the whitening is fitted on: the task's own sentences (the paper's, transductive), another corpus (a "
+    "sample of whitening.sample documents), or the embeddings of --index. Default: index with --index, else task.",
+)
 @result_options
 def command(sources: tuple[str, ...], protocols: tuple[Any, ...], fit: str, **options: Any) -> None:
     """Spearman's correlation with human similarity scores, seven STS tasks.

@@ -19,7 +19,7 @@ from search.evaluation.sts.data import TASKS, read_tasks
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
 from search.evaluation.target import Target
 from tests.search.cli.test_cli import isotrope
-from tests.sts_tasks import STSB, said, write, write_tasks
+from tests.sts_tasks import STSB, write, write_tasks
 
 
 @pytest.fixture
@@ -183,4 +183,7 @@ def test_tasks_that_the_paper_does_not_have_are_left_out_and_said(folder: Path, 
     (folder / "stsb.tsv").unlink()
     for path in folder.glob("sts12*"):
         path.unlink()
-    assert "the paper's table has none of these tasks" in said(folder, *model)
+    done = isotrope("evaluate", "whiteningbert", folder, *model)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert "the paper's table has none of these tasks" in done.stderr
