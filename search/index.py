@@ -20,9 +20,8 @@ from indexer.config import BuildConfig
 from indexer.encoders.identity import EncoderIdentity
 from indexer.errors import ConfigError, StoreError
 from indexer.hashing import hash_id
-from indexer.pipeline.rows import RowView
 from indexer.settings import named_path
-from indexer.store import layout, parts
+from indexer.store import layout
 from indexer.store.embeddings import EmbeddingReader
 from indexer.store.integrity import check_files, check_sizes, hashed_on_open, load_transform
 from indexer.store.manifest import Manifest, list_generations, load_manifest
@@ -33,6 +32,7 @@ from search.segments import Segment, open_segment, search_segments
 
 if TYPE_CHECKING:
     from indexer.encoders import EncoderSpec
+    from indexer.pipeline.rows import RowView
     from indexer.store.documents import DocumentReader
 
 
@@ -292,8 +292,10 @@ class LiveRows:
         """A hash for each document's id: what samples are drawn by."""
         return self.index.ids.hashes
 
-    def sample(self, size: int | str) -> RowView:
+    def sample(self, size: int | str) -> "RowView":
         """The rows of the `size` documents with the smallest id hash, or of "all"."""
+        from indexer.pipeline.rows import RowView  # here, as a query needs neither it nor what it loads
+
         held, live = self.index.manifest.parts, self._numbering.live_documents
         hashes = np.zeros(self.index.manifest.stored_documents, np.uint64)
         hashes[slice(None) if live is None else live] = self.id_hashes
@@ -316,17 +318,21 @@ class LiveRows:
 
     def hash_blocks(self) -> Iterator[tuple[int, TextHashes]]:
         """(first row, text hashes (m, 2)) a part at a time."""
+        from indexer.store.parts import read_text_hashes
+
         start = 0
         for live, folder in self._parts():
-            hashes = parts.read_text_hashes(folder)
+            hashes = read_text_hashes(folder)
             hashes = hashes if live is None else hashes[live]
             yield start, hashes
             start += len(hashes)
 
     def length_blocks(self) -> Iterator[npt.NDArray[np.int32]]:
         """Tokens of each row's text before truncation, (m,), a part at a time."""
+        from indexer.store.parts import read_token_counts
+
         for live, folder in self._parts():
-            lengths = parts.read_token_counts(folder)
+            lengths = read_token_counts(folder)
             yield lengths if live is None else lengths[live]
 
     def vectors(self, rows: RowIds) -> Vectors:
@@ -335,12 +341,14 @@ class LiveRows:
 
     def text_hashes(self, rows: RowIds) -> TextHashes:
         """Text hashes of the given rows, (n, 2), in the order given."""
+        from indexer.store.parts import read_text_hashes
+
         stored = rows if self._numbering.stored_rows is None else self._numbering.stored_rows[rows]
         firsts = self.index.stored_embeddings.firsts
         found, part_of = np.zeros((len(rows), 2), np.uint64), np.searchsorted(firsts, stored, side="right") - 1
         for part in np.unique(part_of).tolist():
             places = np.flatnonzero(part_of == part)
-            found[places] = parts.read_text_hashes(self._folders[part])[stored[places] - firsts[part]]
+            found[places] = read_text_hashes(self._folders[part])[stored[places] - firsts[part]]
         return found
 
     def _parts(self) -> Iterator[tuple[npt.NDArray[np.bool_] | None, Path]]:

@@ -44,7 +44,7 @@ LEVELS: list[set[str]] = [
     {"search.index"},
     {"search.dedup", "search.describe", "search.filters", "search.latency", "search.queries", "search.verify"},
     {"search.ranking"},
-    {"search.deleting", "search.engine"},
+    {"search.engine"},
     {"search.export"},
     {"search.evaluation.bootstrap", "search.evaluation.result", "search.evaluation.settings"},
     {"search.evaluation.embeddings", "search.evaluation.tables"},

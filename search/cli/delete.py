@@ -31,7 +31,7 @@ def command(
     from indexer import delete_documents
     from indexer.corpus.query_file import read_id_file
     from search.cli.output import print_report
-    from search.deleting import delete_where
+    from search.filters import delete_where
 
     if (where is not None) == bool(ids or ids_file):
         raise click.UsageError("Give ids (or --ids-file), or --where: one of the two.")

@@ -119,7 +119,7 @@ def open_inputs(
 ) -> Iterator[DedupInputs]:
     """Open one or two indexes, with a temporary folder that goes when the block ends.
 
-    Raises what `OpenIndex.open` raises, ConfigError for an index against itself, and MismatchError when two indexes
+    Raises what `Index.open` raises, ConfigError for an index against itself, and MismatchError when two indexes
     have different encoders.
     """
     require_another(index, against)

@@ -1,13 +1,12 @@
 """Filters: a condition on documents, in SQL, and the documents that meet it.
 
-source       the text of a filter and its words and signs; what is refused, and where
-operands     what is compared: a column, literal or result of a function, and of which kind its values are
-functions    the functions a filter may use
-columns      the columns a filter names, in an index's schema
-translation  the grammar: a filter is read once, and SQL is written anew from what was understood
-values       what those columns hold
-execution    DuckDB, with nothing but a table in memory, a second at most
-filters      from an index and a filter to the numbers of documents
+expressions  pieces of SQL, each with the kind of its values and what they may cost; comparing them
+columns      the columns a filter names, and what they hold
+functions    the functions and casts a filter may use: the allow-list
+database     DuckDB, with nothing but tables in memory, a second at most: it parses, and works out
+scanner      what is looked at before parsing; how a mistake is told
+grammar      the syntax tree of a filter is walked once, and SQL is written anew from what was understood
+filters      from an index and a filter to the numbers of documents; deleting those
 """
 
 from typing import TYPE_CHECKING
@@ -15,8 +14,9 @@ from typing import TYPE_CHECKING
 from indexer.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from search.filters.filters import Filters as Filters
+    from search.filters.filters import MetadataFilter as MetadataFilter
+    from search.filters.filters import delete_where as delete_where
 
-_HOME = {"Filters": "search.filters.filters"}
+_HOME = dict.fromkeys(("MetadataFilter", "delete_where"), "search.filters.filters")
 __all__ = sorted(_HOME)
 __getattr__, __dir__ = lazy_exports(__name__, _HOME)

@@ -1,21 +1,40 @@
-"""The columns a filter names, in the schema of an index."""
+"""The columns of an index that a filter names, and their values, those used lately kept in memory."""
 
 import difflib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from indexer.store.documents import ColumnPath, type_at
-from search.filters.operands import LISTS, NULLS, OBJECTS, Operand, kind_of
-from search.filters.source import RESERVED, Source, shortened
+from indexer.store.documents import ColumnPath, DocumentReader, type_at
+from search.filters.expressions import OBJECTS, kind_of, shortened
 
+HELD_BYTES = 128 << 20  # of columns kept for the next filter
+BATCH_BYTES = 64 << 20  # of columns that are handed out at a time
+
+# As the name of a column, such a word is written in double quotes.
+_KEYWORDS = """
+all analyse analyze and anti any array as asc asof asymmetric at authorization binary both by case cast check
+collate collation column concurrently constraint create cross default deferrable desc describe distinct do else end
+except false fetch for foreign freeze from full glob group having ilike in initially inner intersect into is isnull
+join lambda lateral leading left like limit natural not notnull null offset on only or order outer overlaps pivot
+pivot_longer pivot_wider placing positional primary qualify references returning right select semi show similar some
+summarize symmetric table tablesample then to trailing true union unique unpack unpivot using variadic verbose when
+where window with
+"""
+RESERVED = frozenset(_KEYWORDS.split())
 _LISTED = 30  # columns named in a message
+_LONGEST = 100  # characters of a name that is compared with those that are there
 
 
-class Columns:
+class ColumnNames:
     """Finds columns by name and gives each a name of its own in SQL, since DuckDB takes "Year" and "year" for one."""
 
-    def __init__(self, schema: pa.Schema, source: Source) -> None:
-        self._schema, self._source = schema, source
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
         self.paths: list[ColumnPath] = []  # of c0, c1, ...
 
     @property
@@ -23,44 +42,54 @@ class Columns:
         """What c0, c1, ... hold."""
         return [kind_of(type_at(self._schema, path)) for path in self.paths]
 
-    def find(self, names: ColumnPath, quoted: bool, start: int, shown: str) -> Operand:
-        """A column, or a field inside its objects, as written: exactly, else in letters of another case.
+    def find(self, names: ColumnPath, quoted: bool = False) -> tuple[str, pa.DataType]:
+        """A column, or a field inside its objects, as written: its name in SQL and its type.
 
-        Raises ConfigError for a column that is not there and for one that has no values of its own.
+        The name is found exactly, else in letters of another case. Raises ValueError for a column that is not there,
+        `quoted` or not, and for one that has no values of its own.
         """
-        path = self._path(names, quoted, start)
+        path = self._path(names, quoted)
         held = type_at(self._schema, path)
-        kind, element = kind_of(held), NULLS
-        if kind == OBJECTS:
-            fields = _listed([field.name for field in held])
-            self._source.refuse(f"{shown} holds objects; name one of their fields, as {shown}.field: {fields}", start)
-        if kind == LISTS:
-            element = kind_of(held.value_type)
+        if kind_of(held) == OBJECTS:
+            fields, shown = _listed([field.name for field in held]), shortened(".".join(names))
+            raise ValueError(f"{shown} holds objects; name one of their fields, as {shown}.field: {fields}")
         if path not in self.paths:
             self.paths.append(path)
-        return Operand(f"c{self.paths.index(path)}", kind, shown, start, element=element)
+        return f"c{self.paths.index(path)}", held
 
-    def _path(self, names: ColumnPath, quoted: bool, start: int) -> ColumnPath:
+    def has(self, name: str) -> bool:
+        """Whether a column goes by this name."""
+        return _among(name, self._schema.names) is not None
+
+    def holds_objects(self, names: ColumnPath) -> bool:
+        """Whether there is such a column and its values are objects."""
+        try:
+            return kind_of(type_at(self._schema, self._path(names, quoted=False))) == OBJECTS
+        except ValueError:
+            return False
+
+    def _path(self, names: ColumnPath, quoted: bool) -> ColumnPath:
         name = _among(names[0], self._schema.names)
         if name is None:
-            self._source.refuse(f"no column {_named(names)}{self._hint(names, quoted)}", start)
+            raise ValueError(f"no column {_named(names)}{self._hint(names, quoted)}")
         path: ColumnPath = (name,)
-        for field in names[1:]:
+        for inner in names[1:]:
             held = type_at(self._schema, path)
-            fields = [inner.name for inner in held] if pa.types.is_struct(held) else []
-            inner = _among(field, fields)
-            if inner is None:
+            fields = [field.name for field in held] if pa.types.is_struct(held) else []
+            found = _among(inner, fields)
+            if found is None:
                 there = f"its fields are {_listed(fields)}" if fields else f"{'.'.join(path)} is no object"
-                self._source.refuse(f"no field {_named(names)}: {there}{self._dotted(names)}", start)
-            path = (*path, inner)
+                close = f" (did you mean {'.'.join(path)}.{meant}?)" if (meant := _closest(inner, fields)) else ""
+                raise ValueError(f"no field {_named(names)}{close}: {there}{self._dotted(names)}")
+            path = (*path, found)
         return path
 
     def _hint(self, names: ColumnPath, quoted: bool) -> str:
         columns = self._schema.names
         if dotted := self._dotted(names):
             return dotted
-        close = difflib.get_close_matches(names[0], columns, n=1)
-        meant = f" (did you mean {_shown(close[0])}?)" if close else ""
+        close = _closest(names[0], columns)
+        meant = f" (did you mean {_shown(close)}?)" if close else ""
         text = f"; text is written in single quotes: '{shortened(names[0])}'" if quoted or not close else ""
         return f"{meant}; there are {_listed(columns)}{text}"
 
@@ -68,6 +97,13 @@ class Columns:
         """The way out where the name of a column has a dot."""
         whole = ".".join(names)
         return f' (did you mean "{whole}", in double quotes?)' if whole in self._schema.names and names[1:] else ""
+
+
+def _closest(name: str, there: list[str]) -> str | None:
+    """The name that is nearest to one that is not there, if any is near: "yaer" is "year"."""
+    alike = {other.casefold(): other for other in there}
+    close = difflib.get_close_matches(name[:_LONGEST].casefold(), alike, n=1)
+    return alike[close[0]] if close else None
 
 
 def _among(name: str, there: list[str]) -> str | None:
@@ -87,6 +123,110 @@ def _listed(names: list[str]) -> str:
 
 def _shown(name: str) -> str:
     """A column's name as a filter would have it."""
-    plain = name.isidentifier() and name.upper() not in RESERVED
+    plain = name.isidentifier() and name.lower() not in RESERVED
     name = shortened(name)
     return name if plain else '"' + name.replace('"', '""') + '"'
+
+
+class _Sized(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value", bound=_Sized)
+
+
+class LruCache(Generic[Key, Value]):
+    """Values by key; those used longest ago go first, and one larger than all the room is not kept.
+
+    `key_bytes` tells how large a key is; they count too. Safe to share between threads.
+    """
+
+    def __init__(self, room: int, key_bytes: Callable[[Key], int] = lambda key: 0) -> None:
+        self._room, self._bytes, self._key_bytes = room, 0, key_bytes
+        self._values: OrderedDict[Key, Value] = OrderedDict()  # the one used last at the end
+        self._lock = threading.Lock()
+
+    def find(self, key: Key) -> Value | None:
+        """The value kept for `key`, if any."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+            return self._values.get(key)
+
+    def keep(self, key: Key, value: Value) -> Value:
+        """Keep a value, in place of the one that the key has; returns the value."""
+        with self._lock:
+            if key in self._values:
+                self._bytes -= self._size(key, self._values.pop(key))
+            if self._size(key, value) <= self._room:
+                self._values[key] = value
+                self._bytes += self._size(key, value)
+            while self._bytes > self._room:
+                self._bytes -= self._size(*self._values.popitem(last=False))
+        return value
+
+    def _size(self, key: Key, value: Value) -> int:
+        return value.nbytes + self._key_bytes(key)
+
+
+@dataclass
+class Batch:
+    """Some parts, one after another: the number of their first document, how many they have, their columns."""
+
+    first: int
+    count: int = 0
+    parts: list[list[pa.ChunkedArray]] = field(default_factory=list)
+
+    @property
+    def columns(self) -> list[pa.ChunkedArray]:
+        """The columns, each over all those documents."""
+        columns = zip(*self.parts, strict=True)
+        return [
+            pa.chunked_array([chunk for part in column for chunk in part.chunks], column[0].type) for column in columns
+        ]
+
+
+class ColumnReader:
+    """Reads columns of documents part by part, so that memory stays bounded whatever is asked for."""
+
+    def __init__(self, documents: DocumentReader) -> None:
+        self._documents = documents
+        self._held: LruCache[tuple[int, ColumnPath], pa.ChunkedArray] = LruCache(HELD_BYTES)
+
+    def batches(self, paths: Sequence[ColumnPath]) -> Iterator[Batch]:
+        """All documents, in order of number, a few parts at a time. Times with a zone come in UTC, without one."""
+        counts = self._documents.counts
+        batch, size = Batch(0), 0
+        for part, count in enumerate(counts):
+            columns = self._read(part, paths)
+            batch.parts.append(columns)
+            batch.count += count
+            size += sum(column.nbytes for column in columns)
+            if size >= BATCH_BYTES or part + 1 == len(counts):
+                yield batch
+                batch, size = Batch(batch.first + batch.count), 0
+
+    def _read(self, part: int, paths: Sequence[ColumnPath]) -> list[pa.ChunkedArray]:
+        """Columns of one part; those that are not kept are read together."""
+        found = {path: self._held.find((part, path)) for path in paths}
+        missing = [path for path, column in found.items() if column is None]
+        if missing:
+            read = self._documents.columns(part, missing)
+            found |= {
+                path: self._held.keep((part, path), _in_utc(column)) for path, column in zip(missing, read, strict=True)
+            }
+        return [found[path] for path in paths]
+
+
+def _in_utc(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times with a zone as times without: DuckDB would compare them in the zone of the machine it runs on."""
+    kind = _without_zone(column.type)
+    return column if column.type == kind else column.cast(kind)
+
+
+def _without_zone(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_list(kind):
+        return pa.list_(_without_zone(kind.value_type))
+    return pa.timestamp("us") if pa.types.is_timestamp(kind) else kind

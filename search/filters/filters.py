@@ -3,19 +3,21 @@
 import re
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from search.filters.columns import Columns
-from search.filters.execution import Database, FilterError, TimeLimitError
-from search.filters.held import Held
-from search.filters.source import Source, shortened
-from search.filters.translation import translate
-from search.filters.values import Values
+from indexer.errors import ConfigError
+from search.filters.columns import ColumnNames, ColumnReader, LruCache
+from search.filters.database import FilterDatabase, FilterError, TimeLimitError
+from search.filters.expressions import shortened
+from search.filters.grammar import compile_filter
+from search.filters.scanner import refuse
 
 if TYPE_CHECKING:
+    from indexer.pipeline.delete import DeleteReport
     from search.index import Index
 
 SECONDS = 1.0  # that DuckDB may spend on a filter
@@ -24,8 +26,8 @@ _ENTRY_BYTES = 256  # of an answer that is kept, beside what it says
 _SAID = 300  # characters of what DuckDB says
 
 
-class Filters:
-    """Filters over the documents of an open index. Columns and answers used lately are kept.
+class MetadataFilter:
+    """SQL conditions on the documents of an open index. Columns and answers used lately are kept.
 
     Safe to share between threads. One filter is worked out at a time, by DuckDB's own threads: side by side each would
     take longer, and what is allowed alone would be stopped for its time. Answers that are kept wait for nobody.
@@ -33,8 +35,8 @@ class Filters:
 
     def __init__(self, opened: "Index") -> None:
         self._documents = opened.documents
-        self._values, self._database = Values(opened.documents), Database()
-        self._answers: Held[str, npt.NDArray[np.uint8]] = Held(
+        self._values, self._database = ColumnReader(opened.documents), FilterDatabase()
+        self._answers: LruCache[str, npt.NDArray[np.uint8]] = LruCache(
             ANSWER_BYTES, lambda where: 4 * len(where) + _ENTRY_BYTES
         )
         self._lock = threading.Lock()  # of the database and the columns
@@ -56,29 +58,43 @@ class Filters:
 
     def _met(self, where: str) -> npt.NDArray[np.bool_]:
         """Which documents meet a condition, (documents,)."""
-        source = Source(where)
-        columns = Columns(self._documents.schema, source)
-        condition, weight = translate(source, columns)
+        columns = ColumnNames(self._documents.schema)
+        condition = compile_filter(where, columns, self._database)
         met, left = np.zeros(len(self._documents), bool), SECONDS
         for batch in self._values.batches(columns.paths):
             started = time.monotonic()
             try:
-                found = self._database.matches(condition, batch.columns, batch.count, left, weight)
+                found = self._database.matches(condition, batch.columns, batch.count, left)
             except FilterError as error:
-                source.refuse(_in_words(str(error), columns))
+                refuse(where, _in_words(str(error), columns))
             except TimeLimitError:
-                source.refuse(
+                refuse(
+                    where,
                     f"not worked out within {SECONDS:g} s over {len(met):,} documents. Add a condition that leaves "
-                    "fewer to be looked at, or spare the longest columns"
+                    "fewer to be looked at, or spare the longest columns",
                 )
             met[batch.first + found] = True
             left -= time.monotonic() - started
         return met
 
 
-def _in_words(reason: str, columns: Columns) -> str:
+def _in_words(reason: str, columns: ColumnNames) -> str:
     """What DuckDB says, with the filter's own columns and what each holds."""
     names = [".".join(path) for path in columns.paths]
     said = re.sub(r"\bc(\d+)\b", lambda found: dict(enumerate(names)).get(int(found[1]), found[0]), reason)
     kinds = ", ".join(f"{name}: {kind}" for name, kind in zip(names, columns.kinds, strict=True))
     return f"{shortened(said, _SAID)}{f' ({kinds})' if kinds else ''}"
+
+
+def delete_where(index: str | Path, where: str) -> "DeleteReport":
+    """Take the documents that a condition matches out of an index; none is no error.
+
+    Raises ConfigError for a condition that is blank or cannot be used, and what `indexer.delete_documents` raises.
+    """
+    from indexer.pipeline.delete import delete_numbers  # here, as a query does not need it
+    from search.index import Index
+
+    if not (where or "").strip():
+        raise ConfigError("where is blank; expected a condition on the documents to delete. Is a variable unset?")
+    opened = Index.open(index)
+    return delete_numbers(index, MetadataFilter(opened).documents(where), opened.manifest.generation)

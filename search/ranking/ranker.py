@@ -24,7 +24,7 @@ from search.ranking.divergence import first_reach, rank_by_divergence, require_m
 from search.ranking.documents import Groups, RankedDocument, best_rows, break_ties, group_codes
 
 if TYPE_CHECKING:
-    from search.filters import Filters
+    from search.filters import MetadataFilter
     from search.ranking.bm25 import BM25Index
 
 Similarity = Literal["cosine", "js"]
@@ -220,7 +220,7 @@ class DocumentRanker:
         self._index = index
         self._codes: OrderedDict[str, Int64Array] = OrderedDict()
         self._bm25: BM25Index | None = None
-        self._filters: Filters | None = None
+        self._filters: MetadataFilter | None = None
         # Of what is made by the first who needs it. None of them is held while another is waited for.
         self._codes_lock, self._bm25_lock, self._filters_lock = (threading.Lock() for _ in range(3))
 
@@ -373,11 +373,11 @@ class DocumentRanker:
 
     def _matching(self, where: str) -> RowIds:
         """The numbers of the documents that meet a condition."""
-        from search.filters import Filters
+        from search.filters import MetadataFilter
 
         with self._filters_lock:
             if self._filters is None:
-                self._filters = Filters(self._index)
+                self._filters = MetadataFilter(self._index)
         return self._filters.documents(where)
 
 

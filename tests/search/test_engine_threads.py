@@ -21,7 +21,7 @@ from search import SearchEngine
 from search import engine as engine_module
 from search import filters as filters_module
 from search import index as index_module
-from search.filters import execution
+from search.filters import database
 from search.ranking import bm25 as bm25_module
 from tests.search.ranking.test_ranker import CORPUS
 
@@ -64,7 +64,7 @@ def races(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(documents_module, "OPEN_PARTS", 2)
     monkeypatch.setattr(documents_module, "HELD_BYTES", 1)
     monkeypatch.setattr(embeddings_module, "OPEN_PARTS", 2)
-    monkeypatch.setattr(execution, "_STEP_BYTES", 1)
+    monkeypatch.setattr(database, "_STEP_BYTES", 1)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -155,13 +155,13 @@ def test_what_threads_share_is_loaded_once(flat: Path, monkeypatch: pytest.Monke
     counted(engine_module, "open_encoder")
     counted(index_module, "open_segment")
     counted(bm25_module, "BM25Index")
-    counted(filters_module, "Filters")
+    counted(filters_module, "MetadataFilter")
     ask: list[Call] = [lambda engine: engine.search("stars", 3, where="year > 2000", hybrid=True)]
     engine = SearchEngine(flat)
     answers = asked_by_threads(engine, ask)
     assert [answer for answer in answers if answer != answers[0] or isinstance(answer[0], str)] == []
     segments = len(engine.index.manifest.segments)
-    assert sorted(loaded) == sorted(["open_encoder", "BM25Index", "Filters", *["open_segment"] * segments])
+    assert sorted(loaded) == sorted(["open_encoder", "BM25Index", "MetadataFilter", *["open_segment"] * segments])
 
 
 def test_an_engine_may_be_closed_while_others_search(approximate: Path) -> None:

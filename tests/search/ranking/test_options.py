@@ -12,7 +12,7 @@ from indexer import BuildConfig, build_index, delete_documents
 from indexer.config import EncoderConfig
 from indexer.errors import ConfigError
 from search import SearchEngine
-from search.deleting import delete_where
+from search.filters import delete_where
 from search.ranking.ranker import SearchOptions
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope

@@ -15,7 +15,15 @@ from indexer.config import BuildConfig
 from indexer.encoders import load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError
-from search.evaluation.papers.rte import EntailmentPairs, RteOptions, best_threshold, evaluate_rte, read_rte, rte_sweep
+from search.evaluation.papers.rte import (
+    EntailmentPairs,
+    RteOptions,
+    _ThresholdAccuracy,
+    best_threshold,
+    evaluate_rte,
+    read_rte,
+    rte_sweep,
+)
 from search.evaluation.settings import Strength, Sweep
 from search.evaluation.target import Target
 from tests.oracles import whitening_projection
@@ -128,6 +136,15 @@ def test_two_neighbouring_numbers_are_told_apart() -> None:
     low, high = 0.4, float(np.nextafter(0.4, 1))
     assert best_threshold(np.array([low, high]), np.array([False, True])) == high
     assert best_threshold(np.array([low]), np.array([False])) == high
+
+
+def test_a_cosine_at_the_threshold_is_entailment_and_accuracy_is_in_per_cent() -> None:
+    cosines = np.array([0.4, 0.5, 0.6])
+    assert _ThresholdAccuracy.at(0.5, cosines, np.array([False, True, True]), "").right.tolist() == [100, 100, 100]
+    found = _ThresholdAccuracy.at(0.5, cosines, np.array([True, False, True]), "here")
+    assert found.to_dict(3 * np.eye(3)) == {  # three resamples, each of one pair drawn three times
+        "threshold": 0.5, "accuracy": pytest.approx(100 / 3), "low": 0, "high": pytest.approx(95), "chosen_on": "here",
+    }  # fmt: skip
 
 
 @given(st.lists(st.tuples(st.integers(-4, 4), st.booleans()), min_size=1, max_size=20))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, lazy
@@ -144,6 +144,7 @@ def test_a_constant_subset_has_no_mean_but_the_concatenation_is_defined() -> Non
     assert task_estimates(task, [scores], ["raw"], ["all"])["all"][0].value > 0.9
 
 
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 5), min_size=4, max_size=10).filter(lambda values: len(set(values)) > 1))
 def test_resamples_of_a_task_are_drawn_within_its_subsets(values: list[int]) -> None:
     """All pairs of A score below all of B: within the subsets nothing is ranked, between them everything."""

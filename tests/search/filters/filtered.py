@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from indexer.corpus.document import Document
-from search.filters import Filters
+from search.filters import MetadataFilter
 from tests.stored import open_index, write_index
 
 if TYPE_CHECKING:
@@ -17,10 +17,10 @@ Row = dict[str, Any]
 Truth = bool | None  # None: NULL
 
 
-def open_filters(index: Path, parts: Sequence[Sequence[Document]], live: Sequence[int] | None = None) -> Filters:
+def open_filters(index: Path, parts: Sequence[Sequence[Document]], live: Sequence[int] | None = None) -> MetadataFilter:
     """Filters over an index that holds documents and nothing else; `live` as stored numbers, None: all."""
     reader = open_index(index, write_index(index, parts), live)
-    return Filters(cast("Index", SimpleNamespace(documents=reader)))
+    return MetadataFilter(cast("Index", SimpleNamespace(documents=reader)))
 
 
 def row_of(document: Document) -> Row:

@@ -1,0 +1,672 @@
+"""What a filter may say: nothing but what is on the list reaches DuckDB, and a mistake is told with its place."""
+
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from indexer.corpus.document import Document
+from indexer.errors import ConfigError
+from search.filters import MetadataFilter
+from search.filters.database import Condition
+from search.filters.functions import FUNCTIONS
+from search.filters.scanner import DEEPEST, LONGEST
+from tests.search.filters.filtered import open_filters
+
+ROWS: list[dict[str, Any]] = [
+    {"year": 2020, "lang": "en", "ok": True, "tags": ["a"], "meta": {"kind": "x", "deep": {"n": 1}}, "day": "2020"},
+    {"year": 2021, "lang": "de", "names": [["a"]], "select": "1"},
+]
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> MetadataFilter:
+    documents = [Document(str(number), "text", metadata=row) for number, row in enumerate(ROWS)]
+    return open_filters(tmp_path_factory.mktemp("syntax"), [documents])
+
+
+def refused(index: MetadataFilter, where: str) -> str:
+    """The message with which a filter is refused; it fails the test if DuckDB is asked to run anything."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index._database, "matches", pytest.fail)
+        with pytest.raises(ConfigError) as caught:
+            index.documents(where)
+    return str(caught.value)
+
+
+HOSTILE = [
+    # another statement
+    "1=1) union select 1 --",
+    "1=1) union select id from documents where (1=1",
+    "1=1 union select 1",
+    "1=1; drop table documents",
+    "1=1;",
+    "TRUE; ATTACH '/tmp/x.db'",
+    "1=1) ; COPY documents TO '/tmp/stolen.csv' ; select (1",
+    "year = 1 GROUP BY year",
+    "year = 1 ORDER BY year LIMIT 1",
+    "year = 1 OFFSET 1",
+    "year = 1 HAVING 1=1",
+    "SELECT 1",
+    "FROM documents",
+    "PRAGMA database_list",
+    "SET threads = 9",
+    "INSTALL httpfs",
+    "CALL pragma_version()",
+    "EXPLAIN year = 1",
+    # a query within
+    "id IN (SELECT id FROM documents)",
+    "(SELECT TRUE)",
+    "EXISTS (SELECT 1)",
+    "EXISTS(SELECT 1)",
+    "year = ANY (SELECT 1)",
+    "year > ALL (SELECT year FROM documents)",
+    "year = (WITH x AS (SELECT 1) SELECT * FROM x)",
+    "year IN (VALUES (1))",
+    "year IN (TABLE documents)",
+    "id IN (FROM documents)",
+    # comments
+    "year = 2020 -- comment",
+    "year = 2020 --",
+    "year /* comment */ = 2020",
+    "year = 2020 /* unfinished",
+    "-- year",
+    # settings, parameters, variables
+    "year = ?",
+    "year = $1",
+    "year = $name",
+    "year = :name",
+    "getvariable('x') = 1",
+    "current_setting('threads') = 1",
+    "getenv('HOME') = 'x'",
+    # files and tables
+    "id IN (read_text('/etc/passwd'))",
+    "read_csv('/etc/passwd') = 1",
+    "read_parquet('x.parquet') IS NULL",
+    "read_blob('/etc/passwd') IS NOT NULL",
+    "glob('/*') IS NULL",
+    "query('select 1') = 1",
+    "query_table('documents') = 1",
+    "parquet_scan('x') = 1",
+    "sniff_csv('x') = 1",
+    "'/etc/passwd'.id = 'x'",
+    "documents.year = 2020",
+    "main.documents.year = 2020",
+    "information_schema.tables.table_name = 'x'",
+    "rowid = 1",
+    "position = 1",
+    "c0 = 1",
+    # every column, windows, lambdas, and the rest of SQL
+    "COLUMNS(*) = 1",
+    "COLUMNS('y.*') = 1",
+    "COLUMNS(c -> c LIKE 'y%') = 1",
+    "* = 1",
+    "* LIKE 'x'",
+    "documents.* = 1",
+    "#1 = 1",
+    "count(*) > 1",
+    "sum(year) > 1",
+    "row_number() OVER () = 1",
+    "sum(year) OVER (PARTITION BY lang) > 1",
+    "max(year) FILTER (WHERE ok) = 1",
+    "list_filter(tags, x -> x = 'a') IS NOT NULL",
+    "list_transform(tags, lambda x: x) IS NOT NULL",
+    "len([x FOR x IN tags IF x = 'a']) = 1",
+    "meta = {'kind': 'x'}",
+    "MAP {'a': 1}['a'] = 1",
+    "lang COLLATE NOCASE = 'EN'",
+    "year AT TIME ZONE 'UTC' = 1",
+    "day > INTERVAL 1 DAY",
+    "day > current_date - INTERVAL '1' DAY",
+    "now() > day",
+    "random() < 0.5",
+    "uuid() = 'x'",
+    "sleep_ms(100000) = 1",
+    "repeat('x', 1000000000) = 'x'",
+    "range(1000000000) IS NULL",
+    "unnest(tags) = 'a'",
+    "struct_extract(meta, 'kind') = 'x'",
+    "printf('%s', lang) = 'en'",
+    "error('x') = 1",
+    "CAST(year AS BLOB) = 1",
+    "CAST(year AS INTEGER[]) = 1",
+    "CAST(lang AS documents) = 1",
+    "CAST(year AS ENUM('a')) = 1",
+    "year::regclass = 1",
+    "lang LIKE lower('E%')",
+    "lang LIKE title",
+    "year = DEFAULT",
+    "year IS NOT",
+    "year NOT = 1",
+    "year = 2020 = TRUE",
+    "year < 2020 < 2030",
+    "lang = x'41'",
+    "lang = U&'a'",
+    "lang = 'en",
+    '"year = 2020',
+    '"" = 1',
+    "lang = `en`",
+    "lang = ‘en’",  # noqa: RUF001
+    "lang = “en”",
+    "lang = 'a\0b'",
+    "lang = 'a\ud800'",
+    "lang = \\'en\\'",
+    "year = 0x1F",
+    "year = 12abc",
+    "year = 1e",
+    "year = --5",
+    "year = -'5'",
+    "year = -lang",
+    "year in ()",
+    "year in 1",
+    "year in (1",
+    "year between 1",
+    "year between 1 and",
+    "year =",
+    "= 1",
+    "year 1",
+    "year year",
+    "(year = 1",
+    "year = 1)",
+    "()",
+    "AND",
+    "year = 1 AND",
+    "OR year = 1",
+    "NOT",
+    "lower()",
+    "lower(lang, lang) = 'x'",
+    "lower(lang",
+    "round(year, 1, 2) = 1",
+    "coalesce() = 1",
+    ".year = 1",
+    "year. = 1",
+    "meta..kind = 1",
+    "a.b.c.d.e.f = 1",
+    # what is no condition, or compares what cannot be compared
+    "year",
+    "lang",
+    "1",
+    "'x'",
+    "NULL",
+    "year = 1 OR lang",
+    "NOT year",
+    "lower(lang)",
+    "CAST(year AS VARCHAR)",
+    "year = NULL",
+    "NULL = year",
+    "year IN (1, NULL)",
+    "lang = 5",
+    "lang = year",
+    "year = lower(lang)",
+    "year IN (1, lang)",
+    "lang BETWEEN 1 AND 2",
+    "year LIKE '2%'",
+    "tags LIKE 'a%'",
+    "tags = 'a'",
+    "'a' IN lang",
+    "1 IN tags",
+    "list_contains(tags, 1)",
+    "list_contains(lang, 'e')",
+    "meta = 'x'",
+    "meta IS NULL",
+    "meta.deep = 1",
+    "meta.kind.x = 1",
+    "year.x = 1",
+    "names = 'a'",
+    "list_contains(names, 'a')",
+    "year IS TRUE",
+    "year(lang) = 2020",
+    "length(year) = 4",
+    "abs(lang) = 1",
+    "coalesce(year, lang) = 1",
+    "coalesce(tags, tags) = 1",
+    # nothing, and too much
+    "",
+    "  \n\t ",
+    "(" * 60 + "ok" + ")" * 60,
+    "(" * 30_000,
+    "NOT " * 60 + "ok",
+    "NOT " * 20_000 + "ok",
+    "lower(" * 60 + "lang" + ")" * 60 + " = 'x'",
+    "year" + "::INTEGER" * 5000 + " = 1",
+    " OR ".join(["year = 1"] * 300),
+    "coalesce(" + ", ".join(["year"] * 600) + ") = 1",
+    "meta" + ".x" * 20_000 + " = 1",
+    "year = " + "9" * LONGEST,
+    "ok AND " * 20_000 + "ok",
+]
+
+
+BOMBS = [
+    # values that grow
+    "repeat('x', 1000000000) = 'x'",
+    "repeat(lang, 1000) = 'x'",
+    "repeat(lang, year) = 'x'",
+    "repeat('x', 1e9) = 'x'",
+    "repeat(repeat(repeat(lang, 10), 10), 10) = 'x'",
+    "lpad(lang, 1000000, 'x') = 'x'",
+    "rpad('', 100000000, 'x') = 'x'",
+    "length(" + "replace(" * 9 + "lang" + ", 'a', 'aa')" * 9 + ") = 1",
+    "length(" + "replace(" * 9 + "lang" + ", '', 'aa')" * 9 + ") = 1",
+    "length(" + "regexp_escape(" * 20 + "lang" + ")" * 20 + ") = 1",
+    "length(regexp_replace(lang, '', '" + "x" * 500 + "')) = 1",
+    "length(array_to_string(tags, '" + "x" * 500 + "')) = 1",
+    "length(concat_ws('" + "x" * 60_000 + "', lang, lang, lang)) = 1",
+    "length("
+    + "concat(" * 9
+    + "lang"
+    + ", lang)" * 9
+    + "::VARCHAR::VARCHAR) = 1 OR "
+    + "length(repeat(lang, 300)) > 1",
+    "len(" + "string_split(" * 2 + "lang, ''), '') = 1",
+    "range(1000000000) IS NULL",
+    "range(10**9) = [1]",
+    "generate_series(1, 1000000000) IS NULL",
+    "list_resize(tags, 1000000000) = tags",
+    "array_resize([1], 1000000000) = [1]",
+    "printf('%1000000000d', year) = 'x'",
+    "format('{:1000000000}', year) = 'x'",
+    "bar(year, 0, 1, 1000000000) = 'x'",
+    "list_aggregate(tags, 'histogram') IS NULL",
+    "list_zip(tags, tags) IS NULL",
+    "nfc_normalize(lang) = 'x'",
+    # macros, and the parser, that copy what they are given
+    "nullif(" * 20 + "year" + ", 1)" * 20 + " = 1",
+    "split_part(" * 15 + "lang" + ", 'x', 1)" * 15 + " = 'x'",
+    "fmod(" * 15 + "year" + ", 7)" * 15 + " = 1",
+    "CASE " * 30 + "year" + " WHEN 1 THEN 1 WHEN 2 THEN 2 END" * 30 + " = 1",
+    "CASE 1 + (CASE year WHEN 1 THEN 1 END) WHEN 1 THEN ok END",
+    "CASE " + "year + " * 60 + "1 WHEN 1 THEN ok END",
+    "CASE year " + "WHEN 1 THEN ok " * 600 + "END",
+    "year = 1 GROUP BY CUBE (" + ", ".join(map(str, range(1, 16))) + ")",
+    # patterns
+    "regexp_matches(lang, '" + "(a?){30}" * 9 + "')",
+    "regexp_matches(lang, '(x{100}){100}')",
+    "regexp_matches(lang, '(.?){900}y')",
+    "regexp_matches(lang, '(\\p{L}?){90}')",
+    "regexp_matches(lang, '" + "a|" * 2000 + "b')",
+    "regexp_matches(lang, title)",
+    "lang ~ title",
+    "lang SIMILAR TO title",
+    "regexp_extract_all(lang, 'a*b|a') IS NULL",
+    "regexp_split_to_array(lang, 'a*b|a') IS NULL",
+    "string_split_regex(lang, 'a*b|a') IS NULL",
+    "regexp_replace(lang, 'a*b|a', 'x', 'g') = 'x'",
+    "lang GLOB title",
+    "levenshtein(lang, text) = 1",
+    "levenshtein(lang, '" + "x" * 300 + "') = 1",
+    "damerau_levenshtein(lang, 'x') = 1",
+    # depth and length
+    "[" * 60 + "1" + "]" * 60 + " = 1",
+    "{'a': " * 60 + "1" + "}" * 60 + " = 1",
+    "[" * 40_000,
+    "{" * 40_000,
+    "CASE WHEN " * 9_000,
+    "- " * 40_000 + "year = 1",
+    "year" + " + 1" * 20_000 + " = 1",
+    "year" + "[1]" * 20_000 + " = 1",
+    "year" + " IS NULL" * 10_000,
+    "lang" + " || 'x'" * 10_000 + " = 'x'",
+    "ok" + " -> ok" * 10_000,
+    "@" * 90_000 + "year = 1",
+    " || ".join(["lang"] * 600) + " = 'x'",
+    "[" + ", ".join(["year"] * 600) + "] = [1]",
+]
+OUTSIDE = [
+    # what reads the machine, the clock, the session or chance
+    "getenv('PATH') = 'x'",
+    "current_setting('home_directory') = 'x'",
+    "getvariable('a') IS NULL",
+    "current_user = 'x'",
+    "user = 'x'",
+    "session_user = 'x'",
+    "current_database() = 'x'",
+    "current_schema() = 'x'",
+    "current_schemas(true) IS NULL",
+    "current_query() = 'x'",
+    "current_connection_id() = 1",
+    "version() = 'x'",
+    "now() > day",
+    "current_date > day",
+    "current_timestamp > day",
+    "CURRENT_TIME IS NULL",
+    "today() IS NULL",
+    "get_current_time() IS NULL",
+    "current_localtimestamp() IS NULL",
+    "transaction_timestamp() IS NULL",
+    "age(TIMESTAMP '2020-01-01') IS NULL",
+    "ago(INTERVAL 1 DAY) IS NULL",
+    "random() < 0.5",
+    "setseed(0.5) IS NULL",
+    "uuid() = 'x'",
+    "gen_random_uuid() IS NULL",
+    "uuidv7() IS NULL",
+    "nextval('s') = 1",
+    "currval('s') = 1",
+    "setval('s', 1) = 1",
+    "txid_current() = 1",
+    "pg_sleep(10) IS NULL",
+    "sleep_ms(100000) IS NULL",
+    "write_log('x') IS NULL",
+    "error('x') IS NULL",
+    "assert_true(ok) IS NULL",
+    "stats(year) = 'x'",
+    "alias(year) = 'x'",
+    "pg_typeof(year) = 'x'",
+    "inet_client_addr() IS NULL",
+    "has_table_privilege('documents', 'select')",
+    # files
+    "read_csv('/etc/passwd') IS NULL",
+    "read_csv_auto('/etc/passwd') IS NULL",
+    "read_json('/etc/passwd') IS NULL",
+    "read_text('/etc/passwd') = 'x'",
+    "read_blob('/etc/passwd') IS NULL",
+    "read_parquet('x') IS NULL",
+    "parquet_metadata('x') IS NULL",
+    "glob('*') IS NULL",
+    "json_execute_serialized_sql('x') IS NULL",
+    "json_serialize_sql('select 1') = 'x'",
+    "query('select 1') = 1",
+    "query_table('documents') IS NULL",
+    "duckdb_settings() IS NULL",
+    "duckdb_secrets() IS NULL",
+    "pragma_table_info('documents') IS NULL",
+    "lang IN (FROM read_text('/etc/passwd'))",
+    "lang IN (FROM '/etc/passwd')",
+    "lang IN (TABLE documents)",
+    "lang IN (VALUES ('en'))",
+    "lang IN (DESCRIBE documents)",
+    "lang IN (SHOW TABLES)",
+    "(FROM documents) IS NULL",
+    "EXISTS (FROM documents)",
+    "NOT EXISTS (SELECT 1)",
+    "ARRAY(SELECT 1) IS NULL",
+    "year = ANY (FROM documents)",
+    "'a' = ANY(tags)",
+    "'a' = ALL(tags)",
+    "year > (SELECT max(year) FROM documents)",
+    "LATERAL (SELECT 1)",
+    # other statements
+    "ok; COPY documents TO 'x.csv'",
+    "ok; PRAGMA enable_profiling",
+    "ok; ATTACH 'x.db'",
+    "ok; CREATE MACRO f(x) AS x",
+    "ok; SET threads = 1",
+    "ok; EXPORT DATABASE 'x'",
+    "ok;;",
+    "; ok",
+    "COPY documents TO 'x.csv'",
+    "ATTACH 'x.db'",
+    "CREATE TABLE x (a INT)",
+    "DROP TABLE documents",
+    "DELETE FROM documents",
+    "UPDATE documents SET year = 1",
+    "INSERT INTO documents VALUES (1)",
+    "CHECKPOINT",
+    "a = 1) OR (b = 2",
+    "ok) OR (ok",
+    "ok))",
+    "ok UNION ALL SELECT 1",
+    "ok INTERSECT SELECT 1",
+    "ok EXCEPT SELECT 1",
+    "ok LIMIT 1",
+    "ok LIMIT 50%",
+    "ok OFFSET 1",
+    "ok FETCH FIRST ROW ONLY",
+    "ok ORDER BY ALL",
+    "ok GROUP BY ALL",
+    "ok GROUP BY ROLLUP (year)",
+    "ok HAVING ok",
+    "ok QUALIFY row_number() OVER () = 1",
+    "ok WINDOW w AS (PARTITION BY year)",
+    "ok USING SAMPLE 1",
+    "ok TABLESAMPLE 1",
+    "ok FOR UPDATE",
+    "ok INTO OUTFILE 'x'",
+    "ok |> SELECT 1",
+    "ok, year",
+    "ok AS x",
+    "ok x",
+    # comments and parameters
+    "ok -- x",
+    "ok --\nAND ok",
+    "ok /* x */",
+    "/**/ ok",
+    "ok AND /* nested /* */ */ ok",
+    "year = $1",
+    "year = $x",
+    "year = ?1",
+    "year = :x",
+    "year = @x",
+    # stars, windows, aggregates, lambdas, macros, objects
+    "COLUMNS('.*') = 1",
+    "COLUMNS(*) IS NULL",
+    "COLUMNS(lambda c: c = 'year') = 1",
+    "*COLUMNS(*) = 1",
+    "coalesce(*COLUMNS(*)) = 1",
+    "* EXCLUDE (year) = 1",
+    "count() = 1",
+    "count(DISTINCT year) = 1",
+    "first(year) = 1",
+    "any_value(year) = 1",
+    "string_agg(lang, ',') = 'x'",
+    "listagg(lang, ',') = 'x'",
+    "lag(year) OVER () = 1",
+    "rank() OVER (ORDER BY year) = 1",
+    "max(year) OVER w = 1",
+    "sum(year) FILTER (ok) = 1",
+    "grouping(year) = 1",
+    "list_apply(tags, x -> x) = tags",
+    "list_reduce(tags, (x, y) -> x) = 'a'",
+    "list_transform(tags, lambda x: getenv('HOME')) = tags",
+    "[getenv(x) FOR x IN tags] = tags",
+    "list_aggregate(tags, 'first') = 'a'",
+    "apply(tags, x -> x) = tags",
+    "main.lower(lang) = 'x'",
+    "system.main.lower(lang) = 'x'",
+    "pg_catalog.lower(lang) = 'x'",
+    "year OPERATOR(pg_catalog.+) 1 = 1",
+    "lang.lower() = 'x'",
+    "lower(DISTINCT lang) = 'x'",
+    "lower(lang ORDER BY lang) = 'x'",
+    "lower(lang) FILTER (WHERE ok) = 'x'",
+    "lower(ALL lang) OVER () = 'x'",
+    "lower(x := lang) = 'x'",
+    "lower(lang) IGNORE NULLS = 'x'",
+    "unnest(tags) = 'a'",
+    "unpivot_list(year, year) IS NULL",
+    "meta -> 'kind' = 'x'",
+    "meta ->> 'kind' = 'x'",
+    "json_extract(lang, '$') = 'x'",
+    "to_json(lang) = 'x'",
+    "struct_pack(a := 1) IS NULL",
+    "{'a': year} IS NULL",
+    "row(year, lang) IS NULL",
+    "(year, lang) = (1, 'x')",
+    "map([1], [2]) IS NULL",
+    "MAP {'a': 1} IS NULL",
+    "union_value(a := 1) IS NULL",
+    "TRY(year) = 1",
+    "lang COLLATE de = 'x'",
+    "lang::VARCHAR COLLATE nocase = 'x'",
+    "create_sort_key(lang, 'ASC') IS NULL",
+    "collate_de(lang) IS NULL",
+    "icu_sort_key(lang, 'de') IS NULL",
+    "timezone('UTC', TIMESTAMP '2020-01-01') IS NULL",
+    "TIMESTAMP '2020-01-01' AT TIME ZONE 'UTC' IS NULL",
+    "to_timestamp(1) IS NULL",
+    "make_timestamptz(1) IS NULL",
+    "strptime(lang, '%Y %z') IS NULL",
+    "strptime(lang, '%Y %Z') IS NULL",
+    "strftime(DATE '2020-01-01', lang) = 'x'",
+    "date_part(lang, DATE '2020-01-01') = 1",
+    "date_part(['year', 'month'], DATE '2020-01-01') IS NULL",
+    "CAST(lang AS TIMESTAMPTZ) IS NULL",
+    "CAST(lang AS TIMESTAMP WITH TIME ZONE) IS NULL",
+    "CAST(lang AS TIME WITH TIME ZONE) IS NULL",
+    "CAST(lang AS JSON) IS NULL",
+    "CAST(lang AS main.documents) IS NULL",
+    "CAST(lang AS STRUCT(a INTEGER)) IS NULL",
+    "CAST(lang AS MAP(VARCHAR, VARCHAR)) IS NULL",
+    "CAST(lang AS UNION(a INTEGER)) IS NULL",
+    "CAST(lang AS INTEGER[3]) IS NULL",
+    "CAST(lang AS DECIMAL(year)) IS NULL",
+    "CAST(lang AS ENUM ('a')) IS NULL",
+    "CAST(lang AS BIT) IS NULL",
+    "CAST(lang AS UUID) IS NULL",
+    "CAST(lang AS REGCLASS) IS NULL",
+    "CAST(lang AS VARIANT) IS NULL",
+    'CAST(lang AS "documents") IS NULL',
+    "lang = x'41'",
+    "lang = b'1'",
+    "lang IN ('a', (SELECT 'b'))",
+    "lang IN (" + ", ".join(f"'{n}'" for n in range(100)) + ", getenv('HOME'))",
+    "lang IN (" + ", ".join(f"'{n}'" for n in range(100)) + ") UNION SELECT 1",
+    "lang IN (" + ", ".join(f"'{n}'" for n in range(100)) + "); DROP TABLE documents",
+    "lang IN (" + ", ".join(f"'{n}'" for n in range(100)) + ") OR EXISTS (FROM documents)",
+]
+
+
+@pytest.mark.parametrize("where", BOMBS, ids=range(len(BOMBS)))
+def test_what_would_grow_without_bounds_is_refused_before_it_runs(index: MetadataFilter, where: str) -> None:
+    started = time.monotonic()
+    assert refused(index, where).startswith("filter [")
+    assert time.monotonic() - started < 5.0  # and reading it takes no time either
+
+
+@pytest.mark.parametrize("where", OUTSIDE, ids=range(len(OUTSIDE)))
+def test_what_is_not_about_the_values_of_one_document_never_runs(index: MetadataFilter, where: str) -> None:
+    message = refused(index, where)
+    assert message.startswith("filter [")
+    assert len(message) < 1000
+
+
+@pytest.mark.parametrize("where", HOSTILE, ids=range(len(HOSTILE)))
+def test_what_is_not_on_the_list_never_reaches_duckdb(index: MetadataFilter, where: str) -> None:
+    message = refused(index, where)
+    assert message.startswith("filter [")
+    assert len(message) < 1000
+    assert not re.search(r"[\0-\x1f\ud800-\udfff]", message)
+
+
+WORDS = [*FUNCTIONS, "coalesce", "year", "lang", "ok", "tags", "meta", "kind", "day", "id", '"select"', "'en'", "'%'",
+         "5", "-", "2.5", "(", ")", ",", ".", "::", "=", "<>", "<", "AND", "OR", "NOT", "IN", "IS", "NULL", "TRUE",
+         "LIKE", "ESCAPE", "BETWEEN", "CAST", "AS", "INTEGER", "DATE", "DISTINCT", "FROM", "SELECT", "*", ";", "--",
+         "?"]  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(st.text(max_size=30) | st.lists(st.sampled_from(WORDS), max_size=10).map(" ".join))
+def test_any_text_is_a_filter_or_is_refused(index: MetadataFilter, where: str) -> None:
+    with suppress(ConfigError):
+        assert set(index.documents(where).tolist()) <= {0, 1}
+
+
+def test_sql_is_written_anew(index: MetadataFilter, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the filter's own text is run but names of functions and types, numbers, and text between quotes."""
+    asked: list[str] = []
+
+    def matches(condition: Condition, *_: Any) -> npt.NDArray[np.int64]:
+        asked.append(condition.sql)
+        return np.zeros(0, np.int64)
+
+    monkeypatch.setattr(index._database, "matches", matches)
+    index.documents("""not Year=2020 aNd"lang"  in('it''s' ,'--')
+                       OR meta.KIND like '%;' escape '!' AND (ok)""")
+    assert asked == ["""(((NOT (c0 = 2020)) AND (c1 IN ('it''s', '--'))) OR ("like_escape"(c2, '%;', '!') AND c3))"""]
+
+
+def test_limits_leave_room(index: MetadataFilter) -> None:
+    deep = DEEPEST - 1
+    assert index.documents("(" * deep + "ok" + ")" * deep).tolist() == [0]
+    assert index.documents(" OR ".join(f"year = {number}" for number in range(1800, 2021))).tolist() == [0]
+    assert index.documents("year IN (" + ", ".join(map(str, range(10_000))) + ")").tolist() == [0, 1]
+
+
+# --- what is told
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("", "filter []: it is empty; expected a condition such as year > 2019 AND lang = 'en'."),
+        ("yaer > 2019", 'at character 1: no column "yaer" (did you mean year?); there are id, title, text, year, lang, '
+                        'ok, tags, meta, day, names, "select".'),
+        ("lang = en", "at character 8: no column \"en\"; there are id, title, text, year, lang, ok, tags, meta, day, "
+                      "names, \"select\"; text is written in single quotes: 'en'."),
+        ('lang = "de"', "text is written in single quotes: 'de'."),
+        ("ok AND meta = 'x'", "at character 8: meta holds objects; name one of their fields, as meta.field: kind, d"),
+        ("meta.size = 1", 'no field "meta.size": its fields are kind, deep.'),
+        ("lang.size = 1", 'no field "lang.size": lang is no object.'),
+        ("lang = 5", "lang (text) cannot be compared with 5 (numbers); write '5' in single quotes."),
+        ("tags = 'a'", "tags (lists) cannot be compared with 'a' (text); write list_contains(tags, 'a')."),
+        ("list_contains(tags, 5)", "tags holds lists of text, so not 5 (numbers)."),
+        ("lang = year", "lang (text) cannot be compared with year (numbers); write CAST(... AS ...) of one of them."),
+        ("year LIKE '20%'", "LIKE takes text, not year (numbers); write CAST(year AS VARCHAR) LIKE ...."),
+        ("lang LIKE 5", "LIKE takes a pattern in single quotes, such as 'whale%', not 5 (numbers)."),
+        ("year", "year (numbers) is no condition; compare it with something."),
+        ("CAST(year AS VARCHAR)", "at character 1: CAST(year AS VARCHAR) (text) is no condition; compare it"),
+        ("DATE '2020-01-01' = 1", "at character 1: DATE '2020-01-01' (dates) cannot be compared with 1 (numbers)"),
+        ("year = NULL", "at character 8: nothing equals NULL; write IS NULL or IS NOT NULL."),
+        ("lenght(lang) = 2", "no function lenght (did you mean length?); there are, among others, lower,"),
+        ("year(lang) = 2", "year() takes dates or dates with a time of day, not lang (text)."),
+        ("round() = 2", "round() takes 1 to 2 arguments, not 0."),
+        ("lower(lang, 'x') = 'x'", "lower() takes 1 argument, not 2."),
+        ("coalesce(lang, 5) = 'x'", "coalesce() takes values of one kind, not lang (text) and 5 (numbers)."),
+        ("CAST(year AS BLOB) = 1", "at character 14: found BLOB; expected a type: BOOLEAN, INTEGER,"),
+        ("year > 2019 AND", "at character 13: the filter ends after AND; a filter is one condition such as"),
+        ("year > 2019 lang", "at character 13: lang does not fit here; a filter is one condition such as"),
+        ("id IN (SELECT id)", "at character 8: SELECT has no place here: a filter is one condition, without subque"),
+        ("1=1) union select 1", "at character 6: UNION has no place here: a filter is one condition, without"),
+        ("ok; DROP TABLE x", "at character 3: a filter is one condition, not several statements."),
+        ("ok -- x", "at character 4: a filter has no comments."),
+        ("1=1) OR (1=1", "at character 4: ) does not fit here; a filter is one condition such as"),
+        ("lang = 'en", "at character 8: this text has no closing quote"),
+        ("ok\nAND\tyear > x", "filter [ok\\nAND\\tyear > x]: at character 15: no column"),
+        ("ok AND lang = '" + "y" * 300 + "' AND x", "filter [...yyy"),
+        ("year = '" + "x" * 50_000 + "'", "xxx... (year: numbers)."),
+        ("year = 'many'", "Could not convert string 'many' to INT64 (year: numbers)."),
+        ("CAST(lang AS INTEGER) = 1", "Could not convert string 'en' to INT32 when casting from source column lang "
+                                      "(lang: text)."),
+        ("meta.kind::DATE > '2020-01-01'", "(meta.kind: text)."),
+        ("lang LIKE 'a!!!' ESCAPE '!'", "at character 11: the pattern ends with !, which stands for no character."),
+        ("lang LIKE 'a' ESCAPE '!!'", "at character 22: ESCAPE takes one character."),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_told_with_its_place_and_the_way_out(index: MetadataFilter, where: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        index.documents(where)
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_text_that_is_no_time_is_told(tmp_path: Path) -> None:
+    from datetime import datetime
+
+    found = open_filters(tmp_path, [[Document("a", "", metadata={"at": datetime(2020, 1, 1)})]])
+    for text in ("yesterday", "2020-01-01 02:00 Europe/Berlin", "2020-01-01 02:00+2"):
+        with pytest.raises(
+            ConfigError, match=re.escape(f"'{text}' is no date with a time; write '2020-12-31 23:59:59'")
+        ):
+            found.documents(f"at > '{text}'")
+    assert found.documents("'2020-01-01 02:00:00+02:00' = at").tolist() == [0]  # whichever side it is on
+    with pytest.raises(
+        ConfigError, match=r"at \(dates with a time of day\) .* such as '2020-12-31', or compare year\(at\)"
+    ):
+        found.documents("at > 2020")
+    with pytest.raises(ConfigError, match=r'field value out of range: "2020-13-01" \(at: dates with a time of day\)'):
+        found.documents("at > '2020-13-01'")
+
+
+def test_a_filter_that_failed_spoils_nothing(index: MetadataFilter) -> None:
+    for _ in range(2):  # a failure is not kept for an answer either
+        with pytest.raises(ConfigError):
+            index.documents("CAST(lang AS INTEGER) = 1")
+        assert index.documents("lang = 'en'").tolist() == [0]
