@@ -86,6 +86,10 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
 # Similarity: a line a setting, a column a task, a table for each protocol and fit.
 
 
@@ -203,11 +207,11 @@ def _layers(result: Result) -> Iterator[Table]:
     yield Table(f"{title}{paper.get('protocol')})", ["layer", *names], cells)
     less = {row.get("setting"): row for row in result.comparisons or ()}
     cells = [
-        ["+".join(map(str, row.get("layers") or ())), interval_text(row, "spearman", scale=scale),
+        ["+".join(map(str, _list(row.get("layers")))), interval_text(row, "spearman", scale=scale),
          *_difference(less.get(row.get("setting"), {}), scale)]
         for row in result.added["best"]
     ]  # fmt: skip
-    choice = "+".join(map(str, paper.get("layers") or ()))
+    choice = "+".join(map(str, _list(paper.get("layers"))))
     caption = f"Best of n layers, and less the paper's choice ({choice}: {_figure(paper.get('spearman'), scale)})"
     yield Table(caption, ["layers", f"average {_WITH_INTERVAL}", f"difference {_WITH_INTERVAL}", "decided"], cells)
 
@@ -299,7 +303,9 @@ def _queries(row: Row) -> str:
 
 
 def _index(row: Row) -> str:
-    listed = [f"{name} {value}" for each in row.get("search_parameters") or () for name, value in each.items()]
+    listed = [
+        f"{name} {value}" for each in _list(row.get("search_parameters")) for name, value in _mapping(each).items()
+    ]
     return ", ".join([str(row.get("index_type", "")), *listed])
 
 
@@ -329,10 +335,10 @@ def _rte(result: Result) -> Iterator[Table]:
     caption = f"RTE accuracy x 100 {_WITH_INTERVAL}, {number(first.get('pairs'))} pairs, fit {fit}"
     majority = f"always the commoner label: {_figure(first.get('majority'), scale)}"
     yield Table(caption, ["setting", *(chosen[key] for key in shown)], cells, (majority,))
-    thresholds = [entry.get("threshold") for entry in first.get("thresholds") or ()]
+    thresholds = [_mapping(entry).get("threshold") for entry in _list(first.get("thresholds"))]
     if thresholds:
         cells = [
-            [_named(row), *(_figure(entry.get("accuracy"), scale) for entry in row.get("thresholds") or ())]
+            [_named(row), *(_figure(_mapping(entry).get("accuracy"), scale) for entry in _list(row.get("thresholds")))]
             for row in rows
         ]
         yield Table("accuracy x 100 at a threshold of", ["setting", *map(_plain, thresholds)], _squared(cells))
@@ -396,7 +402,7 @@ def _shown(rows: Sequence[Row]) -> list[Row]:
 
 
 def _setting(row: Row) -> list[str]:
-    layers = ",".join(map(str, row.get("layers") or ()))
+    layers = ",".join(map(str, _list(row.get("layers"))))
     if row.get("strength") == "none":
         return [layers, str(row.get("pooling")), "raw", "", ""]
     named = [_plain(row.get("strength")), str(row.get("centre")), _plain(row.get("shrinkage"))]

@@ -555,7 +555,7 @@ def test_recall_is_measured_when_asked_for(built: Built, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     text = Page((tmp_path / "r.html").read_text(encoding="utf-8")).text
     assert "measured for this report" in text
-    assert "1 by construction (exact)" in text
+    assert "1 by construction: the index is exact" in text
     with undrawn():
         done = isotrope("report", built(), "-o", tmp_path / "small.html", "--recall")
     assert done.returncode == 0, done.stderr
