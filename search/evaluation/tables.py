@@ -35,12 +35,12 @@ class Table:
 
 def heading_of(result: Result) -> str:
     """What was measured, for a heading."""
-    return _HEADINGS[result.kind]
+    return _KINDS[result.kind][0]
 
 
 def tables_of(result: Result, compare: bool = True) -> list[Table]:
     """The results of a kind, then, with `compare`, paired comparisons."""
-    return [*_LAYOUT[result.kind](result), *(_comparisons(result) if compare else ())]
+    return [*_KINDS[result.kind][1](result), *(_comparisons(result) if compare else ())]
 
 
 def interval_text(found: Any, key: str = "value", form: str = ".2f", scale: float = 100) -> str:
@@ -414,11 +414,8 @@ def _mark(row: Row) -> str:
 
 
 def _taken(choice: Mapping[str, Any], scale: float) -> tuple[str, ...]:
-    lines, gain, enough = (
-        [f"taken: {choice['setting']}, because {choice['reason']}"],
-        choice["gain"],
-        choice.get("enough"),
-    )
+    lines = [f"taken: {choice['setting']}, because {choice['reason']}"]
+    gain, enough = choice["gain"], choice.get("enough")
     if gain.get("value"):
         decided = "decided" if gain.get("decided") else "not decided"
         over = interval_text(gain, form="+.2f", scale=scale)
@@ -482,29 +479,16 @@ def _squared(rows: list[list[str]]) -> list[list[str]]:
     return [[*row[: len(rows[0])], *[""] * (len(rows[0]) - len(row))] for row in rows]
 
 
-_HEADINGS: dict[Kind, str] = {
-    "sts": "Similarity (STS)",
-    "layers": "Layers on similarity (STS)",
-    "methods": "Methods on similarity (STS)",
-    "whiteningbert": "WhiteningBERT, Table 1",
-    "retrieval": "Retrieval",
-    "recall": "Recall against exact search",
-    "divergence": "Ranking by divergence",
-    "rte": "Entailment (RTE)",
-    "words": "Word vectors",
-    "tune": "Tuning",
-    "other": "Results",
-}
-_LAYOUT: dict[Kind, Callable[[Result], Iterator[Table]]] = {
-    "sts": _similarity,
-    "layers": _layers,
-    "methods": _methods,
-    "whiteningbert": _whiteningbert,
-    "retrieval": _retrieval,
-    "recall": _recall,
-    "divergence": _divergence,
-    "rte": _rte,
-    "words": _words,
-    "tune": _tune,
-    "other": _other,
+_KINDS: dict[Kind, tuple[str, Callable[[Result], Iterator[Table]]]] = {
+    "sts": ("Similarity (STS)", _similarity),
+    "layers": ("Layers on similarity (STS)", _layers),
+    "methods": ("Methods on similarity (STS)", _methods),
+    "whiteningbert": ("WhiteningBERT, Table 1", _whiteningbert),
+    "retrieval": ("Retrieval", _retrieval),
+    "recall": ("Recall against exact search", _recall),
+    "divergence": ("Ranking by divergence", _divergence),
+    "rte": ("Entailment (RTE)", _rte),
+    "words": ("Word vectors", _words),
+    "tune": ("Tuning", _tune),
+    "other": ("Results", _other),
 }
