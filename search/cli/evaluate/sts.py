@@ -1,6 +1,5 @@
 """`isotrope evaluate sts` and `isotrope evaluate layers`."""
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -93,9 +92,7 @@ def command(sources: tuple[str, ...], protocols: tuple[Any, ...], fit: str, **op
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw both figures into this file (.png, .svg, .pdf).")
 @target_options
 @result_options
-def layers(
-    sources: tuple[str, ...], pooling: Any, strength: str, protocol: Any, up_to: int, plot: Path | None, **options: Any
-) -> None:  # fmt: skip
+def layers(sources: tuple[str, ...], **options: Any) -> None:
     """Every combination of layers on STS: a heat map and the best of n.
 
     SOURCE as for `isotrope evaluate sts`. Layers count from 0, the embedding output; 1 is the first block. Every
@@ -115,11 +112,10 @@ def layers(
     from search.evaluation.sts.data import read_tasks
     from search.evaluation.sts.layers import LayersOptions, evaluate_layers
 
-    options["plot"] = plot
     check_output_options(options, *sources)
-    if plot:
+    if plot := options["plot"]:
         check_plot(plot, options["force"])
-    plan = LayersOptions(pooling, parse_strength(strength), protocol, up_to)
+    plan = LayersOptions(options["pooling"], parse_strength(options["strength"]), options["protocol"], options["up_to"])
     with ProgressBar(options["quiet"]) as progress:
         result = evaluate_layers(target_of(options), read_tasks(*sources), plan, options["cache"], progress)
     if plot:
