@@ -18,8 +18,8 @@ import numpy as np
 
 from benchmarks import dedup_peers as peers
 from benchmarks.interleaved import machine, run_in_turns, save
+from indexer.arrays import Vectors
 from search.cli.output import print_table
-from search.dedup.pairs import Vectors
 from search.index import Index, LiveRows
 
 _BASE = "float32 products"

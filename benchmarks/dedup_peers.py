@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from indexer.arrays import Vectors
 from search.dedup.approximate import ApproximateJoin
 from search.dedup.greedy import DedupDocuments, decide
 from search.dedup.inputs import self_scores
 from search.dedup.join import ExactJoin
-from search.dedup.pairs import PairSource, Vectors, pair_scores
+from search.dedup.pairs import PairSource, pair_scores
 from search.dedup.settings import JoinOptions, lowest_score
 
 Keys = npt.NDArray[np.int64]  # a pair of rows in one number: the smaller row times the number of rows, plus the other

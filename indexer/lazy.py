@@ -1,8 +1,4 @@
-"""Packages that offer names of their modules without importing them: `import indexer` must stay cheap."""
-# TODO-DOC indexer.lazy:
-# TODO-DOC Packages that offer names of their modules without importing them: `import indexer` must stay cheap.
-# TODO-DOC search.extras:
-# TODO-DOC Packages that only measuring needs, asked for when they are used.
+"""What is loaded late: the names of packages, so that `import indexer` stays cheap, and packages of extras."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module

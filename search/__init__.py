@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 from indexer.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from search.dedup.corpus import CorpusBuild as CorpusBuild
+    from search.dedup.corpus import deduplicate_corpus as deduplicate_corpus
     from search.dedup.deduplicate import Deduplication as Deduplication
     from search.dedup.deduplicate import deduplicate as deduplicate
     from search.dedup.kept import write_kept as write_kept
+    from search.dedup.settings import DedupFiles as DedupFiles
     from search.dedup.settings import DedupSettings as DedupSettings
     from search.dedup.settings import JoinOptions as JoinOptions
     from search.dedup.settings import PairFiles as PairFiles
@@ -48,6 +51,9 @@ if TYPE_CHECKING:
     from search.verify import verify_index as verify_index
 
 _HOME = {
+    "CorpusBuild": "search.dedup.corpus",
+    "DedupFiles": "search.dedup.settings",
+    "deduplicate_corpus": "search.dedup.corpus",
     "DedupSettings": "search.dedup.settings",
     "Deduplication": "search.dedup.deduplicate",
     "ExportReport": "search.export",

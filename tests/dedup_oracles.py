@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from indexer.arrays import RowIds, Scores, Vectors
 from search.dedup.duplicates_file import SCHEMA, Duplicates
 from search.dedup.greedy import Decision, DedupDocuments
 from search.dedup.origin import origin_of, origin_of_other
-from search.dedup.pairs import Pairs, Rows, Scores, Vectors, tile_scores
+from search.dedup.pairs import Pairs, tile_scores
 from search.dedup.priority import priority
 from search.dedup.settings import DedupSettings
 from search.index import Index, LiveRows
@@ -25,17 +26,17 @@ class BrutePairs:
 
     def __init__(self, vectors: Vectors, lowest: np.float32 | float, batch: int = 3) -> None:
         self.scores, self.lowest, self.batch = tile_scores(vectors, vectors), np.float32(lowest), batch
-        self.within_calls: list[Rows] = []
-        self.between_calls: list[tuple[Rows, Rows]] = []
+        self.within_calls: list[RowIds] = []
+        self.between_calls: list[tuple[RowIds, RowIds]] = []
         self.taken = 0
 
-    def within(self, members: Rows) -> Iterator[Pairs]:
+    def within(self, members: RowIds) -> Iterator[Pairs]:
         assert len(members) > 1
         assert (np.diff(members) > 0).all()
         self.within_calls.append(members)
         yield from self._batches(np.triu(self.scores[np.ix_(members, members)] >= self.lowest, 1), members, members)
 
-    def between(self, left: Rows, right: Rows) -> Iterator[Pairs]:
+    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         assert len(left)
         assert len(right)
         assert (np.diff(left) > 0).all()
@@ -44,7 +45,7 @@ class BrutePairs:
         self.between_calls.append((left, right))
         yield from self._batches(self.scores[np.ix_(left, right)] >= self.lowest, left, right)
 
-    def _batches(self, found: np.ndarray, left: Rows, right: Rows) -> Iterator[Pairs]:
+    def _batches(self, found: np.ndarray, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         rows, columns = np.nonzero(found)
         self.taken = 0
         for start in range(0, len(rows), self.batch):

@@ -240,3 +240,16 @@ def arguments(function: Function) -> list[str]:
     rest = [argument for argument in (given.vararg, given.kwarg) if argument]
     names = [argument.arg for argument in (*given.posonlyargs, *given.args, *given.kwonlyargs, *rest)]
     return [name for name in names if name not in ("self", "cls")]
+
+
+PROOF = {"search.dedup.brute_force", "search.dedup.findings", "search.dedup.verify"}
+SHARED_WITH_PROOF = {f"search.dedup.{name}" for name in
+                     ("duplicates_file", "origin", "pairs", "priority", "settings", "vectors")}  # fmt: skip
+
+
+def test_the_proof_of_duplicates_shares_little_with_what_it_proves() -> None:
+    """It reads the file, the order and the vectors, and scores pairs, by the same code; all that decides is its own."""
+    trees = {dotted(path): tree for path, tree in modules()}
+    used = {name for proof in PROOF for name in imports(trees[proof]) if name.startswith("search.dedup.")}
+    strange = {name for name in used if not any(name.startswith(f"{one}.") for one in PROOF | SHARED_WITH_PROOF)}
+    assert strange == set()

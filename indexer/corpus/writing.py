@@ -1,18 +1,12 @@
-"""Documents written as a corpus of any format, compressed or not: what the readers read."""
-# TODO-DOC search.dedup.keeping.kept_documents:
-# TODO-DOC Surviving documents of an index as a corpus of any format that can hold them.
-# TODO-DOC
-# TODO-DOC Metadata that a format has no type for is written as text where `--column NAME:TYPE` reads it back, and refused else:
-# TODO-DOC
-# TODO-DOC     Parquet, Arrow  every type
-# TODO-DOC     JSON Lines      dates and timestamps are ISO 8601 text; no bytes, decimals, times
-# TODO-DOC     CSV, TSV        everything is text, lists and objects are JSON, an empty text is the same as none; no bytes,
-# TODO-DOC                     decimals, times; TSV: no tabs and line breaks either
-# TODO-DOC
-# TODO-DOC search.dedup.keeping.packed:
-# TODO-DOC Bytes on their way into a file: collected to a few MiB, compressed, and then written.
-# TODO-DOC search.dedup.keeping.table_file:
-# TODO-DOC A Parquet or Arrow file being written, its rows collected to groups of a useful size.
+"""Documents written as a corpus of any format, compressed or not: what the readers read.
+
+Metadata that a format has no type for is written as text where `--column NAME:TYPE` reads it back, and refused else:
+
+    Parquet, Arrow  every type
+    JSON Lines      dates and timestamps are ISO 8601 text; no bytes, decimals, times
+    CSV, TSV        everything is text, lists and objects are JSON, an empty text is the same as none; no bytes,
+                    decimals, times; TSV: no tabs and line breaks either
+"""
 
 import bz2
 import csv
@@ -22,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -34,21 +27,34 @@ from indexer.config import CorpusConfig
 from indexer.corpus.columns import ColumnRoles, RowMapper
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
-from indexer.output_files import OutputFile
 
+Documents = Iterator[Document]
 _HELD_BYTES = 4 << 20
 _GZIP = zlib.MAX_WBITS | 16  # a gzip stream, which bears no name and no time
 _GZIP_LEVEL = 6
+_GROUP_ROWS = 1 << 16
+_GROUP_BYTES = 32 << 20
+_BATCH = 1024  # documents made into one batch of a table
+_NAMES = {"jsonl": "JSON Lines", "csv": "CSV", "tsv": "TSV", "text": "plain text"}
+_WAY_OUT = "Name a .parquet or .arrow file, which holds every type"
+
+
+class Writable(Protocol):
+    """Where bytes go: a file open for writing, or what stands for one."""
+
+    def write(self, data: bytes, /) -> object:
+        """Take in all of it."""
+        ...
 
 
 class CompressedWriter:
-    """A binary file that is only written to; what pyarrow wants of one is here too."""
+    """Bytes collected to a few MiB, compressed, and then written; what pyarrow wants of a file is here too."""
 
     closed = False
 
-    def __init__(self, file: OutputFile, compression: str) -> None:
+    def __init__(self, file: Writable, compression: str) -> None:
         self._file = file
-        self._packer = _packer(compression)
+        self._compressor = _compressor(compression)
         self._held: list[bytes] = []
         self._size = 0
         self._detached = False
@@ -74,20 +80,20 @@ class CompressedWriter:
     def finish(self) -> None:
         """Write what is held and what ends the compressed stream."""
         self._empty()
-        self._file.write(self._packer.flush())
+        self._file.write(self._compressor.flush())
 
     def detach(self) -> None:
         """From now on write nothing: libraries that tidy up late must not reach a descriptor that is another's."""
         self._detached = True
 
     def _empty(self) -> None:
-        self._file.write(self._packer.compress(b"".join(self._held)))
+        self._file.write(self._compressor.compress(b"".join(self._held)))
         self._held.clear()
         self._size = 0
 
 
 @contextmanager
-def packed(file: OutputFile, compression: str) -> Iterator[CompressedWriter]:
+def compressed(file: Writable, compression: str) -> Iterator[CompressedWriter]:
     """A file to write into, compressed as gzip, bz2 or zstd, or "" for as it is."""
     sink = CompressedWriter(file, compression)
     try:
@@ -97,7 +103,7 @@ def packed(file: OutputFile, compression: str) -> Iterator[CompressedWriter]:
         sink.detach()
 
 
-class _Packer(Protocol):
+class _Compressor(Protocol):
     def compress(self, data: bytes, /) -> bytes: ...
 
     def flush(self) -> bytes: ...
@@ -125,16 +131,12 @@ class _Zstd:
         return b""
 
 
-def _packer(compression: str) -> _Packer:
+def _compressor(compression: str) -> _Compressor:
     if compression == "gzip":
         return zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP)
     if compression == "bz2":
         return bz2.BZ2Compressor()
     return _Zstd() if compression == "zstd" else _Plain()
-
-
-_GROUP_ROWS = 1 << 16
-_GROUP_BYTES = 32 << 20
 
 
 class TableWriter:
@@ -162,7 +164,7 @@ class TableWriter:
             self._writer.__exit__(kind, error, trace)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add some rows."""
+        """Add some rows; they are written in groups of a useful size."""
         self._held.append(batch)
         self._rows += batch.num_rows
         self._bytes += batch.nbytes
@@ -190,12 +192,6 @@ def _writer(sink: Any, file_format: str, schema: pa.Schema, stream: bool) -> Any
     if file_format == "parquet":
         return pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True)
     return (pa.ipc.new_stream if stream else pa.ipc.new_file)(sink, schema)
-
-
-Documents = Iterator[Document]
-_BATCH = 1024
-_NAMES = {"jsonl": "JSON Lines", "csv": "CSV", "tsv": "TSV", "text": "plain text"}
-_WAY_OUT = "Name a .parquet or .arrow file, which holds every type"
 
 
 @dataclass(frozen=True)
@@ -256,7 +252,7 @@ def choose_columns(schema: pa.Schema, config: CorpusConfig, layout: ColumnRoles 
         if _reads_back(columns, config):
             return columns
     raise ConfigError(
-        f"the survivors cannot be written as a corpus: their columns would be {', '.join(columns.names)}, of which the "
+        f"the documents cannot be written as a corpus: their columns would be {', '.join(columns.names)}, of which the "
         "index's own settings would take others for id, title and text. Name those metadata columns otherwise."
     )
 
@@ -272,8 +268,11 @@ def _reads_back(columns: CorpusColumns, config: CorpusConfig) -> bool:
     )
 
 
-def check_types(path: Path, file_format: str, schema: pa.Schema) -> None:
-    """Raises ConfigError for metadata that the format cannot hold such that it could be read back."""
+def check_types(file: str, file_format: str, schema: pa.Schema) -> None:
+    """Raises ConfigError for metadata that the format cannot hold such that it could be read back.
+
+    `file` is what the message calls it: an option and a path, for one.
+    """
     if file_format in ("parquet", "arrow"):
         return
     for column in schema:
@@ -281,7 +280,7 @@ def check_types(path: Path, file_format: str, schema: pa.Schema) -> None:
             continue
         if (kind := _foreign(column.type)) is not None:
             raise ConfigError(
-                f'--kept {path}: the metadata column "{column.name}" holds values of type {kind}, which '
+                f'{file}: the metadata column "{column.name}" holds values of type {kind}, which '
                 f"{_NAMES[file_format]} cannot hold. {_WAY_OUT}."
             )
 

@@ -1,12 +1,9 @@
 """`isotrope dedup`."""
 
-import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,9 +22,9 @@ from search.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from indexer.corpus import Corpus
     from indexer.progress import Progress
-    from search.dedup.settings import DedupSettings, JoinOptions, PairFiles
+    from search.dedup.corpus import CorpusBuild
+    from search.dedup.settings import DedupFiles, DedupSettings, JoinOptions
 
 _DECIDING = ("prefer", "text_duplicates", "method", "only_against")
 _WRITING = ("output", "kept", "save_pairs", "from_pairs", "force")
@@ -35,7 +32,7 @@ _WRITTEN = {"output": "-o", "kept": "--kept", "save_pairs": "--save-pairs"}
 _FOREIGN = {  # mode -> options that have no meaning with it
     "threshold": ("labelled",),
     "suggest": (*_DECIDING, *_WRITING, "against"),
-    "verify": (*_DECIDING, *_WRITING, "floor", "labelled", "index"),
+    "verify": (*_DECIDING, *_WRITING, "floor", "labelled", "keep_index"),
 }
 _PATH = click.Path(path_type=Path)
 
@@ -65,10 +62,10 @@ _PATH = click.Path(path_type=Path)
 @click.option("--floor", type=float, help="Lowest score of the pairs that --save-pairs keeps (default: the "
               "threshold) or --suggest looks at (default: where pairs begin to be of interest).")  # fmt: skip
 @click.option("--from-pairs", type=_PATH, metavar="FILE", help="Take the pairs of --save-pairs instead of joining.")
-@click.option("--pairs", "labelled", type=_PATH, metavar="FILE", help="With --suggest: pairs of ids labelled 1 or 0 "
+@click.option("--labelled", type=_PATH, metavar="FILE", help="With --suggest: pairs of ids labelled 1 or 0 "
               "(TSV), for precision and recall.")  # fmt: skip
 @corpus_options
-@click.option("--index", "index", type=_PATH, metavar="DIR", help="Keep the index of a CORPUS here. Default: a "
+@click.option("--keep-index", type=_PATH, metavar="DIR", help="Keep the index of a CORPUS here. Default: a "
               "temporary folder.")  # fmt: skip
 @hardware_options
 @force_option
@@ -94,16 +91,18 @@ def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **opti
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that temporary folders go also when it is stopped
     mode = _mode(ctx, options)
-    run = _run_options(options)
+    index = _index_among(ctx, sources, mode)
     if mode == "threshold":
         _check_before(ctx, sources, options)
-    with ProgressBar(quiet) as progress, _index_of(ctx, sources, options, progress) as (place, corpus):
-        if mode == "verify":
-            passed = _verify(place, options, run, progress)
-        elif mode == "suggest":
-            passed = _suggest(place, options, run, progress)
+    with ProgressBar(quiet) as progress:
+        if mode == "suggest":
+            passed = _suggest(index, sources, options, progress)
+        elif index is None:
+            passed = _deduplicate_corpus(sources, options, progress)
+        elif mode == "verify":
+            passed = _verify(index, options, progress)
         else:
-            passed = _deduplicate(place, corpus, options, run, progress)
+            passed = _deduplicate_index(index, options, progress)
     if not passed:
         sys.exit(1)
 
@@ -125,101 +124,93 @@ def _given(ctx: click.Context, names: Iterable[str]) -> list[str]:
     return [flags[name] for name in names if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
 
 
-def _run_options(options: dict[str, Any]) -> "JoinOptions":
+def _join_options(options: dict[str, Any]) -> "JoinOptions":
     from search.dedup.settings import JoinOptions, parse_memory
 
     return JoinOptions(options["device"], options["threads"], parse_memory(options["memory"]))
 
 
+def _index_among(ctx: click.Context, sources: tuple[str, ...], mode: str) -> Path | None:
+    """The index that is named, None for a corpus. Options that say how a corpus is built have no meaning with one."""
+    from indexer.errors import ConfigError
+    from indexer.store.layout import is_index
+
+    indexes = [source for source in sources if is_index(source)]
+    if not indexes and mode != "verify":
+        return None
+    if len(sources) > 1:
+        raise ConfigError(f"{(indexes or sources)[0]}: an index is deduplicated alone. Leave out the other sources.")
+    if given := _given(ctx, (*CORPUS_NAMES, "keep_index", "backend")):
+        raise ConfigError(f"{given[0]} is for a corpus, but {sources[0]} is an index. Leave it out.")
+    return Path(sources[0])
+
+
 def _check_before(ctx: click.Context, sources: tuple[str, ...], options: dict[str, Any]) -> None:
-    """Mistakes are said now, not after minutes of encoding."""
+    """Mistakes of the command line are said now, not after minutes of work."""
     from indexer.errors import ConfigError
     from search.dedup.inputs import require_another
-    from search.dedup.kept import check_kept
-    from search.index import Index
 
-    settings = _settings(options)
     for other_option, name in (("from_pairs", "method"), ("only_against", "prefer")):
         if options[other_option] and (given := _given(ctx, [name])):
             raise ConfigError(f"{given[0]} has no effect with --{other_option.replace('_', '-')}. Leave it out.")
-    _pair_files(options).check(settings)
-    if (folder := os.environ.get("TMPDIR")) and not os.access(folder, os.W_OK):
-        raise ConfigError(f"TMPDIR is {folder}, which cannot be written; vectors lie there while this runs.")
-    if settings.only_against and not options["against"]:
-        raise ConfigError("--only-against compares with another index alone; name it with --against INDEX.")
-    for index in (*sources, options["index"]):
+    for index in (*sources, options["keep_index"]):
         require_another(index, options["against"])
-    other = Index.open(options["against"]) if options["against"] else None
-    reads = [
-        *sources,
-        *(options[name] for name in ("against", "from_pairs", "recipe")),
-        *recipe_reads(recipe_of(options)),
-    ]
-    made = {"--index": options["index"]} if options["index"] else {}
+    named = (options[name] for name in ("against", "from_pairs", "recipe"))
+    made = {"--keep-index": options["keep_index"]} if options["keep_index"] else {}
+    reads = [*sources, *named, *recipe_reads(recipe_of(options))]
     check_written(_written(options), reads, options["force"], made, whole=["--save-pairs"])
-    if options["kept"]:
-        check_kept(options["kept"], other, force=options["force"])
 
 
-@contextmanager
-def _index_of(
-    ctx: click.Context, sources: tuple[str, ...], options: dict[str, Any], progress: "Progress"
-) -> Iterator[tuple[Path, "Corpus | None"]]:
-    """The index to work on; a corpus is built first, into --index or a folder that goes afterwards."""
-    from indexer import build_index
-    from indexer.errors import ConfigError
-    from indexer.store.layout import is_index
-    from search.cli.output import print_note, remarks_on
+def _deduplicate_index(index: Path, options: dict[str, Any], progress: "Progress") -> bool:
+    from search.dedup.deduplicate import check_settings, deduplicate
     from search.dedup.kept import check_kept
-
-    indexes = [source for source in sources if is_index(source)]
-    if indexes or options["verify"]:
-        if len(sources) > 1:
-            raise ConfigError(
-                f"{(indexes or sources)[0]}: an index is deduplicated alone. Leave out the other sources."
-            )
-        if given := _given(ctx, (*CORPUS_NAMES, "index")):
-            raise ConfigError(f"{given[0]} is for a corpus, but {sources[0]} is an index. Leave it out.")
-        yield Path(sources[0]), None
-        return
-    config = recipe_of(options)
-    corpus = corpus_of(sources, config, options, None)
-    if options["kept"]:
-        check_kept(options["kept"], corpus=corpus, force=options["force"])
-    with TemporaryDirectory(prefix="isotrope-dedup-") as folder:
-        place = options["index"] or Path(folder) / "index"
-        report = build_index(corpus, place, config, run_options(options), progress)
-        for line in [*report.notes, *remarks_on(corpus.report)]:
-            print_note(line)
-        yield place, corpus
-    if options["output"] and not options["index"]:
-        print_note("the index of this corpus is gone, and only it can prove what was written; keep it with --index DIR")
-
-
-def _deduplicate(
-    place: Path, corpus: "Corpus | None", options: dict[str, Any], run: "JoinOptions", progress: "Progress"
-) -> bool:
-    from search.cli.dedup_output import show_summary
-    from search.cli.output import stdout_free_for
-    from search.dedup.deduplicate import deduplicate
-    from search.dedup.kept import check_kept, write_kept
     from search.index import Index
 
-    force = options["force"]
-    if options["kept"]:
-        check_kept(options["kept"], Index.open(place), corpus, force)
-    result = deduplicate(place, _settings(options), options["against"], _pair_files(options), run, progress)
-    written = {}
-    if options["output"]:
-        written[str(options["output"])] = result.write(options["output"], force).bytes
-    if options["kept"]:
-        progress.phase("writing what is kept", None)
-        written[str(options["kept"])] = write_kept(options["kept"], result.index, result.kept, corpus, force).bytes
-    if options["save_pairs"]:
-        written[str(options["save_pairs"])] = options["save_pairs"].stat().st_size
-    with stdout_free_for(*_written(options).values()):
-        show_summary(result.facts, written, options["as_json"])
+    settings, files, join = _settings(options), _files(options), _join_options(options)
+    check_settings(settings, files.pairs, options["against"])
+    opened, other = Index.open(index), Index.open(options["against"]) if options["against"] else None
+    if files.kept:
+        check_kept(files.kept, opened, force=files.force)
+    found = deduplicate(opened, settings, other, files.pairs, join, progress)
+    _show(found.facts, found.write_files(files, progress=progress), options)
     return True
+
+
+def _deduplicate_corpus(sources: tuple[str, ...], options: dict[str, Any], progress: "Progress") -> bool:
+    from search.cli.output import print_note, remarks_on
+    from search.dedup.corpus import deduplicate_corpus
+
+    build = _build(options)
+    corpus = corpus_of(sources, build.config, options, None)
+    found = deduplicate_corpus(corpus, _settings(options), build, _files(options), options["against"], progress)
+    for line in [*found.notes, *remarks_on(corpus.report)]:
+        print_note(line)
+    if options["output"] and not options["keep_index"]:
+        print_note(
+            "the index of this corpus is gone, and only it can prove what was written; keep it with --keep-index DIR"
+        )
+    _show(found.facts, found.written, options)
+    return True
+
+
+def _build(options: dict[str, Any]) -> "CorpusBuild":
+    """How the index of a corpus is made."""
+    from search.cli.output import print_note
+    from search.dedup.corpus import CorpusBuild
+    from search.dedup.settings import parse_memory
+
+    if options["device"] == "mps":
+        print_note("--device mps encodes; near-duplicates are found on the CPU")
+    memory = parse_memory(options["memory"])
+    return CorpusBuild(recipe_of(options), run_options(options), options["keep_index"], memory)
+
+
+def _show(facts: dict[str, Any], written: "Mapping[str, int]", options: dict[str, Any]) -> None:
+    from search.cli.dedup_output import show_summary
+    from search.cli.output import stdout_free_for
+
+    with stdout_free_for(*_written(options).values()):
+        show_summary(facts, written, options["as_json"])
 
 
 def _written(options: dict[str, Any]) -> dict[str, Path]:
@@ -233,24 +224,37 @@ def _settings(options: dict[str, Any]) -> "DedupSettings":
     return DedupSettings(**{name: options[name] for name in names})
 
 
-def _pair_files(options: dict[str, Any]) -> "PairFiles":
-    from search.dedup.settings import PairFiles
+def _files(options: dict[str, Any]) -> "DedupFiles":
+    from search.dedup.settings import DedupFiles, PairFiles
 
-    return PairFiles(options["from_pairs"], options["save_pairs"], options["floor"], options["force"])
+    pairs = PairFiles(options["from_pairs"], options["save_pairs"], options["floor"], options["force"])
+    return DedupFiles(options["output"], options["kept"], pairs, options["force"])
 
 
-def _verify(place: Path, options: dict[str, Any], run: "JoinOptions", progress: "Progress") -> bool:
+def _verify(index: Path, options: dict[str, Any], progress: "Progress") -> bool:
     from search.cli.dedup_output import show_proof
     from search.dedup.verify import verify_duplicates
 
-    proof = verify_duplicates(options["verify"], place, progress, options["against"], run)
+    proof = verify_duplicates(options["verify"], index, progress, options["against"], _join_options(options))
     show_proof(proof, options["verify"], options["as_json"])
     return proof.passed
 
 
-def _suggest(place: Path, options: dict[str, Any], run: "JoinOptions", progress: "Progress") -> bool:
+def _suggest(index: Path | None, sources: tuple[str, ...], options: dict[str, Any], progress: "Progress") -> bool:
     from search.cli.dedup_output import show_suggestion
+    from search.cli.output import print_note, remarks_on
+    from search.dedup.corpus import built_index
     from search.dedup.suggest import suggest_thresholds
 
-    show_suggestion(suggest_thresholds(place, options["labelled"], run, progress, options["floor"]), options["as_json"])
+    if index:
+        join = _join_options(options)
+        found = suggest_thresholds(index, options["labelled"], join, progress, options["floor"])
+    else:
+        build = _build(options)
+        corpus = corpus_of(sources, build.config, options, None)
+        with built_index(corpus, build, progress) as (opened, notes):
+            for line in [*notes, *remarks_on(corpus.report)]:
+                print_note(line)
+            found = suggest_thresholds(opened, options["labelled"], build.join, progress, options["floor"])
+    show_suggestion(found, options["as_json"])
     return True

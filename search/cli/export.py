@@ -98,10 +98,11 @@ def _write(index: Path, kind: str, output: Path, options: dict[str, Any]) -> "Ex
         from search.export.parquet import export_parquet
 
         return export_parquet(index, output, options["force"])
+    from search.engine import SearchEngine
     from search.export.trec import export_trec_run
 
-    asked = options["queries"], options["k"], options["model"]
-    return export_trec_run(index, output, *asked, run_options(options), force=options["force"])
+    engine = SearchEngine(index, options["model"], run_options(options))
+    return export_trec_run(engine, output, options["queries"], options["k"], force=options["force"])
 
 
 def _show(exported: "ExportReport", as_json: bool) -> None:

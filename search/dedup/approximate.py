@@ -1,15 +1,9 @@
-"""The join by neighbouring cells, which may miss pairs and says how many."""
-# TODO-DOC search.dedup.joining.cells:
-# TODO-DOC Cells around centroids, for joins that may miss pairs: near vectors mostly lie in the same or in neighbouring cells.
-# TODO-DOC
-# TODO-DOC Each row belongs to its nearest cell and visits the next ones; two rows are compared when one visits the other's cell.
-# TODO-DOC The centroids are fitted on codes, so a row's own code finds its cells by one product with each centroid.
-# TODO-DOC
-# TODO-DOC search.dedup.joining.approximate:
-# TODO-DOC The join for tens of millions of vectors: only rows of neighbouring cells are compared, so pairs can be missed.
-# TODO-DOC
-# TODO-DOC How many are missed is measured against the exact join on a sample of rows, and so is how many cells to visit.
-# TODO-DOC
+"""The join for tens of millions of vectors: only rows of neighbouring cells are compared, so pairs can be missed.
+
+Each row belongs to the cell of its nearest centroid and visits the next ones; two rows are compared when one visits the
+other's cell. The centroids are fitted on codes, so a row's own code finds its cells by one product with each centroid.
+How many pairs are missed is measured against the exact join on a sample of rows, and so is how many cells to visit.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,17 +14,21 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from indexer.arrays import Int32Array, RowIds, Vectors
 from indexer.progress import Progress
 from search.dedup.join import CodeMatrix, ExactJoin, Task, Tile
-from search.dedup.pairs import Pairs, Rows, Vectors
+from search.dedup.pairs import Pairs
 from search.dedup.settings import JoinOptions
 
 MOST_PROBES = 16
+RECALL = 0.9995  # of the sampled pairs: as many cells are visited as this takes
+_FEWEST_PROBES = 8  # cells a row is compared with in any case, as a sample may hold few pairs
+_SAMPLED = 4096  # rows, which are compared with all
 _CELLS_PER_ROOT = 2  # cells for each unit of sqrt(rows): the least work in all, centroids and members together
 _FEWEST_ROWS = 4096  # below this one cell holds all
 _SAMPLE, _ROUNDS = 32, 4  # rows a cell that the centroids are fitted on, and rounds of k-means
 _BLOCK = 2048  # rows
-Probes = npt.NDArray[np.int32]
+Probes = Int32Array  # (n, p)
 
 
 @dataclass(frozen=True)
@@ -41,12 +39,12 @@ class Cells:
     count: int
 
     @property
-    def own(self) -> npt.NDArray[np.int32]:
+    def own(self) -> Int32Array:
         """The cell each row belongs to, (n,)."""
         nearest: Probes = self.probes[:, 0]
         return nearest
 
-    def rank(self, rows: Rows, cells: npt.NDArray[np.integer]) -> Rows:
+    def probe_rank(self, rows: RowIds, cells: npt.NDArray[np.integer]) -> RowIds:
         """At which place each row visits a cell, paired one by one; `MOST_PROBES` where it does not."""
         same = self.probes[rows] == cells[:, None]
         return np.where(same.any(axis=1), same.argmax(axis=1), MOST_PROBES)
@@ -97,11 +95,6 @@ def _code(centroids: torch.Tensor, length: torch.Tensor, coded: CodeMatrix) -> t
     return rounded
 
 
-RECALL = 0.9995  # of the sampled pairs: as many cells are visited as this takes
-_FEWEST_PROBES = 8  # cells a row is compared with in any case, as a sample may hold few pairs
-_SAMPLED = 4096  # rows, which are compared with all
-
-
 class ApproximateJoin(ExactJoin):
     """The pairs of distinct unit vectors (m, d) that score at least `lowest` and lie in neighbouring cells.
 
@@ -123,18 +116,18 @@ class ApproximateJoin(ExactJoin):
         self.figures = self._measure(recall)
         self._visited = int(self.figures["probes"])
 
-    def within(self, members: Rows) -> Iterator[Pairs]:
+    def within(self, members: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
         lists = self._lists(members)
         self.progress.phase("comparing vectors", len(members))
         return self.pairs_of(self._cell_tasks(lists, lists, itself=True))
 
-    def between(self, left: Rows, right: Rows) -> Iterator[Pairs]:
+    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
         self.progress.phase("comparing with those kept", len(left))
         return self.pairs_of(self._cell_tasks(self._lists(left), self._lists(right), itself=False))
 
-    def _lists(self, rows: Rows) -> "_Lists":
+    def _lists(self, rows: RowIds) -> "_Lists":
         return _Lists(self.cells.own[rows], self.cells.probes[rows, 1 : self._visited], rows)
 
     def _cell_tasks(self, left: "_Lists", right: "_Lists", itself: bool) -> Iterator[Task]:
@@ -146,7 +139,7 @@ class ApproximateJoin(ExactJoin):
                 work = self._tiles_between(own, others, left.visitors(cell), right.visitors(cell))
             yield len(own), work
 
-    def _tiles_within(self, own: Rows, visitors: Rows) -> Callable[[], Iterator[Tile]]:
+    def _tiles_within(self, own: RowIds, visitors: RowIds) -> Callable[[], Iterator[Tile]]:
         def tiles() -> Iterator[Tile]:
             if len(own):
                 step = self.kernel.tile[0]
@@ -159,7 +152,7 @@ class ApproximateJoin(ExactJoin):
         return tiles
 
     def _tiles_between(
-        self, own: Rows, others: Rows, visitors: Rows, other_visitors: Rows
+        self, own: RowIds, others: RowIds, visitors: RowIds, other_visitors: RowIds
     ) -> Callable[[], Iterator[Tile]]:
         def tiles() -> Iterator[Tile]:
             yield from self.coded.compare(own, np.sort(np.concatenate([others, other_visitors])), self.threshold)
@@ -169,13 +162,13 @@ class ApproximateJoin(ExactJoin):
 
         return tiles
 
-    def _kept(self, tile: Tile, first: Callable[[Rows, Rows], Any]) -> Tile:
+    def _kept(self, tile: Tile, first: Callable[[RowIds, RowIds], Any]) -> Tile:
         """The pairs of a cell's rows (left) and its visitors that are not found in the visitor's cell too.
 
         Where they are, `first` says which of the two places keeps them.
         """
         own, visitor = tile.left[tile.rows], tile.right[tile.columns]
-        returned = self.cells.rank(own, self.cells.own[visitor]) < self._visited
+        returned = self.cells.probe_rank(own, self.cells.own[visitor]) < self._visited
         keep = ~returned | first(own, visitor)
         return Tile(tile.left, tile.right, tile.rows[keep], tile.columns[keep])
 
@@ -195,18 +188,18 @@ class ApproximateJoin(ExactJoin):
             "found_pairs": int(telling[probes - 1]),
         }
 
-    def _exact_pairs(self, sample: Rows, rows: Rows) -> Iterator[Pairs]:
+    def _exact_pairs(self, sample: RowIds, rows: RowIds) -> Iterator[Pairs]:
         """All pairs of a sampled row with any other; those of two sampled rows once."""
         others = np.setdiff1d(rows, sample, assume_unique=True)
         yield from super().within(sample)
         yield from super().between(sample, others)
 
-    def _ranks(self, sample: Rows, rows: Rows) -> Rows:
+    def _ranks(self, sample: RowIds, rows: RowIds) -> RowIds:
         """How many pairs of the sampled rows take a visit to 1, 2, ... cells, and last how many are not found."""
         counts, own = np.zeros(MOST_PROBES + 1, np.int64), self.cells.own
         for pairs in self._exact_pairs(sample, rows):
-            one = self.cells.rank(pairs.left, own[pairs.right])
-            found = np.minimum(one, self.cells.rank(pairs.right, own[pairs.left]))
+            one = self.cells.probe_rank(pairs.left, own[pairs.right])
+            found = np.minimum(one, self.cells.probe_rank(pairs.right, own[pairs.left]))
             counts += np.bincount(found, minlength=len(counts))
         return counts
 
@@ -214,23 +207,23 @@ class ApproximateJoin(ExactJoin):
 class _Lists:
     """The rows that belong to a cell, and those that visit it."""
 
-    def __init__(self, own: Probes, visited: Probes, rows: Rows) -> None:
+    def __init__(self, own: Probes, visited: Probes, rows: RowIds) -> None:
         self._own = _by_cell(own, rows)
         self._visitors = _by_cell(visited.ravel(), np.repeat(rows, visited.shape[1]))
 
-    def own(self, cell: int) -> Rows:
+    def own(self, cell: int) -> RowIds:
         return _of(self._own, cell)
 
-    def visitors(self, cell: int) -> Rows:
+    def visitors(self, cell: int) -> RowIds:
         return _of(self._visitors, cell)
 
 
-def _by_cell(cells: Probes, rows: Rows) -> tuple[Probes, Rows]:
+def _by_cell(cells: Probes, rows: RowIds) -> tuple[Probes, RowIds]:
     order = np.argsort(cells, kind="stable")
     return cells[order], rows[order]
 
 
-def _of(sorted_rows: tuple[Probes, Rows], cell: int) -> Rows:
+def _of(sorted_rows: tuple[Probes, RowIds], cell: int) -> RowIds:
     cells, rows = sorted_rows
     first, last = np.searchsorted(cells, [cell, cell + 1])
     return rows[first:last]

@@ -10,16 +10,14 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from indexer.arrays import Mask, RowIds, Scores, Vectors
 from indexer.parallel import available_cores
 from indexer.progress import Progress
-from search.dedup.pairs import Rows, Scores, Vectors, pair_scores
+from search.dedup.pairs import pair_scores
 from search.dedup.settings import JoinOptions
 
-Flags = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float64]
 _BLOCK = 4096  # rows and columns of a tile, at most
 _CELLS = 1 << 18  # cells of a tile looked at together
 _GATHERED = 1 << 14  # pairs whose vectors are gathered together
@@ -32,13 +30,13 @@ class Evidence:
 
     own: Vectors  # (windows, k)
     other: Vectors  # (windows of the other index, k)
-    document_of: Rows  # (all windows,) ascending
-    rank: Rows  # (documents,) place in the priority order; the others' are the lowest, in the order of their numbers
-    kept_by: Rows  # (documents,) the one that stands for it; -1: kept
+    document_of: RowIds  # (all windows,) ascending
+    rank: RowIds  # (documents,) place in the priority order; the others' are the lowest, in the order of their numbers
+    kept_by: RowIds  # (documents,) the one that stands for it; -1: kept
     lowest: np.float32
     only_other: bool = False  # documents are compared with the other index alone
 
-    def vectors(self, windows: Rows) -> Vectors:
+    def vectors(self, windows: RowIds) -> Vectors:
         """Vectors of some windows, (n, k)."""
         foreign = windows < len(self.other)
         if not foreign.any():
@@ -48,7 +46,7 @@ class Evidence:
         found[~foreign] = self.own[windows[~foreign] - len(self.other)]
         return found
 
-    def scores(self, left: Rows, right: Rows) -> Scores:
+    def scores(self, left: RowIds, right: RowIds) -> Scores:
         """Exact scores of windows paired one by one."""
         pieces = [
             pair_scores(self.vectors(left[start:end]), self.vectors(right[start:end]))
@@ -56,7 +54,7 @@ class Evidence:
         ]
         return np.concatenate([np.empty(0, np.float32), *pieces])
 
-    def windows(self) -> tuple[Rows, Rows, Rows]:
+    def windows(self) -> tuple[RowIds, RowIds, RowIds]:
         """Windows of dropped documents; of kept ones; and those that all are compared with, in this order.
 
         Of windows of the other index with the very same vector the first suffices: it is the first in priority too.
@@ -76,7 +74,7 @@ class Violations:
     count: int = 0
     first: list[tuple[int, int, float]] = field(default_factory=list)  # document, kept document, their score
 
-    def add(self, evidence: Evidence, left: Rows, right: Rows) -> None:
+    def add(self, evidence: Evidence, left: RowIds, right: RowIds) -> None:
         """Pairs of windows."""
         self.count += len(left)
         room = _SHOWN - len(self.first)
@@ -112,7 +110,7 @@ class Comparison:
     that comes before it is its duplicate; whoever is found to have one is taken out.
     """
 
-    def __init__(self, evidence: Evidence, scores: Scores, unproven: Flags, options: JoinOptions) -> None:
+    def __init__(self, evidence: Evidence, scores: Scores, unproven: Mask, options: JoinOptions) -> None:
         self.evidence, self.unproven = evidence, unproven.copy()
         self.kept_pairs, self.closer = Violations(), Violations()
         self.compared = self.exact = 0
@@ -140,7 +138,7 @@ class Comparison:
                     self._dropped_tile(rows, block)
                     progress.advance(len(rows) * len(block))
 
-    def _kept_tile(self, rows: Rows, columns: Rows) -> None:
+    def _kept_tile(self, rows: RowIds, columns: RowIds) -> None:
         """No kept document may score enough with a kept one before it."""
         lowest, document_of = self.evidence.lowest, self.evidence.document_of
         for left, right, about in self._hits(rows, columns, np.full(len(rows), lowest)):
@@ -149,14 +147,14 @@ class Comparison:
             wrong = self._settled(left, right, about[apart], np.full(len(left), lowest)) >= lowest
             self.kept_pairs.add(self.evidence, left[wrong], right[wrong])
 
-    def _dropped_tile(self, rows: Rows, columns: Rows) -> None:
+    def _dropped_tile(self, rows: RowIds, columns: RowIds) -> None:
         documents = self.evidence.document_of[rows]
         least = np.where(self.unproven[documents], self.evidence.lowest, self._limits[documents])
         for left, right, about in self._hits(rows, columns, least):
             self._look_for_closer(left, right, about)
             self._look_for_proof(left, right, about)
 
-    def _look_for_closer(self, left: Rows, right: Rows, about: Scores) -> None:
+    def _look_for_closer(self, left: RowIds, right: RowIds, about: Scores) -> None:
         """No kept document may be a better one to stand for a dropped one."""
         evidence = self.evidence
         rival = evidence.document_of[right] != evidence.kept_by[evidence.document_of[left]]
@@ -168,7 +166,7 @@ class Comparison:
         wrong = (scores > limits) | ((scores == limits) & before)
         self.closer.add(evidence, left[wrong], right[wrong])
 
-    def _look_for_proof(self, left: Rows, right: Rows, about: Scores) -> None:
+    def _look_for_proof(self, left: RowIds, right: RowIds, about: Scores) -> None:
         """Some kept document that comes before a dropped one must be its duplicate."""
         evidence = self.evidence
         document = evidence.document_of[left]
@@ -177,7 +175,7 @@ class Comparison:
         scores = self._settled(left, right, about[fit], np.full(len(left), evidence.lowest))
         self.unproven[document[scores >= evidence.lowest]] = False
 
-    def _hits(self, rows: Rows, columns: Rows, limits: Scores) -> Iterator[tuple[Rows, Rows, Scores]]:
+    def _hits(self, rows: RowIds, columns: RowIds, limits: Scores) -> Iterator[tuple[RowIds, RowIds, Scores]]:
         """Pairs of windows that may score as much as their row's limit, and about how much; some at a time."""
         tile: Scores = self.evidence.vectors(rows) @ self.evidence.vectors(columns).T
         self.compared += tile.size
@@ -191,7 +189,7 @@ class Comparison:
             if len(row):
                 yield rows[start + row], columns[column], part[row, column]
 
-    def _settled(self, left: Rows, right: Rows, about: Scores, limits: Scores) -> Scores:
+    def _settled(self, left: RowIds, right: RowIds, about: Scores, limits: Scores) -> Scores:
         """Scores that compare with their limits as the exact ones do: those that lie too close to them made exact."""
         doubtful = np.flatnonzero(np.abs(about.astype(np.float64) - limits) <= self._slack)
         self.exact += len(doubtful)
@@ -219,6 +217,6 @@ def _block_size(dim: int, memory: int) -> int:
     return size
 
 
-def _blocks(numbers: Rows, size: int) -> Iterator[Rows]:
+def _blocks(numbers: RowIds, size: int) -> Iterator[RowIds]:
     for start in range(0, len(numbers), size):
         yield numbers[start : start + size]

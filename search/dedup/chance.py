@@ -1,52 +1,49 @@
-"""How many pairs would score so high by chance, and the threshold floor that follows from it."""
-# TODO-DOC search.dedup.choosing.background:
-# TODO-DOC How many pairs of a corpus would score so high by chance: the tail of the scores of random pairs, carried on.
-# TODO-DOC
-# TODO-DOC A chance pair is one that scores high although nothing sets its two documents apart from any other two: they are
-# TODO-DOC unrelated, or merely of one topic. How many such pairs reach T cannot be counted, as real near-duplicates are among
-# TODO-DOC random pairs too, and the further up the more so. So it is estimated, in three steps:
-# TODO-DOC
-# TODO-DOC 1. Of documents that score `ceiling` or more only the first stays; all pairs of some of those left, drawn at random,
-# TODO-DOC    are scored. No near-duplicate is then left above the ceiling, and few are below it.
-# TODO-DOC 2. Of these pairs the highest, some thousand, are described by: the number at or above t is proportional to
-# TODO-DOC    (1 - t) ** exponent. It is the generalised Pareto distribution whose endpoint is 1, the highest score there is; as
-# TODO-DOC    2 (1 - t) is the squared distance of two unit vectors, it is also how neighbours thin out about a point
-# TODO-DOC    (Grassberger and Procaccia, Measuring the strangeness of strange attractors, 1983: exponent = dimension / 2). The
-# TODO-DOC    exponent is the maximum of the likelihood given that scores end at the ceiling.
-# TODO-DOC 3. The curve is carried on above the ceiling, for as many pairs as the whole corpus has.
-# TODO-DOC
-# TODO-DOC It is an estimate that takes unrelated pairs to be like random ones, and their tail to go on above the ceiling as it
-# TODO-DOC does below. Documents that are related in ways that score less than the ceiling count as unrelated: the estimate then
-# TODO-DOC comes out too high, which is the safe side. Its interval says what another draw of documents could have given, and
-# TODO-DOC nothing about these assumptions; `check` does: the same curve from the lower part of the tail foretells the upper part,
-# TODO-DOC and where there are many times more, the estimate is of no use. Where kinship is a matter of degree, what is set aside
-# TODO-DOC decides what counts as unrelated: at 0.85, ceilings of 0.6 and 0.79 give 1.4 and 405 pairs for Debian's package
-# TODO-DOC descriptions, which come in families of all degrees (141,286 pairs are there).
-# TODO-DOC
-# TODO-DOC What it was measured on, with all-MiniLM-L6-v2 and a ceiling of 0.79. SciFact, abstracts without near-duplicates: 54,
-# TODO-DOC 13 and 1.8 pairs foretold at 0.8, 0.85 and 0.9, and 75, 12 and 0 there, each two publications on one topic.
-# TODO-DOC With 1,000 near-duplicates planted above the ceiling the tail stays the same to the last digit. One half of SciFact
-# TODO-DOC foretells 13 pairs at 0.8 in the other, which has 22. Between Debian's package descriptions and SciFact, two corpora
-# TODO-DOC that have nothing to do with each other, 0.3 pairs at 0.8; there are 4, each of one and the same program.
-# TODO-DOC
-# TODO-DOC search.dedup.choosing.floor:
-# TODO-DOC From which score on pairs are looked for, when nobody said: low enough to see where near-duplicates begin.
-# TODO-DOC
-# TODO-DOC A look at a few hundred documents against all. It must be cheap, and need not be exact.
-# TODO-DOC
+"""How many pairs of a corpus would score so high by chance: the tail of the scores of random pairs, carried on.
+
+A chance pair is one that scores high although nothing sets its two documents apart from any other two: they are
+unrelated, or merely of one topic. How many such pairs reach T cannot be counted, as real near-duplicates are among
+random pairs too, and the further up the more so. So it is estimated, in three steps:
+
+1. Of documents that score `ceiling` or more only the first stays; all pairs of some of those left, drawn at random,
+   are scored. No near-duplicate is then left above the ceiling, and few are below it.
+2. Of these pairs the highest, some thousand, are described by: the number at or above t is proportional to
+   (1 - t) ** exponent. It is the generalised Pareto distribution whose endpoint is 1, the highest score there is; as
+   2 (1 - t) is the squared distance of two unit vectors, it is also how neighbours thin out about a point
+   (Grassberger and Procaccia, Measuring the strangeness of strange attractors, 1983: exponent = dimension / 2). The
+   exponent is the maximum of the likelihood given that scores end at the ceiling.
+3. The curve is carried on above the ceiling, for as many pairs as the whole corpus has.
+
+It is an estimate that takes unrelated pairs to be like random ones, and their tail to go on above the ceiling as it
+does below. Documents that are related in ways that score less than the ceiling count as unrelated: the estimate then
+comes out too high, which is the safe side. Its interval says what another draw of documents could have given, and
+nothing about these assumptions; `check` does: the same curve from the lower part of the tail foretells the upper part,
+and where there are many times more, the estimate is of no use. Where kinship is a matter of degree, what is set aside
+decides what counts as unrelated: at 0.85, ceilings of 0.6 and 0.79 give 1.4 and 405 pairs for Debian's package
+descriptions, which come in families of all degrees (141,286 pairs are there).
+
+What it was measured on, with all-MiniLM-L6-v2 and a ceiling of 0.79. SciFact, abstracts without near-duplicates: 54,
+13 and 1.8 pairs foretold at 0.8, 0.85 and 0.9, and 75, 12 and 0 there, each two publications on one topic.
+With 1,000 near-duplicates planted above the ceiling the tail stays the same to the last digit. One half of SciFact
+foretells 13 pairs at 0.8 in the other, which has 22. Between Debian's package descriptions and SciFact, two corpora
+that have nothing to do with each other, 0.3 pairs at 0.8; there are 4, each of one and the same program.
+
+The floor from which pairs are looked for, when nobody said, follows from a look at a few hundred documents against all:
+low enough to see where near-duplicates begin. It must be cheap, and need not be exact.
+"""
 
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Float64Array, Int64Array, RowIds, Vectors
 from indexer.errors import EvaluationError
 from search.dedup.distinct import Distinct
-from search.dedup.pairs import Rows, Vectors
 
-Counts = npt.NDArray[np.int64]
+Counts = Int64Array  # (_BINS,)
+USUAL_THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.95, 0.97, 0.99, 0.999)
+"""Thresholds that are looked at, if they are not below the floor."""
 FEWEST = 50  # documents
 DRAWN = 8192  # documents, so 33.5 million pairs
 _GROUPS = 20  # of the documents drawn: each is left out once
@@ -59,6 +56,12 @@ _TAIL_PAIRS = (100, 2000)  # at least and at most
 _LEAST_FALL = 2.0  # the curve falls by exp(2) within the tail, as a flat piece tells little of the exponent ...
 _MOST_SHARE = 1e-2  # ... unless that took more than this share of all pairs
 _LEAST_EXPONENT = 1.0  # below it pairs would be the more frequent, the higher they score
+
+FLOOR = 0.79  # a little below a candidate, as pairs from below a candidate are shown too
+_HIGHEST = 0.98
+_PROBES = 512
+_BLOCK = 4096
+_NEIGHBOURED = 2 / 3  # of the documents may have a neighbour at the floor
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ class ChancePairs:
 
 
 def estimate_chance_pairs(
-    vectors: Vectors, rows: Rows, documents: int, ceiling: float, seed: int = 0, drawn: int = DRAWN
+    vectors: Vectors, rows: RowIds, documents: int, ceiling: float, seed: int = 0, drawn: int = DRAWN
 ) -> ChancePairs:
     """The background of a corpus of so many documents.
 
@@ -208,12 +211,12 @@ def _fit(counts: Counts, first: int, end: int) -> Tail:
     return Tail(start, ceiling, _rate(_mean(inside, middles), width), int(inside.sum()))
 
 
-def count_scores(scores: npt.NDArray[np.float64]) -> Counts:
+def count_scores(scores: Float64Array) -> Counts:
     """How many scores fall into each of `_BINS` equal bins from -1 to 1."""
     return np.bincount(_bin(scores.ravel()), minlength=_BINS)
 
 
-def _count(vectors: Vectors, order: Rows) -> tuple[Counts, list[Counts]]:
+def _count(vectors: Vectors, order: RowIds) -> tuple[Counts, list[Counts]]:
     """Scores of all pairs of rows, and of the pairs without each of the `_GROUPS` that `order` puts the rows in."""
     groups = np.array_split(order, _GROUPS)
     counts, of_group = np.zeros(_BINS, np.int64), np.zeros((_GROUPS, _BINS), np.int64)
@@ -255,7 +258,7 @@ def _moments(counts: Counts) -> tuple[float, float]:
     return mean, math.sqrt(_mean(counts, (middles - mean) ** 2))
 
 
-def _mean(counts: Counts, values: npt.NDArray[np.float64]) -> float:
+def _mean(counts: Counts, values: Float64Array) -> float:
     """Mean of values that occur so often. Not by BLAS, whose last digits depend on the number of threads."""
     return float(np.sum(counts * values) / counts.sum())
 
@@ -270,17 +273,8 @@ def _score(bins: Any) -> Any:
     return bins * (2 / _BINS) - 1
 
 
-USUAL_THRESHOLDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.95, 0.97, 0.99, 0.999)
-"""Thresholds that are looked at, if they are not below the floor."""
-FLOOR = 0.79  # a little below a candidate, as pairs from below a candidate are shown too
-_HIGHEST = 0.98
-_PROBES = 512
-_BLOCK = 4096
-_NEIGHBOURED = 2 / 3  # of the documents may have a neighbour at the floor
-
-
-def choose_floor(vectors: Vectors, distinct: Distinct, seed: int = 0, document_of: Rows | None = None) -> float:
-    """The floor for `suggest`: `FLOOR`, or what fits the space better. `vectors` (rows, k).
+def choose_floor(vectors: Vectors, distinct: Distinct, seed: int = 0, document_of: RowIds | None = None) -> float:
+    """The floor for `suggest_thresholds`: `FLOOR`, or what fits the space better. `vectors` (rows, k).
 
     `document_of` (rows,) is the document of each row, where some have several.
 
@@ -311,7 +305,7 @@ def _one_by_chance(counts: Counts, documents: int) -> float:
     return math.floor(threshold * 20) / 20
 
 
-def _probe(vectors: Vectors, rows: Rows, probes: Rows, documents: Rows) -> tuple[npt.NDArray[np.float64], Counts]:
+def _probe(vectors: Vectors, rows: RowIds, probes: RowIds, documents: RowIds) -> tuple[Float64Array, Counts]:
     """The highest score of each probe (a position in `rows`) with another document; and the scores of all, counted.
 
     `documents` (rows,) says whose each of `rows` is.

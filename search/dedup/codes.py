@@ -1,38 +1,27 @@
-"""How much of a vector goes into its code: the leading directions, and the length of the rest.
+"""Short codes of vectors, whose products bound the scores of the vectors from above.
 
 With p and r the parts of x inside and outside the leading directions, and q and s those of y, x.y = p.q + r.s, which
 is at most p.q + |r||s| (Cauchy and Schwarz). Fewer directions make cheaper products and rule out fewer pairs. Which
-number is cheapest is estimated on a sample; it changes the time and never the pairs.
-"""
-# TODO-DOC search.dedup.joining.basis:
-# TODO-DOC How much of a vector goes into its code: the leading directions, and the length of the rest.
-# TODO-DOC
-# TODO-DOC With p and r the parts of x inside and outside the leading directions, and q and s those of y, x.y = p.q + r.s, which
-# TODO-DOC is at most p.q + |r||s| (Cauchy and Schwarz). Fewer directions make cheaper products and rule out fewer pairs. Which
-# TODO-DOC number is cheapest is estimated on a sample; it changes the time and never the pairs.
-# TODO-DOC
-# TODO-DOC search.dedup.joining.codes:
-# TODO-DOC Short codes of vectors, whose products bound the scores of the vectors from above.
-# TODO-DOC
-# TODO-DOC The code of x holds its coordinates p in a `Basis`, rounded to p' with |p - p'| <= E(x), and the length of the rest,
-# TODO-DOC rounded up. So for unit vectors x.y <= p'.q' + E(x) + E(y) + E(x) E(y) + |r||s|: a product of codes below the threshold
-# TODO-DOC less that margin rules a pair out, whatever the data.
-# TODO-DOC
-# TODO-DOC int8 codes multiply exactly. Products of bfloat16 and float32 codes are rounded themselves, which their limit covers.
-# TODO-DOC
+number is cheapest is estimated on a sample.
 
-from collections.abc import Iterator
+The code of x holds its coordinates p in this `Basis`, rounded to p' with |p - p'| <= E(x), and the length of the rest,
+rounded up. So for unit vectors x.y <= p'.q' + E(x) + E(y) + E(x) E(y) + |r||s|: a product of codes below the threshold
+less that margin rules a pair out, whatever the data. int8 codes multiply exactly; products of bfloat16 and float32
+codes are rounded themselves, which their limit covers.
+"""
+
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from indexer.arrays import Float32Array, Float64Array, Vectors
 from indexer.encoders.device import choose_device
 from indexer.parallel import single_blas_thread
-from search.dedup.pairs import Vectors
 from search.dedup.settings import JoinOptions
 
 UNIT_ROUNDOFF = 2.0**-24  # of float32
@@ -40,6 +29,11 @@ _SPECTRUM_ROWS, _PAIRED_ROWS = 16_384, 1024
 _STEP = 32  # directions
 _CONFIRMING = 500_000  # multiplications of codes that take as long as computing one score from the vectors
 _MARGIN = 0.02  # about what rounding the codes adds to a bound
+_NORM = 1e-6  # covers that norms may differ from 1 by half of `vectors.UNIT_TOLERANCE`, in every product below
+_LEVELS = 127
+_ENOUGH_DEVIATIONS = 5.0  # of a coordinate: rarely is one cut, and then E says so
+_MULTIPLE = 16  # bytes of a code: what processors multiply at once
+_RACE_ROWS, _RACE_RUNS = (256, 1024), 3
 
 
 @dataclass(frozen=True)
@@ -75,10 +69,10 @@ class Basis:
     @property
     def longest_rest(self) -> float:
         """The largest that `split` may give for the length of the rest of a vector of unit length."""
-        # |x|^2 may be above 1 by `scratch.UNIT`, and the length inside off by `error` from what was computed.
+        # |x|^2 may be above 1 by `vectors.UNIT_TOLERANCE`, and the length inside off by `error` from what was computed.
         return float((1 + 1e-6 + 2 * self.error + self.error**2) ** 0.5)
 
-    def split(self, vectors: Vectors) -> tuple[Vectors, npt.NDArray[np.float64]]:
+    def split(self, vectors: Vectors) -> tuple[Vectors, Float64Array]:
         """Coordinates (n, m) of vectors (n, d), and an upper bound on the length of the rest of each (n,)."""
         inside = vectors @ self.directions
         if self.whole:
@@ -103,7 +97,7 @@ def fit_basis(vectors: Vectors, threshold: float) -> Basis:
     return Basis((directions[:, :size] @ rotation).astype(np.float32), share)
 
 
-def _cheapest(left: npt.NDArray[np.float64], right: npt.NDArray[np.float64], threshold: float) -> int:
+def _cheapest(left: Float64Array, right: Float64Array, threshold: float) -> int:
     """The number of leading coordinates with the least work: products, and scores of the pairs not ruled out."""
     dim = int(left.shape[1])
     if not len(left) or not len(right):
@@ -118,13 +112,6 @@ def _cheapest(left: npt.NDArray[np.float64], right: npt.NDArray[np.float64], thr
     passed = np.count_nonzero(left @ right.T >= threshold - _MARGIN) / products.size
     costs[dim] = dim + passed * _CONFIRMING
     return min(costs, key=lambda size: costs[size])
-
-
-Floats = npt.NDArray[np.float32]
-_NORM = 1e-6  # covers that norms may differ from 1 by half of `scratch.UNIT`, in every product below
-_LEVELS = 127
-_ENOUGH_DEVIATIONS = 5.0  # of a coordinate: rarely is one cut, and then E says so
-_MULTIPLE = 16  # bytes of a code: what processors multiply at once
 
 
 class Kernel(Protocol):
@@ -155,7 +142,7 @@ class Kernel(Protocol):
         """How many rows to multiply with how many."""
         ...
 
-    def encode(self, vectors: Vectors) -> tuple[torch.Tensor, Floats]:
+    def encode(self, vectors: Vectors) -> tuple[torch.Tensor, Float32Array]:
         """Codes (n, width) of vectors (n, d), on the CPU, and E of each row (n,)."""
         ...
 
@@ -168,7 +155,7 @@ class Kernel(Protocol):
         ...
 
 
-def margin(left: Floats, right: Floats) -> float:
+def margin(left: Float32Array, right: Float32Array) -> float:
     """The most that rounding of codes can take from a product, for rows of E `left` against rows of E `right`."""
     one, other = float(left.max(initial=0)), float(right.max(initial=0))
     return one + other + one * other + _NORM
@@ -195,7 +182,7 @@ class Int8Kernel:
         needed = self.basis.size + (0 if self.basis.whole else int(np.ceil(places)))
         return -(-needed // _MULTIPLE) * _MULTIPLE
 
-    def encode(self, vectors: Vectors) -> tuple[torch.Tensor, Floats]:
+    def encode(self, vectors: Vectors) -> tuple[torch.Tensor, Float32Array]:
         inside, rest = self.basis.split(vectors)
         codes = np.zeros((len(vectors), self.width), np.int8)
         inside *= np.float32(1 / self.scale)
@@ -232,7 +219,7 @@ class FloatKernel:
     def tile(self) -> tuple[int, int]:
         return (4096, 8192) if self.device.type == "cuda" else (512, 2048)
 
-    def encode(self, vectors: Vectors) -> tuple[torch.Tensor, Floats]:
+    def encode(self, vectors: Vectors) -> tuple[torch.Tensor, Float32Array]:
         inside, rest = self.basis.split(vectors)
         exact = torch.from_numpy(np.concatenate([inside, rest[:, None] * (1 + 2.0**-7)], axis=1, dtype=np.float32))
         codes = exact.to(self.dtype)  # the last number was raised by more than rounding can take from it
@@ -250,16 +237,40 @@ class FloatKernel:
 
 
 def choose_kernel(basis: Basis, options: JoinOptions) -> Kernel:
-    """The kernel for a device: bfloat16 on CUDA; on a CPU int8 where its products are exact, else float32.
+    """The kernel for a device: bfloat16 on CUDA; on a CPU int8 where its products are exact and faster, else float32.
 
     Raises MachineError for a device that is not there. The choice changes the time, not the pairs.
     """
     device = choose_device(options.device)
     if device.type == "cuda":
         return FloatKernel(basis, torch.bfloat16, device)
-    if int8_is_exact():
-        return Int8Kernel.of(basis)
-    return FloatKernel(basis, torch.float32, torch.device("cpu"))
+    floats = FloatKernel(basis, torch.float32, torch.device("cpu"))
+    if not int8_is_exact():
+        return floats
+    return faster(Int8Kernel.of(basis), floats)
+
+
+def faster(*kernels: Kernel, clock: Callable[[], float] = time.perf_counter) -> Kernel:
+    """The kernel with the quickest products on this processor, by a race of some milliseconds; the first of equals.
+
+    Without instructions for int8 (VNNI, AMX) torch multiplies it some thirty times more slowly than float32.
+    """
+
+    def seconds(kernel: Kernel) -> float:
+        left, right = (torch.ones(rows, kernel.width, dtype=kernel.dtype) for rows in _RACE_ROWS)
+        taken = []
+        for _ in range(1 + _RACE_RUNS):
+            started = clock()
+            kernel.products(left, right)
+            taken.append(clock() - started)
+        return min(taken[1:])  # the first one prepares
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as the threads of a join have
+    try:
+        return min(kernels, key=seconds)
+    finally:
+        torch.set_num_threads(threads)
 
 
 def int8_is_exact() -> bool:

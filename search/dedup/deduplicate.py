@@ -1,6 +1,7 @@
-"""Deduplication of an index: pairs, decision, and what is written of it."""
+"""Deduplicating an index: pairs, decision, and what is written of it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -8,19 +9,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexer.arrays import RowIds
+from indexer.corpus.corpus import Corpus
 from indexer.errors import ConfigError
-from indexer.progress import Progress
+from indexer.progress import NoProgress, Progress
 from indexer.store.files import FileDigest
 from search.dedup.approximate import ApproximateJoin
 from search.dedup.duplicates_file import SCHEMA, Duplicates, write_duplicates
 from search.dedup.greedy import Decision, DedupDocuments, decide
-from search.dedup.inputs import DedupInputs, open_inputs
+from search.dedup.inputs import DedupInputs, open_inputs, place_of
 from search.dedup.join import ExactJoin
+from search.dedup.kept import write_kept
 from search.dedup.origin import origin_of, origin_of_other
-from search.dedup.pairs import PairSource, Rows
+from search.dedup.pairs import PairSource
 from search.dedup.pairs_file import PairsFile, PairsFileWriter, pair_facts
 from search.dedup.priority import priority
-from search.dedup.settings import DedupSettings, JoinOptions, PairFiles, lowest_score
+from search.dedup.settings import DedupFiles, DedupSettings, JoinOptions, PairFiles, lowest_score
 from search.files import check_outputs, read_by
 from search.index import Index
 
@@ -32,12 +36,15 @@ _PAIR_BYTES = 112  # of a pair that is held while it is decided: a quarter of th
 class Deduplication:
     """What was found: the index, the file's contents (facts and one row a dropped document), and the kept rows.
 
-    `kept` are document numbers of the index, ascending.
+    `kept` are document numbers of the index, ascending. `written` are the bytes of the files that were written already,
+    by name; `notes` is what was noticed while an index was built for this.
     """
 
     index: Index
     duplicates: Duplicates
-    kept: Rows
+    kept: RowIds
+    written: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -56,11 +63,32 @@ class Deduplication:
         """
         return write_duplicates(Path(path), self.duplicates, force=force)
 
+    def write_kept(self, path: str | Path, corpus: Corpus | None = None, force: bool = False) -> FileDigest:
+        """Write the documents that stay, as they were in the `corpus` that was indexed, if that is at hand.
+
+        Raises what `search.write_kept` raises.
+        """
+        return write_kept(Path(path), self.index, self.kept, corpus, force)
+
+    def write_files(
+        self, files: DedupFiles, corpus: Corpus | None = None, progress: Progress | None = None
+    ) -> dict[str, int]:
+        """Write what `files` names, but for pairs, which are there by now; the bytes of each, pairs included."""
+        written = {}
+        if files.duplicates:
+            written[str(files.duplicates)] = self.write(files.duplicates, files.force).bytes
+        if files.kept:
+            (progress or NoProgress()).phase("writing what is kept", None)
+            written[str(files.kept)] = self.write_kept(files.kept, corpus, files.force).bytes
+        if files.pairs.write:
+            written[str(files.pairs.write)] = files.pairs.write.stat().st_size
+        return written
+
 
 def deduplicate(
-    index: str | Path,
+    index: str | Path | Index,
     settings: DedupSettings | float,
-    against: str | Path | None = None,
+    against: str | Path | Index | None = None,
     pairs: PairFiles = PairFiles(),  # noqa: B008 - frozen
     options: JoinOptions = JoinOptions(),  # noqa: B008 - frozen
     progress: Progress | None = None,
@@ -77,103 +105,106 @@ def deduplicate(
     indexes of different encoders or pairs of another index.
     """
     wanted = settings if isinstance(settings, DedupSettings) else DedupSettings(settings)
-    pairs.check(wanted)
-    if pairs.write:
-        check_outputs(
-            {_SAVED: pairs.write}, read_by(index, against), pairs.force, whole=[_SAVED]
-        )  # they are read again
-    if wanted.only_against and not against:
-        raise ConfigError("documents are to be compared with another index alone, but none is named (--against).")
-    with open_inputs(index, against, progress) as material:
-        order = priority(material.index, wanted.prefer)
-        source, method = _source(material, wanted, pairs, options)
-        collection = _collection(material, source, order)
+    check_settings(wanted, pairs, against)
+    if pairs.write:  # they are read again, so that they are no stream
+        check_outputs({_SAVED: pairs.write}, read_by(*map(place_of, (index, against))), pairs.force, whole=[_SAVED])
+    with open_inputs(index, against, progress) as inputs:
+        order = priority(inputs.index, wanted.prefer)
+        source, method = _source(inputs, wanted, pairs, options)
+        documents = _documents(inputs, source, order)
         limit = max(1, options.memory // _PAIR_BYTES)
         drop_texts = wanted.text_duplicates == "drop"
-        decision = decide(collection, source, drop_texts, limit, among=not wanted.only_against)
-        return _result(material, wanted, method, collection, _filled(decision, material))
+        decision = decide(documents, source, drop_texts, limit, among=not wanted.only_against)
+        return _result(inputs, wanted, method, documents, _filled(decision, inputs))
+
+
+def check_settings(settings: DedupSettings, pairs: PairFiles, against: str | Path | Index | None) -> None:
+    """Raises ConfigError for settings that make no sense together."""
+    pairs.check(settings)
+    if settings.only_against and not against:
+        raise ConfigError("documents are to be compared with another index alone, but none is named (--against INDEX).")
 
 
 def _source(
-    material: DedupInputs, settings: DedupSettings, pairs: PairFiles, options: JoinOptions
+    inputs: DedupInputs, settings: DedupSettings, pairs: PairFiles, options: JoinOptions
 ) -> tuple[PairSource, dict[str, Any]]:
     """Where pairs come from, and how they were found."""
     if pairs.read:
         stored = PairsFile(pairs.read, settings.threshold, options.memory // 4)
-        stored.check(material.index, material.other)
+        stored.check(inputs.index, inputs.other)
         return stored, stored.facts["method"]
     floor = settings.threshold if pairs.floor is None else pairs.floor
-    join, method = _join(material, floor, settings, options)
+    join, method = _join(inputs, floor, settings, options)
     if not pairs.write:
         return join, method
-    save_pairs(material, join, method, floor, pairs.write, pairs.force)
+    save_pairs(inputs, join, method, floor, pairs.write, pairs.force)
     return PairsFile(pairs.write, settings.threshold, options.memory // 4), method
 
 
 def _join(
-    material: DedupInputs, floor: float, settings: DedupSettings, options: JoinOptions
+    inputs: DedupInputs, floor: float, settings: DedupSettings, options: JoinOptions
 ) -> tuple[PairSource, dict[str, Any]]:
-    arguments = (material.distinct_vectors, lowest_score(floor), material.folder, options, material.progress)
+    arguments = (inputs.distinct_vectors, lowest_score(floor), inputs.folder, options, inputs.progress)
     if settings.method == "ann":
         approximate = ApproximateJoin(*arguments)
-        return material.apart(approximate), {"name": "ann", **approximate.figures}
-    return material.apart(ExactJoin(*arguments)), {"name": "exact"}
+        return inputs.across_documents(approximate), {"name": "ann", **approximate.figures}
+    return inputs.across_documents(ExactJoin(*arguments)), {"name": "exact"}
 
 
 def save_pairs(
-    material: DedupInputs, join: PairSource, method: dict[str, Any], floor: float, path: Path, force: bool = False
+    inputs: DedupInputs, join: PairSource, method: dict[str, Any], floor: float, path: Path, force: bool = False
 ) -> FileDigest:
     """Write all pairs of `join`, those that score at least `floor`, and which rows hold the same vector."""
-    distinct = material.distinct
-    writer = PairsFileWriter(material.folder, material.rows)
+    distinct = inputs.distinct
+    writer = PairsFileWriter(inputs.folder, inputs.rows)
     for found in join.within(np.arange(len(distinct.first))):
         writer.add(distinct.first[found.left], distinct.first[found.right], found.scores)
-    copies = np.setdiff1d(np.arange(material.rows), distinct.first, assume_unique=True)
+    copies = np.setdiff1d(np.arange(inputs.rows), distinct.first, assume_unique=True)
     number = distinct.number_of[copies]
-    writer.add(distinct.first[number], copies, material.self_scores[number], identical=True)
-    origin, other = origin_of(material.index), origin_of_other(material.other)
+    writer.add(distinct.first[number], copies, inputs.self_scores[number], identical=True)
+    origin, other = origin_of(inputs.index), origin_of_other(inputs.other)
     return writer.save(path, pair_facts(floor, method, origin, other), force=force)
 
 
-def _collection(material: DedupInputs, source: PairSource, order: Rows) -> DedupDocuments:
-    stored = source if isinstance(source, PairsFile) else material
-    others = np.arange(material.others)
+def _documents(inputs: DedupInputs, source: PairSource, order: RowIds) -> DedupDocuments:
+    stored = source if isinstance(source, PairsFile) else inputs
+    others = np.arange(inputs.others)
     return DedupDocuments(
-        document_of=material.document_of,
+        document_of=inputs.document_of,
         vector_of=stored.distinct.number_of,
-        text_of=material.text_of,
-        rank=np.concatenate([others, order + material.others]),
+        text_of=inputs.text_of,
+        rank=np.concatenate([others, order + inputs.others]),
         self_scores=stored.self_scores,
-        others=material.others,
+        others=inputs.others,
     )
 
 
-def _filled(decision: Decision, material: DedupInputs) -> Decision:
+def _filled(decision: Decision, inputs: DedupInputs) -> Decision:
     """With the scores of those documents that were dropped for their text alone."""
     unscored = np.flatnonzero((decision.kept_by >= 0) & np.isnan(decision.scores))
     if not len(unscored):
         return decision
     scores = decision.scores.copy()
-    scores[unscored] = material.score(unscored, decision.kept_by[unscored])
+    scores[unscored] = inputs.score(unscored, decision.kept_by[unscored])
     return Decision(decision.kept_by, scores)
 
 
 def _result(
-    material: DedupInputs,
+    inputs: DedupInputs,
     settings: DedupSettings,
     method: dict[str, Any],
-    collection: DedupDocuments,
+    documents: DedupDocuments,
     decision: Decision,
 ) -> Deduplication:
-    kept_by, others = decision.kept_by, material.others
+    kept_by, others = decision.kept_by, inputs.others
     dropped = np.flatnonzero(kept_by >= 0)
     representatives = kept_by[dropped]
     # Clusters go by where the kept document lies in the corpus; those of the other index come last.
     place = np.where(representatives < others, representatives + len(kept_by), representatives)
     _, clusters, sizes = np.unique(place, return_inverse=True, return_counts=True)
     arranged = np.lexsort((dropped, clusters))
-    reasons = _reasons(collection, dropped, representatives)
-    ids = pa.array([name for index in (material.other, material.index) if index for name in index.documents.all_ids()])
+    reasons = _reasons(documents, dropped, representatives)
+    ids = pa.array([name for index in (inputs.other, inputs.index) if index for name in index.documents.all_ids()])
     table = pa.table(
         [ids.take(pa.array(dropped)), ids.take(pa.array(representatives)), pa.array(decision.scores[dropped]),
          pa.array(reasons, pa.string()), pa.array(clusters, pa.int64())], names=SCHEMA.names
@@ -187,8 +218,8 @@ def _result(
         "method": method,
         "text_duplicates": settings.text_duplicates,
         "only_against": settings.only_against,
-        **origin_of(material.index),
-        "against": origin_of_other(material.other),
+        **origin_of(inputs.index),
+        "against": origin_of_other(inputs.other),
         "documents": len(kept_by) - others,
         "kept": len(kept_by) - others - len(dropped),
         "dropped": len(dropped),
@@ -196,11 +227,11 @@ def _result(
         "clusters": len(sizes),
         "cluster_sizes": {str(size): int(many) for size, many in zip(counted, times, strict=True)},
     }
-    return Deduplication(material.index, Duplicates(facts, table), np.flatnonzero(kept_by[others:] < 0))
+    return Deduplication(inputs.index, Duplicates(facts, table), np.flatnonzero(kept_by[others:] < 0))
 
 
-def _reasons(collection: DedupDocuments, dropped: Rows, representatives: Rows) -> npt.NDArray[np.str_]:
-    texts = collection.text_of
+def _reasons(documents: DedupDocuments, dropped: RowIds, representatives: RowIds) -> npt.NDArray[np.str_]:
+    texts = documents.text_of
     same = (texts[dropped] == texts[representatives]) & (texts[dropped] >= 0)
-    foreign = representatives < collection.others
+    foreign = representatives < documents.others
     return np.where(foreign, np.where(same, "against-text", "against"), np.where(same, "text", "similar"))

@@ -1,13 +1,9 @@
-"""Which rows hold the same vector, the same text, or belong to one document."""
-# TODO-DOC search.dedup.deciding.distinct:
-# TODO-DOC Vectors that are the same byte for byte are given one number, so that the join sees each of them once.
-# TODO-DOC search.dedup.deciding.texts:
-# TODO-DOC Texts that are the same after normalisation are given one number.
-# TODO-DOC search.dedup.deciding.windows:
-# TODO-DOC Vectors of documents with several windows: whose they are, and which of their pairs are of different documents.
-# TODO-DOC
-# TODO-DOC Windows of one document overlap and are alike, which says nothing of duplicates: they are never compared.
-# TODO-DOC
+"""Which rows hold the same vector, the same text, or belong to one document.
+
+Vectors that are the same byte for byte get one number, so that the join sees each once; texts that are the same after
+normalisation get one too. Windows of one document overlap and are alike, which says nothing of duplicates: pairs of
+them are left out.
+"""
 
 import hashlib
 import unicodedata
@@ -17,19 +13,21 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from search.dedup.pairs import Pairs, PairSource, Rows, Vectors
+from indexer.arrays import RowIds, Vectors
+from search.dedup.pairs import Pairs, PairSource
 
 Digests = npt.NDArray[np.uint64]
 DIGEST_BYTES = 16  # two different values with one digest are not to be expected before 10**18 of them
 _BLOCK_ROWS = 4096
+_LOOKED_UP = 1 << 20  # documents of vectors at once
 
 
 @dataclass(frozen=True)
 class Distinct:
     """Values numbered densely, in the order in which they first occur."""
 
-    first: Rows  # (distinct,) position at which each first occurs, ascending
-    number_of: Rows  # (n,) number of the value at each position
+    first: RowIds  # (distinct,) position at which each first occurs, ascending
+    number_of: RowIds  # (n,) number of the value at each position
 
 
 def find_distinct(vectors: Vectors) -> Distinct:
@@ -61,7 +59,7 @@ def number_equal(digests: Digests) -> Distinct:
     return Distinct(np.sort(first_of_group), number_of)
 
 
-def number_texts(texts: Iterable[str]) -> Rows:
+def number_texts(texts: Iterable[str]) -> RowIds:
     """Number the texts, equal ones after normalisation alike, (documents,).
 
     Numbers are dense, in the order in which the texts first occur; -1 stands for a blank text, which equals nothing.
@@ -88,15 +86,12 @@ def _digest(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
-_LOOKED_UP = 1 << 20  # documents of vectors at once
-
-
-def is_one_to_one(document_of: Rows) -> bool:
+def is_one_to_one(document_of: RowIds) -> bool:
     """Whether every document has one row."""
     return not len(document_of) or bool(document_of[-1] == len(document_of) - 1)
 
 
-def only_document(document_of: Rows, distinct: Distinct) -> Rows:
+def only_document(document_of: RowIds, distinct: Distinct) -> RowIds:
     """The document of each distinct vector, (distinct,); -1 where several documents have it."""
     found = document_of[distinct.first]
     shared = distinct.number_of[found[distinct.number_of] != document_of]
@@ -108,41 +103,41 @@ def only_document(document_of: Rows, distinct: Distinct) -> Rows:
 class CrossDocumentPairs:
     """A `PairSource` without the pairs that only windows of one document make."""
 
-    def __init__(self, source: PairSource, document_of: Rows, distinct: Distinct) -> None:
-        self._source, self._homes = source, only_document(document_of, distinct)
+    def __init__(self, source: PairSource, document_of: RowIds, distinct: Distinct) -> None:
+        self._source, self._only_document = source, only_document(document_of, distinct)
 
-    def within(self, members: Rows) -> Iterator[Pairs]:
+    def within(self, members: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
-        return self._apart(self._source.within(members))
+        return self._across_documents(self._source.within(members))
 
-    def between(self, left: Rows, right: Rows) -> Iterator[Pairs]:
+    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
-        return self._apart(self._source.between(left, right))
+        return self._across_documents(self._source.between(left, right))
 
-    def _apart(self, batches: Iterator[Pairs]) -> Iterator[Pairs]:
+    def _across_documents(self, batches: Iterator[Pairs]) -> Iterator[Pairs]:
         for pairs in batches:
-            home = self._homes[pairs.left]
-            keep = (home < 0) | (home != self._homes[pairs.right])
+            document = self._only_document[pairs.left]
+            keep = (document < 0) | (document != self._only_document[pairs.right])
             if keep.all():
                 yield pairs
             elif keep.any():
-                yield Pairs(pairs.left[keep], pairs.right[keep], pairs.scores[keep])
+                yield pairs.take(keep)
 
 
 class VectorCopies:
     """How many rows hold each distinct vector, and how many pairs of such rows are of different documents."""
 
-    def __init__(self, distinct: Distinct, document_of: Rows) -> None:
-        self.counts: Rows = np.bincount(distinct.number_of, minlength=len(distinct.first))
+    def __init__(self, distinct: Distinct, document_of: RowIds) -> None:
+        self.counts: RowIds = np.bincount(distinct.number_of, minlength=len(distinct.first))
         self._distinct, self._one_to_one = distinct, is_one_to_one(document_of)
         self._documents = int(document_of.max(initial=-1)) + 1
         # Sorted keys of (vector, document), and how many rows have both.
         self._keys, self._times = np.unique(
             distinct.number_of * self._documents + document_of, return_counts=True
         )  # fmt: skip
-        self._starts: Rows = np.searchsorted(self._keys, np.arange(len(distinct.first) + 1) * self._documents)
+        self._starts: RowIds = np.searchsorted(self._keys, np.arange(len(distinct.first) + 1) * self._documents)
 
-    def within(self) -> tuple[Rows, Rows, Rows]:
+    def within(self) -> tuple[RowIds, RowIds, RowIds]:
         """Of each vector that several documents have: a row, a later one of another document, and how many pairs."""
         shared = np.flatnonzero(np.diff(self._starts) > 1)
         order = np.argsort(self._distinct.number_of, kind="stable")
@@ -152,9 +147,9 @@ class VectorCopies:
         every = self.counts * (self.counts - 1) // 2
         return self._distinct.first[shared], second, (every - same)[shared]
 
-    def between(self, left: Rows, right: Rows) -> Rows:
+    def between(self, left: RowIds, right: RowIds) -> RowIds:
         """Pairs of rows of different documents that hold each pair of vectors."""
-        pairs: Rows = self.counts[left] * self.counts[right]
+        pairs: RowIds = self.counts[left] * self.counts[right]
         if self._one_to_one:
             return pairs
         widths = np.diff(self._starts)
@@ -164,7 +159,7 @@ class VectorCopies:
             pairs[part] -= self._same(few[part], many[part])
         return pairs
 
-    def _same(self, few: Rows, many: Rows) -> Rows:
+    def _same(self, few: RowIds, many: RowIds) -> RowIds:
         """Pairs of rows of one document."""
         widths = np.diff(self._starts)[few]
         owner = np.repeat(np.arange(len(few)), widths)
@@ -176,8 +171,8 @@ class VectorCopies:
         return found
 
 
-def one_of_each(rows: Rows, document_of: Rows, seed: int) -> Rows:
+def one_of_each(rows: RowIds, document_of: RowIds, seed: int) -> RowIds:
     """One of the rows (m,) of each document that has some, drawn at random, ascending."""
-    drawn: npt.NDArray[np.int64] = np.random.default_rng(seed).permutation(rows)
+    drawn: RowIds = np.random.default_rng(seed).permutation(rows)
     _, first = np.unique(document_of[drawn], return_index=True)
     return np.sort(drawn[first])

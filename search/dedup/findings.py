@@ -1,8 +1,4 @@
 """What a file of duplicates states, by document number, and what is found wrong with it."""
-# TODO-DOC search.dedup.proving.stated:
-# TODO-DOC What a file of duplicates says, in numbers of documents, and whether that is sound in itself.
-# TODO-DOC search.dedup.proving.proof:
-# TODO-DOC What a verification found.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,12 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexer.arrays import Mask, RowIds, Scores
 from search.dedup.duplicates_file import REASONS, Duplicates
-from search.dedup.pairs import Rows, Scores
 from search.dedup.settings import lowest_score
 from search.index import Index
 
 _CONSEQUENCES = ("cluster", "order", "facts")  # kinds that mostly follow from others, which are told first
+_UNKNOWN = -1  # number of a document that no index has
 _SHOWN = 3  # problems of each kind that are written out; all are counted
 
 
@@ -76,23 +73,20 @@ class Findings:
         return found
 
 
-_UNKNOWN = -1
-
-
 @dataclass(frozen=True)
 class StatedDuplicates:
-    """Documents of the other index, if any, are numbered first, then those of the index itself."""
+    """What the rows say. Documents of the other index, if any, are numbered first, then those of the index itself."""
 
     ids: pa.ChunkedArray  # of all documents
     others: int
-    dropped: Rows  # (rows of the table,) the dropped document
-    kept_by: Rows  # (rows of the table,) the kept document that stands for it
+    dropped: RowIds  # (rows of the table,) the dropped document
+    kept_by: RowIds  # (rows of the table,) the kept document that stands for it
     scores: Scores
     reasons: npt.NDArray[np.object_]
-    clusters: Rows
+    clusters: RowIds
 
     @property
-    def is_kept(self) -> npt.NDArray[np.bool_]:
+    def is_kept(self) -> Mask:
         """Which documents the file does not list as dropped, (documents,)."""
         kept = np.ones(len(self.ids), bool)
         kept[self.dropped] = False
@@ -160,15 +154,15 @@ def _ids(index: Index | None) -> pa.ChunkedArray:
     return ids if isinstance(ids, pa.ChunkedArray) else pa.chunked_array([ids])  # chunked if over 2 GB
 
 
-def _look_up(names: pa.ChunkedArray, ids: pa.ChunkedArray, first: int) -> Rows:
+def _look_up(names: pa.ChunkedArray, ids: pa.ChunkedArray, first: int) -> RowIds:
     """Numbers of the documents with these ids, counted from `first`."""
     places = pc.index_in(names, value_set=ids).cast(pa.int64()).fill_null(_UNKNOWN).to_numpy()
-    numbers: Rows = np.where(places == _UNKNOWN, _UNKNOWN, places + first)
+    numbers: RowIds = np.where(places == _UNKNOWN, _UNKNOWN, places + first)
     return numbers
 
 
 def _check_ids(stated: StatedDuplicates, table: pa.Table, found: Findings) -> None:
-    def tell(kind: str, rows: Rows, what: str) -> None:
+    def tell(kind: str, rows: RowIds, what: str) -> None:
         lines = (f'row {row}: "{table.column("id")[row]}" -> "{table.column("kept_id")[row]}": {what}' for row in rows)
         found.add(kind, lines, len(rows))
 
@@ -182,7 +176,7 @@ def _check_ids(stated: StatedDuplicates, table: pa.Table, found: Findings) -> No
     tell("not kept", resolved[gone], "the document said to be kept is dropped itself")
 
 
-def _clusters(stated: StatedDuplicates) -> tuple[Rows, Rows, dict[str, int]]:
+def _clusters(stated: StatedDuplicates) -> tuple[RowIds, RowIds, dict[str, int]]:
     """The number each row's cluster should have, the kept document of each cluster, and how many have which size."""
     documents = len(stated.ids)
     place = (stated.kept_by - stated.others) % max(documents, 1)  # documents of the other index after all of this one
@@ -191,6 +185,6 @@ def _clusters(stated: StatedDuplicates) -> tuple[Rows, Rows, dict[str, int]]:
     return numbers, order, {str(size): count for size, count in zip(sizes.tolist(), counts.tolist(), strict=True)}
 
 
-def _wrong_clusters(stated: StatedDuplicates, wrong: Rows, numbers: Rows) -> Iterator[str]:
+def _wrong_clusters(stated: StatedDuplicates, wrong: RowIds, numbers: RowIds) -> Iterator[str]:
     for row in wrong.tolist():
         yield f"{stated.name(stated.dropped[row])} is in {stated.clusters[row]}, should be in {numbers[row]}"

@@ -10,12 +10,13 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from indexer.arrays import RowIds, Scores, Vectors
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
 from search.dedup.distinct import CrossDocumentPairs, Distinct, find_distinct, is_one_to_one, number_texts
 from search.dedup.origin import require_same_encoder
-from search.dedup.pairs import PairSource, Rows, Scores, Vectors, document_scores, pair_scores
+from search.dedup.pairs import PairSource, document_scores, pair_scores
 from search.dedup.vectors import write_vectors
 from search.index import BLOCK_ROWS, Index, LiveRows
 
@@ -70,7 +71,7 @@ class DedupInputs:
         return self_scores(self.distinct_vectors)
 
     @cached_property
-    def document_of(self) -> Rows:
+    def document_of(self) -> RowIds:
         """The document of each row, ascending; a document has a row for each of its windows."""
         own = self.index.numbering.documents_of(np.arange(self.index.manifest.rows))
         if self.other is None:
@@ -79,16 +80,16 @@ class DedupInputs:
         return np.concatenate([others, own + self.others])
 
     @cached_property
-    def text_of(self) -> Rows:
+    def text_of(self) -> RowIds:
         """A number for each document's normalised text, (documents,); -1 where it is blank."""
         self.progress.phase("comparing texts", self.others + self.index.manifest.documents)
         return number_texts(chain.from_iterable(self._texts(index) for index in self._indexes))
 
-    def score(self, documents: Rows, others: Rows) -> Scores:
+    def score(self, documents: RowIds, others: RowIds) -> Scores:
         """Scores of documents paired one by one: of their best pair of windows."""
         return document_scores(self.vectors, self.document_of, documents, others)
 
-    def apart(self, source: PairSource) -> PairSource:
+    def across_documents(self, source: PairSource) -> PairSource:
         """The pairs of a source without those of windows of one document."""
         if is_one_to_one(self.document_of):
             return source
@@ -115,33 +116,44 @@ class DedupInputs:
 
 @contextmanager
 def open_inputs(
-    index: str | Path, against: str | Path | None = None, progress: Progress | None = None
+    index: str | Path | Index, against: str | Path | Index | None = None, progress: Progress | None = None
 ) -> Iterator[DedupInputs]:
-    """Open one or two indexes, with a temporary folder that goes when the block ends.
+    """Open one or two indexes, those that are not open yet, with a temporary folder that goes when the block ends.
 
     Raises what `Index.open` raises, ConfigError for an index against itself, and MismatchError when two indexes
     have different encoders.
     """
     require_another(index, against)
-    opened = Index.open(index)
-    other = Index.open(against) if against else None
+    opened = as_index(index)
+    other = as_index(against) if against else None
     if other:
         require_same_encoder(opened, other)
     with TemporaryDirectory(prefix="isotrope-dedup-") as folder:
         yield DedupInputs(opened, other, Path(folder), progress or NoProgress())
 
 
-def require_another(index: str | Path | None, against: str | Path | None) -> None:
+def as_index(index: str | Path | Index) -> Index:
+    """An index that may be open already. Raises what `Index.open` raises."""
+    return index if isinstance(index, Index) else Index.open(index)
+
+
+def place_of(index: str | Path | Index | None) -> Path | None:
+    """The folder of an index that may be open already."""
+    return index.path if isinstance(index, Index) else Path(index) if index else None
+
+
+def require_another(index: str | Path | Index | None, against: str | Path | Index | None) -> None:
     """Raises ConfigError when both are the same index, by whatever names: all of it would be dropped."""
-    if not index or not against:
+    one, other = place_of(index), place_of(against)
+    if not one or not other:
         return
     try:
-        same = Path(index).samefile(against)
+        same = one.samefile(other)
     except OSError:  # one of them is not there, which shows when it is opened
         return
     if same:
         raise ConfigError(
-            f"--against {against} is {index} itself: every document would be found there, and none kept. Name another "
+            f"--against {other} is {one} itself: every document would be found there, and none kept. Name another "
             "index; within one, duplicates are found without --against."
         )
 

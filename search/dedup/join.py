@@ -1,13 +1,8 @@
-"""The exact similarity join: tiles of codes, on all threads, with results in a bounded queue."""
-# TODO-DOC search.dedup.joining.join:
-# TODO-DOC All pairs of vectors that score at least a threshold.
-# TODO-DOC
-# TODO-DOC Codes rule out nearly all pairs (`codes`, `tiles`); what is left gets its score from the vectors themselves.
-# TODO-DOC
-# TODO-DOC search.dedup.joining.tiles:
-# TODO-DOC Comparing codes tile by tile: which pairs may reach the threshold.
-# TODO-DOC search.dedup.joining.workers:
-# TODO-DOC Threads that work ahead of who takes their results, but only so far: what waits is bounded, however much there is.
+"""The exact similarity join: all pairs of vectors that score at least a threshold.
+
+Codes are compared tile by tile and rule out nearly all pairs; what is left gets its score from the vectors themselves.
+Threads work ahead of who takes their results, but only so far: what waits is bounded, however much there is.
+"""
 
 import queue
 import threading
@@ -19,24 +14,33 @@ from types import TracebackType
 import numpy as np
 import torch
 
+from indexer.arrays import Float32Array, RowIds, Vectors
 from indexer.parallel import available_cores, single_blas_thread
 from indexer.progress import NoProgress, Progress
-from search.dedup.codes import Floats, Kernel, choose_kernel, fit_basis, float32_accumulation, margin
-from search.dedup.pairs import Pairs, Rows, Vectors, pair_scores, tile_scores
+from search.dedup.codes import Kernel, choose_kernel, fit_basis, float32_accumulation, margin
+from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from search.dedup.settings import JoinOptions
-from search.dedup.vectors import _full
+from search.dedup.vectors import disk_full
 
 _BLOCK = 1024  # rows encoded at once: they stay in the processor's cache
+_PATIENCE = 0.1  # seconds between two looks at whether to stop
+_DENSE = 0.05  # hits a cell of a tile: above it all of its scores are computed by one product
+
+Job = tuple[int, Callable[[], Iterator[Pairs]]]  # rows it deals with, and its pairs in batches
+Result = tuple[int, Pairs | None]  # rows that are done, or a batch
 
 
 @dataclass(frozen=True)
 class Tile:
     """Rows (n,) and (m,), and which of their pairs may reach the threshold: indices into `left` and into `right`."""
 
-    left: Rows
-    right: Rows
-    rows: Rows
-    columns: Rows
+    left: RowIds
+    right: RowIds
+    rows: RowIds
+    columns: RowIds
+
+
+Task = tuple[int, Callable[[], Iterator[Tile]]]  # rows it deals with, and how
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class CodeMatrix:
 
     kernel: Kernel
     codes: torch.Tensor
-    errors: Floats
+    errors: Float32Array
 
     @classmethod
     def of(cls, vectors: Vectors, kernel: Kernel, path: Path, advance: Callable[[int], None]) -> "CodeMatrix":
@@ -61,7 +65,7 @@ class CodeMatrix:
         codes = write_codes(blocks(), len(vectors), kernel.width, kernel.dtype, path)
         return cls(kernel, _near(codes, kernel.device), errors)
 
-    def compare(self, left: Rows, right: Rows, score: float) -> Iterator[Tile]:
+    def compare(self, left: RowIds, right: RowIds, score: float) -> Iterator[Tile]:
         """Tiles of rows `left` against rows `right`, both ascending, in which some pair may score at least `score`."""
         height, width = self.kernel.tile
         for start in range(0, len(left), height):
@@ -72,21 +76,21 @@ class CodeMatrix:
                 if len(tile.rows):
                     yield tile
 
-    def compare_within(self, rows: Rows, first: int, last: int, score: float) -> Iterator[Tile]:
+    def compare_within(self, rows: RowIds, first: int, last: int, score: float) -> Iterator[Tile]:
         """Of ascending `rows`, those at [first, last) against themselves and all after them; each pair once."""
         for tile in self.compare(rows[first:last], rows[first:], score):
             later = tile.left[tile.rows] < tile.right[tile.columns]
             if later.any():
                 yield Tile(tile.left, tile.right, tile.rows[later], tile.columns[later])
 
-    def _tile(self, left: Rows, codes: torch.Tensor, right: Rows, score: float) -> Tile:
+    def _tile(self, left: RowIds, codes: torch.Tensor, right: RowIds, score: float) -> Tile:
         limit = self.kernel.limit(score, margin(self.errors[left], self.errors[right]))
         products = self.kernel.products(self._codes(right), codes)
         hit = (products.amax(dim=1) >= limit).nonzero()[:, 0]  # most rows have none: the rest is looked at closely
         found = (products[hit] >= limit).nonzero().cpu().numpy()
         return Tile(left, right, found[:, 1], hit.cpu().numpy()[found[:, 0]])
 
-    def _codes(self, rows: Rows) -> torch.Tensor:
+    def _codes(self, rows: RowIds) -> torch.Tensor:
         first, last = int(rows[0]), int(rows[-1]) + 1
         if last - first == len(rows):
             return self.codes[first:last].to(self.kernel.device)
@@ -100,11 +104,6 @@ def _near(codes: torch.Tensor, device: torch.device) -> torch.Tensor:
         return codes
     free, _ = torch.cuda.mem_get_info(device)
     return codes.to(device) if 2 * codes.nbytes <= free else codes
-
-
-Job = tuple[int, Callable[[], Iterator[Pairs]]]  # rows it deals with, and its pairs in batches
-Result = tuple[int, Pairs | None]  # rows that are done, or a batch
-_PATIENCE = 0.1  # seconds between two looks at whether to stop
 
 
 class BoundedWorkers:
@@ -174,10 +173,6 @@ class BoundedWorkers:
         return False
 
 
-_DENSE = 0.05  # hits a cell of a tile: above it all of its scores are computed by one product
-Task = tuple[int, Callable[[], Iterator[Tile]]]  # rows it deals with, and how
-
-
 class ExactJoin:
     """The pairs of distinct unit vectors (m, d) that score at least `lowest`: all of them.
 
@@ -201,7 +196,7 @@ class ExactJoin:
         self.progress.phase("coding vectors", len(vectors))
         self.coded = CodeMatrix.of(vectors, self.kernel, folder / "codes", self.progress.advance)
 
-    def within(self, members: Rows) -> Iterator[Pairs]:
+    def within(self, members: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
         step = self.kernel.tile[0]
         self.progress.phase("comparing vectors", len(members))
@@ -210,7 +205,7 @@ class ExactJoin:
             for first in range(0, len(members), step)
         )
 
-    def between(self, left: Rows, right: Rows) -> Iterator[Pairs]:
+    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
         step = self.kernel.tile[0]
         self.progress.phase("comparing with those kept", len(left))
@@ -229,10 +224,10 @@ class ExactJoin:
                 if pairs is not None:
                     yield pairs
 
-    def _within(self, members: Rows, first: int, last: int) -> Callable[[], Iterator[Tile]]:
+    def _within(self, members: RowIds, first: int, last: int) -> Callable[[], Iterator[Tile]]:
         return lambda: self.coded.compare_within(members, first, last, self.threshold)
 
-    def _between(self, left: Rows, right: Rows) -> Callable[[], Iterator[Tile]]:
+    def _between(self, left: RowIds, right: RowIds) -> Callable[[], Iterator[Tile]]:
         return lambda: self.coded.compare(left, right, self.threshold)
 
     def _scored(self, tiles: Callable[[], Iterator[Tile]]) -> Callable[[], Iterator[Pairs]]:
@@ -244,8 +239,7 @@ class ExactJoin:
             scores = tile_scores(self.vectors[tile.left], self.vectors[tile.right])[tile.rows, tile.columns]
         else:
             scores = pair_scores(self.vectors[left], self.vectors[right])
-        keep = scores >= self.lowest
-        return Pairs(left[keep], right[keep], scores[keep])
+        return Pairs(left, right, scores).take(scores >= self.lowest)
 
 
 def write_codes(blocks: Iterable[torch.Tensor], rows: int, dim: int, dtype: torch.dtype, path: Path) -> torch.Tensor:
@@ -257,5 +251,5 @@ def write_codes(blocks: Iterable[torch.Tensor], rows: int, dim: int, dtype: torc
             for block in blocks:
                 file.write(block.contiguous().view(torch.uint8).numpy().data)
     except OSError as error:
-        raise _full(path, error) from error
+        raise disk_full(path, error) from error
     return torch.from_file(str(path), size=rows * dim, dtype=dtype).view(rows, dim)

@@ -2,17 +2,8 @@
 
 Rows are written as they were where the corpus is at hand and FILE is of its format: lines byte for byte (JSON Lines,
 CSV, TSV, plain text), rows with all their columns and types (Parquet, Arrow). Otherwise, and where files of the
-corpus have different columns, the index's own documents are written (see `kept_documents`).
+corpus have different columns, the index's own documents are written (see `indexer.corpus.writing`).
 """
-# TODO-DOC search.dedup.keeping.kept:
-# TODO-DOC The surviving corpus as a file: `isotrope dedup --kept FILE`.
-# TODO-DOC
-# TODO-DOC Rows are written as they were where the corpus is at hand and FILE is of its format: lines byte for byte (JSON Lines,
-# TODO-DOC CSV, TSV, plain text), rows with all their columns and types (Parquet, Arrow). Otherwise, and where files of the
-# TODO-DOC corpus have different columns, the index's own documents are written (see `kept_documents`).
-# TODO-DOC
-# TODO-DOC search.dedup.keeping.kept_rows:
-# TODO-DOC Survivors as they were in the corpus: the same lines, or the same rows of the same schema.
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -20,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from indexer.arrays import RowIds
 from indexer.corpus.columns import RowMapper
 from indexer.corpus.corpus import Corpus
 from indexer.corpus.document import Document
@@ -35,8 +26,8 @@ from indexer.corpus.writing import (
     TableWriter,
     check_types,
     choose_columns,
+    compressed,
     has_dictionaries,
-    packed,
     write_documents,
 )
 from indexer.errors import ConfigError, CorpusError
@@ -46,15 +37,12 @@ from search.files import check_outputs
 from search.index import Index
 
 MarkedRows = Iterator[tuple[Row, bool]]  # every row of the corpus, and whether it survives
+_FETCHED = 1024  # documents at once
+_OPTION = "--kept"
 
 
 class MixedColumns(Exception):  # noqa: N818 - no mistake, but a reason to convert
     """The files of the corpus have different columns, or the same of different types."""
-
-
-Rows = npt.NDArray[np.int64]
-_FETCHED = 1024  # documents at once
-_OPTION = "--kept"
 
 
 def check_kept(path: Path, index: Index | None = None, corpus: Corpus | None = None, force: bool = False) -> None:
@@ -82,10 +70,10 @@ def check_kept(path: Path, index: Index | None = None, corpus: Corpus | None = N
             ".jsonl file."
         )
     if index:
-        check_types(path, file_format, schema_from_json(index.manifest.schema))
+        check_types(f"{_OPTION} {path}", file_format, schema_from_json(index.manifest.schema))
 
 
-def write_kept(path: Path, index: Index, kept: Rows, corpus: Corpus | None = None, force: bool = False) -> FileDigest:
+def write_kept(path: Path, index: Index, kept: RowIds, corpus: Corpus | None = None, force: bool = False) -> FileDigest:
     """Write the documents numbered `kept` (m,), ascending, whole or not at all; `corpus` is what was indexed.
 
     Raises what `check_kept` raises, CorpusError for a corpus that is not the indexed one any more, StoreError.
@@ -96,7 +84,7 @@ def write_kept(path: Path, index: Index, kept: Rows, corpus: Corpus | None = Non
         try:
             return _write(path, lambda sink: _as_they_were(sink, index, kept, corpus, file_format), force)
         except MixedColumns:
-            check_types(path, file_format, schema_from_json(index.manifest.schema))
+            check_types(f"{_OPTION} {path}", file_format, schema_from_json(index.manifest.schema))
     columns = _columns(index, corpus)
     return _write(path, lambda sink: write_documents(sink, _documents(index, kept), file_format, columns), force)
 
@@ -119,12 +107,12 @@ def _is_of(corpus: Corpus | None, file_format: str) -> bool:
 
 def _write(path: Path, fill: Callable[[CompressedWriter], None], force: bool) -> FileDigest:
     _, compression = format_of(path)
-    with open_output(path, _OPTION, force) as file, packed(file, compression) as sink:
+    with open_output(path, _OPTION, force) as file, compressed(file, compression) as sink:
         fill(sink)
     return file.digest
 
 
-def _as_they_were(sink: CompressedWriter, index: Index, kept: Rows, corpus: Corpus, file_format: str) -> None:
+def _as_they_were(sink: CompressedWriter, index: Index, kept: RowIds, corpus: Corpus, file_format: str) -> None:
     rows = _marked_rows(index, kept, corpus)
     if file_format in ("parquet", "arrow"):
         write_batches(sink, rows, file_format, len(corpus.files))
@@ -132,7 +120,7 @@ def _as_they_were(sink: CompressedWriter, index: Index, kept: Rows, corpus: Corp
         write_lines(sink, rows)
 
 
-def _marked_rows(index: Index, kept: Rows, corpus: Corpus) -> Iterator[tuple[Row, bool]]:
+def _marked_rows(index: Index, kept: RowIds, corpus: Corpus) -> Iterator[tuple[Row, bool]]:
     """Every row of the corpus that is a document, and whether it is kept."""
     survives = np.zeros(index.manifest.documents, bool)
     survives[kept] = True
@@ -162,7 +150,7 @@ def _columns(index: Index, corpus: Corpus | None) -> CorpusColumns:
     return choose_columns(schema, corpus.config, RowMapper(corpus.config).roles(first[1].values))
 
 
-def _documents(index: Index, kept: Rows) -> Iterator[Document]:
+def _documents(index: Index, kept: RowIds) -> Iterator[Document]:
     for start in range(0, len(kept), _FETCHED):
         numbers = kept[start : start + _FETCHED]
         documents = index.documents.fetch(numbers.tolist())

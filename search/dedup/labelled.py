@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import RowIds, Scores, Vectors
 from indexer.errors import EvaluationError
 from indexer.regular_files import read_regular
 from search.dedup.chance import USUAL_THRESHOLDS
-from search.dedup.pairs import Rows, Scores, Vectors, document_scores
+from search.dedup.pairs import document_scores
 from search.dedup.settings import IDENTICAL, lowest_score
 from search.files import file_hash
 from search.index import Index
@@ -43,8 +44,8 @@ class LabelledPairs:
 
     shown: str
     sha256: str
-    left: Rows
-    right: Rows
+    left: RowIds
+    right: RowIds
     duplicate: npt.NDArray[np.bool_]
     repeated: int = 0
 
@@ -124,7 +125,7 @@ def read_labelled(path: Path, index: Index) -> LabelledPairs:
 
 
 def measure_labelled(
-    pairs: LabelledPairs, vectors: Vectors, seed: int = 0, document_of: Rows | None = None
+    pairs: LabelledPairs, vectors: Vectors, seed: int = 0, document_of: RowIds | None = None
 ) -> LabelledReport:
     """Precision, recall and F1 at the usual thresholds and the one of the best F1. `vectors` (rows, k).
 
@@ -189,7 +190,7 @@ def _level(
     return ThresholdMetrics(threshold, found, right, _wilson(right, found), _wilson(right, duplicates), f1)
 
 
-def _f1(right: Rows, missed: Rows, wrong: Rows) -> npt.NDArray[np.float64]:
+def _f1(right: RowIds, missed: RowIds, wrong: RowIds) -> npt.NDArray[np.float64]:
     """2 right / (2 right + missed + wrong); 0 where nothing is right."""
     values: npt.NDArray[np.float64] = 2 * right / np.maximum(1, 2 * right + missed + wrong)
     return values

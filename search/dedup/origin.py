@@ -1,8 +1,4 @@
-"""Parquet files of ours: what stands in every one, and what is asked of one before it is believed."""
-# TODO-DOC search.dedup.files.parquet_files:
-# TODO-DOC Parquet files of ours: what stands in every one, and what is asked of one before it is believed.
-# TODO-DOC search.dedup.files.origin:
-# TODO-DOC What a result was made from: encoder, transform and index, so that it is never used with others.
+"""Parquet files of ours: what each was made from, and what is asked of one before it is believed."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

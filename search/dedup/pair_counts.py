@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from indexer.arrays import RowIds, Scores, Vectors
 from search.dedup.distinct import Distinct, VectorCopies, is_one_to_one
 from search.dedup.greedy import DedupDocuments, decide
-from search.dedup.pairs import Pairs, PairsInMemory, PairSource, Rows, Scores, Vectors, _joined, pair_scores
+from search.dedup.pairs import Pairs, PairsInMemory, PairSource, pair_scores
 from search.dedup.settings import lowest_score
 
 STEPS = 1000  # a step of thresholds is one of so many parts of 1
@@ -26,8 +27,8 @@ _ROWS = 1 << 14  # rows read together
 class NearestPairs:
     """Pairs of rows in order: the nearest to a threshold first, of equals the first rows."""
 
-    left: Rows
-    right: Rows
+    left: RowIds
+    right: RowIds
     scores: Scores
 
     def __len__(self) -> int:
@@ -39,7 +40,7 @@ class PairCounts:
     """What was found; thresholds asked about are steps, at least the floor."""
 
     distinct: Distinct
-    document_of: Rows  # (rows,) ascending
+    document_of: RowIds  # (rows,) ascending
     edges: Scores  # (bins,) the lowest score of each bin: the floor, then one a step
     counts: tuple[int, ...]  # pairs in each bin
     lowest: tuple[NearestPairs, ...]  # the lowest pairs of each bin, ascending
@@ -58,13 +59,13 @@ class PairCounts:
 
     def above(self, threshold: float) -> Iterator[tuple[int, int, float]]:
         """(row, later row, score) of pairs at or above the threshold, the nearest first; there may be more."""
-        return _run(self.lowest[self._bin(threshold) :])
+        return _in_order(self.lowest[self._bin(threshold) :])
 
     def below(self, threshold: float) -> Iterator[tuple[int, int, float]]:
         """(row, later row, score) of pairs below the threshold, the nearest first; there may be more."""
-        return _run(self.highest[: self._bin(threshold)][::-1])
+        return _in_order(self.highest[: self._bin(threshold)][::-1])
 
-    def unlike(self, threshold: float) -> Rows:
+    def unlike(self, threshold: float) -> RowIds:
         """Rows of which no two of different documents score the threshold or more: those without such an earlier
         row."""
         return self.distinct.first[self.earlier < lowest_score(threshold)]
@@ -80,8 +81,9 @@ class PairCounts:
             after = alike[self.distinct.number_of] | (first[self.distinct.number_of] < self.document_of)
             return len(np.unique(self.document_of[after])), False
         chosen = self.held.scores >= lowest_score(threshold)
-        source = PairsInMemory(Pairs(self.held.left[chosen], self.held.right[chosen], self.held.scores[chosen]))
-        decision = decide(_collection(self.distinct, self.document_of), source, drop_texts=False, pair_limit=PAIRS_HELD)
+        source = PairsInMemory(self.held.take(chosen))
+        documents = _documents(self.distinct, self.document_of)
+        decision = decide(documents, source, drop_texts=False, pair_limit=PAIRS_HELD)
         return int(np.count_nonzero(decision.kept_by >= 0)), True
 
     def _bin(self, threshold: float) -> int:
@@ -94,7 +96,7 @@ def count_pairs(
     source: PairSource,
     floor: float,
     pairs_held: int = PAIRS_HELD,
-    document_of: Rows | None = None,
+    document_of: RowIds | None = None,
 ) -> PairCounts:
     """Ask `source` once for all pairs; it has those of distinct vectors that score at least `floor`.
 
@@ -106,13 +108,13 @@ def count_pairs(
     members = np.arange(len(distinct.first))
     for pairs in _buffered(source.within(members) if len(members) > 1 else ()):
         counting.add(pairs)
-    return counting.survey()
+    return counting.result()
 
 
 class _Counting:
     """What is known after some of the pairs."""
 
-    def __init__(self, distinct: Distinct, document_of: Rows, floor: float, pairs_held: int) -> None:
+    def __init__(self, distinct: Distinct, document_of: RowIds, floor: float, pairs_held: int) -> None:
         self.distinct, self.document_of, self.room = distinct, document_of, pairs_held
         steps = np.arange(int(floor * STEPS) + 1, STEPS + 1) / STEPS
         edges = {float(lowest_score(floor)), *(float(lowest_score(step)) for step in steps.tolist())}
@@ -140,7 +142,7 @@ class _Counting:
         self.room -= len(pairs)
         self.held = [*self.held, pairs] if self.room >= 0 else []
 
-    def survey(self) -> PairCounts:
+    def result(self) -> PairCounts:
         return PairCounts(
             self.distinct,
             self.document_of,
@@ -149,10 +151,10 @@ class _Counting:
             self.lowest.by_bin(len(self.edges)),
             self.highest.by_bin(len(self.edges)),
             self.earlier,
-            _joined(self.held) if self.room >= 0 else None,
+            Pairs.concatenate(self.held) if self.room >= 0 else None,
         )
 
-    def _note(self, left: Rows, right: Rows, scores: Scores, weights: Rows) -> None:
+    def _note(self, left: RowIds, right: RowIds, scores: Scores, weights: RowIds) -> None:
         bins = np.searchsorted(self.edges, scores, side="right") - 1
         np.add.at(self.counts, bins, weights)  # whole numbers, which bincount would make floats of
         apart = self.document_of[left] != self.document_of[right]  # else only copies elsewhere make a pair
@@ -169,7 +171,7 @@ class _Nearest:
         self.bins = np.zeros(0, np.int64)
         self.near = NearestPairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
 
-    def add(self, bins: Rows, left: Rows, right: Rows, scores: Scores) -> None:
+    def add(self, bins: RowIds, left: RowIds, right: RowIds, scores: Scores) -> None:
         bins, near = np.concatenate([self.bins, bins]), self.near
         left, right = np.concatenate([near.left, left]), np.concatenate([near.right, right])
         scores = np.concatenate([near.scores, scores])
@@ -185,13 +187,13 @@ class _Nearest:
         return tuple(NearestPairs(*parts) for parts in zip(*columns, strict=True))
 
 
-def _collection(distinct: Distinct, document_of: Rows) -> DedupDocuments:
+def _documents(distinct: Distinct, document_of: RowIds) -> DedupDocuments:
     documents = np.arange(int(document_of.max(initial=-1)) + 1)
     ones = np.ones(len(distinct.first), np.float32)
     return DedupDocuments(document_of, distinct.number_of, np.full(len(documents), -1), documents, ones)
 
 
-def _run(bins: tuple[NearestPairs, ...]) -> Iterator[tuple[int, int, float]]:
+def _in_order(bins: tuple[NearestPairs, ...]) -> Iterator[tuple[int, int, float]]:
     """Pairs of one bin after the other; ends with the first bin of which not all are kept."""
     for near in bins:
         yield from zip(near.left.tolist(), near.right.tolist(), near.scores.tolist(), strict=True)
@@ -207,6 +209,6 @@ def _buffered(batches: Iterable[Pairs]) -> Iterator[Pairs]:
         waiting.append(batch)
         count += len(batch)
         if count >= _BUFFER:
-            yield _joined(waiting)
+            yield Pairs.concatenate(waiting)
             waiting, count = [], 0
-    yield _joined(waiting)
+    yield Pairs.concatenate(waiting)

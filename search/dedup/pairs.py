@@ -1,14 +1,11 @@
-"""Scored pairs of rows, the one score that decides, and sources of pairs."""
-# TODO-DOC search.dedup.pairs:
-# TODO-DOC Pairs of distinct vectors, and where they come from.
-# TODO-DOC search.dedup.scores:
-# TODO-DOC The one score: the dot product of two float32 vectors, exact, rounded to float64 and that to float32.
-# TODO-DOC
-# TODO-DOC Products of two float32 numbers are exact in float64, so only the order of the sum matters, and it differs between
-# TODO-DOC libraries, block sizes and machines. So the sum is taken in any order, with a bound on its error; where that bound
-# TODO-DOC reaches over a rounding boundary of float32 (about 4 in a million pairs) it is summed again by `math.fsum`, which is
-# TODO-DOC exact. Whoever computes a score therefore gets the same bits.
-# TODO-DOC
+"""Scored pairs of rows, the one score that decides, and sources of pairs.
+
+The score of two vectors is their dot product, exact, rounded to float64 and that to float32. Products of two float32
+numbers are exact in float64, so only the order of the sum matters, and it differs between libraries, block sizes and
+machines. So the sum is taken in any order, with a bound on its error; where that bound reaches over a rounding boundary
+of float32 (about 4 in a million pairs) it is summed again by `math.fsum`, which is exact. Whoever computes a score
+therefore gets the same bits.
+"""
 
 import math
 from collections.abc import Iterator
@@ -16,23 +13,35 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-Rows = npt.NDArray[np.int64]
-Scores = npt.NDArray[np.float32]
-Vectors = npt.NDArray[np.float32]
+from indexer.arrays import Float64Array, Int64Array, Mask, RowIds, Scores, Vectors
+
+_CHUNK_BYTES = 1 << 24
+_GATHERED = 1 << 14  # pairs whose vectors are gathered together
 
 
 @dataclass(frozen=True)
 class Pairs:
     """Some pairs: `left` and `right` numbers of distinct vectors, `scores` theirs; all of the same length."""
 
-    left: Rows
-    right: Rows
+    left: RowIds
+    right: RowIds
     scores: Scores
 
     def __len__(self) -> int:
         return len(self.scores)
+
+    @classmethod
+    def concatenate(cls, batches: list["Pairs"]) -> "Pairs":
+        """The pairs of all batches, in order; no pairs for no batches."""
+        if not batches:
+            return cls(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
+        columns = ([getattr(batch, name) for batch in batches] for name in ("left", "right", "scores"))
+        return cls(*map(np.concatenate, columns))
+
+    def take(self, which: Mask | slice) -> "Pairs":
+        """Those that a mask or a slice selects."""
+        return Pairs(self.left[which], self.right[which], self.scores[which])
 
 
 class PairSource(Protocol):
@@ -41,17 +50,13 @@ class PairSource(Protocol):
     Batches are bounded, each pair comes once, and their order means nothing.
     """
 
-    def within(self, members: Rows) -> Iterator[Pairs]:
+    def within(self, members: RowIds) -> Iterator[Pairs]:
         """Pairs of two of the `members`, distinct numbers ascending; which of the two is left means nothing."""
         ...
 
-    def between(self, left: Rows, right: Rows) -> Iterator[Pairs]:
+    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         """Pairs of one of `left` and one of `right`, two sets ascending that share no number."""
         ...
-
-
-_CHUNK_BYTES = 1 << 24
-_GATHERED = 1 << 14  # pairs whose vectors are gathered together
 
 
 def pair_scores(left: Vectors, right: Vectors) -> Scores:
@@ -68,7 +73,7 @@ def pair_scores(left: Vectors, right: Vectors) -> Scores:
     return found
 
 
-def document_scores(vectors: Vectors, document_of: Rows, left: Rows, right: Rows) -> Scores:
+def document_scores(vectors: Vectors, document_of: RowIds, left: RowIds, right: RowIds) -> Scores:
     """Scores of documents paired one by one, (n,): of their best pair of rows.
 
     `document_of` (rows,), ascending, is the document of each of `vectors` (rows, d).
@@ -95,7 +100,7 @@ def tile_scores(left: Vectors, right: Vectors) -> Scores:
     return scores
 
 
-def _rounded(sums: npt.NDArray[np.float64], dim: int) -> tuple[Scores, npt.NDArray[np.int64]]:
+def _rounded(sums: Float64Array, dim: int) -> tuple[Scores, Int64Array]:
     """Sums of `dim` products as scores, and the flat places of those that may be rounded the wrong way."""
     # A sum of d products in any order is off by less than d * 2**-52 times the sum of their absolute values, which is
     # at most the product of the norms: 1 for unit vectors, and less than 2 for all that is accepted as such.
@@ -114,27 +119,18 @@ class PairsInMemory:
     def __init__(self, pairs: Pairs) -> None:
         self._pairs = pairs
 
-    def within(self, members: Rows) -> Iterator[Pairs]:
+    def within(self, members: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
         inside = self._mask(members)
-        yield self._chosen(inside[self._pairs.left] & inside[self._pairs.right])
+        yield self._pairs.take(inside[self._pairs.left] & inside[self._pairs.right])
 
-    def between(self, left: Rows, right: Rows) -> Iterator[Pairs]:
+    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
         one, other, pairs = self._mask(left), self._mask(right), self._pairs
-        yield self._chosen((one[pairs.left] & other[pairs.right]) | (other[pairs.left] & one[pairs.right]))
+        yield pairs.take((one[pairs.left] & other[pairs.right]) | (other[pairs.left] & one[pairs.right]))
 
-    def _mask(self, members: Rows) -> npt.NDArray[np.bool_]:
+    def _mask(self, members: RowIds) -> Mask:
         ends = (self._pairs.left, self._pairs.right, members)
         mask = np.zeros(max(int(end.max(initial=-1)) for end in ends) + 1, bool)
         mask[members] = True
         return mask
-
-    def _chosen(self, which: npt.NDArray[np.bool_]) -> Pairs:
-        return Pairs(self._pairs.left[which], self._pairs.right[which], self._pairs.scores[which])
-
-
-def _joined(batches: list[Pairs]) -> Pairs:
-    if not batches:
-        return Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
-    return Pairs(*(np.concatenate([getattr(batch, name) for batch in batches]) for name in ("left", "right", "scores")))

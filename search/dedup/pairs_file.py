@@ -1,19 +1,14 @@
-"""The file of pairs: written sorted in bounded memory, read as a source of pairs."""
-# TODO-DOC search.dedup.files.pair_file:
-# TODO-DOC The file of pairs: a join kept, so that every threshold from its floor up is answered without joining again.
-# TODO-DOC
-# TODO-DOC Columns: `left` and `right`, row numbers, left < right; `score`; `identical`. Sorted by left, then right. Of rows with
-# TODO-DOC the very same vector, the first stands for all: each other one has a row with `identical` true, whose `left` is that
-# TODO-DOC first; pairs of different vectors are stated of the first ones only. So a text copied a million times takes a million
-# TODO-DOC rows and not their square. The facts are JSON under the key "isotrope" of the file's key-value metadata.
-# TODO-DOC
-# TODO-DOC search.dedup.files.pair_writer:
-# TODO-DOC Writing the file of pairs: gathered on disk in any order, then merged into one sorted file.
-# TODO-DOC
-# TODO-DOC Memory is bounded however many pairs there are, and the bytes do not depend on the order they came in: pairs are
-# TODO-DOC spilled to a temporary folder in sorted runs, and the file is put together from all runs a stretch of left rows at a
-# TODO-DOC time. Only the pairs of one left row must fit in memory together.
-# TODO-DOC
+"""The file of pairs: a join kept, so that every threshold from its floor up is answered without joining again.
+
+Columns: `left` and `right`, row numbers, left < right; `score`; `identical`. Sorted by left, then right. Of rows with
+the very same vector, the first stands for all: each other one has a row with `identical` true, whose `left` is that
+first; pairs of different vectors are stated of the first ones only. So a text copied a million times takes a million
+rows and not their square. The facts are JSON under the key "isotrope" of the file's key-value metadata.
+
+Memory is bounded however many pairs are written, and the bytes do not depend on the order they come in: pairs are
+spilled to a temporary folder in sorted runs, and the file is put together from all runs a stretch of left rows at a
+time. Only the pairs of one left row must fit in memory together.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -26,12 +21,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from indexer.arrays import Mask, RowIds, Scores
 from indexer.errors import ConfigError, CorruptIndexError, StoreError
 from indexer.output_files import open_output
 from indexer.store.files import FileDigest
 from search.dedup.distinct import Distinct
 from search.dedup.origin import FORMAT, Count, check_origin, check_other, open_parquet, with_facts
-from search.dedup.pairs import Pairs, Rows, Scores
+from search.dedup.pairs import Pairs
 from search.dedup.settings import check_threshold, lowest_score
 from search.index import Index
 
@@ -115,24 +111,24 @@ class PairsFile:
         """Score of each distinct vector with itself, (distinct,); NaN for a vector that only one row has."""
         return self._content.self_scores
 
-    def within(self, members: Rows) -> Iterator[Pairs]:
+    def within(self, members: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
         if len(members):
             yield from self._both(members, members, int(members[0]), int(members[-1]))
 
-    def between(self, left: Rows, right: Rows) -> Iterator[Pairs]:
+    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
         if len(left) and len(right):  # the lower number of a pair is the stored left one
             lowest, highest = min(left[0], right[0]), min(left[-1], right[-1])
             yield from self._both(left, right, int(lowest), int(highest))
 
-    def _both(self, one: Rows, other: Rows, lowest: int, highest: int) -> Iterator[Pairs]:
+    def _both(self, one: RowIds, other: RowIds, lowest: int, highest: int) -> Iterator[Pairs]:
         count = len(self.distinct.first)
         in_one, in_other = _mask(one, count), _mask(other, count)
         for pairs in self._pairs(lowest, highest):
             ends = (in_one[pairs.left] & in_other[pairs.right]) | (in_other[pairs.left] & in_one[pairs.right])
             if ends.any():
-                yield _chosen(pairs, ends)
+                yield pairs.take(ends)
 
     def _pairs(self, lowest: int, highest: int) -> Iterator[Pairs]:
         """Batches of all pairs whose left number is in [lowest, highest], and perhaps some more."""
@@ -144,7 +140,7 @@ class PairsFile:
             return
         start, end = np.searchsorted(held.left, [lowest, highest + 1]).tolist()
         for place in range(start, end, _BATCH):
-            yield _chosen(held, slice(place, min(place + _BATCH, end)))
+            yield held.take(slice(place, min(place + _BATCH, end)))
 
     @cached_property
     def _content(self) -> _Content:
@@ -155,10 +151,10 @@ class PairsFile:
             stars.append(identical)
             room -= len(pairs)
             held = [*held, pairs] if room >= 0 else []
-        distinct, self_scores = self._distinct(_joined(stars))
+        distinct, self_scores = self._distinct(Pairs.concatenate(stars))
         if room < 0:
             return _Content(distinct, self_scores, None)
-        whole = _joined(held)
+        whole = Pairs.concatenate(held)
         numbers = Pairs(distinct.number_of[whole.left], distinct.number_of[whole.right], whole.scores)
         return _Content(distinct, self_scores, numbers)
 
@@ -192,14 +188,14 @@ class PairsFile:
         if (left[1:] < left[:-1]).any():
             raise self._damaged("is not sorted by its left rows")
         every = Pairs(left, right, scores)
-        return _chosen(every, (scores >= self.lowest) & ~identical), _chosen(every, identical)
+        return every.take((scores >= self.lowest) & ~identical), every.take(identical)
 
     def _damaged(self, what: str) -> CorruptIndexError:
         return CorruptIndexError(f"{self.path}: {what}. Write it again: {MADE_BY}")
 
 
 def pair_facts(floor: float, method: dict[str, Any], origin: dict[str, Any], against: dict[str, Any] | None) -> Any:
-    """What `PairWriter.save` writes beside the pairs, JSON types; `origin` and `against` as of `origin`."""
+    """What `PairsFileWriter.save` writes beside the pairs, JSON types; `origin` and `against` as of `origin`."""
     return {"floor": floor, "method": method, **origin, "against": against}
 
 
@@ -207,20 +203,10 @@ def _overlaps(statistics: Any, lowest: int, highest: int) -> bool:
     return statistics is None or not (statistics.max < lowest or statistics.min > highest)
 
 
-def _mask(members: Rows, count: int) -> npt.NDArray[np.bool_]:
+def _mask(members: RowIds, count: int) -> Mask:
     mask = np.zeros(count, bool)
     mask[members] = True
     return mask
-
-
-def _chosen(pairs: Pairs, which: npt.NDArray[np.bool_] | slice) -> Pairs:
-    return Pairs(pairs.left[which], pairs.right[which], pairs.scores[which])
-
-
-def _joined(batches: list[Pairs]) -> Pairs:
-    if not batches:
-        return Pairs(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32))
-    return Pairs(*(np.concatenate([getattr(batch, name) for batch in batches]) for name in ("left", "right", "scores")))
 
 
 class PairsFileWriter:
@@ -238,7 +224,7 @@ class PairsFileWriter:
         self._runs = 0
         self._counts = np.zeros(rows, np.int64)  # pairs of each left row
 
-    def add(self, left: Rows, right: Rows, scores: Scores, identical: bool = False) -> None:
+    def add(self, left: RowIds, right: RowIds, scores: Scores, identical: bool = False) -> None:
         """Some pairs of row numbers, either way round, each pair once in all.
 
         Of rows with the very same vector all but the first are paired with the first, as `identical`; the first alone
@@ -337,7 +323,7 @@ def _sorted(pieces: Iterable[Columns]) -> Columns:
     return {name: column[order] for name, column in whole.items()}
 
 
-def _bounds(counts: Rows, limit: int) -> Iterator[tuple[int, int]]:
+def _bounds(counts: RowIds, limit: int) -> Iterator[tuple[int, int]]:
     """[first, last) left rows of one stretch after the other: at most `limit` pairs each, unless one row has more."""
     ends = np.cumsum(counts)
     first, done = 0, 0

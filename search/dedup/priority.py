@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from indexer.arrays import RowIds
 from indexer.corpus.document import Document, joined_text
 from indexer.errors import ConfigError
-from search.dedup.pairs import Rows
 from search.index import Index
 
 _WAYS = ("first", "last", "longest")
@@ -16,7 +16,7 @@ _OWN = ("id", "title")  # columns that are no metadata
 _DESCENDING, _ASCENDING = ":desc", ":asc"
 
 
-def priority(index: Index, prefer: str) -> Rows:
+def priority(index: Index, prefer: str) -> RowIds:
     """Place of each document, (documents,), 0 for the one that is kept first; ties are in corpus order.
 
     `prefer` is `first`, `last`, `longest` (characters of the encoded text) or `column:NAME`, ascending, with `:desc`
@@ -41,7 +41,7 @@ def priority(index: Index, prefer: str) -> Rows:
         ) from error
 
 
-def ranks(values: Sequence[Any], descending: bool) -> Rows:
+def ranks(values: Sequence[Any], descending: bool) -> RowIds:
     """Place of each value in ascending or descending order; ties as given; None and NaN last. Raises TypeError."""
     present = [number for number, value in enumerate(values) if not _missing(value)]
     missing = [number for number, value in enumerate(values) if _missing(value)]

@@ -44,11 +44,13 @@ class DedupSettings:
 class JoinOptions:
     """HOW pairs are found. None of it changes the result."""
 
-    device: str = "auto"  # auto, cpu, cuda, cuda:N
+    device: str = "auto"  # auto, cpu, cuda, cuda:N; auto takes CUDA if it is there, else the CPU
     threads: int = 0  # CPU threads; 0: as many as there are cores
     memory: int = 1 << 30  # bytes of working memory, about
 
     def __post_init__(self) -> None:
+        if self.device == "mps":
+            raise ConfigError("device is mps; near-duplicates are found on cpu or cuda. Leave --device out.")
         if not 0 <= self.threads <= MOST_THREADS:
             raise ConfigError(f"threads is {self.threads}; expected 0 (all cores) to {MOST_THREADS:,}.")
         if self.memory < 1 << 26:
@@ -99,3 +101,13 @@ class PairFiles:
             check_threshold(self.floor, "floor")
             if self.floor > settings.threshold:
                 raise ConfigError(f"floor is {self.floor:g}, above the threshold {settings.threshold:g}.")
+
+
+@dataclass(frozen=True)
+class DedupFiles:
+    """What is written: the file of `duplicates`, the surviving corpus (`kept`), and `pairs`, those that are named."""
+
+    duplicates: Path | None = None
+    kept: Path | None = None
+    pairs: PairFiles = PairFiles()
+    force: bool = False  # write over files that are there already

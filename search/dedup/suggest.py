@@ -1,12 +1,8 @@
-"""Thresholds to choose from, each with numbers and examples."""
-# TODO-DOC search.dedup.choosing.suggestion:
-# TODO-DOC What is suggested: candidates for the threshold, each with numbers and with pairs to read.
-# TODO-DOC search.dedup.choosing.suggest:
-# TODO-DOC Choosing a threshold: what chance would give, what is there, and pairs to read, for each of some candidates.
-# TODO-DOC
-# TODO-DOC Nothing here decides. The numbers say where pairs become too many to be chance; whether two documents that are alike
-# TODO-DOC count as duplicates is for a reader of the examples to say.
-# TODO-DOC
+"""Thresholds to choose from, each with what chance would give, what is there, and pairs to read.
+
+Nothing here decides. The numbers say where pairs become too many to be chance; whether two documents that are alike
+count as duplicates is for a reader of the examples to say.
+"""
 
 import dataclasses
 import itertools
@@ -18,19 +14,28 @@ from typing import Any
 
 import numpy as np
 
+from indexer.arrays import RowIds, Vectors
 from indexer.corpus.document import Document, joined_text
 from indexer.errors import EvaluationError
 from indexer.progress import Progress
 from search.dedup.chance import USUAL_THRESHOLDS, ChancePairs, choose_floor, estimate_chance_pairs
-from search.dedup.distinct import Distinct, one_of_each
+from search.dedup.distinct import one_of_each
 from search.dedup.inputs import open_inputs
 from search.dedup.join import ExactJoin
 from search.dedup.labelled import LabelledReport, measure_labelled, read_labelled
-from search.dedup.pair_counts import PAIRS_HELD, STEPS, PairCounts, count_pairs
-from search.dedup.pairs import PairSource, Rows, Vectors
+from search.dedup.pair_counts import STEPS, PairCounts, count_pairs
 from search.dedup.settings import JoinOptions, check_threshold, lowest_score
 from search.index import Index
 from search.text import counted
+
+EXAMPLES = 3  # on either side of a candidate
+FEW = 0.01  # of the pairs
+_EXCERPT = 160  # characters
+_SURPRISING = 2  # times as many pairs as foretold
+_SURPRISING_PAIRS = 20
+
+Found = tuple[int, int, float]
+"""Row, later row and score of a pair."""
 
 
 @dataclass(frozen=True)
@@ -119,18 +124,8 @@ class Suggestion:
         }
 
 
-EXAMPLES = 3  # on either side of a candidate
-FEW = 0.01  # of the pairs
-_EXCERPT = 160  # characters
-_SURPRISING = 2  # times as many pairs as foretold
-_SURPRISING_PAIRS = 20
-
-Found = tuple[int, int, float]
-"""Row, later row and score of a pair."""
-
-
 def suggest_thresholds(
-    index: str | Path,
+    index: str | Path | Index,
     labelled: Path | None = None,
     options: JoinOptions = JoinOptions(),  # noqa: B008 - frozen
     progress: Progress | None = None,
@@ -145,55 +140,43 @@ def suggest_thresholds(
     """
     if floor is not None:
         check_threshold(floor, "floor")
-    with open_inputs(index, progress=progress) as material:
-        pairs = read_labelled(labelled, material.index) if labelled else None
-        vectors, distinct = material.vectors, material.distinct
-        document_of = material.document_of
+    with open_inputs(index, progress=progress) as inputs:
+        pairs = read_labelled(labelled, inputs.index) if labelled else None
+        vectors, distinct = inputs.vectors, inputs.distinct
+        document_of = inputs.document_of
         lowest = choose_floor(vectors, distinct, seed, document_of) if floor is None else floor
         join = ExactJoin(
-            material.distinct_vectors, lowest_score(lowest), material.folder, options, progress=material.progress
+            inputs.distinct_vectors, lowest_score(lowest), inputs.folder, options, progress=inputs.progress
         )
-        source = material.apart(join)
-        found = suggest(material.index, vectors, distinct, source, lowest, seed, document_of=document_of)
+        source = inputs.across_documents(join)
+        counts = count_pairs(vectors, distinct, source, lowest, document_of=document_of)
+        found = suggest(inputs.index, vectors, counts, lowest, seed)
         measured = measure_labelled(pairs, vectors, seed, document_of) if pairs else None
         return dataclasses.replace(found, labelled=measured)
 
 
-def suggest(
-    index: Index,
-    vectors: Vectors,
-    distinct: Distinct,
-    source: PairSource,
-    floor: float,
-    seed: int = 0,
-    pairs_held: int = PAIRS_HELD,
-    document_of: Rows | None = None,
-) -> Suggestion:
+def suggest(index: Index, vectors: Vectors, counts: PairCounts, floor: float, seed: int = 0) -> Suggestion:
     """What there is to know before a threshold is chosen.
 
-    `vectors` (rows, k) are those of all rows, and `document_of` (rows,) their documents where these have several
-    windows: pairs are then of windows of different documents. `source` has the pairs of distinct vectors that score
-    at least `floor`, and is asked once. Equal input gives an equal result, whatever the order of pairs. How many
-    documents would be dropped is exact while there are at most `pairs_held` pairs. Raises ConfigError for a floor
-    that is no threshold.
+    `vectors` (rows, k) are those of all rows, and `counts` (`count_pairs`) the pairs of them that score at least
+    `floor`. Equal input gives an equal result. Raises ConfigError for a floor that is no threshold.
     """
     check_threshold(floor, "floor")
-    survey = count_pairs(vectors, distinct, source, floor, pairs_held, document_of)
-    background, why_none = _background(vectors, survey, floor, seed)
+    background, why_none = _background(vectors, counts, floor, seed)
     return Suggestion(
-        documents=int(survey.document_of.max(initial=-1)) + 1,
-        windows=len(vectors) if survey.windowed else None,
+        documents=int(counts.document_of.max(initial=-1)) + 1,
+        windows=len(vectors) if counts.windowed else None,
         floor=floor,
         background=background,
-        sentences=_in_words(background, survey, floor) if background else (why_none,),
-        candidates=_candidates(index, background, survey, floor),
+        sentences=_in_words(background, counts, floor) if background else (why_none,),
+        candidates=_candidates(index, background, counts, floor),
     )
 
 
-def _background(vectors: Vectors, survey: PairCounts, floor: float, seed: int) -> tuple[ChancePairs | None, str]:
-    rows = survey.unlike(floor)
-    if survey.windowed:  # windows of one document are related
-        rows = one_of_each(rows, survey.document_of, seed)
+def _background(vectors: Vectors, counts: PairCounts, floor: float, seed: int) -> tuple[ChancePairs | None, str]:
+    rows = counts.unlike(floor)
+    if counts.windowed:  # windows of one document are related
+        rows = one_of_each(rows, counts.document_of, seed)
     try:
         return estimate_chance_pairs(vectors, rows, len(vectors), floor, seed), ""
     except EvaluationError as error:
@@ -201,23 +184,23 @@ def _background(vectors: Vectors, survey: PairCounts, floor: float, seed: int) -
 
 
 def _candidates(
-    index: Index, background: ChancePairs | None, survey: PairCounts, floor: float
+    index: Index, background: ChancePairs | None, counts: PairCounts, floor: float
 ) -> tuple[ThresholdCandidate, ...]:
     thresholds = {threshold for threshold in USUAL_THRESHOLDS if threshold >= floor}
     if background:
-        suggested = (background.lowest(), _mostly_real(background, survey, floor))
+        suggested = (background.lowest(), _mostly_real(background, counts, floor))
         thresholds |= {threshold for threshold in suggested if threshold and threshold >= floor}
     chosen = [
-        (threshold, *_examples(survey, threshold, before, after))
+        (threshold, *_examples(counts, threshold, before, after))
         for before, threshold, after in _with_neighbours(sorted(thresholds))
     ]
-    texts = _sides(index, survey, {row for _, above, below in chosen for pair in (*above, *below) for row in pair[:2]})
+    texts = _sides(index, counts, {row for _, above, below in chosen for pair in (*above, *below) for row in pair[:2]})
     return tuple(
         ThresholdCandidate(
             threshold,
             _chance(background, threshold) if background else None,
-            survey.pairs(threshold),
-            *survey.dropped(threshold),
+            counts.pairs(threshold),
+            *counts.dropped(threshold),
             above=tuple(Example(score, texts[first], texts[second]) for first, second, score in above),
             below=tuple(Example(score, texts[first], texts[second]) for first, second, score in below),
         )
@@ -230,34 +213,34 @@ def _chance(background: ChancePairs, threshold: float) -> Chance:
     return Chance(background.expected(threshold), low, high)
 
 
-def _mostly_real(background: ChancePairs, survey: PairCounts, floor: float) -> float | None:
+def _mostly_real(background: ChancePairs, counts: PairCounts, floor: float) -> float | None:
     """The lowest threshold at which chance explains at most `FEW` of the pairs."""
     steps = range(math.ceil(STEPS * floor), STEPS)
-    return next((step / STEPS for step in steps if _explained(background, survey, step / STEPS) <= FEW), None)
+    return next((step / STEPS for step in steps if _explained(background, counts, step / STEPS) <= FEW), None)
 
 
-def _explained(background: ChancePairs, survey: PairCounts, threshold: float) -> float:
-    pairs = survey.pairs(threshold)
+def _explained(background: ChancePairs, counts: PairCounts, threshold: float) -> float:
+    pairs = counts.pairs(threshold)
     return background.expected(threshold) / pairs if pairs else math.inf
 
 
-def _in_words(background: ChancePairs, survey: PairCounts, floor: float) -> tuple[str, ...]:
-    one, real = background.lowest(), _mostly_real(background, survey, floor)
-    at, nouns = max(one, floor), _nouns(survey)
+def _in_words(background: ChancePairs, counts: PairCounts, floor: float) -> tuple[str, ...]:
+    one, real = background.lowest(), _mostly_real(background, counts, floor)
+    at, nouns = max(one, floor), _nouns(counts)
     found = [
         f"At {one:g} expect fewer than one unrelated {nouns[0]} in this corpus: an estimate, which takes unrelated "
         f"pairs to be like random ones once documents that score {floor:g} or more are set aside.",
-        f"At {at:g} or above {_are(survey.pairs(at), nouns)}.",
+        f"At {at:g} or above {_are(counts.pairs(at), nouns)}.",
     ]
     if real is not None:
         found.append(
-            f"At {real:g} chance explains {_explained(background, survey, real):.2%} of "
-            f"{counted(survey.pairs(real), *nouns)}."
+            f"At {real:g} chance explains {_explained(background, counts, real):.2%} of "
+            f"{counted(counts.pairs(real), *nouns)}."
         )
-    elif survey.pairs(floor):
-        share = min(1.0, _explained(background, survey, floor))
+    elif counts.pairs(floor):
+        share = min(1.0, _explained(background, counts, floor))
         found.append(
-            f"At {floor:g} chance explains about {share:.0%} of {counted(survey.pairs(floor), *nouns)}, and "
+            f"At {floor:g} chance explains about {share:.0%} of {counted(counts.pairs(floor), *nouns)}, and "
             f"at no threshold above it less than {FEW:.0%}: there are few near-duplicates, if any."
         )
     check = background.check
@@ -267,7 +250,7 @@ def _in_words(background: ChancePairs, survey: PairCounts, floor: float) -> tupl
             f"{check.end:.2f}, where lower scores foretell {check.foretold:,.0f}."
         )
     low = (background.interval(floor) or (0.0,))[0]
-    too_few = survey.pairs(floor) < low - 3 * math.sqrt(low)
+    too_few = counts.pairs(floor) < low - 3 * math.sqrt(low)
     if too_few or (check and check.found > max(_SURPRISING * check.foretold, _SURPRISING_PAIRS)):
         found.append(
             f"So the estimate is too high for use: many documents are related in ways that score less than {floor:g}. "
@@ -276,9 +259,9 @@ def _in_words(background: ChancePairs, survey: PairCounts, floor: float) -> tupl
     return tuple(found)
 
 
-def _nouns(survey: PairCounts) -> tuple[str, str]:
+def _nouns(counts: PairCounts) -> tuple[str, str]:
     """What one pair is called, and several."""
-    return ("pair of windows", "pairs of windows") if survey.windowed else ("pair", "pairs")
+    return ("pair of windows", "pairs of windows") if counts.windowed else ("pair", "pairs")
 
 
 def _are(pairs: int, nouns: tuple[str, str]) -> str:
@@ -290,14 +273,14 @@ def _with_neighbours(thresholds: list[float]) -> Iterator[tuple[float, float, fl
     yield from zip([-math.inf, *thresholds], thresholds, [*thresholds[1:], math.inf], strict=False)
 
 
-def _examples(survey: PairCounts, threshold: float, before: float, after: float) -> tuple[list[Found], list[Found]]:
+def _examples(counts: PairCounts, threshold: float, before: float, after: float) -> tuple[list[Found], list[Found]]:
     """Pairs just above and just below a threshold. Those beyond the next candidates are no examples for this one."""
-    above = itertools.takewhile(lambda pair: pair[2] < after, survey.above(threshold))
-    below = itertools.takewhile(lambda pair: pair[2] >= before, survey.below(threshold))
-    return _nearest(above, survey.document_of), _nearest(below, survey.document_of)
+    above = itertools.takewhile(lambda pair: pair[2] < after, counts.above(threshold))
+    below = itertools.takewhile(lambda pair: pair[2] >= before, counts.below(threshold))
+    return _nearest(above, counts.document_of), _nearest(below, counts.document_of)
 
 
-def _nearest(pairs: Iterable[Found], document_of: Rows | None = None) -> list[Found]:
+def _nearest(pairs: Iterable[Found], document_of: RowIds | None = None) -> list[Found]:
     """The first few pairs of which no two share a document; should these be too few, others after them."""
     fresh: list[Found] = []
     others: list[Found] = []
@@ -311,10 +294,10 @@ def _nearest(pairs: Iterable[Found], document_of: Rows | None = None) -> list[Fo
     return [*fresh, *others][:EXAMPLES]
 
 
-def _sides(index: Index, survey: PairCounts, rows: set[int]) -> dict[int, ExampleDocument]:
+def _sides(index: Index, counts: PairCounts, rows: set[int]) -> dict[int, ExampleDocument]:
     ordered = sorted(rows)
-    documents = index.documents.fetch(survey.document_of[ordered].tolist()) if ordered else []
-    if not survey.windowed:
+    documents = index.documents.fetch(counts.document_of[ordered].tolist()) if ordered else []
+    if not counts.windowed:
         return {
             row: _side(document, f"{document.title or ''} {document.text}")
             for row, document in zip(ordered, documents, strict=True)

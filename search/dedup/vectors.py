@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from indexer.arrays import Vectors
 from indexer.errors import ConfigError, StoreError
 from indexer.transforms import Transform
-from search.dedup.pairs import Vectors
 from search.index import LiveRows
 
 UNIT_TOLERANCE = 5e-7  # how far a squared norm may be from 1; then a vector with itself reaches every threshold
@@ -38,7 +38,7 @@ def write_vectors(blocks: Iterable[tuple[int, Vectors]], rows: int, dim: int, pa
                 check_vectors(vectors, first)
                 file.write(np.ascontiguousarray(vectors, "<f4").data)
     except OSError as error:
-        raise _full(path, error) from error
+        raise disk_full(path, error) from error
     mapped: Vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     return mapped
 
@@ -51,10 +51,11 @@ def check_vectors(vectors: Vectors, first: int = 0) -> None:
         row, norm = first + int(wrong[0]), float(np.sqrt(norms[wrong[0]]))
         found = f"has the length {norm:.7g}" if np.isfinite(norm) else "is not finite (NaN or infinity)"
         raise ConfigError(
-            f"the vector of row {row} {found}; expected unit length within {UNIT_TOLERANCE / 2:g}. {len(wrong):,} such rows in "
-            "this block. Normalise in float64, or build the index again."
+            f"the vector of row {row} {found}; expected unit length within {UNIT_TOLERANCE / 2:g}. {len(wrong):,} "
+            "such rows in this block. Normalise in float64, or build the index again."
         )
 
 
-def _full(path: Path, error: OSError) -> StoreError:
+def disk_full(path: Path, error: OSError) -> StoreError:
+    """What to raise where a temporary file could not be written."""
     return StoreError(f"{path.parent}: temporary vectors cannot be written: {error.strerror or error}. {_WAY_OUT}")

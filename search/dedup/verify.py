@@ -16,27 +16,6 @@ leaves one document to stand for each dropped one. So nothing else than this fil
 No step of the search is used for it: every document is compared with every kept one. Of that search the verifier
 shares what defines a score and the priority order, and how vectors are read.
 """
-# TODO-DOC search.dedup.proving.verifier:
-# TODO-DOC Proving a file of duplicates right, from the file and the index alone.
-# TODO-DOC
-# TODO-DOC What is proved, of the documents in priority order (those of the other index first, which all stay):
-# TODO-DOC
-# TODO-DOC 1. For every dropped document stands a kept one that scores at least the threshold with it, as stated, bit by bit; no
-# TODO-DOC    kept document scores higher, or as high and comes before that one. (Where equal texts are dropped: or the two have
-# TODO-DOC    the same normalised text, and then no kept document scores enough, and none with that text comes before.)
-# TODO-DOC 2. No two kept documents score the threshold or more (or, there, have the same text).
-# TODO-DOC 3. Every dropped document has a duplicate that is kept and comes before it.
-# TODO-DOC
-# TODO-DOC 2 and 3 leave one set of kept documents only, that of the rule "in priority order a document is kept unless a kept one
-# TODO-DOC is its duplicate". For take two such sets and the first document in which they differ: what comes before it is alike,
-# TODO-DOC so either it has a kept duplicate before it, and 2 forbids to keep it, or it has none, and 3 forbids to drop it. 1 then
-# TODO-DOC leaves one document to stand for each dropped one. So nothing else than this file could be right.
-# TODO-DOC
-# TODO-DOC No step of the search is used for it: every document is compared with every kept one. Of that search the verifier
-# TODO-DOC shares what defines a score and the priority order, and how vectors are read.
-# TODO-DOC
-# TODO-DOC search.dedup.proving.judgement:
-# TODO-DOC Judging a file of duplicates once its documents are known by number: all that the verifier proves.
 
 import hashlib
 import tempfile
@@ -47,14 +26,14 @@ from pathlib import Path
 
 import numpy as np
 
+from indexer.arrays import Mask, RowIds, Scores, Vectors
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
-from search.dedup.brute_force import Comparison, Evidence, Flags, Violations, named_scores
+from search.dedup.brute_force import Comparison, Evidence, Violations, named_scores
 from search.dedup.duplicates_file import read_duplicates
 from search.dedup.findings import DedupVerifyReport, Findings, StatedDuplicates, check_facts, read_stated
 from search.dedup.origin import check_origin, check_other, require_same_encoder
-from search.dedup.pairs import Rows, Scores, Vectors
 from search.dedup.priority import priority
 from search.dedup.settings import DedupSettings, JoinOptions
 from search.dedup.vectors import write_index_vectors
@@ -70,7 +49,7 @@ class Judgement:
 
     stated: StatedDuplicates
     evidence: Evidence
-    texts: Rows
+    texts: RowIds
     settings: DedupSettings
     found: Findings
 
@@ -92,12 +71,12 @@ class Judgement:
         return self.settings.text_duplicates == "drop"
 
     @property
-    def _same_text(self) -> Flags:
+    def _same_text(self) -> Mask:
         """Which documents have the text of the one that stands for them; of kept ones it means nothing."""
-        same: Flags = (self.texts >= 0) & (self.texts == self.texts[self.evidence.kept_by])
+        same: Mask = (self.texts >= 0) & (self.texts == self.texts[self.evidence.kept_by])
         return same
 
-    def _check_rows(self, scores: Scores, fits: Flags) -> None:
+    def _check_rows(self, scores: Scores, fits: Mask) -> None:
         """Each row by itself: its score, whether it is enough, and its reason."""
         stated, lowest = self.stated, self.settings.lowest
         exact, fit, same = scores[stated.dropped], fits[stated.dropped], self._same_text[stated.dropped]
@@ -113,7 +92,7 @@ class Judgement:
         if self.settings.only_against:
             self._add("own document", ~foreign, lambda _: "only those of the other index were to be compared with")
 
-    def _add(self, kind: str, wrong: Flags, what: Callable[[int], str]) -> None:
+    def _add(self, kind: str, wrong: Mask, what: Callable[[int], str]) -> None:
         """Violations of rows of the table."""
         rows, stated = np.flatnonzero(wrong).tolist(), self.stated
         lines = (
@@ -122,7 +101,7 @@ class Judgement:
         )
         self.found.add(kind, lines, len(rows))
 
-    def _first_of_text(self) -> Rows:
+    def _first_of_text(self) -> RowIds:
         """For each document the lowest rank of those that are kept and have its text; the number of documents if none.
 
         Of the other index alone where documents are compared with that alone.
@@ -136,7 +115,7 @@ class Judgement:
         np.minimum.at(first, self.texts[compared], evidence.rank[compared])
         return first[self.texts]
 
-    def _check_texts(self, scores: Scores, first: Rows) -> None:
+    def _check_texts(self, scores: Scores, first: RowIds) -> None:
         """Where equal texts are dropped: no two are kept, and the first that is stands for those that only share it."""
         evidence, stated = self.evidence, self.stated
         kept = evidence.kept_by < 0
@@ -151,7 +130,7 @@ class Judgement:
         late = by_text & (evidence.rank[evidence.kept_by] != first)
         self._add("representative", late[stated.dropped], lambda _: "another kept one with this text comes before")
 
-    def _unproven(self, fits: Flags, first: Rows) -> Flags:
+    def _unproven(self, fits: Mask, first: RowIds) -> Mask:
         """Dropped documents of which it is yet to be seen that a kept duplicate comes before them."""
         evidence = self.evidence
         proven = fits & (evidence.rank[evidence.kept_by] < evidence.rank)
@@ -191,7 +170,7 @@ def verify_duplicates(
 
     `against` is the other index, if there was one. A result of an approximate search is held to the same
     guarantees: pairs that it missed are violations. Raises MismatchError when the file was made from another index or
-    generation, and what `read_duplicates`, opening an index and `scratch_vectors` raise.
+    generation, and what `read_duplicates`, opening an index and `write_index_vectors` raise.
     """
     if options.device not in ("auto", "cpu"):
         raise ConfigError(f"device is {options.device}; the proof is made on the CPU, on purpose. Leave it at auto.")
@@ -205,26 +184,26 @@ def verify_duplicates(
     settings = DedupSettings(
         facts["threshold"], facts["prefer"], facts["method"]["name"], facts["text_duplicates"], facts["only_against"]
     )
-    proof = DedupVerifyReport(path, opened.path, settings.threshold, settings.method, opened.manifest.documents)
+    report = DedupVerifyReport(path, opened.path, settings.threshold, settings.method, opened.manifest.documents)
     found = Findings()
     stated = read_stated(duplicates, opened, other, found)
     if stated is not None:
-        proof.dropped = len(stated.dropped)
+        report.dropped = len(stated.dropped)
         check_facts(facts, stated, found)
-        _judge(proof, stated, (opened, other), settings, found, options, progress)
-    proof.violations, proof.problems = found.counts, found.lines()
-    return proof
+        comparison = _judge(stated, (opened, other), settings, found, options, progress)
+        report.compared, report.exact = comparison.compared, comparison.exact
+    report.violations, report.problems = found.counts, found.lines()
+    return report
 
 
 def _judge(
-    proof: DedupVerifyReport,
     stated: StatedDuplicates,
     indexes: tuple[Index, Index | None],
     settings: DedupSettings,
     found: Findings,
     options: JoinOptions,
     progress: Progress,
-) -> None:
+) -> Comparison:
     opened, other = indexes
     with tempfile.TemporaryDirectory(prefix="isotrope-verify-") as folder:
         progress.phase("reading vectors", None)
@@ -237,15 +216,14 @@ def _judge(
         evidence = Evidence(own, foreign, document_of, ranks, kept_by, settings.lowest, settings.only_against)
         progress.phase("reading texts", None)
         texts = _number_texts([index for index in (other, opened) if index is not None])
-        comparison = Judgement(stated, evidence, texts, settings, found).judge(options, progress)
-        proof.compared, proof.exact = comparison.compared, comparison.exact
+        return Judgement(stated, evidence, texts, settings, found).judge(options, progress)
 
 
 def _opened(index: str | Path | Index) -> Index:
     return index if isinstance(index, Index) else Index.open(index)
 
 
-def _documents_of(index: Index | None) -> Rows:
+def _documents_of(index: Index | None) -> RowIds:
     """The document of each row."""
     return index.numbering.documents_of(np.arange(index.manifest.rows)) if index else np.zeros(0, np.int64)
 
@@ -256,7 +234,7 @@ def _vectors(index: Index, transformed_by: Index, folder: Path) -> Vectors:
     return write_index_vectors(LiveRows(index), folder, transformed_by.transform)
 
 
-def _number_texts(indexes: Iterable[Index]) -> Rows:
+def _number_texts(indexes: Iterable[Index]) -> RowIds:
     """A number for each text, the same for those that are equal in NFKC with white space folded; -1: blank."""
     digests, blank = bytearray(), bytearray()
     for index in indexes:
@@ -265,5 +243,5 @@ def _number_texts(indexes: Iterable[Index]) -> Rows:
             digests += hashlib.sha256(" ".join(words).encode("utf-8", "surrogatepass")).digest()[:16]
             blank.append(not words)
     _, numbers = np.unique(np.frombuffer(digests, "V16"), return_inverse=True)
-    found: Rows = np.where(np.frombuffer(blank, bool), -1, numbers)
+    found: RowIds = np.where(np.frombuffer(blank, bool), -1, numbers)
     return found

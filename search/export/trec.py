@@ -6,10 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from indexer.arrays import Scores, SearchResult
-from indexer.config import RunOptions
 from indexer.encoders import EncodeStats
 from indexer.errors import EvaluationError
-from indexer.store.files import FileDigest
 from search.engine import SearchEngine
 from search.export import ExportReport
 from search.files import check_outputs, read_by, write_output
@@ -24,31 +22,24 @@ _OPTION = "--to trec-run"
 
 
 def export_trec_run(
-    index: str | Path,
-    path: str | Path,
-    queries: str | Path,
-    k: int = 100,
-    model: str | Path | None = None,
-    options: RunOptions | None = None,
-    *,
-    force: bool = False,
+    index: str | Path | SearchEngine, path: str | Path, queries: str | Path, k: int = 100, *, force: bool = False
 ) -> ExportReport:
     """Write the best `k` documents of every query: `query Q0 document rank score isotrope`, one line a hit.
 
-    `queries` as in `search.queries.read_queries`, `model` and `options` as in `SearchEngine`; a file that is there
-    already is overwritten with `force` only. Raises ConfigError for k below 1 and a path that cannot be written,
-    ExistsError, EvaluationError for queries that cannot be read and ids that hold white space, and what `SearchEngine`
-    raises.
+    `index` may be a `SearchEngine`, which says where the model is and how it runs. `queries` as in
+    `search.queries.read_queries`; a file that is there already is overwritten with `force` only. Raises ConfigError for
+    k below 1 and a path that cannot be written, ExistsError, EvaluationError for queries that cannot be read and ids
+    that hold white space, and what `SearchEngine` raises.
     """
     target, asked = Path(path), SearchOptions(k)
-    engine = SearchEngine(index, model, options)
-    check_outputs({"-o": target}, read_by(index, queries, model, engine.index.config.encoder.model), force)
+    engine = index if isinstance(index, SearchEngine) else SearchEngine(index)
+    check_outputs({"-o": target}, read_by(engine.index.path, queries, engine.index.config.encoder.model), force)
     given = read_queries(queries, engine.index.manifest.encoder["dim"])
     require_plain_ids(given.ids, _OPTION)
     log = EncodeStats()
     ids, results = _ranked(engine, given, asked, log)
     require_plain_ids(ids, _OPTION)
-    digest = write_run(target, _TAG, given.ids, ids, results, option="-o", force=force)
+    digest = write_output(target, run_lines(_TAG, given.ids, ids, results), "-o", force)
     facts = {"queries": len(given), "k": k, "hits": sum(len(rows) for _, rows in results)}
     return ExportReport(KIND, target, {target.name: digest.bytes}, facts, (*given.notes, *_cut(engine, log)))
 
@@ -86,16 +77,7 @@ def require_plain_ids(ids: Sequence[str], option: str = "--run") -> None:
             )
 
 
-def write_run(
-    path: Path,
-    tag: str,
-    queries: Sequence[str],
-    ids: Sequence[str],
-    answers: Sequence[SearchResult],
-    *,
-    option: str = "--run",
-    force: bool = False,
-) -> FileDigest:
+def run_lines(tag: str, queries: Sequence[str], ids: Sequence[str], answers: Sequence[SearchResult]) -> bytes:
     """`query Q0 document rank score tag`, one line a hit. `ids` are those of the rows in `answers`."""
     lines = []
     for query, (scores, rows) in zip(queries, answers, strict=True):
@@ -103,7 +85,7 @@ def write_run(
             zip(rows.tolist(), strictly_falling(scores).tolist(), strict=True), start=1
         ):
             lines.append(f"{query} Q0 {ids[row]} {rank} {score:.9g} {tag}\n")
-    return write_output(path, "".join(lines).encode(), option, force)
+    return "".join(lines).encode()
 
 
 def strictly_falling(scores: Scores) -> Scores:

@@ -30,8 +30,8 @@ from search.evaluation.retrieval.runs import (
 )
 from search.evaluation.settings import Setting, Sweep, check_dimensions
 from search.evaluation.target import Target
-from search.export.trec import require_plain_ids, write_run
-from search.files import check_outputs, file_hash, read_by
+from search.export.trec import require_plain_ids, run_lines
+from search.files import check_outputs, file_hash, read_by, write_output
 from search.queries import read_query_embeddings
 from search.ranking.bm25 import BM25_PARAMETERS, LABEL, BM25Index, rank_bm25
 from search.ranking.exact import id_order
@@ -251,7 +251,9 @@ class _Evaluation:
     ) -> MeasuredRun:
         queries = list(self._judged.queries)
         if label in files:
-            write_run(files[label], run_tag(label), queries, self._names, found, force=self._task.force)
+            write_output(
+                files[label], run_lines(run_tag(label), queries, self._names, found), "--run", self._task.force
+            )
         values = measure(self._judged.judgements, self._ranked(found), self._task.cutoffs)
         return MeasuredRun(label, setting, values, {"queries": len(queries), "depth": self._depth, **facts})
 

@@ -267,7 +267,7 @@ def test_any_chunking_of_the_bytes_gives_the_same_digest(chunks: list[bytes]) ->
 @pytest.mark.parametrize("size", [files.BLOCK - 1, files.BLOCK, files.BLOCK + 1, 2 * files.BLOCK, 9 * files.BLOCK + 7])
 def test_blocks_are_a_mib_and_one_alone_has_no_digest(size: int, tmp_path: Path) -> None:
     data = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    digest = atomic_write_bytes(tmp_path / "a", data)
+    digest = atomic_write_bytes(tmp_path / "a", bytes(data))
     count = -(-size // (1 << 20))
     assert len(digest.blocks) == (16 * count if count > 1 else 0)
     assert digest == digest_file(tmp_path / "a")
@@ -348,7 +348,7 @@ def test_a_flipped_bit_is_noticed_when_its_block_is_read_and_not_before(data: by
 @pytest.mark.parametrize("flipped", [0, 1, 2, 3])
 def test_ranges_of_a_mapped_file_are_checked_in_every_block_that_they_touch(flipped: int, tmp_path: Path) -> None:
     data = bytearray(os.urandom(3 * BLOCK + 100))
-    digest = atomic_write_bytes(tmp_path / "a", data)
+    digest = atomic_write_bytes(tmp_path / "a", bytes(data))
     data[min(flipped * BLOCK + 77, len(data) - 1)] ^= 1
     (tmp_path / "a").write_bytes(data)
     cases: list[tuple[list[tuple[int, int]], set[int]]] = [

@@ -94,7 +94,7 @@ def test_labelled_pairs_give_precision_and_recall(index: Path, tmp_path: Path) -
     lines = [f"doc{number}\tcopy-doc{number}\t1" for number in range(1, 9)]
     lines += [f"doc{number}\tdoc{number + 20}\t0" for number in range(1, 9)]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
-    done = isotrope("dedup", index, "--suggest", "--pairs", tmp_path / "pairs.tsv")
+    done = isotrope("dedup", index, "--suggest", "--labelled", tmp_path / "pairs.tsv")
     assert done.returncode == 0, done.stderr
     assert "16 labelled pairs, 8 of them duplicates" in done.stdout
     assert "best F1" in done.stdout
@@ -133,7 +133,7 @@ def test_the_index_of_a_corpus_can_be_kept(folder: Path, tmp_path: Path) -> None
         folder / "docs.jsonl",
         "--config",
         folder / "recipe.toml",
-        "--index",
+        "--keep-index",
         tmp_path / "index",
     ]
     first = isotrope("dedup", *arguments, "--threshold", "0.95", "--json")
@@ -153,7 +153,7 @@ def test_an_index_is_not_compared_with_itself(index: Path, tmp_path: Path) -> No
     (tmp_path / "link").symlink_to(index)
     cases: list[list[str | Path]] = [
         [index, "--against", tmp_path / "link"],
-        ["docs.jsonl", "--index", index, "--against", index],
+        ["docs.jsonl", "--keep-index", index, "--against", index],
     ]
     for words in cases:
         done = isotrope("dedup", *words, "--threshold", "0.95", "--kept", tmp_path / "kept.jsonl")
@@ -181,15 +181,17 @@ def test_ann_prints_the_recall_it_measured(index: Path) -> None:
         (["--threshold", "0.9", "--floor", "0.8"], "--save-pairs"),
         (["--threshold", "0.9", "--only-against"], "--against"),
         (["--threshold", "0.9", "--memory", "lots"], "such as 512M or 8G"),
-        (["--threshold", "0.9", "--index", "elsewhere"], "--index is for a corpus"),
+        (["--threshold", "0.9", "--keep-index", "elsewhere"], "--keep-index is for a corpus"),
         (["--suggest", "--config", "recipe.toml"], "--config is for a corpus"),
+        (["--threshold", "0.9", "--backend", "torch"], "--backend is for a corpus"),
+        (["--threshold", "0.9", "--device", "mps"], "found on cpu or cuda"),
         (["--threshold", "0.9", "--against", "missing"], "missing"),
         (["--threshold", "0.9", "-o", "."], "name a file"),
         (["--threshold", "0.9", "--kept", "kept.xyz"], "kept.xyz"),
         (["--threshold", "0.9", "--from-pairs", "missing.parquet"], "missing.parquet"),
         (["--threshold", "0.9", "-o", "same.jsonl", "--kept", "same.jsonl"], "same"),
         (["--verify", "missing.parquet"], "missing.parquet"),
-        (["--suggest", "--pairs", "missing.tsv"], "missing.tsv"),
+        (["--suggest", "--labelled", "missing.tsv"], "missing.tsv"),
     ],
 )
 def test_mistakes_exit_with_1_and_one_line(
@@ -210,7 +212,7 @@ def test_mistakes_exit_with_1_and_one_line(
         (["--threshold", "0.9", "--suggest"], "--threshold and --suggest were given"),
         (["--suggest", "--prefer", "last"], "--prefer has no meaning with --suggest"),
         (["--suggest", "-o", "x.parquet"], "-o has no meaning with --suggest"),
-        (["--threshold", "0.9", "--pairs", "x.tsv"], "--pairs has no meaning with --threshold"),
+        (["--threshold", "0.9", "--labelled", "x.tsv"], "--labelled has no meaning with --threshold"),
         (["--verify", "x.parquet", "--kept", "x.jsonl"], "--kept has no meaning with --verify"),
         (["--threshold", "high"], "not a valid float"),
     ],
@@ -236,7 +238,7 @@ def test_mistakes_are_said_before_a_corpus_is_encoded(folder: Path, tmp_path: Pa
         (["--threshold", "0.9", "--against", tmp_path], str(tmp_path)),
     ]
     for more, message in mistakes:
-        done = isotrope("dedup", folder / "docs.jsonl", "--index", tmp_path / "index", *more)
+        done = isotrope("dedup", folder / "docs.jsonl", "--keep-index", tmp_path / "index", *more)
         assert (done.returncode, done.stdout) == (1, "")
         assert message in done.stderr
         assert not (tmp_path / "index").exists()

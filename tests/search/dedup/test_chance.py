@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from scipy.special import betainc
 from threadpoolctl import threadpool_limits
 
+from indexer.arrays import Float64Array, RowIds, Vectors
 from indexer.errors import EvaluationError
 from search.dedup import chance as module
 from search.dedup.chance import FEWEST, FLOOR, ChancePairs, choose_floor, count_scores, estimate_chance_pairs, fit_tail
 from search.dedup.distinct import find_distinct
-from search.dedup.pairs import Rows, Vectors
 
-Floats = npt.NDArray[np.float64]
 SCORES = np.linspace(-1, 1, module._BINS + 1)
 
 
@@ -35,13 +34,13 @@ def pairs_on_sphere(count: int, dim: int, threshold: float) -> float:
     return float(count * (count - 1) / 2 * betainc((dim - 1) / 2, (dim - 1) / 2, (1 - threshold) / 2))
 
 
-def near(vectors: Vectors, rows: Rows, noise: float, seed: int = 1) -> Vectors:
+def near(vectors: Vectors, rows: RowIds, noise: float, seed: int = 1) -> Vectors:
     """Something near to each of these rows."""
     drawn = np.random.default_rng(seed).standard_normal((len(rows), vectors.shape[1]))
     return unit(vectors[rows] + noise / np.sqrt(vectors.shape[1]) * drawn)
 
 
-def unlike(vectors: Vectors, ceiling: float) -> Rows:
+def unlike(vectors: Vectors, ceiling: float) -> RowIds:
     """Rows that no earlier row scores the ceiling with."""
     alike = np.tril(vectors.astype(np.float64) @ vectors.T.astype(np.float64) >= ceiling, -1)
     return np.flatnonzero(~alike.any(axis=1))
@@ -53,7 +52,7 @@ def measured(vectors: Vectors, ceiling: float = 0.79, seed: int = 0) -> ChancePa
 
 @given(st.floats(1.5, 60), st.floats(0.3, 0.99))
 def test_a_tail_that_is_a_power_is_found_and_carried_on(exponent: float, ceiling: float) -> None:
-    above: Floats = 1e9 * ((1 - SCORES) / 2) ** exponent
+    above: Float64Array = 1e9 * ((1 - SCORES) / 2) ** exponent
     tail = fit_tail(np.random.default_rng(0).poisson(-np.diff(above)), ceiling)
     assert tail is not None
     width = math.log((1 - tail.start) / (1 - tail.ceiling))

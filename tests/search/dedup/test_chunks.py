@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index
+from indexer.arrays import RowIds, Vectors
 from indexer.config import ChunkConfig, EncoderConfig, StoreConfig
 from search.dedup.chance import choose_floor
 from search.dedup.deduplicate import deduplicate
@@ -22,7 +23,7 @@ from search.dedup.greedy import DedupDocuments
 from search.dedup.inputs import DedupInputs, open_inputs
 from search.dedup.labelled import LabelledPairs, measure_labelled
 from search.dedup.pair_counts import count_pairs
-from search.dedup.pairs import Rows, Vectors, document_scores, pair_scores, tile_scores
+from search.dedup.pairs import document_scores, pair_scores, tile_scores
 from search.dedup.settings import DedupSettings, PairFiles, lowest_score
 from search.dedup.suggest import suggest_thresholds
 from search.dedup.verify import verify_duplicates
@@ -67,14 +68,14 @@ def built(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFa
     return build
 
 
-def by_hand(material: DedupInputs, threshold: float, drop_texts: bool) -> dict[str, tuple[str, np.float32]]:
+def by_hand(inputs: DedupInputs, threshold: float, drop_texts: bool) -> dict[str, tuple[str, np.float32]]:
     """id -> (kept id, score), from all windows and the statement of the rule."""
-    vectors, document_of, text_of = np.array(material.vectors), material.document_of, material.text_of
-    indexes = [index for index in (material.other, material.index) if index]
+    vectors, document_of, text_of = np.array(inputs.vectors), inputs.document_of, inputs.text_of
+    indexes = [index for index in (inputs.other, inputs.index) if index]
     ids = [name for index in indexes for name in index.documents.all_ids()]
     each = np.arange(len(vectors))
     rank = np.arange(len(ids))
-    collection = DedupDocuments(document_of, each, text_of, rank, pair_scores(vectors, vectors), material.others)
+    collection = DedupDocuments(document_of, each, text_of, rank, pair_scores(vectors, vectors), inputs.others)
     decision = decide_slowly(collection, vectors, lowest_score(threshold), drop_texts)
     dropped = np.flatnonzero(decision.kept_by >= 0).tolist()
     kept = decision.kept_by[dropped]
@@ -91,8 +92,8 @@ def test_documents_are_dropped_by_their_best_windows(
     index, other = built(), built(seed=1, count=30) if against else None
     settings = DedupSettings(threshold, text_duplicates=texts)
     found = deduplicate(index, settings, other)
-    with open_inputs(index, other) as material:
-        expected = by_hand(material, threshold, texts == "drop")
+    with open_inputs(index, other) as inputs:
+        expected = by_hand(inputs, threshold, texts == "drop")
     assert {row["id"]: (row["kept_id"], row["score"]) for row in found.table.to_pylist()} == expected
     assert expected
     assert found.facts["documents"] == 60
@@ -131,8 +132,8 @@ def test_saved_pairs_answer_as_the_join_and_hold_none_of_one_document(built: Bui
         read = deduplicate(built(), threshold, pairs=PairFiles(read=file))
         assert read.table.equals(deduplicate(built(), threshold).table)
     assert joined.table.num_rows > 0
-    with open_inputs(built()) as material:
-        document_of, distinct = material.document_of, material.distinct
+    with open_inputs(built()) as inputs:
+        document_of, distinct = inputs.document_of, inputs.distinct
     pairs = pq.read_table(file).to_pydict()
     copies = Counter(distinct.number_of.tolist())
     for left, right, same in zip(pairs["left"], pairs["right"], pairs["identical"], strict=True):
@@ -188,7 +189,7 @@ def test_a_survey_is_of_windows_of_different_documents(documents: list[list[int]
         assert (one, other, np.float32(score)) in apart
 
 
-def laid_out(documents: list[list[int]]) -> tuple[Vectors, Rows]:
+def laid_out(documents: list[list[int]]) -> tuple[Vectors, RowIds]:
     vectors = sphere(10, 3, seed=3)[list(itertools.chain(*documents))].reshape(-1, 3)
     return vectors, np.repeat(np.arange(len(documents)), [len(windows) for windows in documents])
 
@@ -218,8 +219,8 @@ def test_labelled_documents_score_as_their_best_windows_do() -> None:
 
 def test_suggestions_count_windows_and_show_them(built: Built) -> None:
     found = suggest_thresholds(built(), floor=0.5)
-    with open_inputs(built()) as material:
-        vectors, document_of = np.array(material.vectors), material.document_of
+    with open_inputs(built()) as inputs:
+        vectors, document_of = np.array(inputs.vectors), inputs.document_of
     scores = tile_scores(vectors, vectors)
     apart = np.triu(document_of[:, None] != document_of, 1)
     assert (found.documents, found.windows) == (60, len(vectors))

@@ -13,7 +13,7 @@ import pytest
 from indexer import BuildConfig, Document, ann, build_index
 from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, MismatchError, NotAnIndexError, StoreError
-from search.dedup import inputs as material_module
+from search.dedup import inputs as inputs_module
 from search.dedup.deduplicate import Deduplication, deduplicate
 from search.dedup.distinct import normalised_text
 from search.dedup.duplicates_file import SCHEMA, Facts, read_duplicates
@@ -78,9 +78,9 @@ def rows_of(found: Deduplication) -> dict[str, dict[str, Any]]:
 
 def by_hand(index: Path, threshold: float, drop_texts: bool = False) -> dict[str, tuple[str, float]]:
     """id -> (kept id, score), from the vectors of the index and the statement of the rule."""
-    with open_inputs(index) as material:
-        vectors = np.array(material.vectors)
-        ids, text_of = list(material.index.documents.all_ids()), material.text_of
+    with open_inputs(index) as inputs:
+        vectors = np.array(inputs.vectors)
+        ids, text_of = list(inputs.index.documents.all_ids()), inputs.text_of
     everything, scores = np.arange(len(vectors)), tile_scores(vectors, vectors)
     collection = DedupDocuments(everything, everything, text_of, everything, pair_scores(vectors, vectors))
     kept_by = decide_slowly(collection, vectors, lowest_score(threshold), drop_texts).kept_by.tolist()
@@ -175,9 +175,9 @@ def test_vectors_do_not_depend_on_the_kind_of_index(built: Built, kind: str) -> 
 def test_vectors_are_those_that_the_index_stores(built: Built) -> None:
     index = Index.open(built())
     [segment] = index.segments
-    with open_inputs(built()) as material:
+    with open_inputs(built()) as inputs:
         stored = ann.reconstruct(segment.index, np.arange(segment.entry.rows))
-        assert np.array_equal(np.array(material.vectors), stored)
+        assert np.array_equal(np.array(inputs.vectors), stored)
 
 
 def test_ann_finds_what_exact_finds_here_and_says_how_sure_it_is(built: Built) -> None:
@@ -263,7 +263,7 @@ def test_stored_pairs_need_no_vectors(built: Built, tmp_path: Path, monkeypatch:
     def refuse(*_: Any) -> None:
         raise AssertionError("vectors were read")
 
-    monkeypatch.setattr(material_module, "write_vectors", refuse)
+    monkeypatch.setattr(inputs_module, "write_vectors", refuse)
     deduplicate(built(), 0.97, pairs=PairFiles(read=pairs))
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from indexer.arrays import RowIds, Vectors
 from search.dedup import distinct
 from search.dedup.distinct import find_distinct, normalised_text, number_texts
-from search.dedup.pairs import Rows, Vectors
 
 # Few distinct values, so that many rows are equal; 0 and -0 are different bytes.
 SMALL = arrays(np.float32, st.tuples(st.integers(0, 20), st.integers(1, 3)), elements=st.sampled_from([-1, 0, -0.0, 1]))
@@ -82,7 +82,7 @@ def test_texts_are_taken_one_by_one() -> None:
 
 @given(st.lists(st.text(st.sampled_from("aA \n\u00a0\u0301e\u00e9\ufb01\ud800"), max_size=3), max_size=12))
 def test_numbers_are_those_of_the_normalised_texts(texts: list[str]) -> None:
-    numbers: Rows = number_texts(texts)
+    numbers: RowIds = number_texts(texts)
     forms = [" ".join(unicodedata.normalize("NFKC", text).split()) for text in texts]
     seen = list(dict.fromkeys(form for form in forms if form))
     assert numbers.tolist() == [seen.index(form) if form else -1 for form in forms]

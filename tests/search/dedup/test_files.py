@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, build_index
+from indexer.arrays import RowIds, Vectors
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError, IsotropeError, MismatchError, StoreError
 from indexer.store import files
 from search.dedup import pairs_file
@@ -22,7 +23,7 @@ from search.dedup.distinct import Distinct, find_distinct
 from search.dedup.duplicates_file import SCHEMA, Duplicates, read_duplicates, write_duplicates
 from search.dedup.greedy import DedupDocuments, decide
 from search.dedup.origin import origin_of, origin_of_other, with_facts
-from search.dedup.pairs import Pairs, PairSource, Rows, Vectors, pair_scores, tile_scores
+from search.dedup.pairs import Pairs, PairSource, pair_scores, tile_scores
 from search.dedup.pairs_file import PairsFile, PairsFileWriter, pair_facts
 from search.index import Index
 from tests.dedup_oracles import BrutePairs
@@ -395,7 +396,7 @@ def test_a_full_temporary_folder_says_how_far_it_got_and_the_way_out(
 ) -> None:
     monkeypatch.setattr(pairs_file, "_RUN", 2)
     writer = PairsFileWriter(tmp_path, 10)
-    rows: Rows = np.arange(3)
+    rows: RowIds = np.arange(3)
     (tmp_path / "pairs-000001.right").symlink_to("/dev/full")
     writer.add(rows, rows + 1, np.ones(3, np.float32))
     with pytest.raises(StoreError, match=r"No space left on device, after 6 pairs\. .*TMPDIR=.*raise --floor"):

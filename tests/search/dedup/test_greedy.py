@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from indexer.arrays import RowIds, Vectors
 from search.dedup.distinct import find_distinct
 from search.dedup.greedy import Decision, DedupDocuments, decide
-from search.dedup.pairs import Pairs, Rows, Vectors, pair_scores, tile_scores
+from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from tests.dedup_oracles import BrutePairs, decide_slowly, document_scores
 
 # Few directions on the unit sphere, many of their scores equal; self-scores differ in the last bits.
@@ -60,7 +61,7 @@ def run(case: Case, drop_texts: bool = False, pair_limit: int = 1000) -> Decisio
     return decide(collection, BrutePairs(vectors, lowest), drop_texts, pair_limit)
 
 
-@settings(max_examples=300)
+@settings(max_examples=60)
 @given(cases(), st.booleans(), st.booleans(), st.sampled_from([0, 1, 2, 5, 1000]), st.integers(1, 7))
 def test_decisions_equal_the_statement_however_many_pairs_are_held(
     case: Case, drop_texts: bool, among: bool, pair_limit: int, batch: int
@@ -251,7 +252,7 @@ def test_near_copies_are_decided_without_holding_more_pairs_than_the_limit() -> 
     class Counting(BrutePairs):
         most = 0
 
-        def within(self, members: Rows) -> Iterator[Pairs]:
+        def within(self, members: RowIds) -> Iterator[Pairs]:
             for batch in super().within(members):
                 self.most = max(self.most, self.taken)
                 yield batch

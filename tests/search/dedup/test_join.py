@@ -16,12 +16,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexer.arrays import Vectors
 from indexer.errors import ConfigError, MachineError, StoreError
 from search.dedup import approximate, codes, join
 from search.dedup.approximate import ApproximateJoin
 from search.dedup.codes import Basis, FloatKernel, Int8Kernel, Kernel, fit_basis, margin
 from search.dedup.join import ExactJoin, write_codes
-from search.dedup.pairs import Pairs, Vectors, pair_scores, tile_scores
+from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from search.dedup.settings import IDENTICAL, DedupSettings, JoinOptions, lowest_score
 from search.dedup.vectors import check_vectors, write_vectors
 from tests.dedup_oracles import BrutePairs
@@ -206,6 +207,29 @@ def test_int8_products_that_are_not_exact_are_found_out(monkeypatch: pytest.Monk
     assert not codes.int8_is_exact()
     kernel = codes.choose_kernel(fit_basis(corpus(50, 8), 0.9), JoinOptions(device="cpu"))
     assert kernel.dtype == torch.float32
+
+
+def test_the_kernel_that_wins_the_race_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """int8 wins where the processor has instructions for it, float32 where it has none; the first of equals."""
+    basis = fit_basis(corpus(50, 8), 0.9)
+    int8, floats = codes.Int8Kernel.of(basis), codes.FloatKernel(basis, torch.float32, torch.device("cpu"))
+    for slower, winner in ((floats, int8), (int8, floats), (None, int8)):
+        now = [0.0]
+
+        def products(kernel: Any, left: torch.Tensor, right: torch.Tensor) -> None:
+            now[0] += 2.0 if kernel is slower else 1.0  # noqa: B023 - called in this round
+
+        for kind in (codes.Int8Kernel, codes.FloatKernel):
+            monkeypatch.setattr(kind, "products", products)
+        assert codes.faster(int8, floats, clock=lambda: now[0]) is winner  # noqa: B023
+    monkeypatch.setattr(codes, "int8_is_exact", lambda: True)
+    monkeypatch.setattr(codes, "faster", lambda *kernels: kernels[-1])
+    assert codes.choose_kernel(basis, JoinOptions(device="cpu")).dtype == torch.float32
+
+
+def test_pairs_are_not_looked_for_on_mps() -> None:
+    with pytest.raises(ConfigError, match="device is mps; near-duplicates are found on cpu or cuda"):
+        JoinOptions(device="mps")
 
 
 def test_a_torch_without_int8_products_joins_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -302,7 +302,7 @@ def test_a_column_can_be_the_text_that_is_called_title(config: BuildConfig, tmp_
 
 def fill(path: Path, documents: Iterable[Document], columns: writing.CorpusColumns) -> None:
     kinds = {".parquet": "parquet", ".arrow": "arrow", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv"}
-    with atomic_write(path) as file, writing.packed(file, "") as sink:
+    with atomic_write(path) as file, writing.compressed(file, "") as sink:
         write_documents(sink, iter(documents), kinds[path.suffix], columns)
 
 
@@ -312,7 +312,7 @@ def round_trip(
     schema = infer_schema(document.metadata for document in documents)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"kept{suffix}"
-        check_types(path, suffix.removeprefix("."), schema)
+        check_types(f"--kept {path}", suffix.removeprefix("."), schema)
         fill(path, documents, choose_columns(schema, config, None))
         return list(read_corpus(path, config=reading or config))
 
@@ -347,14 +347,14 @@ def corpora(metadata: st.SearchStrategy[Any], excluded: str = "") -> st.SearchSt
     return st.lists(document, min_size=1, max_size=4, unique_by=lambda document: document.id)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(corpora(st.builds(lambda a, b: {**a, **b}, JSON_SCALARS, ANYTHING)))
 def test_parquet_and_arrow_hold_every_document(documents: list[Document]) -> None:
     for suffix in (".parquet", ".arrow"):
         assert round_trip(suffix, documents, CorpusConfig()) == documents
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(corpora(JSON_SCALARS))
 @example([Document("\ufeff\u2028", "\x85\r\n\t\"'\\", "", {"deep": {"a b": [{"x": "\r"}]}})])
 def test_json_lines_hold_what_json_and_column_types_can_say(documents: list[Document]) -> None:
@@ -366,7 +366,7 @@ def without_empty_texts(document: Document) -> Document:
     return replace(document, title=document.title or None, metadata=metadata)
 
 
-@settings(max_examples=80)
+@settings(max_examples=30)
 @given(corpora(JSON_SCALARS))
 @example([Document('"', "a\rb", '\n"', {"note": "\r"})])
 def test_csv_holds_the_same_but_for_empty_texts(documents: list[Document]) -> None:
@@ -459,6 +459,7 @@ def test_equal_runs_give_equal_bytes(config: BuildConfig, tmp_path: Path) -> Non
         assert len(digests) == 1
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".arrow"])
 def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
     monkeypatch.setattr(writing, "_HELD_BYTES", 1 << 18)

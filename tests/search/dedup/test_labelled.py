@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from indexer import BuildConfig, build_index
+from indexer.arrays import Scores, Vectors
 from indexer.errors import EvaluationError
 from search.dedup.chance import USUAL_THRESHOLDS
 from search.dedup.labelled import LabelledPairs, LabelledReport, best_threshold, measure_labelled, read_labelled
-from search.dedup.pairs import Scores, Vectors, pair_scores
+from search.dedup.pairs import pair_scores
 from search.dedup.settings import IDENTICAL, lowest_score
 from search.index import Index
 from tests.documents import DOCUMENTS

@@ -6,10 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexer.arrays import Vectors
 from search.dedup.distinct import find_distinct
 from search.dedup.greedy import DedupDocuments
 from search.dedup.pair_counts import PairCounts, count_pairs
-from search.dedup.pairs import Vectors, tile_scores
+from search.dedup.pairs import tile_scores
 from search.dedup.settings import lowest_score
 from tests.dedup_oracles import BrutePairs, decide_slowly
 from tests.search.dedup.test_chance import sphere

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, Document, build_index
+from indexer.arrays import RowIds, Vectors
 from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError
 from search.dedup.chance import USUAL_THRESHOLDS
 from search.dedup.distinct import find_distinct
-from search.dedup.pairs import Pairs, PairSource, Rows, Vectors
+from search.dedup.pair_counts import count_pairs
+from search.dedup.pairs import Pairs, PairSource
 from search.dedup.settings import lowest_score
 from search.dedup.suggest import EXAMPLES, ExampleDocument, Suggestion, ThresholdCandidate, suggest, suggest_thresholds
 from search.dedup.suggest import _nearest as nearest_examples
@@ -33,7 +35,7 @@ class Shuffled:
     source: PairSource
     seed: int
 
-    def within(self, members: Rows) -> Iterator[Pairs]:
+    def within(self, members: RowIds) -> Iterator[Pairs]:
         batches = list(self.source.within(members))
         joined = [np.concatenate([getattr(batch, name) for batch in batches]) for name in ("left", "right", "scores")]
         generator = np.random.default_rng(self.seed)
@@ -42,7 +44,7 @@ class Shuffled:
             left, right, scores = (column[part] for column in joined)
             yield Pairs(right, left, scores)
 
-    def between(self, left: Rows, right: Rows) -> Iterator[Pairs]:
+    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         raise AssertionError("never asked")
 
 
@@ -70,7 +72,7 @@ def suggested(
     distinct = find_distinct(vectors)
     source: PairSource = BrutePairs(vectors[distinct.first], lowest_score(floor))
     source = source if shuffle is None else Shuffled(source, shuffle)
-    return suggest(index, vectors, distinct, source, floor, pairs_held=pairs_held)
+    return suggest(index, vectors, count_pairs(vectors, distinct, source, floor, pairs_held), floor)
 
 
 def test_candidates_are_the_usual_thresholds_and_those_the_data_suggest(index: Index) -> None:
@@ -220,5 +222,7 @@ def test_an_index_is_asked_with_labelled_pairs_and_a_floor(index: Index, tmp_pat
 def test_a_floor_that_is_no_threshold_is_refused(index: Index) -> None:
     with pytest.raises(ConfigError, match=r"floor is -2"):
         suggest_thresholds(index.path, floor=-2)
+    vectors = sphere(3, 4)
+    counts = count_pairs(vectors, find_distinct(vectors), BrutePairs(vectors, 0.9), 0.9)
     with pytest.raises(ConfigError, match=r"floor is 1\.5"):
-        suggest(index, sphere(3, 4), find_distinct(sphere(3, 4)), BrutePairs(sphere(3, 4), 0.9), 1.5)
+        suggest(index, vectors, counts, 1.5)

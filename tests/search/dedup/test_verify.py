@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index
+from indexer.arrays import RowIds, Scores, Vectors
 from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, MismatchError
 from indexer.progress import NoProgress
@@ -21,7 +22,7 @@ from search.dedup.brute_force import Evidence, float32_error, named_scores
 from search.dedup.duplicates_file import Duplicates, read_duplicates, write_duplicates
 from search.dedup.findings import DedupVerifyReport, Findings, StatedDuplicates
 from search.dedup.greedy import Decision, DedupDocuments
-from search.dedup.pairs import Rows, Scores, Vectors, tile_scores
+from search.dedup.pairs import tile_scores
 from search.dedup.settings import DedupSettings, JoinOptions
 from search.dedup.verify import Judgement, verify_duplicates
 from search.index import Index, LiveRows
@@ -438,7 +439,7 @@ def documents(draw: Draw, settings: DedupSettings, windowed: bool) -> tuple[Evid
     return evidence, collection, apart
 
 
-def judged(evidence: Evidence, collection: DedupDocuments, kept_by: Rows, settings: DedupSettings) -> Findings:
+def judged(evidence: Evidence, collection: DedupDocuments, kept_by: RowIds, settings: DedupSettings) -> Findings:
     """What is found wrong with these kept documents, scores and reasons being stated as they are."""
     evidence = Evidence(**vars(evidence) | {"kept_by": kept_by})
     dropped = np.flatnonzero(kept_by >= 0)
@@ -496,7 +497,7 @@ def test_no_other_choice_is_ever_proved(data: st.DataObject) -> None:
             assert judged(evidence, collection, changed, settings)
 
 
-def another_choice(kept_by: Rows, others: int, draw: Draw) -> Rows | None:
+def another_choice(kept_by: RowIds, others: int, draw: Draw) -> RowIds | None:
     """Keep or drop a few documents otherwise, and let any kept one stand for any dropped one whose own is gone."""
     for document in draw.integers(others, len(kept_by), draw.integers(1, 3)).tolist():
         kept_by[document] = -1 if draw.integers(2) else 0  # 0: to be named

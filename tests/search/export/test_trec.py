@@ -39,7 +39,7 @@ def lines_of(path: Path) -> list[list[str]]:
 
 
 def test_the_run_holds_the_engines_hits_in_order(index: Path, folder: Path, tmp_path: Path) -> None:
-    found = export_trec_run(index, tmp_path / "out.run", folder, k=4, options=TORCH)
+    found = export_trec_run(SearchEngine(index, options=TORCH), tmp_path / "out.run", folder, k=4)
     engine, lines = SearchEngine(index, options=TORCH), lines_of(found.path)
     wanted = [
         [name, "Q0", hit.id, str(rank), "isotrope"]
@@ -54,7 +54,7 @@ def test_the_run_holds_the_engines_hits_in_order(index: Path, folder: Path, tmp_
 
 
 def test_ir_measures_reads_and_judges_it(index: Path, folder: Path, tmp_path: Path) -> None:
-    path = export_trec_run(index, tmp_path / "out.run", folder, options=TORCH).path
+    path = export_trec_run(SearchEngine(index, options=TORCH), tmp_path / "out.run", folder).path
     run = list(ir_measures.read_trec_run(str(path)))  # type: ignore[no-untyped-call]
     assert {(entry.query_id, entry.doc_id) for entry in run} == {(q, d.id) for q in QUERIES for d in DOCUMENTS}
     first = {name: hits[0].id for name, hits in zip(QUERIES, _hits(index, 1), strict=True)}
@@ -68,13 +68,15 @@ def _hits(index: Path, k: int) -> list[list[Hit]]:
 
 def test_deleted_documents_are_absent(index: Path, folder: Path, tmp_path: Path) -> None:
     delete_documents(index, ["d0", "d7"])
-    path = export_trec_run(index, tmp_path / "out.run", folder, options=TORCH).path
+    path = export_trec_run(SearchEngine(index, options=TORCH), tmp_path / "out.run", folder).path
     assert {line[2] for line in lines_of(path)} == {"d1", "d2", "d3", "d4", "d5", "d6", "d8"}
 
 
 def test_a_document_of_several_windows_comes_once(tiny_config: BuildConfig, folder: Path, tmp_path: Path) -> None:
     build_index(DOCUMENTS, tmp_path / "index", replace(tiny_config, chunk=ChunkConfig(tokens=8, overlap=2)), TORCH)
-    lines = lines_of(export_trec_run(tmp_path / "index", tmp_path / "out.run", folder, k=9, options=TORCH).path)
+    lines = lines_of(
+        export_trec_run(SearchEngine(tmp_path / "index", options=TORCH), tmp_path / "out.run", folder, k=9).path
+    )
     assert [line[0] for line in lines] == [name for name in QUERIES for _ in DOCUMENTS]
     assert len({(line[0], line[2]) for line in lines}) == len(lines)
 
@@ -83,7 +85,9 @@ def test_ties_are_in_the_order_of_ids(tiny_config: BuildConfig, tmp_path: Path) 
     documents = [Document(name, "The same text.") for name in ("c", "a", "d", "b")]
     build_index([*documents, *DOCUMENTS], tmp_path / "index", tiny_config, TORCH)
     (tmp_path / "queries.txt").write_text("The same text.\n")
-    path = export_trec_run(tmp_path / "index", tmp_path / "out.run", tmp_path / "queries.txt", k=3, options=TORCH).path
+    path = export_trec_run(
+        SearchEngine(tmp_path / "index", options=TORCH), tmp_path / "out.run", tmp_path / "queries.txt", k=3
+    ).path
     assert [line[2] for line in lines_of(path)] == ["a", "b", "c"]
     scores = [float(line[4]) for line in lines_of(path)]
     assert scores == sorted(set(scores), reverse=True)  # no ties, which trec_eval would put in another order
@@ -93,33 +97,33 @@ def test_an_approximate_index_fills_k(tiny_config: BuildConfig, folder: Path, tm
     documents = [Document(f"m{number:03d}", f"The data of number {number}.") for number in range(80)]
     config = BuildConfig(encoder=tiny_config.encoder, index=IndexConfig(type="IVF8,Flat", recall=0.2))
     build_index(documents, tmp_path / "index", config, TORCH)
-    found = export_trec_run(tmp_path / "index", tmp_path / "out.run", folder, k=40, options=TORCH)
+    found = export_trec_run(SearchEngine(tmp_path / "index", options=TORCH), tmp_path / "out.run", folder, k=40)
     assert found.facts["hits"] == 3 * 40
 
 
 def test_raw_embeddings_of_queries_are_taken_as_they_are(index: Path, folder: Path, tmp_path: Path) -> None:
     encoder = SearchEngine(index, options=TORCH).encoder
     np.save(tmp_path / "queries.npy", encoder.encode(list(QUERIES.values()), "query"))
-    given = export_trec_run(index, tmp_path / "given.run", tmp_path / "queries.npy", k=3, options=TORCH)
-    export_trec_run(index, tmp_path / "texts.run", folder, k=3, options=TORCH)
+    given = export_trec_run(SearchEngine(index, options=TORCH), tmp_path / "given.run", tmp_path / "queries.npy", k=3)
+    export_trec_run(SearchEngine(index, options=TORCH), tmp_path / "texts.run", folder, k=3)
     assert [line[0] for line in lines_of(given.path)[::3]] == ["1", "2", "3"]
     assert [line[1:] for line in lines_of(given.path)] == [line[1:] for line in lines_of(tmp_path / "texts.run")]
 
 
 def test_a_name_without_a_file_is_an_error(index: Path, tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match="no such file or folder"):
-        export_trec_run(index, tmp_path / "out.run", tmp_path / "nothing", options=TORCH)
+        export_trec_run(SearchEngine(index, options=TORCH), tmp_path / "out.run", tmp_path / "nothing")
     with pytest.raises(EvaluationError, match="expected a BEIR folder"):
-        export_trec_run(index, tmp_path / "out.run", tmp_path, options=TORCH)
+        export_trec_run(SearchEngine(index, options=TORCH), tmp_path / "out.run", tmp_path)
 
 
 def test_k_below_one_is_an_error(index: Path, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="k is 0"):
-        export_trec_run(index, tmp_path / "out.run", folder, k=0, options=TORCH)
+        export_trec_run(SearchEngine(index, options=TORCH), tmp_path / "out.run", folder, k=0)
 
 
 def test_ids_with_white_space_are_refused(tiny_config: BuildConfig, folder: Path, tmp_path: Path) -> None:
     build_index([*DOCUMENTS, Document("a b", "Some text.")], tmp_path / "index", tiny_config, TORCH)
     with pytest.raises(EvaluationError, match="--to trec-run"):
-        export_trec_run(tmp_path / "index", tmp_path / "out.run", folder, options=TORCH)
+        export_trec_run(SearchEngine(tmp_path / "index", options=TORCH), tmp_path / "out.run", folder)
     assert not (tmp_path / "out.run").exists()

@@ -14,7 +14,7 @@ from indexer.arrays import Vectors
 from indexer.errors import ConfigError, EvaluationError
 from search.evaluation.retrieval.metrics import measure
 from search.evaluation.retrieval.runs import run_files, run_tag, write_per_query
-from search.export.trec import require_plain_ids, strictly_falling, write_run
+from search.export.trec import require_plain_ids, run_lines, strictly_falling
 from search.ranking.exact import exact_top_k, from_sort_key, id_order, sort_key, top_k_above_zero
 from tests.oracles import best_rows
 
@@ -89,17 +89,16 @@ def test_a_run_is_judged_by_trec_eval_as_the_ranking_itself_is(
     judgements = {"q": {ids[row]: 1 for row in relevant}}
     expected = measure(judgements, {"q": [ids[row] for row in answer[1]]}, [3])
     path = tmp_path_factory.mktemp("run") / "a.run"
-    write_run(path, "tag", ["q"], ids, [answer])
+    path.write_bytes(run_lines("tag", ["q"], ids, [answer]))
     wanted = {ir_measures.nDCG @ 3: "nDCG@3", ir_measures.AP: "MAP", ir_measures.RR: "MRR"}
     run = list(ir_measures.read_trec_run(str(path)))  # type: ignore[no-untyped-call]
     found = ir_measures.pytrec_eval.calc_aggregate(list(wanted), judgements, run)
     assert {name: found[key] for key, name in wanted.items()} == {name: expected[name][0] for name in wanted.values()}
 
 
-def test_a_run_has_trecs_six_columns(tmp_path: Path) -> None:
+def test_a_run_has_trecs_six_columns() -> None:
     answers = [(np.array([0.5, 0.5], np.float32), np.array([1, 0])), (np.zeros(0, np.float32), np.zeros(0, np.int64))]
-    write_run(tmp_path / "new/a.run", "tag", ["q1", "q2"], ["a", "b"], answers)
-    assert (tmp_path / "new/a.run").read_text() == "q1 Q0 b 1 0.5 tag\nq1 Q0 a 2 0.49999997 tag\n"
+    assert run_lines("tag", ["q1", "q2"], ["a", "b"], answers) == b"q1 Q0 b 1 0.5 tag\nq1 Q0 a 2 0.49999997 tag\n"
 
 
 def test_one_setting_has_a_file_and_several_a_folder(tmp_path: Path) -> None:
