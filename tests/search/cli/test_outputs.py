@@ -180,7 +180,7 @@ FOLDERS = [
     "convert model -o {}",
     "train latte-mix docs.jsonl -o {}",
     "build docs.jsonl {}",
-    "dedup docs.jsonl --threshold 0.9 --index {}",
+    "dedup docs.jsonl --threshold 0.9 --keep-index {}",
     "evaluate sts stsb.tsv --cache {}",
 ]
 
@@ -198,7 +198,7 @@ def test_nothing_is_written_inside_an_index(call: str, place: Path) -> None:
 
 def test_nothing_is_written_into_an_index_that_the_run_makes(place: Path) -> None:
     assert "new, which this run makes" in str(refused("build bad.jsonl new --on-error skip --rejects new/r.jsonl"))
-    assert "new, which this run makes" in str(refused("dedup docs.jsonl --threshold 1 --index new -o new/d.parquet"))
+    assert "new, which this run makes" in str(refused("dedup docs.jsonl --threshold 1 --keep-index new -o new/d.parquet"))
     assert not Path("new").exists()
 
 
