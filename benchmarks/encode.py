@@ -108,7 +108,8 @@ class Fidelity:
         assert self._sts_b is not None
         pairs = len(self._sts_b.scores)
         first, second = np.arange(pairs), np.arange(pairs, 2 * pairs)
-        return spearman(cosines(transform.project(rows, "document"), first, second), self._sts_b.scores, "STS-B")
+        found = cosines(transform.project(rows, "document"), first, second)
+        return 100 * spearman(found, self._sts_b.scores, "STS-B")
 
 
 def _sentences(pairs: Subset) -> list[str]:

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from search.engine import Hit as Hit
     from search.engine import SearchEngine as SearchEngine
     from search.evaluation.recall.recall import evaluate_recall as evaluate_recall
+    from search.evaluation.report.page import ReportOptions as ReportOptions
     from search.evaluation.report.page import write_report as write_report
+    from search.evaluation.result import Result as Result
+    from search.evaluation.result import read_result as read_result
+    from search.evaluation.result import write_result as write_result
     from search.evaluation.retrieval.retrieval import RetrievalOptions as RetrievalOptions
     from search.evaluation.retrieval.retrieval import evaluate_retrieval as evaluate_retrieval
     from search.evaluation.settings import Setting as Setting
@@ -41,7 +45,6 @@ if TYPE_CHECKING:
     from search.export.parquet import export_parquet as export_parquet
     from search.export.sentence_transformers import export_sentence_transformers as export_sentence_transformers
     from search.export.trec import export_trec_run as export_trec_run
-    from search.files import write_result as write_result
     from search.index import Index as Index
     from search.ranking.ranker import SearchOptions as SearchOptions
     from search.verify import VerifyReport as VerifyReport
@@ -59,6 +62,8 @@ _HOME = {
     "JoinOptions": "search.dedup.settings",
     "LayersOptions": "search.evaluation.sts.layers",
     "PairFiles": "search.dedup.settings",
+    "Result": "search.evaluation.result",
+    "ReportOptions": "search.evaluation.report.page",
     "RetrievalOptions": "search.evaluation.retrieval.retrieval",
     "SearchEngine": "search.engine",
     "SearchOptions": "search.ranking.ranker",
@@ -77,6 +82,7 @@ _HOME = {
     "export_parquet": "search.export.parquet",
     "export_trec_run": "search.export.trec",
     "export_sentence_transformers": "search.export.sentence_transformers",
+    "read_result": "search.evaluation.result",
     "read_tasks": "search.evaluation.sts.data",
     "run_tune": "search.evaluation.tune.tune",
     "suggest_thresholds": "search.dedup.suggest",
@@ -85,7 +91,7 @@ _HOME = {
     "write_kept": "search.dedup.kept",
     "write_recipe": "search.evaluation.tune.tune",
     "write_report": "search.evaluation.report.page",
-    "write_result": "search.files",
+    "write_result": "search.evaluation.result",
 }
 __all__ = sorted(_HOME)
 __getattr__, __dir__ = lazy_exports(__name__, _HOME)

@@ -143,10 +143,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def write_result(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
-    """A result as JSON, as `write_output`."""
-    text = to_json(result, indent=1)
-    write_output(path, text.encode("utf-8", "backslashreplace") + b"\n", force=force)  # names that are no UTF-8
+def write_json(path: Path, value: Any, force: bool = False) -> None:
+    """`write_output` of strict JSON, indented; names of files that are no UTF-8 are escaped."""
+    write_output(path, to_json(value, indent=1).encode("utf-8", "backslashreplace") + b"\n", force=force)
 
 
 def write_output(path: Path, data: bytes, option: str = "-o", force: bool = False) -> FileDigest:

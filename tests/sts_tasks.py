@@ -1,5 +1,6 @@
 """Two small STS tasks, and their figures computed from the definitions, slowly."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,13 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from indexer.arrays import Float64Array
 from indexer.config import RunOptions
 from indexer.encoders import EncoderSpec
 from indexer.encoders.load import open_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from search.evaluation import embeddings as states_module
 from search.evaluation.sts.data import Subset, Task
-from search.evaluation.sts.score import Array
 from tests.search.cli.test_cli import Done, isotrope
 
 WORDS = ("whale", "song", "deep", "sea", "library", "data", "sing", "of", "the", "in")
@@ -58,23 +59,23 @@ def write_tasks(folder: Path) -> Path:
     return folder
 
 
-def figures(result: dict[str, Any], **wanted: Any) -> dict[str, float]:
-    """Spearman by task of the rows with these values."""
+def figures(result: Mapping[str, Any], **wanted: Any) -> dict[str, float]:
+    """Spearman x 100 by task of the rows with these values."""
     rows = [row for row in result["results"] if all(row[key] == value for key, value in wanted.items())]
     assert len({row["task"] for row in rows}) == len(rows)
-    return {row["task"]: row["spearman"] for row in rows}
+    return {row["task"]: 100 * row["spearman"] for row in rows}
 
 
-def expected_scores(subset: Subset, vectors: dict[str, Array]) -> list[float]:
+def expected_scores(subset: Subset, vectors: dict[str, Float64Array]) -> list[float]:
     """Cosines one by one, from a vector for each text; rounded, since pairs that are equal must tie."""
 
-    def cosine(a: Array, b: Array) -> float:
+    def cosine(a: Float64Array, b: Float64Array) -> float:
         return round(float(a @ b / np.sqrt((a @ a) * (b @ b))), 13)
 
     return [cosine(vectors[a], vectors[b]) for a, b in zip(subset.first, subset.second, strict=True)]
 
 
-def expected_figures(task: Task, vectors: dict[str, Array]) -> dict[str, float]:
+def expected_figures(task: Task, vectors: dict[str, Float64Array]) -> dict[str, float]:
     """Each protocol from its definition."""
     scores = [expected_scores(subset, vectors) for subset in task.subsets]
     each = [100 * spearmanr(one, subset.scores).statistic for one, subset in zip(scores, task.subsets, strict=True)]

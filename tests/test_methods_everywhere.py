@@ -107,7 +107,7 @@ def test_every_command_takes_every_kind(
     page = (tmp_path / "report.html").read_text()
     assert "1,000,000,000" not in page
     assert ("are centred alike" in page) == (kind == "sif")
-    run("evaluate", "retrieval", folder / "scifact", index, "--no-bm25", "--quiet")
+    run("evaluate", "retrieval", folder / "scifact", "--index", index, "--no-bm25", "--quiet")
     run("evaluate", "recall", index, "--sample", "20", "--quiet")
     run("evaluate", "sts", folder / "sts-folder", "--index", index, "--quiet")
     run("evaluate", "rte", folder / "RTE/dev.tsv", "--index", index, "--quiet")
@@ -195,7 +195,7 @@ def test_the_mean_of_queries_is_measured_where_the_index_has_none(
         recipe.write_text(_toml(static(folder, whitening, pooling="sif")))
         run("build", folder / "scifact/corpus.jsonl", index, "--config", recipe, "--quiet")
         asked = ("--strength", "0.5", "--centre", "role", "--no-bm25", "--json", "--quiet")
-        result = json.loads(run("evaluate", "retrieval", folder / "scifact", index, *asked))
+        result = json.loads(run("evaluate", "retrieval", folder / "scifact", "--index", index, *asked))
         figures.append(result["results"][0]["measure"]["nDCG@10"]["value"])
     assert figures[0] == pytest.approx(figures[1], abs=1e-6)
 
@@ -240,7 +240,7 @@ def test_a_backend_that_was_asked_for_is_not_replaced(tiny_config: BuildConfig, 
 
 def test_methods_without_training_have_one_untrained_row(folder: Path) -> None:
     config = static(folder, latte_mix=dataclasses.replace(SMALL, epochs=0))
-    plan = MethodsOptions(("mean", "latte-mix"), train=folder / "sentences.txt", seeds=2)
+    plan = MethodsOptions(("mean", "latte-mix"), corpus=folder / "sentences.txt", seeds=2)
     rows = evaluate_methods(Target.of_recipe(config), read_tasks(folder / "sts-folder"), plan)["results"]
     drawn = [row for row in rows if row["method"] == "latte-mix"]
     assert {row["setting"].split()[1] for row in drawn} == {"untrained"}

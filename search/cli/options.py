@@ -311,7 +311,7 @@ def check_output_options(options: Mapping[str, Any], *reads: str | Path | None) 
     """
     from search.files import check_cache
 
-    config = recipe_of(options) if "recipe" in options and not options["index"] else None
+    config = recipe_of(options) if "recipe" in options and not options.get("index") else None
     named = (options.get(name) for name in _READ)
     check_written(written_by(options), [*reads, *named, *recipe_reads(config, options.get("index"))], options["force"])
     if options.get("cache"):

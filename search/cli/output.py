@@ -20,6 +20,8 @@ from search.text import escape
 if TYPE_CHECKING:
     from indexer.corpus import CorpusReport
     from search.engine import Hit
+    from search.evaluation.result import Result
+    from search.evaluation.tables import Table as ResultTable
 
 
 _EXCERPT = 160  # characters
@@ -29,12 +31,37 @@ _LEAST_TEXT = 40  # columns for text beside whole ids
 _BETWEEN = 2  # columns
 
 
-def write_and_print(result: dict[str, Any], options: Mapping[str, Any], show: Callable[[dict[str, Any]], None]) -> None:
-    """Write and print a result as `result_options` ask: to the file, as JSON, or by `show` for people."""
-    from search.files import write_result
+def print_result(
+    result: "Result",
+    options: Mapping[str, Any],
+    compare: bool = True,
+    write: "Callable[[Path, Any, bool], None] | None" = None,
+) -> None:
+    """What a measurement found: its notes on stderr, and the rest as `write_and_print`, its tables for people.
+
+    `compare`: with paired differences among the tables.
+    """
+    from search.evaluation.tables import tables_of
+
+    for note in result.notes:
+        print_note(note)
+    write_and_print(result, options, lambda _: print_tables(tables_of(result, compare)), write)
+
+
+def write_and_print(
+    result: Mapping[str, Any],
+    options: Mapping[str, Any],
+    show: Callable[[Any], None],
+    write: Callable[[Path, Any, bool], None] | None = None,
+) -> None:
+    """Write and print a result as `result_options` ask: to the file, as JSON, or by `show` for people.
+
+    `write` writes the file, else `search.files.write_json`.
+    """
+    from search.files import write_json
 
     if options["output"]:
-        write_result(options["output"], result, options["force"])
+        (write or write_json)(options["output"], result, options["force"])
     with stdout_free_for(*written_by(options).values()):
         if options["as_json"]:
             print_json(result)
@@ -97,6 +124,16 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     if title:
         console.print(Text(escape(title, newlines=True), style="bold"), soft_wrap=True)
     console.print(table, crop=False, overflow="ignore")
+
+
+def print_tables(tables: Sequence["ResultTable"]) -> None:
+    """The tables of a result, each with its caption above and its remarks below."""
+    for place, table in enumerate(tables):
+        if place:
+            click.echo()
+        print_table(table.columns, table.rows, table.caption)
+        for remark in table.remarks:
+            click.echo(escape(remark, newlines=True))
 
 
 def print_note(line: str) -> None:

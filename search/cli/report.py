@@ -5,29 +5,30 @@ from typing import Any
 
 import click
 
-from search.cli.options import check_written, encoder_options, force_option, recipe_reads, run_options
+from search.cli.options import (
+    PATH,
+    check_written,
+    encoder_options,
+    force_option,
+    output_option,
+    quiet_option,
+    recipe_reads,
+    run_options,
+)
 
 
 @click.command("report")
-@click.argument("index", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="HTML file to write.")
-@click.option(
-    "--results",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Result file of isotrope evaluate to show; repeatable.",
-)
-@click.option(
-    "--duplicates",
-    type=click.Path(path_type=Path),
-    help="File of isotrope dedup to show: sizes, scores, sample clusters.",
-)
+@click.argument("index", type=PATH)
+@output_option("HTML file to write.", required=True)
+@click.option("--results", multiple=True, type=PATH, metavar="FILE", help="Result file of isotrope evaluate or tune to "
+              "show; repeatable.")  # fmt: skip
+@click.option("--duplicates", type=PATH, metavar="FILE", help="File of isotrope dedup to show: sizes, scores, sample "
+              "clusters.")  # fmt: skip
 @click.option("--recall", is_flag=True, help="Measure recall@10 and latency too; this loads the encoder.")
 @encoder_options
 @force_option
-@click.option("--quiet", is_flag=True, help="No progress bars.")
-def command(index: Path, output: Path, results: tuple[Path, ...], duplicates: Path | None, recall: bool,
-            model: Path | None, force: bool, quiet: bool, **options: Any) -> None:  # fmt: skip
+@quiet_option
+def command(index: Path, output: Path, **options: Any) -> None:
     """One page about an index: spectrum, scores, gates, measured quality.
 
     The page is one HTML file that needs no network. More than 50,000 rows are sampled.
@@ -39,13 +40,15 @@ def command(index: Path, output: Path, results: tuple[Path, ...], duplicates: Pa
     from search.cli.output import stdout_free_for
     from search.cli.progress import ProgressBar
     from search.engine import SearchEngine
-    from search.evaluation.report.page import write_report
+    from search.evaluation.report.page import ReportOptions, write_report
     from search.text import size
 
+    results, duplicates, model = options["results"], options["duplicates"], options["model"]
     reads = [index, *results, duplicates, model, *recipe_reads(None, index)]
-    check_written({"-o": output}, reads, force)
+    check_written({"-o": output}, reads, options["force"])
     engine = SearchEngine(index, model, run_options(options))
-    with ProgressBar(quiet) as progress:
-        digest = write_report(engine, output, results, recall, progress, duplicates, force=force)
+    shown = ReportOptions(results, duplicates, options["recall"])
+    with ProgressBar(options["quiet"]) as progress:
+        digest = write_report(engine, output, shown, progress, options["force"])
     with stdout_free_for(output):
         click.echo(f"{output}: {size(digest.bytes)}")

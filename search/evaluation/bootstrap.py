@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Array = npt.NDArray[np.float64]
+from indexer.arrays import Float64Array
+
 RESAMPLES = 1000
 LEVEL = 0.95
 _MOST_UNDEFINED = 0.05  # of the resamples; with more there is no interval
@@ -55,14 +55,14 @@ class Difference(Interval):
         return {"difference": row.pop("value"), **row}
 
 
-def draw_counts(items: int, name: str, resamples: int = RESAMPLES) -> Array:
+def draw_counts(items: int, name: str, resamples: int = RESAMPLES) -> Float64Array:
     """How often each of `items` was drawn in each resample, (resamples, items); the same for the same name."""
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
     drawn = np.random.default_rng(seed).integers(0, items, (resamples, items))
     return np.stack([np.bincount(row, minlength=items) for row in drawn]).astype(np.float64)
 
 
-def resampled_ranks(values: Array, counts: Array) -> Array:
+def resampled_ranks(values: Float64Array, counts: Float64Array) -> Float64Array:
     """Mid-ranks (resamples, n) of each item among what was drawn, ties averaged; `values` (n,)."""
     _, group = np.unique(values, return_inverse=True)
     order = np.argsort(group, kind="stable")
@@ -74,7 +74,7 @@ def resampled_ranks(values: Array, counts: Array) -> Array:
     return ranks
 
 
-def resampled_spearman(first: Array, second: Array, counts: Array) -> Array:
+def resampled_spearman(first: Float64Array, second: Float64Array, counts: Float64Array) -> Float64Array:
     """Spearman's correlation of each resample, (resamples,); NaN where one side is constant.
 
     `first` and `second` are ranks (resamples, n) as `resampled_ranks` gives them for these `counts`.
@@ -90,19 +90,21 @@ def resampled_spearman(first: Array, second: Array, counts: Array) -> Array:
     return result
 
 
-def resampled_mean(values: Array, counts: Array) -> Array:
+def resampled_mean(values: Float64Array, counts: Float64Array) -> Float64Array:
     """Mean of each resample, (resamples,); `values` (n,)."""
-    means: Array = counts @ values / counts.sum(axis=1)
+    means: Float64Array = counts @ values / counts.sum(axis=1)
     return means
 
 
-def interval(value: float, resampled: Array) -> Interval:
+def interval(value: float, resampled: Float64Array) -> Interval:
     """The percentile interval of a value whose resampled values are given."""
     low, high = _ends(resampled)
     return Interval(value, low, high)
 
 
-def difference(first: float, second: float, first_resampled: Array, second_resampled: Array) -> Difference:
+def difference(
+    first: float, second: float, first_resampled: Float64Array, second_resampled: Float64Array
+) -> Difference:
     """Second minus first, paired: both were resampled by the same counts."""
     differences = second_resampled - first_resampled
     low, high = _ends(differences)
@@ -110,11 +112,11 @@ def difference(first: float, second: float, first_resampled: Array, second_resam
     return Difference(second - first, low, high, better)
 
 
-def _blocks(counts: Array) -> Iterator[slice]:
+def _blocks(counts: Float64Array) -> Iterator[slice]:
     return (slice(start, start + _BLOCK) for start in range(0, len(counts), _BLOCK))
 
 
-def _ends(resampled: Array) -> tuple[float | None, float | None]:
+def _ends(resampled: Float64Array) -> tuple[float | None, float | None]:
     defined = resampled[np.isfinite(resampled)]
     if len(defined) < (1 - _MOST_UNDEFINED) * len(resampled):
         return None, None
@@ -122,7 +124,7 @@ def _ends(resampled: Array) -> tuple[float | None, float | None]:
     return float(low), float(high)
 
 
-def mean_of(resampled: Sequence[Array], weights: Sequence[float] | None = None) -> Array:
+def mean_of(resampled: Sequence[Float64Array], weights: Sequence[float] | None = None) -> Float64Array:
     """Weighted mean of independently resampled values, such as the subsets of a task."""
-    mean: Array = np.average(np.stack(resampled), axis=0, weights=weights)
+    mean: Float64Array = np.average(np.stack(resampled), axis=0, weights=weights)
     return mean

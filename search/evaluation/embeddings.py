@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from indexer.arrays import Float32Array
 from indexer.config import TOKEN_POOLINGS, EncoderConfig, RunOptions
 from indexer.encoders import Encoder, EncoderSpec, EncodeStats, Role, resolve_spec
 from indexer.encoders.fitted_state import load_fitted_state
@@ -26,7 +26,6 @@ from indexer.regular_files import read_regular
 from indexer.store.files import atomic_write_bytes, make_folder
 from search.evaluation.settings import Setting, state_keys, union_of_layers
 
-Rows = npt.NDArray[np.float32]
 _DIGEST = 32  # bytes of sha256 behind a cached file
 
 
@@ -35,9 +34,9 @@ class TextEmbeddings:
     """Embeddings of distinct texts for several (layers, pooling)."""
 
     positions: Mapping[str, int]  # text -> row
-    rows: Mapping[PoolingKey, Rows]  # (distinct texts, d)
+    rows: Mapping[PoolingKey, Float32Array]  # (distinct texts, d)
 
-    def of(self, texts: Sequence[str], key: PoolingKey) -> Rows:
+    def of(self, texts: Sequence[str], key: PoolingKey) -> Float32Array:
         """Embeddings (n, d), row i for texts[i]; texts may repeat."""
         return self.rows[key][[self.positions[text] for text in texts]]
 
@@ -96,7 +95,7 @@ class EmbeddingSource:
             _require_usable(array)
         return TextEmbeddings({text: row for row, text in enumerate(distinct)}, dict(zip(self.keys, rows, strict=True)))
 
-    def _encode(self, texts: list[str], role: Role) -> list[Rows]:
+    def _encode(self, texts: list[str], role: Role) -> list[Float32Array]:
         if self._encoder is None:
             self._encoder = open_encoder(self.spec, self._suited())
         self.progress.phase(f"encoding {'queries' if role == 'query' else 'texts'}", len(texts))
@@ -115,7 +114,7 @@ class EmbeddingSource:
             )
         return dataclasses.replace(self.options, backend="torch")
 
-    def _recalled(self, rows: list[Rows], lengths: list[int]) -> list[Rows]:
+    def _recalled(self, rows: list[Float32Array], lengths: list[int]) -> list[Float32Array]:
         """Kept rows; the log tells of them what it told when they were encoded."""
         self.log.lengths.extend(lengths)
         self.log.truncated += sum(length > self.spec.identity.max_length for length in lengths)
@@ -160,7 +159,7 @@ def _with_trained(spec: EncoderSpec) -> EncoderSpec:
     return load_fitted_state(spec) if spec.trained else spec
 
 
-def _require_usable(rows: Rows) -> None:
+def _require_usable(rows: Float32Array) -> None:
     unusable = int(np.count_nonzero(~np.isfinite(rows).all(axis=1) | ~rows.any(axis=1)))
     if unusable:
         raise EvaluationError(
@@ -169,14 +168,14 @@ def _require_usable(rows: Rows) -> None:
         )
 
 
-def _write(path: Path, rows: Sequence[Rows], lengths: Sequence[int]) -> None:
+def _write(path: Path, rows: Sequence[Float32Array], lengths: Sequence[int]) -> None:
     arrays = {str(number): np.ascontiguousarray(array) for number, array in enumerate(rows)}
     data = save_tensors(arrays | {"lengths": np.array(lengths, np.int64)})
     make_folder(path.parent)
     atomic_write_bytes(path, data + hashlib.sha256(data).digest())
 
 
-def _read(path: Path, count: int) -> tuple[list[Rows], list[int]] | None:
+def _read(path: Path, count: int) -> tuple[list[Float32Array], list[int]] | None:
     """What was kept; None when there is nothing, or not what was written, so that it is made again."""
     try:
         data = read_regular(path)

@@ -1,26 +1,143 @@
-"""The result of an evaluation: how it was made, and what its file holds."""
-# TODO-DOC search.provenance:
-# TODO-DOC What a result file says about how it was made.
-# TODO-DOC search.evaluation.report.result_schema:
-# TODO-DOC What a report reads of the result files of `isotrope evaluate`, as types. Whatever else they hold is passed over.
+"""THE result of an evaluation: what was measured and how it was made; written as JSON, read again, checked as read.
+
+A `Result` is a mapping too, with the keys its file has, so that a program reads a result and a file of one alike.
+How each kind is laid out for people is in `tables.py`.
+"""
 
 import platform
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import msgspec
+from msgspec import Struct
 
 from indexer.config import BuildConfig
 from indexer.encoders import EncoderSpec
-from indexer.hashing import canonical_sha256
+from indexer.errors import EvaluationError
+from indexer.hashing import canonical_sha256, fingerprint
+from indexer.regular_files import read_regular
+from indexer.typed_json import convert_json, decode_json
 from indexer.versions import library_versions
+from search.files import write_json
 from search.index import Index
 
 _MEASURING = ("scipy", "ir_measures", "pytrec_eval-terrier", "bm25s", "PyStemmer", "datasets", "matplotlib")
+_MOST_BYTES = 1 << 28
+_WANTED = 'expected a result file of isotrope evaluate: a JSON object with "provenance" and "results"'
+Kind = Literal[
+    "sts", "layers", "methods", "whiteningbert", "retrieval", "recall", "divergence", "rte", "words", "tune", "other"
+]
+Unit = Literal["fraction", "percent"]
+"""Of correlations, accuracies, nDCG and other figures: "fraction" is from 0 to 1, "percent" times 100, as in files of
+older versions. Cosines, latencies and sizes are in no such unit."""
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Result(Mapping[str, Any]):
+    """What was measured: a row a setting (or what else a kind measures), paired comparisons of them, and notes.
+
+    All of it is of JSON types. `added` is what a kind adds: "table", "published", "best", "paper", "layers",
+    "frontier", "choice", "recipe". `comparisons` None: the kind compares nothing. `source` names where it was read
+    from, and is not written.
+    """
+
+    kind: Kind
+    provenance: dict[str, Any]
+    results: Sequence[Row]
+    comparisons: Sequence[Row] | None = None
+    notes: Sequence[str] = ()
+    added: Mapping[str, Any] = field(default_factory=dict)
+    unit: Unit = "fraction"
+    source: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As its file holds it."""
+        found: dict[str, Any] = {
+            "kind": self.kind,
+            "unit": self.unit,
+            "provenance": self.provenance,
+            "results": list(self.results),
+        }
+        if self.comparisons is not None:
+            found["comparisons"] = list(self.comparisons)
+        return {**found, **self.added, "notes": list(self.notes)}
+
+    def __getitem__(self, key: str) -> Any:
+        return self.to_dict()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.to_dict())
+
+    def __len__(self) -> int:
+        return len(self.to_dict())
+
+    @property
+    def encoders(self) -> set[str]:
+        """Fingerprints of the encoders measured, as far as it names any."""
+        named = {str(row["encoder"]) for row in self.results if row.get("encoder")}
+        encoder = self.provenance.get("encoder")
+        if not named and isinstance(encoder, Mapping) and isinstance(encoder.get("identity"), Mapping):
+            named = {fingerprint(dict(encoder["identity"]))}
+        return named
+
+
+def write_result(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
+    """A result as strict JSON, whole or not at all; over another file only with `force`."""
+    write_json(path, result, force)
+
+
+def read_result(path: Path) -> Result:
+    """Read a result file, also of a version that wrote no "kind" and "unit".
+
+    Raises EvaluationError naming what is not as expected, and where.
+    """
+    try:
+        stored = decode_json(read_regular(path, _MOST_BYTES), dict[str, Any])
+        checked = convert_json(stored, _File)
+    except OSError as error:
+        raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    except ValueError as error:
+        raise EvaluationError(f"{path}: {error}; {_WANTED}.") from None
+    if not checked.results:
+        raise EvaluationError(f'{path}: its "results" are empty; {_WANTED}.')
+    kind = checked.kind or _kind_of(stored)
+    if missing := [name for name in _ADDED.get(kind, ()) if stored.get(name) is None]:
+        raise EvaluationError(f'{path}: its kind is "{kind}", but it has no "{missing[0]}". Measure it again.')
+    rows, added = stored["results"], {name: value for name, value in stored.items() if name not in _SHARED}
+    notes = [note for listed in (checked.notes, *(row.notes for row in checked.results)) for note in listed or ()]
+    unit = checked.unit or ("percent" if kind in _ONCE_IN_PERCENT else "fraction")
+    return Result(kind, stored["provenance"], rows, stored.get("comparisons"), notes, added, unit, path.name)
+
+
+def _kind_of(stored: Mapping[str, Any]) -> Kind:
+    """Of a file that does not say it: by what only this kind has."""
+    for kind, names in _ADDED.items():
+        if all(name in stored for name in names):
+            return kind
+    return next((kind for kind, key in _OWN_KEY.items() if key in stored["results"][0]), "other")
+
+
+_ADDED: dict[Kind, tuple[str, ...]] = {
+    "layers": ("layers", "best", "paper"),
+    "whiteningbert": ("table",),
+    "methods": ("published",),
+    "tune": ("frontier", "choice"),
+}
+_OWN_KEY: dict[Kind, str] = {
+    "sts": "spearman",
+    "rte": "majority",
+    "recall": "latency_ms",
+    "divergence": "proven",
+    "words": "covered",
+    "retrieval": "measure",
+}
+_ONCE_IN_PERCENT: tuple[Kind, ...] = ("sts", "layers", "methods", "whiteningbert", "rte", "words")
+_SHARED = ("kind", "unit", "provenance", "results", "comparisons", "notes")
 
 
 class Clock:
@@ -63,134 +180,145 @@ def _on_one_line(text: str) -> str:
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
-_Number = int | float | None
+Number = int | float | None
 
 
-class IndexProvenance(msgspec.Struct, frozen=True):
+class _IndexProvenance(Struct):
     """The index that was measured."""
 
     manifest: str | None = None
 
 
-class Provenance(msgspec.Struct, frozen=True):
-    """How a result came to be. `encoder` is an object with the encoder's "identity", where there is one encoder."""
+class _Provenance(Struct):
+    """How a result came to be; `encoder` has the encoder's "identity", where there is one encoder."""
 
     command: str | None = None
     created: str | None = None
-    index: IndexProvenance | None = None
+    index: _IndexProvenance | None = None
     encoder: dict[str, Any] | None = None
 
 
-class Stored(msgspec.Struct, frozen=True):
-    """A result file."""
+class _Figure(Struct):
+    """A value with the ends of its interval; an accuracy says at which threshold."""
 
-    provenance: dict[str, Any]
-    results: list[dict[str, Any]]
-    comparisons: list[dict[str, Any]] | None = None
-    notes: list[str] | None = None
-
-
-class Figure(msgspec.Struct, frozen=True):
-    """A value with the ends of its interval."""
-
-    value: _Number = None
-    low: _Number = None
-    high: _Number = None
+    value: Number = None
+    accuracy: Number = None
+    low: Number = None
+    high: Number = None
+    threshold: Number = None
     decided: bool | None = None
+    won: int | None = None
+    tied: int | None = None
+    lost: int | None = None
 
 
-class Row(msgspec.Struct, frozen=True):
-    """What rows of every kind may have."""
+class _Row(Struct):
+    """A row of any kind of result: what is read of it. A name has one type in all kinds."""
 
-    setting: str | None = None
-    encoder: str | None = None
     notes: list[str] | None = None
-    low: _Number = None
-    high: _Number = None
-
-
-class StsRow(Row, frozen=True):
-    """A row of `isotrope evaluate sts`."""
-
     model: str | None = None
-    protocol: str | None = None
-    fit: str | None = None
-    task: str | None = None
-    spearman: _Number = None
-    standard_deviation: _Number = None
-
-
-class Accuracy(msgspec.Struct, frozen=True):
-    """Answers at a threshold."""
-
-    accuracy: _Number = None
-    low: _Number = None
-    high: _Number = None
-    threshold: _Number = None
-
-
-class RteRow(Row, frozen=True):
-    """A row of `isotrope evaluate rte`."""
-
-    fit: str | None = None
-    majority: _Number = None
-    pairs: int | None = None
-    train: Accuracy | None = None
-    best: Accuracy | None = None
-
-
-class RetrievalRow(Row, frozen=True):
-    """A row of `isotrope evaluate retrieval`."""
-
-    measure: dict[str, Figure] = {}
-
-
-class RecallRow(Row, frozen=True):
-    """A row of `isotrope evaluate recall`."""
-
-    k: int | None = None
-    recall: _Number = None
-    exact: bool | None = None
-    queries: int | None = None
-    origin: str | None = None
-    index_type: str | None = None
-    search_parameters: list[dict[str, Any]] | None = None
-    bytes_per_vector: _Number = None
-    latency_ms: dict[str, dict[str, _Number] | None] | None = None
-
-
-class DivergenceRow(Row, frozen=True):
-    """A row of recall of the ranking by divergence."""
-
-    k: int | None = None
-    recall: _Number = None
-    proven: _Number = None
-    queries: int | None = None
-    origin: str | None = None
-    candidates: int | None = None
-
-
-class WordsRow(Row, frozen=True):
-    """A row of `isotrope evaluate words`."""
-
-    vectors: str | None = None
-    task: str | None = None
-    section: str | None = None
-    measure: str | None = None
-    value: _Number = None
-    covered: int | None = None
-    items: int | None = None
-
-
-class Comparison(msgspec.Struct, frozen=True):
-    """A paired difference of two settings."""
-
-    model: str | None = None
+    encoder: str | None = None
     setting: str | None = None
     against: str | None = None
+    method: str | None = None
     protocol: str | None = None
-    measure: dict[str, Figure] | None = None
-    difference: _Number = None
-    low: _Number = None
-    high: _Number = None
+    fit: str | None = None
+    task: str | None = None
+    section: str | None = None
+    vectors: str | None = None
+    origin: str | None = None
+    index_type: str | None = None
+    pooling: str | None = None
+    centre: str | None = None
+    strength: Number | str = None
+    shrinkage: Number = None
+    layers: list[int] | None = None
+    measure: dict[str, _Figure] | str | None = None
+    spearman: Number = None
+    value: Number = None
+    recall: Number = None
+    majority: Number = None
+    proven: Number = None
+    difference: Number = None
+    low: Number = None
+    high: Number = None
+    standard_deviation: Number = None
     decided: bool | None = None
+    exact: bool | None = None
+    tied: bool | None = None
+    taken: bool | None = None
+    k: int | None = None
+    queries: int | None = None
+    rows: int | None = None
+    dim: int | None = None
+    dimensions: int | None = None
+    bytes: int | None = None
+    pairs: int | None = None
+    items: int | None = None
+    covered: int | None = None
+    bytes_per_vector: Number = None
+    search_parameters: list[dict[str, Any]] | None = None
+    latency_ms: dict[str, dict[str, Number] | None] | None = None
+    best: _Figure | None = None
+    train: _Figure | None = None
+    thresholds: list[_Figure] | None = None
+    against_mean: _Figure | None = None
+    against_untrained: _Figure | None = None
+
+
+class _PaperRow(Struct):
+    """A row of a paper's table: published figures by column, ours, and the difference."""
+
+    method: str | None = None
+    model: str | None = None
+    pooling: str | None = None
+    layers: str | None = None
+    whitening: bool | None = None
+    status: str | None = None
+    figures: dict[str, Number] | None = None
+    published: dict[str, Number] | None = None
+    ours: dict[str, Number] | None = None
+    difference: dict[str, Number] | None = None
+
+
+class _PaperTable(Struct):
+    """Such a table."""
+
+    source: str
+    columns: list[str]
+    baselines: list[_PaperRow]
+    rows: list[_PaperRow]
+
+
+class _Enough(Struct):
+    """The smallest vectors that do as well."""
+
+    dim: int
+    bytes: int
+
+
+class _Choice(Struct):
+    """What `tune` took."""
+
+    setting: str
+    reason: str
+    gain: _Figure
+    enough: _Enough | None = None
+
+
+class _File(Struct):
+    """A result file: what is read of it. Whatever else it holds is passed over."""
+
+    provenance: _Provenance
+    results: list[_Row]
+    kind: Kind | None = None
+    unit: Unit | None = None
+    comparisons: list[_Row] | None = None
+    notes: list[str] | None = None
+    table: _PaperTable | None = None
+    published: list[_PaperRow] | None = None
+    layers: list[int] | None = None
+    best: list[_Row] | None = None
+    paper: _Row | None = None
+    frontier: list[_Row] | None = None
+    choice: _Choice | None = None

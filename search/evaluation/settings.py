@@ -1,8 +1,4 @@
-"""The settings compared, their sweep, and the transforms fitted for them."""
-# TODO-DOC search.evaluation.settings:
-# TODO-DOC The settings that are compared: how token states become an embedding, and an embedding a vector.
-# TODO-DOC search.evaluation.fits:
-# TODO-DOC Transforms for settings, fitted on moments that are at hand.
+"""The settings compared: how token states become an embedding, and an embedding a vector; their sweep and fits."""
 
 import dataclasses
 import hashlib
@@ -118,29 +114,25 @@ class Sweep:
             self.centres or (own.whitening.centre,),
             self.kinds or (own.whitening.kind,),
         )
-        return list(dict.fromkeys(_setting(own.whitening, *values) for values in tried))
+        return list(
+            dict.fromkeys(
+                _setting(own.whitening, pooling, layers, dict(zip(_VARIED, values, strict=True)))
+                for pooling, layers, *values in tried
+            )
+        )
 
 
-def _setting(
-    base: WhiteningConfig,
-    pooling: PoolingMode,
-    layers: tuple[int, ...],
-    strength: Strength,
-    dim: int,
-    shrinkage: float,
-    centre: Centre,
-    kind: Kind,
-) -> Setting:
-    remove = base.remove
-    if kind != "whitening":
-        strength, dim, shrinkage, remove = "none", 0, 0.0, "auto"
-    if strength == "none":
-        dim, shrinkage = 0, 0.0
-        centre = centre if kind == "flow" else "none"
-    whitening = dataclasses.replace(
-        base, kind=kind, strength=strength, dim=dim, shrinkage=shrinkage, centre=centre, remove=remove
-    )
-    return Setting(pooling, layers, whitening)
+_VARIED = ("strength", "dim", "shrinkage", "centre", "kind")
+
+
+def _setting(base: WhiteningConfig, pooling: PoolingMode, layers: tuple[int, ...], varied: dict[str, Any]) -> Setting:
+    """A setting in which what makes no difference stands at one value, so that equal ones are seen to be equal."""
+    if varied["kind"] != "whitening":
+        varied = varied | {"strength": "none", "dim": 0, "shrinkage": 0.0, "remove": "auto"}
+    if varied["strength"] == "none":
+        centre = varied["centre"] if varied["kind"] == "flow" else "none"
+        varied = varied | {"dim": 0, "shrinkage": 0.0, "centre": centre}
+    return Setting(pooling, layers, dataclasses.replace(base, **varied))
 
 
 def shortest(value: float) -> str:

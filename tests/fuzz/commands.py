@@ -106,7 +106,7 @@ _MAKING: tuple[tuple[str, ...], ...] = (
     ("inspect", "{index}", "-o", "{out}"),
     ("evaluate", "recall", "{index}", "--sample", "10"),
     ("evaluate", "recall", "{index}", "--queries", "queries.txt", "-o", "{out}"),
-    ("evaluate", "retrieval", "beir", "{index}", "--no-bm25"),
+    ("evaluate", "retrieval", "beir", "--index", "{index}", "--no-bm25"),
     ("evaluate", "retrieval", "beir", "--config", "recipe.toml", "--no-bm25", "-o", "{out}"),
     ("evaluate", "words", "words.sim", "--set", "encoder.kind=static", "--set", "encoder.model=models/words.txt"),
     ("evaluate", "sts", "sts.tsv", "--config", "recipe.toml", "-o", "{out}"),

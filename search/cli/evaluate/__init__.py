@@ -2,16 +2,16 @@
 
 from search.cli import LazyGroup
 
+_ROOM = "search.cli.evaluate"
 COMMANDS = {
-    "sts": ("search.cli.evaluate.sts:command", "Spearman's correlation with human similarity scores, seven STS tasks."),
-    "layers": (
-        "search.cli.evaluate.layers:command",
-        "Every combination of layers on STS: a heat map and the best of n.",
-    ),
-    "rte": ("search.cli.evaluate.rte:command", "Entailment by a threshold on the cosine (RTE)."),
-    "words": ("search.cli.evaluate.words:command", "Static word vectors: similarity, analogies, categories."),
-    "retrieval": ("search.cli.evaluate.retrieval:command", "nDCG, MAP, recall and MRR on a BEIR folder, beside BM25."),
-    "recall": ("search.cli.evaluate.recall:command", "Recall and latency of an index against exact search."),
+    "sts": (f"{_ROOM}.sts:command", "Spearman's correlation with human similarity scores, seven STS tasks."),
+    "layers": (f"{_ROOM}.sts:layers", "Every combination of layers on STS: a heat map and the best of n."),
+    "retrieval": (f"{_ROOM}.retrieval:command", "nDCG, MAP, recall and MRR on a BEIR folder, beside BM25."),
+    "recall": (f"{_ROOM}.recall:command", "Recall and latency of an index against exact search."),
+    "whiteningbert": (f"{_ROOM}.papers:whiteningbert", "Table 1 of WhiteningBERT beside our own figures."),
+    "methods": (f"{_ROOM}.papers:methods", "Every method beside mean pooling, on STS."),
+    "rte": (f"{_ROOM}.papers:rte", "Entailment by a threshold on the cosine (RTE)."),
+    "words": (f"{_ROOM}.papers:words", "Static word vectors: similarity, analogies, categories."),
 }
 command = LazyGroup(
     "evaluate",

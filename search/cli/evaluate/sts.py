@@ -1,20 +1,20 @@
-"""`isotrope evaluate sts`."""
+"""`isotrope evaluate sts` and `isotrope evaluate layers`."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
-from search.cli.evaluate.methods_options import methods_options
-from search.cli.evaluate.sts_tables import by_protocol, cells
-from search.cli.options import check_output_options, result_options, sweep_of, sweep_options, target_of, target_options
+from search.cli.options import (
+    PATH,
+    check_output_options,
+    result_options,
+    sweep_of,
+    sweep_options,
+    target_of,
+    target_options,
+)
 
-
-@click.command("sts")
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
-@target_options
-@sweep_options
-@click.option(
+protocols_option = click.option(
     "--protocol",
     "protocols",
     multiple=True,
@@ -22,6 +22,13 @@ from search.cli.options import check_output_options, result_options, sweep_of, s
     help="How a task of several subsets becomes one figure: the mean of their correlations (the default, as in the "
     "paper), the mean weighted by pairs, or one correlation over all pairs; repeatable.",
 )
+
+
+@click.command("sts")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@target_options
+@sweep_options
+@protocols_option
 @click.option(
     "--fit",
     default="",
@@ -29,21 +36,14 @@ from search.cli.options import check_output_options, result_options, sweep_of, s
     help="What the whitening is fitted on: the task's own sentences (the paper's, transductive), another corpus (a "
     "sample of whitening.sample documents), or the embeddings of --index. Default: index with --index, else task.",
 )
-@click.option(
-    "--table",
-    type=click.Choice(["paper"]),
-    help="Print our figures beside the published ones of WhiteningBERT, Table 1; models that are not on this machine "
-    "are fetched if the hub can be reached.",
-)
-@methods_options
 @result_options
-def command(sources: tuple[str, ...], protocols: tuple[str, ...], fit: str, table: str | None, **options: Any) -> None:
+def command(sources: tuple[str, ...], protocols: tuple[Any, ...], fit: str, **options: Any) -> None:
     """Spearman's correlation with human similarity scores, seven STS tasks.
 
     SOURCE is a folder of TSV files (score, sentence1, sentence2; such as sts12.MSRpar.tsv, a subset of STS12), a
     SentEval download, or the id of a Hugging Face data set. Every sentence passes through the encoder once,
-    however many settings are measured. Figures are times 100, with 95 % bootstrap intervals; those of different
-    protocols or fits are not comparable.
+    however many settings are measured. Tables show figures times 100, JSON holds them from 0 to 1, with 95 %
+    bootstrap intervals; those of different protocols or fits are not comparable.
 
     \b
     Examples:
@@ -51,106 +51,73 @@ def command(sources: tuple[str, ...], protocols: tuple[str, ...], fit: str, tabl
       isotrope evaluate sts sts-folder --layers -1 --layers 1,-1 --strength none --strength 1 -o sts.json
       isotrope evaluate sts sts-folder --index my-index --protocol mean --protocol all
       isotrope evaluate sts sts-folder --fit corpus:docs.jsonl --set whitening.sample=2000
-      isotrope evaluate sts sts-folder --table paper
-      isotrope evaluate sts sts-folder --methods sif --methods latte-mix --train sentences.txt
     """
-    from search.cli.output import print_note, write_and_print
+    from search.cli.output import print_result
     from search.cli.progress import ProgressBar
-
-    check_output_options(options, *sources, fit.partition("corpus:")[2])
-    measure, show = _chosen(table, options)
-    with ProgressBar(options["quiet"]) as progress:
-        result = measure(sources, protocols, fit, options, progress)
-    for note in result["notes"]:
-        print_note(note)
-    write_and_print(result, options, show)
-
-
-def _chosen(table: str | None, options: dict[str, Any]) -> tuple[Callable[..., dict[str, Any]], Callable[..., None]]:
-    """What measures, and what shows the result."""
-    if options["methods"]:
-        from search.cli.evaluate.sts_methods import measure_methods, show_methods
-
-        if table:
-            raise click.UsageError("--table paper and --methods print tables of their own; give one of them.")
-        return measure_methods, show_methods
-    if options["train"] or options["train_documents"] or options["seeds"] is not None:
-        raise click.UsageError("--train, --train-documents and --seeds belong to --methods.")
-    return (_paper, _show_paper) if table else (_sweep, _show)
-
-
-def _sweep(
-    sources: Sequence[str], protocols: Sequence[Any], fit: str, options: dict[str, Any], progress: Any
-) -> dict[str, Any]:
     from search.evaluation.sts.data import read_tasks
     from search.evaluation.sts.sts import StsOptions, evaluate_sts
 
-    subject = target_of(options)
-    plan = StsOptions(subject.settings(sweep_of(options)), protocols or ("mean",), fit)
-    return evaluate_sts(subject, read_tasks(*sources), plan, options["cache"], progress)
+    check_output_options(options, *sources, fit.partition("corpus:")[2])
+    target = target_of(options)
+    plan = StsOptions(target.settings(sweep_of(options)), protocols or ("mean",), fit)
+    with ProgressBar(options["quiet"]) as progress:
+        result = evaluate_sts(target, read_tasks(*sources), plan, options["cache"], progress)
+    print_result(result, options)
 
 
-def _paper(
-    sources: Sequence[str], protocols: Sequence[Any], fit: str, options: dict[str, Any], progress: Any
-) -> dict[str, Any]:
-    from search.evaluation.papers.whiteningbert import refuse_other_protocols, whiteningbert_table
+@click.command("layers")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option("--pooling", type=click.Choice(["mean", "cls"]), help="Pooling over the tokens. Default: the recipe's.")
+@click.option(
+    "--strength",
+    default="none",
+    show_default=True,
+    metavar="S",
+    help='Whitening strength, 0 to 1, fitted on each task\'s own sentences; or "none" for no transform at all.',
+)
+@click.option(
+    "--protocol",
+    type=click.Choice(["mean", "wmean", "all"]),
+    default="mean",
+    show_default=True,
+    help="How a task of several subsets becomes one figure, as in `isotrope evaluate sts`.",
+)
+@click.option(
+    "--up-to",
+    type=int,
+    default=0,
+    metavar="N",
+    help="Largest number of layers combined. Default: all for models of up to 6 blocks, else 3.",
+)
+@click.option("--plot", type=PATH, metavar="FILE", help="Draw both figures into this file (.png, .svg, .pdf).")
+@target_options
+@result_options
+def layers(sources: tuple[str, ...], **options: Any) -> None:
+    """Every combination of layers on STS: a heat map and the best of n.
+
+    SOURCE as for `isotrope evaluate sts`. Layers count from 0, the embedding output; 1 is the first block. Every
+    sentence passes through the encoder once. Figures are Spearman's correlation, averaged over the tasks: times 100
+    in tables, from 0 to 1 in JSON.
+
+    \b
+    Examples:
+      isotrope evaluate layers sts-folder --plot layers.png
+      isotrope evaluate layers sts-folder --strength 1 --up-to 2 -o layers.json
+    """
+    from search.cli.output import print_result
+    from search.cli.progress import ProgressBar
+    from search.evaluation.plots.drawing import check_plot
+    from search.evaluation.plots.layers import plot_layers
+    from search.evaluation.settings import parse_strength
     from search.evaluation.sts.data import read_tasks
+    from search.evaluation.sts.layers import LayersOptions, evaluate_layers
 
-    refuse_other_protocols(protocols, fit, bool(options["index"]), sweep_of(options))
-    return whiteningbert_table(target_of(options), read_tasks(*sources), options["cache"], progress)
-
-
-def _show(result: dict[str, Any]) -> None:
-    """A table a protocol: a row a setting, its tasks, the average and the interval of the average."""
-    from search.cli.output import print_table
-    from search.text import counted
-
-    for protocol, tasks, rows in by_protocol(result):
-        title = (
-            f"Spearman x100, protocol {protocol}, fit {result['provenance']['fit']['name']}, "
-            f"Avg over {counted(len(tasks), 'task', 'tasks')}"
-        )
-        print_table(["setting", *tasks, "Avg", "95 %"], cells(rows, tasks, lambda row: [_ends(row)]), title)
-        _show_comparisons([row for row in result["comparisons"] if row["protocol"] == protocol])
-
-
-def _show_comparisons(rows: list[dict[str, Any]]) -> None:
-    from search.cli.output import print_table
-
-    if rows:
-        click.echo()
-        cells = [
-            [row["setting"], row["against"], f"{row['difference']:+.2f}", _ends(row), "yes" if row["decided"] else "no"]
-            for row in rows
-        ]
-        print_table(["setting", "less", "difference of Avg", "95 %", "decided"], cells, "Paired by the bootstrap")
-
-
-def _ends(row: dict[str, Any]) -> str:
-    return "undefined" if row["low"] is None else f"{row['low']:.2f} to {row['high']:.2f}"
-
-
-def _show_paper(result: dict[str, Any]) -> None:
-    """Each published row, below it our own and the difference."""
-    from search.cli.output import print_table
-
-    table = result["table"]
-    lines = [_line(row["method"], row["published"], table) for row in table["baselines"]]
-    model = None
-    for row in table["rows"]:
-        if row["model"] != model:
-            model = row["model"]
-            lines += [_line("", {}, table), _line(model, {}, table)]
-        name = f"  {row['pooling']} {row['layers']}{' whitened' if row['whitening'] else ''}"
-        if row["published"]:
-            lines.append(_line(f"{name}, published", row["published"], table))
-        lines.append(_line(f"{name}, ours" if row["ours"] else f"    {row['status']}", row["ours"] or {}, table))
-        if row["difference"]:
-            lines.append(_line("    difference", row["difference"], table, "+.2f"))
-    click.echo(f"Spearman x100, protocol mean, fit task. Published: {table['source']}")
-    print_table(["", *table["columns"]], lines)
-
-
-def _line(name: str, figures: dict[str, float | None], table: dict[str, Any], form: str = ".2f") -> list[str]:
-    found = [figures.get(column) for column in table["columns"]]
-    return [name, *("" if figure is None else f"{figure:{form}}" for figure in found)]
+    check_output_options(options, *sources)
+    if plot := options["plot"]:
+        check_plot(plot, options["force"])
+    plan = LayersOptions(options["pooling"], parse_strength(options["strength"]), options["protocol"], options["up_to"])
+    with ProgressBar(options["quiet"]) as progress:
+        result = evaluate_layers(target_of(options), read_tasks(*sources), plan, options["cache"], progress)
+    if plot:
+        plot_layers(result, plot, options["force"])
+    print_result(result, options)

@@ -27,12 +27,12 @@ Layers = tuple[int, ...]
 @dataclass(frozen=True)
 class MethodsOptions:
     """What is compared. Whitening, flows and SIF's counts are fitted as `fit` says; Latte-Mix and its controls are
-    trained on `documents` documents of the corpus `train`, with `seeds` seeds each."""
+    trained on `documents` documents of `corpus`, with `seeds` seeds each."""
 
     methods: Sequence[Method] = METHODS
     protocols: Sequence[Protocol] = ("mean",)
     fit: str = ""
-    train: Path | None = None
+    corpus: Path | None = None
     documents: int = 0  # 0: all
     seeds: int = SEEDS
 
@@ -40,12 +40,12 @@ class MethodsOptions:
         if self.seeds < 1:
             raise ConfigError(f"--seeds is {self.seeds}; expected at least 1.")
         if self.documents < 0:
-            raise ConfigError(f"--train-documents is {self.documents}; expected 0 (all) or more.")
-        if self.documents and self.train is None:
-            raise ConfigError("--train-documents says how much of --train is used; name that too.")
-        if set(self.methods) & set(TRAINED) and self.train is None:
+            raise ConfigError(f"--documents is {self.documents}; expected 0 (all) or more.")
+        if self.documents and self.corpus is None:
+            raise ConfigError("--documents says how much of --corpus is used; name that too.")
+        if set(self.methods) & set(TRAINED) and self.corpus is None:
             named = ", ".join(method for method in self.methods if method in TRAINED)
-            raise ConfigError(f"{named}: trained without labels on a corpus; name one with --train PATH.")
+            raise ConfigError(f"{named}: trained without labels on a corpus; name one with --corpus PATH.")
 
     def wants(self, *methods: Method) -> bool:
         """Whether one of these is compared."""
@@ -62,7 +62,7 @@ def methods_of(names: Sequence[str], layered: bool) -> tuple[Method, ...]:
         return offered
     missing = [name for name in names if name not in offered]
     if missing:
-        raise ConfigError(f"--methods {', '.join(missing)}: a static table has no layers. Leave it out.")
+        raise ConfigError(f"--method {', '.join(missing)}: a static table has no layers. Leave it out.")
     return tuple(method for method in METHODS if method in names or method == "mean")
 
 

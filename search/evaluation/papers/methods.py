@@ -1,13 +1,13 @@
-"""One table of every method on the STS tasks: the result file of `isotrope evaluate sts --methods`."""
-# TODO-DOC search.evaluation.sts.methods.evaluation:
-# TODO-DOC One table of every method on the STS tasks: the result file of `isotrope evaluate sts --methods`.
-# TODO-DOC search.evaluation.sts.methods.rows:
-# TODO-DOC From what each variant says of the pairs to rows of figures: mean and spread over seeds, intervals by bootstrap.
+"""Every method of the papers on the STS tasks, one beside the other: pooling, whitening, SIF, flows, Latte-Mix.
+
+A method that draws numbers is measured with several seeds: rows give the mean over them and their spread.
+"""
 
 import dataclasses
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,8 @@ from search.evaluation.papers.mixtures import (
     mixture_variants,
     train_and_score,
 )
-from search.evaluation.papers.whiteningbert import published_tables
-from search.evaluation.result import Clock, how_built
+from search.evaluation.papers.whiteningbert import published_figures, published_tables
+from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.fit import choose_fit, task_texts
@@ -67,109 +67,107 @@ def evaluate_methods(
     plan: MethodsOptions,
     cache: Path | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """JSON types: "provenance", "results" (a row for each label, protocol and task, and their average), "published"
-    and "notes". Correlations are Spearman's times 100 with 95 % bootstrap intervals; where seeds are drawn, the mean
-    over them with their standard deviation.
+) -> Result:
+    """A row for each label, protocol and task, and for their average; "published" is added: the published rows.
+
+    Correlations are Spearman's with 95 % bootstrap intervals; where seeds are drawn, the mean over them with their
+    standard deviation.
 
     Raises ConfigError for an index, EvaluationError, and what encoding and training raise.
     """
     clock, progress = Clock(), progress or NoProgress()
     require_extra("scipy.stats", "eval")  # now, not after hours of training
     if subject.index is not None:
-        raise ConfigError("--methods compares the ways of one encoder; pass a recipe (--config, --set), not --index.")
+        raise ConfigError("methods compares the ways of one encoder; give a recipe (--config, --set), not an index.")
     notes: list[str] = []
-    variants = [
-        *_affine(subject, tasks, plan, cache, progress, notes),
-        *_mixtures(subject, tasks, plan, cache, progress),
-    ]
+    run = _Run(tasks, plan, cache, progress, notes)
+    variants = [*_affine(subject, run), *_mixtures(subject, run)]
     rows = method_rows(variants, tasks, plan.protocols, plan.fit or "task", notes)
     provenance = clock.provenance(
         subject.spec,
-        {name: digest for task in tasks for name, digest in task.files.items()} | _hash_of(plan.train),
+        {name: digest for task in tasks for name, digest in task.files.items()} | _hash_of(plan.corpus),
         protocol=list(plan.protocols),
         fit={"name": plan.fit or "task"},
         seeds=plan.seeds,
-        train={"path": str(plan.train or ""), "documents": plan.documents},
+        train={"path": str(plan.corpus or ""), "documents": plan.documents},
         bootstrap=BOOTSTRAP,
         **how_built(subject.config),
     )
     notes += [note for task in tasks for note in task.notes]
-    return {"provenance": provenance, "results": rows, "published": _published(), "notes": list(dict.fromkeys(notes))}
+    return Result("methods", provenance, rows, None, list(dict.fromkeys(notes)), {"published": _published()})
 
 
-def _affine(
-    subject: Target,
-    tasks: Sequence[Task],
-    plan: MethodsOptions,
-    cache: Path | None,
-    progress: Progress,
-    notes: list[str],
-) -> Iterator[MethodScores]:
+@dataclass(frozen=True)
+class _Run:
+    """What is measured, and by what; `notes` grow on the way."""
+
+    tasks: Sequence[Task]
+    plan: MethodsOptions
+    cache: Path | None
+    progress: Progress
+    notes: list[str]
+
+    @property
+    def sentences(self) -> list[str]:
+        return [text for task in self.tasks for text in task_texts(task)]
+
+
+def _affine(subject: Target, run: _Run) -> Iterator[MethodScores]:
     """The methods that are a pooling and a transform."""
+    plan = run.plan
     whitening, blocks = subject.config.whitening, subject.states([subject.own]).blocks
     plain = plain_settings(plan, blocks, whitening)
     flows = {seed: flow_settings(blocks, whitening, seed) for seed in range(plan.seeds)} if plan.wants("flow") else {}
     every = [*plain, *(setting for settings in flows.values() for setting in settings)]
-    found = _scored(subject, tasks, plan.fit, every, cache, progress, notes)
+    found = _scored(subject, every, run)
     yield from (MethodScores(setting.label, _method(setting), None, found[setting]) for setting in plain)
     for seed, settings in flows.items():
         yield from (MethodScores(setting.label, "flow", seed, found[setting]) for setting in settings)
     if plan.wants("sif"):
-        with _counted(subject, tasks, plan) as counted:
+        with _counted(subject, run) as counted:
             settings = sif_settings(blocks, whitening)
-            found = _scored(counted, tasks, plan.fit, settings, cache, progress, notes)
-            counted_in = "the training corpus" if plan.train else "the tasks' sentences"
-            notes.append(f"sif: tokens are counted in {counted_in}")
+            found = _scored(counted, settings, run)
+            counted_in = "the training corpus" if plan.corpus else "the tasks' sentences"
+            run.notes.append(f"sif: tokens are counted in {counted_in}")
             facts = {"counted_in": counted_in}
             yield from (MethodScores(setting.label, "sif", None, found[setting], facts) for setting in settings)
 
 
-def _scored(
-    subject: Target,
-    tasks: Sequence[Task],
-    fit: str,
-    settings: list[Setting],
-    cache: Path | None,
-    progress: Progress,
-    notes: list[str],
-) -> dict[Setting, dict[str, list[Any]]]:
+def _scored(subject: Target, settings: list[Setting], run: _Run) -> dict[Setting, dict[str, list[Any]]]:
     """Similarities of all pairs under each setting, from one forward pass a sentence."""
-    source = subject.states(settings, cache, progress)
-    chosen = choose_fit(fit, subject, source)
-    states = source.encode([text for task in tasks for text in task_texts(task)])
+    source = subject.states(settings, run.cache, run.progress)
+    chosen = choose_fit(run.plan.fit, subject, source)
+    states = source.encode(run.sentences)
     found: dict[Setting, dict[str, list[Any]]] = {setting: {} for setting in settings}
-    for task in tasks:
+    for task in run.tasks:
         transforms = fit_transforms(task, states, settings, chosen)
         for setting, scores in zip(settings, score_pairs(task, states, settings, transforms), strict=True):
             found[setting][task.name] = scores
         said = [transform.settings()["note"] for transform in transforms]
-        notes += [f"{task.name}: {note}" for note in said if note] + noise_notes(
-            task, settings, transforms, chosen.name
-        )
-    notes += chosen.notes
+        run.notes.extend(f"{task.name}: {note}" for note in said if note)
+        run.notes.extend(noise_notes(task, settings, transforms, chosen.name))
+    run.notes.extend(chosen.notes)
     return found
 
 
-def _mixtures(
-    subject: Target, tasks: Sequence[Task], plan: MethodsOptions, cache: Path | None, progress: Progress
-) -> Iterator[MethodScores]:
+def _mixtures(subject: Target, run: _Run) -> Iterator[MethodScores]:
     """Latte-Mix and its controls, on the last layer and on layer 1 of a transformer."""
-    if plan.train is None or not plan.wants(*TRAINED):
+    plan, progress = run.plan, run.progress
+    if plan.corpus is None or not plan.wants(*TRAINED):
         return
-    corpus, sentences = _training_texts(subject, plan), [text for task in tasks for text in task_texts(task)]
+    corpus = _training_texts(subject, plan)
     layered = subject.spec.traits.has_layers
     blocks = subject.states([subject.own]).blocks
     for choice in [(-1,), (1,)] if layered else [()]:
         layers = resolve_layers(choice, blocks) if layered else []
         outputs = TokenEmbeddings(_for_layers(subject, choice), subject.options)
-        with _folder(cache) as folder:
+        with _folder(run.cache) as folder:
             training = TrainingTokens.write(outputs, corpus, layers, folder, progress)
             progress.phase("encoding sentences", None)
-            tokens = SentenceTokens.of(outputs, sentences, layers)
+            tokens = SentenceTokens.of(outputs, run.sentences, layers)
             named = ",".join(map(str, choice))
             for trained in mixture_variants(plan, subject.config.encoder.latte_mix, named, tokens, training):
-                yield from train_and_score(trained, tasks, progress)
+                yield from train_and_score(trained, run.tasks, progress)
 
 
 def _for_layers(subject: Target, layers: Sequence[int]) -> Any:
@@ -181,14 +179,14 @@ def _for_layers(subject: Target, layers: Sequence[int]) -> Any:
 
 def _training_texts(subject: Target, plan: MethodsOptions) -> list[str]:
     """Texts of the training corpus, in its order: all, or the documents of smallest id hash."""
-    corpus = read_corpus(str(plan.train), config=subject.config.corpus)
+    corpus = read_corpus(str(plan.corpus), config=subject.config.corpus)
     return sampled_texts(corpus, subject.config, plan.documents)
 
 
 @contextmanager
-def _counted(subject: Target, tasks: Sequence[Task], plan: MethodsOptions) -> Iterator[Target]:
+def _counted(subject: Target, run: _Run) -> Iterator[Target]:
     """The subject with pooling "sif", its tokens counted in the training corpus, or else in the tasks' sentences."""
-    texts = _training_texts(subject, plan) if plan.train else [text for task in tasks for text in task_texts(task)]
+    texts = _training_texts(subject, run.plan) if run.plan.corpus else run.sentences
 
     def blocks() -> Iterator[list[str]]:
         remaining = iter(texts)
@@ -237,7 +235,7 @@ def _published() -> list[dict[str, Any]]:
     return [
         {
             "method": row["method"],
-            "figures": dict(zip(tables["columns"], row["figures"], strict=True)),
+            "figures": published_figures(row["figures"]),
             "status": NOT_RUN if row["method"].startswith("IS-BERT") else "published",
         }
         for row in tables["baselines"]

@@ -1,8 +1,7 @@
-"""Token vectors: of the tasks' sentences in memory, of a training corpus in a file that every seed reads."""
-# TODO-DOC search.evaluation.sts.methods.tokens:
-# TODO-DOC Token vectors: of the tasks' sentences in memory, of a training corpus in a file that every seed reads.
-# TODO-DOC search.evaluation.sts.methods.mixtures:
-# TODO-DOC Latte-Mix and its controls on the pairs of a task: trained with several seeds, compared by several similarities.
+"""Latte-Mix and its controls on the pairs of a task: trained with several seeds, compared by several similarities.
+
+Token vectors of the tasks' sentences are in memory, those of a training corpus in a file that every seed reads.
+"""
 
 import dataclasses
 import hashlib
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Float32Array, Float64Array
 from indexer.config import LatteMixConfig
 from indexer.encoders.token_embeddings import TokenEmbeddings, TokenGroup
 from indexer.pooling.latte_mix import LatteMix, train_latte_mix
@@ -20,9 +20,8 @@ from indexer.pooling.latte_mix.divergence import js_similarity, mixture_l2, nega
 from indexer.progress import Progress
 from search.evaluation.papers.method_settings import Method, MethodsOptions
 from search.evaluation.sts.data import Task
-from search.evaluation.sts.score import Array, Positions, cosines
+from search.evaluation.sts.score import Positions, cosines
 
-Rows = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int64]
 _STORED = np.float16  # half the disk; token vectors are of the order of 1
 _TEXTS = 1024  # read together
@@ -34,7 +33,7 @@ class SentenceTokens:
     """Token vectors (tokens, d) of distinct sentences end to end; sentence i is rows[starts[i]:starts[i + 1]]."""
 
     positions: dict[str, int]
-    rows: Rows
+    rows: Float32Array
     starts: Ints
 
     @classmethod
@@ -46,11 +45,11 @@ class SentenceTokens:
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         return cls({text: row for row, text in enumerate(distinct)}, np.concatenate([r for r, _ in groups]), starts)
 
-    def tokens(self, sentence: int) -> Rows:
+    def tokens(self, sentence: int) -> Float32Array:
         """Token vectors of one sentence."""
         return self.rows[self.starts[sentence] : self.starts[sentence + 1]]
 
-    def pooled(self, posterior: Callable[[Rows], Rows]) -> Rows:
+    def pooled(self, posterior: Callable[[Float32Array], Float32Array]) -> Float32Array:
         """The mean over each sentence's tokens of what `posterior` makes of them, (sentences, width) float32."""
         ends, found, first = self.starts[1:], [], 0
         while first < len(ends):
@@ -110,7 +109,7 @@ def _digest(outputs: TokenEmbeddings, texts: Sequence[str], layers: Sequence[int
 
 
 Pairs = tuple[Positions, Positions]
-TaskScores = Mapping[str, Sequence[Array]]
+TaskScores = Mapping[str, Sequence[Float64Array]]
 """Similarities (pairs,) of each subset, by task."""
 
 
@@ -183,7 +182,7 @@ def _name(trained: Trained, untrained: bool) -> str:
 def _scores(latte: LatteMix, sentences: SentenceTokens, tasks: Sequence[Task]) -> dict[str, TaskScores]:
     rows = sentences.pooled(latte.posterior)
     double = rows.astype(np.float64)
-    compared: dict[str, Callable[[Pairs], Array]] = {"cosine": lambda pairs: cosines(double, *pairs)}
+    compared: dict[str, Callable[[Pairs], Float64Array]] = {"cosine": lambda pairs: cosines(double, *pairs)}
     if latte.config.latent == "categorical":
         compared["js"] = lambda pairs: js_similarity(rows[pairs[0]], rows[pairs[1]], latte.config.dims)
     if latte.config.latent == "normal":
@@ -193,7 +192,9 @@ def _scores(latte: LatteMix, sentences: SentenceTokens, tasks: Sequence[Task]) -
     return {name: score_tasks(compare, sentences.positions, tasks) for name, compare in compared.items()}
 
 
-def score_tasks(compare: Callable[[Pairs], Array], positions: Mapping[str, int], tasks: Sequence[Task]) -> TaskScores:
+def score_tasks(
+    compare: Callable[[Pairs], Float64Array], positions: Mapping[str, int], tasks: Sequence[Task]
+) -> TaskScores:
     """What `compare` says of every pair of every subset."""
     return {
         task.name: [
@@ -209,9 +210,9 @@ def score_tasks(compare: Callable[[Pairs], Array], positions: Mapping[str, int],
     }
 
 
-def _mixtures(latte: LatteMix, sentences: SentenceTokens, pairs: Pairs) -> Array:
+def _mixtures(latte: LatteMix, sentences: SentenceTokens, pairs: Pairs) -> Float64Array:
     """Minus the l2 distance of two sentences as mixtures of their tokens' Gaussians."""
     needed = np.unique(np.concatenate(pairs)).tolist()
-    normals: dict[int, tuple[Rows, Rows]] = {one: latte.normal(sentences.tokens(one)) for one in needed}
+    normals: dict[int, tuple[Float32Array, Float32Array]] = {one: latte.normal(sentences.tokens(one)) for one in needed}
     first, second = (positions.tolist() for positions in pairs)
     return np.array([-mixture_l2(normals[a], normals[b]) for a, b in zip(first, second, strict=True)])

@@ -1,13 +1,9 @@
-"""Pairs for recognising textual entailment: does the second sentence follow from the first?"""
-# TODO-DOC search.evaluation.sts.rte_data:
-# TODO-DOC Pairs for recognising textual entailment: does the second sentence follow from the first?
-# TODO-DOC search.evaluation.sts.rte:
-# TODO-DOC Recognising textual entailment by one number: "entailment" where the cosine of two sentences reaches a threshold.
-# TODO-DOC
-# TODO-DOC After WhiteningBERT (Huang et al., Findings of EMNLP 2021, Table 3). The best threshold on the very pairs that are
-# TODO-DOC measured flatters; one chosen on other pairs is the honest figure. Beside both stands the majority's: the accuracy of
-# TODO-DOC always giving the commoner label.
-# TODO-DOC
+"""Recognising textual entailment by one number: "entailment" where the cosine of two sentences reaches a threshold.
+
+After WhiteningBERT (Huang et al., Findings of EMNLP 2021, Table 3). The best threshold on the very pairs that are
+measured flatters; one chosen on other pairs is the honest figure. Beside both stands the majority's: the accuracy of
+always giving the commoner label.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,17 +13,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Float64Array
 from indexer.corpus.text_formats import parse_json
 from indexer.errors import ConfigError, EvaluationError
 from indexer.progress import Progress
 from indexer.transforms import Transform
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, difference, draw_counts, interval, resampled_mean
-from search.evaluation.result import Clock, how_built
+from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, Sweep, check_dimensions, transform_hash
 from search.evaluation.sts.data import Subset, Task
 from search.evaluation.sts.fit import choose_fit, task_texts
 from search.evaluation.sts.readers import count_columns, read_lines
-from search.evaluation.sts.score import Array, fit_transforms, noise_notes, score_pairs
+from search.evaluation.sts.score import fit_transforms, noise_notes, score_pairs
 from search.evaluation.target import Target
 from search.text import counted
 
@@ -49,9 +46,9 @@ class EntailmentPairs:
 
     @property
     def majority(self) -> float:
-        """Accuracy, in per cent, of always answering with the commoner label."""
+        """Accuracy of always answering with the commoner label."""
         share = float(self.entailed.mean())
-        return 100 * max(share, 1 - share)
+        return max(share, 1 - share)
 
 
 def read_rte(path: str | Path) -> EntailmentPairs:
@@ -148,7 +145,7 @@ def _label(where: str, value: object) -> bool:
 
 TASK = "RTE"
 THRESHOLDS = tuple(number / 10 for number in range(10))
-PROTOCOL = "entailment where the cosine is at least the threshold; accuracy in per cent"
+PROTOCOL = "entailment where the cosine is at least the threshold; accuracy from 0 to 1"
 BOOTSTRAP = {"resamples": RESAMPLES, "level": LEVEL, "resampled": "pairs, the threshold held fixed"}
 _ON_THE_SAME = "the same pairs (optimistic)"
 Labels = npt.NDArray[np.bool_]
@@ -170,21 +167,21 @@ class RteOptions:
 
 @dataclass(frozen=True)
 class _ThresholdAccuracy:
-    """What a threshold answers: per pair 100 where that is right, else 0."""
+    """What a threshold answers: per pair 1 where that is right, else 0."""
 
     threshold: float
     chosen_on: str
-    right: Array
+    right: Float64Array
 
     @classmethod
-    def at(cls, threshold: float, cosines: Array, entailed: Labels, chosen_on: str) -> "_ThresholdAccuracy":
-        return cls(threshold, chosen_on, 100.0 * ((cosines >= threshold) == entailed))
+    def at(cls, threshold: float, cosines: Float64Array, entailed: Labels, chosen_on: str) -> "_ThresholdAccuracy":
+        return cls(threshold, chosen_on, ((cosines >= threshold) == entailed).astype(np.float64))
 
     @property
     def accuracy(self) -> float:
         return float(self.right.mean())
 
-    def to_dict(self, counts: Array) -> dict[str, Any]:
+    def to_dict(self, counts: Float64Array) -> dict[str, Any]:
         ends = interval(self.accuracy, resampled_mean(self.right, counts))
         figures = {"accuracy": ends.value, "low": ends.low, "high": ends.high}
         return {"threshold": self.threshold, **figures, "chosen_on": self.chosen_on}
@@ -196,7 +193,7 @@ class _Measured:
 
     setting: Setting
     transform: Transform
-    cosines: Array
+    cosines: Float64Array
     best: _ThresholdAccuracy
     honest: _ThresholdAccuracy | None
 
@@ -216,8 +213,8 @@ def evaluate_rte(
     plan: RteOptions,
     cache: Path | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """The result file of `isotrope evaluate rte`, JSON types: "provenance", "results", "comparisons", "notes".
+) -> Result:
+    """The result of `isotrope evaluate rte`.
 
     `data` are the pairs to measure, and others to choose the threshold on, if any. One transform serves both, as a
     threshold means nothing under another one, and fit "task" is on the sentences of both: fitted on one of them it
@@ -250,22 +247,19 @@ def evaluate_rte(
         **how_built(subject.config, subject.index),
     )
     encoders = [source.fingerprint(setting.key) for setting in plan.settings]
-    return {
-        "provenance": provenance,
-        "results": [
-            {**_row(one, pairs, plan, counts), "fit": fit.name, "encoder": encoder}
-            for one, encoder in zip(measured, encoders, strict=True)
-        ],
-        "comparisons": [_comparison(measured[0], one, counts) for one in measured[1:]],
-        "notes": [
-            *fit.notes,
-            *noise_notes(together, plan.settings, transforms, fit.name),
-            *_notes(measured, train is not None, shared, source.log.truncated),
-        ],
-    }
+    rows = [
+        {**_row(one, pairs, plan, counts), "fit": fit.name, "encoder": encoder}
+        for one, encoder in zip(measured, encoders, strict=True)
+    ]
+    notes = [
+        *fit.notes,
+        *noise_notes(together, plan.settings, transforms, fit.name),
+        *_notes(measured, train is not None, shared, source.log.truncated),
+    ]
+    return Result("rte", provenance, rows, [_comparison(measured[0], one, counts) for one in measured[1:]], notes)
 
 
-def best_threshold(cosines: Array, entailed: Labels) -> float:
+def best_threshold(cosines: Float64Array, entailed: Labels) -> float:
     """The threshold with the most right answers, halfway between two neighbouring cosines; the lowest of several.
 
     The lowest cosine itself answers "entailment" always, the next number above the highest one never.
@@ -295,8 +289,8 @@ def _shared(pairs: EntailmentPairs, train: EntailmentPairs) -> int:
     shared = sum(pair in known for pair in zip(pairs.first, pairs.second, strict=True))
     if shared == len(pairs.entailed):
         raise ConfigError(
-            f"--train {train.path} holds every pair of {pairs.path}, so a threshold chosen on it flatters. Name a file "
-            "of other pairs, such as RTE's train.tsv, or leave --train out."
+            f"--threshold-from {train.path} holds every pair of {pairs.path}, so a threshold chosen on it "
+            "flatters. Name a file of other pairs, such as RTE's train.tsv, or leave --threshold-from out."
         )
     return shared
 
@@ -304,7 +298,7 @@ def _shared(pairs: EntailmentPairs, train: EntailmentPairs) -> int:
 def _measure(
     settings: Sequence[Setting],
     transforms: Sequence[Transform],
-    scores: Sequence[list[list[Array]]],
+    scores: Sequence[list[list[Float64Array]]],
     data: tuple[EntailmentPairs, EntailmentPairs | None],
 ) -> Iterator[_Measured]:
     pairs, train = data
@@ -318,7 +312,7 @@ def _measure(
         yield _Measured(setting, transform, cosines, best, honest)
 
 
-def _row(one: _Measured, pairs: EntailmentPairs, plan: RteOptions, counts: Array) -> dict[str, Any]:
+def _row(one: _Measured, pairs: EntailmentPairs, plan: RteOptions, counts: Float64Array) -> dict[str, Any]:
     grid = [_ThresholdAccuracy.at(threshold, one.cosines, pairs.entailed, "") for threshold in plan.thresholds]
     return {
         "task": TASK,
@@ -333,7 +327,7 @@ def _row(one: _Measured, pairs: EntailmentPairs, plan: RteOptions, counts: Array
     }
 
 
-def _comparison(first: _Measured, second: _Measured, counts: Array) -> dict[str, Any]:
+def _comparison(first: _Measured, second: _Measured, counts: Float64Array) -> dict[str, Any]:
     """Second less first, paired, each at its own threshold: from the other pairs where there are some."""
     one, two = first.headline, second.headline
     found = difference(one.accuracy, two.accuracy, resampled_mean(one.right, counts), resampled_mean(two.right, counts))
@@ -348,7 +342,9 @@ def _comparison(first: _Measured, second: _Measured, counts: Array) -> dict[str,
 def _notes(measured: Sequence[_Measured], trained: bool, shared: int, truncated: int) -> list[str]:
     notes = [note for one in measured if (note := one.transform.settings()["note"])]
     if not trained:
-        notes.append("best thresholds were chosen on the pairs they are measured on, which flatters: pass --train FILE")
+        notes.append(
+            "best thresholds were chosen on the pairs they are measured on, which flatters: pass --threshold-from FILE"
+        )
     if shared:
         notes.append(f"measured although the threshold was chosen on it too: {counted(shared, 'pair', 'pairs')}")
     if truncated:

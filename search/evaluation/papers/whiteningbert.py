@@ -15,13 +15,13 @@ from typing import Any
 from indexer.config import BuildConfig, EncoderConfig, RunOptions, WhiteningConfig
 from indexer.errors import ConfigError, EvaluationError, ModelError
 from indexer.progress import Progress
-from search.evaluation.result import Clock
-from search.evaluation.settings import Setting, Sweep
+from search.evaluation.result import Clock, Result
+from search.evaluation.settings import Setting
 from search.evaluation.sts.data import TASKS, Task
 from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP, StsMeasurement, StsOptions, measure_sts
 from search.evaluation.target import Target
 
-_Figures = dict[str, float | None]
+Figures = dict[str, float | None]
 NOT_FOUND = "not run: weights not found"
 _RAW = WhiteningConfig(strength="none", centre="none")
 _WHITENED = WhiteningConfig(strength=1.0, centre="common", sample="all")
@@ -60,27 +60,15 @@ def published_tables() -> dict[str, Any]:
     return tables
 
 
-def refuse_other_protocols(protocols: Sequence[str], fit: str, index: bool, sweep: Sweep) -> None:
-    """Raises ConfigError for options that would make the table another one than the paper's."""
-    for refused, option, expected in (
-        (set(protocols) - {"mean"}, "--protocol", "mean"),
-        (fit not in ("", "task"), "--fit", "task"),
-        (index, "--index", "a recipe (--config, --set)"),
-        (not sweep.is_empty, "options such as --layers and --strength", "the paper's five settings"),
-    ):
-        if refused:
-            raise ConfigError(f"--table paper is made with {expected}; leave out {option}.")
-
-
 def whiteningbert_table(
     subject: Target, tasks: Sequence[Task], cache: Path | None = None, progress: Progress | None = None
-) -> dict[str, Any]:
-    """The result file of `isotrope evaluate sts --table paper`, JSON types.
+) -> Result:
+    """The result of `isotrope evaluate whiteningbert`.
 
-    "results" are rows as `evaluate_sts` gives them, with "model"; "table" holds "source", "columns", "baselines" and
-    "rows", each with its "published" figures, "ours" and the "difference" (ours less published), null where there
-    is none. A recipe is measured in float32, whatever precision it names. Raises ConfigError for an index of another
-    precision, and what measuring raises.
+    "results" are rows as `evaluate_sts` gives them, with "model"; "table", which is added, holds "source", "columns",
+    "baselines" and "rows", each with its "published" figures, "ours" and the "difference" (ours less published), null
+    where there is none. A recipe is measured in float32, whatever precision it names. Raises ConfigError for an index
+    of another precision, and what measuring raises.
     """
     clock = Clock()
     subject = _in_float32(subject)
@@ -100,13 +88,14 @@ def whiteningbert_table(
         bootstrap=BOOTSTRAP,
         recipes={block.model: block.subject.config.to_dict() for block in blocks if block.subject},
     )
-    return {
-        "provenance": provenance,
-        "results": [{"model": model, **row} for model, measured in ran.items() for row in measured.results],
-        "comparisons": [{"model": model, **row} for model, measured in ran.items() for row in measured.comparisons],
-        "table": _table(blocks),
-        "notes": _notes(blocks, known, tasks),
-    }
+    return Result(
+        "whiteningbert",
+        provenance,
+        [{"model": model, **row} for model, measured in ran.items() for row in measured.results],
+        [{"model": model, **row} for model, measured in ran.items() for row in measured.comparisons],
+        _notes(blocks, known, tasks),
+        {"table": _table(blocks)},
+    )
 
 
 def _in_float32(subject: Target) -> Target:
@@ -114,7 +103,7 @@ def _in_float32(subject: Target) -> Target:
     if precision == "float32":
         return subject
     if subject.index:
-        raise ConfigError(f"--table paper is made with encoder.precision float32; the index has {precision}.")
+        raise ConfigError(f"whiteningbert is measured with encoder.precision float32; the index has {precision}.")
     encoder = replace(subject.config.encoder, precision="float32")
     return Target.of_recipe(replace(subject.config, encoder=encoder), subject.options)
 
@@ -172,14 +161,16 @@ def _run(block: _Block, tasks: Sequence[Task], cache: Path | None, progress: Pro
 
 def _table(blocks: Sequence[_Block]) -> dict[str, Any]:
     tables = published_tables()
-    baselines = [{"method": row["method"], "published": _named(row["figures"])} for row in tables["baselines"]]
+    baselines = [
+        {"method": row["method"], "published": published_figures(row["figures"])} for row in tables["baselines"]
+    ]
     rows = [_row(block, number, setting) for block in blocks for number, setting in enumerate(SETTINGS)]
     return {"source": tables["source"], "columns": tables["columns"], "baselines": baselines, "rows": rows}
 
 
 def _row(block: _Block, number: int, setting: Setting) -> dict[str, Any]:
     stated = block.published[number] if block.published else None
-    published = _named(stated["figures"]) if stated else None
+    published = published_figures(stated["figures"]) if stated else None
     ours = _ours(block.measured, setting) if block.measured else None
     return {
         "model": block.model,
@@ -200,18 +191,20 @@ def _layers(block: _Block, setting: Setting) -> str:
     return "+".join(f"L{layer % (blocks + 1)}" for layer in setting.layers)
 
 
-def _named(figures: Sequence[float | None]) -> _Figures:
-    return dict(zip(published_tables()["columns"], figures, strict=True))
+def published_figures(figures: Sequence[float | None]) -> Figures:
+    """Figures of the paper, which stand times 100 there, by column."""
+    fractions = [None if figure is None else figure / 100 for figure in figures]
+    return dict(zip(published_tables()["columns"], fractions, strict=True))
 
 
-def _ours(measured: StsMeasurement, setting: Setting) -> _Figures:
+def _ours(measured: StsMeasurement, setting: Setting) -> Figures:
     """Figures by column; the average only where it is over all seven tasks, as the published one."""
     found = {row["task"]: row["spearman"] for row in measured.results if row["setting"] == setting.label}
     average = found.pop(AVERAGE) if set(TASKS) <= set(found) else None
     return {task: found.get(task) for task in TASKS} | {"Avg": average}
 
 
-def _difference(ours: _Figures, published: _Figures) -> _Figures:
+def _difference(ours: Figures, published: Figures) -> Figures:
     pairs = {column: (ours[column], figure) for column, figure in published.items()}
     return {column: None if own is None or figure is None else own - figure for column, (own, figure) in pairs.items()}
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Embeddings, Float64Array
 from indexer.lazy import require_extra
 from indexer.parallel import single_blas_thread
 from search.evaluation.bootstrap import (
@@ -23,7 +24,7 @@ from search.evaluation.bootstrap import (
     resampled_spearman,
 )
 from search.evaluation.papers.word_sets import Analogies, Categories, Similarity, WordSet
-from search.evaluation.papers.word_vectors import Array, Rows, WordVectors
+from search.evaluation.papers.word_vectors import WordVectors
 from search.evaluation.sts.score import all_alike, cosines, spearman
 
 Measure = Literal["spearman", "accuracy", "purity"]
@@ -36,7 +37,7 @@ _LARGEST = 1 << 24  # numbers in a block of scores
 
 @dataclass(frozen=True)
 class Score:
-    """A figure, times 100; None where there is none, and why. `section` is "all" for the whole of a set."""
+    """A figure; None where there is none, and why. `section` is "all" for the whole of a set."""
 
     measure: Measure
     section: str
@@ -68,7 +69,7 @@ def score_similarity(pairs: Similarity, vectors: WordVectors) -> Score:
         return Score("spearman", WHOLE, len(covered), count, None, why)
     value, counts = spearman(predicted, human, pairs.name), draw_counts(count, f"words {pairs.name}")
     resampled = resampled_spearman(resampled_ranks(predicted, counts), resampled_ranks(human, counts), counts)
-    return Score("spearman", WHOLE, len(covered), count, interval(value, 100 * resampled))
+    return Score("spearman", WHOLE, len(covered), count, interval(value, resampled))
 
 
 def score_analogies(analogies: Analogies, vectors: WordVectors) -> list[Score]:
@@ -81,7 +82,7 @@ def score_analogies(analogies: Analogies, vectors: WordVectors) -> list[Score]:
         for section, questions in analogies.sections.items()
     }
     known = {section: found[(found >= 0).all(axis=1)] for section, found in places.items()}
-    right = 100.0 * answered_right(vectors.vectors, np.concatenate(list(known.values())))
+    right = answered_right(vectors.vectors, np.concatenate(list(known.values()))).astype(np.float64)
     ends = np.cumsum([len(found) for found in known.values()])
     answers = dict(zip(known, np.split(right, ends[:-1]), strict=True))
     resampled = {
@@ -97,13 +98,13 @@ def score_analogies(analogies: Analogies, vectors: WordVectors) -> list[Score]:
     return scores
 
 
-def _accuracy(section: str, items: int, right: Rows, resampled: Array | None) -> Score:
+def _accuracy(section: str, items: int, right: Embeddings, resampled: Float64Array | None) -> Score:
     if resampled is None:
         return Score("accuracy", section, items, 0, None, "no question has vectors for all of its words")
     return Score("accuracy", section, items, len(right), interval(float(right.mean()), resampled))
 
 
-def answered_right(vectors: Rows, questions: Positions) -> npt.NDArray[np.bool_]:
+def answered_right(vectors: Embeddings, questions: Positions) -> npt.NDArray[np.bool_]:
     """Whether 3CosAdd answers each of `questions` (n, 4), rows of `vectors` (V, d): (n,).
 
     The answer to a, b, c is the row x, none of these three, with the largest cos(x, b) - cos(x, a) + cos(x, c); d is
@@ -132,7 +133,7 @@ def score_categories(categories: Categories, vectors: WordVectors) -> Score:
         why = f"clusters need words of two classes, there are {len(names)}"
         return Score("purity", WHOLE, len(places), len(kinds), None, why)
     clusters = k_means(_units(vectors.vectors[places[places >= 0]]), len(names))
-    figure = Interval(100 * purity(clusters, labels), None, None)
+    figure = Interval(purity(clusters, labels), None, None)
     return Score("purity", WHOLE, len(places), len(kinds), figure)
 
 
@@ -143,7 +144,7 @@ def purity(clusters: Positions, classes: Positions) -> float:
     return float(table.max(axis=1).sum() / len(clusters))
 
 
-def k_means(points: Rows, count: int) -> Positions:
+def k_means(points: Embeddings, count: int) -> Positions:
     """The cluster of each of `points` (n, d): the best of `RUNS` runs by the sum of squares, the same every time.
 
     Raises MachineError without SciPy.
@@ -165,7 +166,7 @@ def k_means(points: Rows, count: int) -> Positions:
     return best
 
 
-def _spread_centres(points: Rows, count: int, random: np.random.Generator) -> Rows:
+def _spread_centres(points: Embeddings, count: int, random: np.random.Generator) -> Embeddings:
     """k-means++: each next centre is a point drawn by its squared distance from those before."""
     centres = [points[random.integers(len(points))]]
     nearest = np.full(len(points), np.inf)
@@ -177,9 +178,9 @@ def _spread_centres(points: Rows, count: int, random: np.random.Generator) -> Ro
     return np.array(centres)
 
 
-def _units(vectors: Rows, kind: type[np.floating] = np.float64) -> Rows:
+def _units(vectors: Embeddings, kind: type[np.floating] = np.float64) -> Embeddings:
     """Rows of length 1, of this type of number; a row of zeros stays."""
     squares = np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
     norms = np.sqrt(np.where(squares > 0, squares, 1.0))
-    units: Rows = (vectors / norms[:, None].astype(kind)).astype(kind, copy=False)
+    units: Embeddings = (vectors / norms[:, None].astype(kind)).astype(kind, copy=False)
     return units

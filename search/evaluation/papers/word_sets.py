@@ -1,14 +1,11 @@
-"""Lines of a word-level data set as cells, each with where it stands."""
-# TODO-DOC search.evaluation.words.rows:
-# TODO-DOC Lines of a word-level data set as cells, each with where it stands.
-# TODO-DOC search.evaluation.words.data:
-# TODO-DOC Word-level data sets, read from the files they are published as. What a file holds tells its kind.
-# TODO-DOC
-# TODO-DOC similarity      pairs with a human score: SimLex-999, MEN, WordSim-353, Rare Words (RW)
-# TODO-DOC analogy         a is to b as c is to d: Google's questions-words.txt, MSR's word_relationship.questions with .answers
-# TODO-DOC                 beside it, or both in one file (a b c tag d)
-# TODO-DOC categorisation  words with a class: two columns (Almuhareb-Poesio, ESSLLI), or BLESS's concept, class, relation, relatum
-# TODO-DOC
+"""Word-level data sets, read from the files they are published as. What a file holds tells its kind.
+
+similarity      pairs with a human score: SimLex-999, MEN, WordSim-353, Rare Words (RW)
+analogy         a is to b as c is to d: Google's questions-words.txt, MSR's word_relationship.questions with .answers
+                beside it, or both in one file (a b c tag d)
+categorisation  words with a class: two columns (Almuhareb-Poesio, ESSLLI), or BLESS's concept, class, relation and
+                relatum
+"""
 
 import math
 import re

@@ -1,16 +1,8 @@
-"""Where a corpus has the words of some data sets, and the vectors that a transformer gives them there.
+"""Vectors of words: rows of a static table, or what a transformer makes of a word wherever a corpus has it.
 
 Words are matched whole and whatever their case. In each place a word's vector is the mean of those of its pieces; the
 first places of the corpus count. Only texts that have a word still wanted pass through the model.
 """
-# TODO-DOC search.evaluation.words.contexts:
-# TODO-DOC Where a corpus has the words of some data sets, and the vectors that a transformer gives them there.
-# TODO-DOC
-# TODO-DOC Words are matched whole and whatever their case. In each place a word's vector is the mean of those of its pieces; the
-# TODO-DOC first places of the corpus count. Only texts that have a word still wanted pass through the model.
-# TODO-DOC
-# TODO-DOC search.evaluation.words.vectors:
-# TODO-DOC Vectors of words: the rows of a static table, or what a transformer makes of a word wherever a corpus has it.
 
 import re
 from collections import Counter
@@ -22,13 +14,12 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Embeddings, Float64Array
 from indexer.chunking import TokenOffsets
 from indexer.errors import EvaluationError
 from indexer.parallel import single_blas_thread
 
-Array = npt.NDArray[np.float64]
-Rows = npt.NDArray[np.floating]
-Contexts = Iterable[tuple[str, Rows]]
+Contexts = Iterable[tuple[str, Embeddings]]
 
 _GROUP_TEXTS = 1024  # that pass through the model together
 _RUN = re.compile(r"\w+")
@@ -97,13 +88,13 @@ def read_contexts(
     words: Iterable[str],
     reading: ContextOptions,
     log: ReadingLog | None = None,
-) -> Iterator[tuple[str, Rows]]:
+) -> Iterator[tuple[str, Embeddings]]:
     """Each word that occurs, lower-cased, with its vectors (places, d) float32, as soon as it has all it may have.
 
     Reads no further than needed, and holds the vectors of words that are not complete.
     """
     log, finder = log or ReadingLog(), WordFinder(words)
-    held: dict[str, list[Rows]] = {}
+    held: dict[str, list[Embeddings]] = {}
     for group in _groups(texts, finder, reading.most, log):
         for word, vector in _vectors(outputs, group, reading, log):
             if log.places[word] < reading.most:
@@ -141,7 +132,7 @@ def _groups(
 
 def _vectors(
     outputs: TokenEncoder, group: Sequence[tuple[str, list[Place]]], reading: ContextOptions, log: ReadingLog
-) -> Iterator[tuple[str, Rows]]:
+) -> Iterator[tuple[str, Embeddings]]:
     """The word and its vector (d,) of each place whose pieces all came through."""
     texts, prefix = [text for text, _ in group], reading.prefix
     marks = outputs.offsets([prefix + text for text in texts])
@@ -186,7 +177,7 @@ class WordVectors:
     Words that are spelt alike but for upper and lower case may share a row. `notes` say how they were come by.
     """
 
-    vectors: Rows
+    vectors: Embeddings
     rows: Mapping[str, int]
     notes: tuple[str, ...] = ()
 
@@ -217,7 +208,7 @@ def context_vectors(contexts: Contexts, words: Iterable[str]) -> WordVectors:
     `words` are found whatever their case. Raises EvaluationError for vectors that are not finite or all zero.
     """
     places: dict[str, int] = {}
-    vectors: list[Array] = []
+    vectors: list[Float64Array] = []
     for word, rows in contexts:
         places[word] = len(vectors)
         vectors.append(principal_component(rows, word))
@@ -225,7 +216,7 @@ def context_vectors(contexts: Contexts, words: Iterable[str]) -> WordVectors:
     return WordVectors(np.array(vectors) if vectors else np.empty((0, 0)), found)
 
 
-def principal_component(rows: Rows, word: str = "") -> Array:
+def principal_component(rows: Embeddings, word: str = "") -> Float64Array:
     """The direction (d,) that tells most of rows (n, d): their first right singular vector, turned towards their mean.
 
     After Ethayarajh, "How Contextual are Contextualized Word Representations?" (EMNLP 2019, section 3.3), who says of
@@ -239,6 +230,6 @@ def principal_component(rows: Rows, word: str = "") -> Array:
             "overflows or is damaged: try --set encoder.precision=float32, or another model."
         )
     with single_blas_thread():
-        component: Array = np.linalg.svd(exact, full_matrices=False)[2][0]
+        component: Float64Array = np.linalg.svd(exact, full_matrices=False)[2][0]
     towards = float(component @ exact.mean(axis=0))
     return -component if towards < 0 else component

@@ -33,7 +33,7 @@ from search.evaluation.papers.word_vectors import (
     read_contexts,
     table_vectors,
 )
-from search.evaluation.result import Clock, how_built
+from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.target import Target
 from search.files import file_hash
 from search.text import counted
@@ -83,12 +83,12 @@ class VectorSource:
 
 def evaluate_words(
     subject: Target, sets: Sequence[WordSet], plan: WordsOptions, progress: Progress | None = None
-) -> dict[str, Any]:
-    """The result file of `isotrope evaluate words`, JSON types: "provenance", "results", "notes".
+) -> Result:
+    """The result of `isotrope evaluate words`.
 
-    A result is of one set (and of each section of analogies), under one source of vectors; figures are times 100,
-    with 95 % bootstrap intervals for correlations and accuracies. "items" are those of the set, "covered" those whose
-    words have vectors. Raises ConfigError for a plan that does not suit the encoder, EvaluationError where no set has
+    A row is of one set (and of each section of analogies), under one source of vectors; figures are from 0 to 1, with
+    95 % bootstrap intervals for correlations and accuracies. "items" are those of the set, "covered" those whose words
+    have vectors. Raises ConfigError for a plan that does not suit the encoder, EvaluationError where no set has
     a figure, and what reading and encoding the corpus raise.
     """
     clock = Clock()
@@ -105,7 +105,7 @@ def evaluate_words(
         bootstrap=BOOTSTRAP,
         **how_built(subject.config, subject.index),
     )
-    return {"provenance": provenance, "results": results, "notes": notes}
+    return Result("words", provenance, results, None, notes)
 
 
 def measure_words(sources: Sequence[VectorSource], sets: Sequence[WordSet]) -> tuple[list[dict[str, Any]], list[str]]:

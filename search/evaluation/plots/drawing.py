@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Float64Array
 from indexer.errors import ConfigError
 from indexer.lazy import require_extra
 from indexer.output_files import check_output
@@ -21,7 +21,6 @@ _DATE = {"svg": "Date", "pdf": "CreationDate"}
 _STYLE: dict[str, Any] = {"svg.hashsalt": "isotrope", "text.parse_math": False}  # a $ in a name is no formula
 _DPI = 150  # of what has pixels
 Size = tuple[float, float]  # inches
-Array = npt.NDArray[np.float64]
 
 
 def require_plots() -> None:
@@ -76,7 +75,7 @@ def render_figure(
     return file.getvalue()
 
 
-def whiskers(values: Sequence[float], low: Sequence[float | None], high: Sequence[float | None]) -> Array:
+def whiskers(values: Sequence[float], low: Sequence[float | None], high: Sequence[float | None]) -> Float64Array:
     """How far each interval goes below and above its value, (2, n) as error bars are drawn; 0 where there is none."""
     below = [0.0 if end is None else value - end for value, end in zip(values, low, strict=True)]
     above = [0.0 if end is None else end - value for value, end in zip(values, high, strict=True)]

@@ -1,13 +1,14 @@
 """The picture of `isotrope evaluate layers`: the grid of two layers, and the best combination of each size."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from indexer.arrays import Float64Array
 from search.evaluation.plots.drawing import model_name, whiskers, write_plot
+from search.evaluation.tables import layer_grid
 
 _COLOURS = "viridis"
 _WITH_FIGURES = 16  # layers up to which the cells hold their figures
@@ -15,7 +16,6 @@ _ENDS = ("low", "high")
 _BEST = "#d62728"
 _BEHIND_TEXT = {"facecolor": "white", "edgecolor": "none", "pad": 0.8, "alpha": 0.85}
 _DARK = 0.6  # of the colour scale; below it letters are white
-Array = npt.NDArray[np.float64]
 
 
 def plot_layers(result: Mapping[str, Any], path: Path, force: bool = False) -> None:
@@ -32,19 +32,8 @@ def plot_layers(result: Mapping[str, Any], path: Path, force: bool = False) -> N
     write_plot(path, size, draw, force, layout="compressed", bbox_inches="tight", pad_inches=0.1)
 
 
-def grid_of(result: Mapping[str, Any]) -> Array:
-    """Average correlations (layers, layers) of pairs of layers, single ones on the diagonal."""
-    places = {layer: place for place, layer in enumerate(result["layers"])}
-    grid = np.full((len(places), len(places)), np.nan)
-    for row in result["results"]:
-        if len(row["layers"]) <= 2:
-            first, second = places[row["layers"][0]], places[row["layers"][-1]]
-            grid[first, second] = grid[second, first] = row["spearman"]
-    return grid
-
-
 def _draw_grid(figure: Any, axes: Any, result: Mapping[str, Any]) -> None:
-    layers, grid = result["layers"], grid_of(result)
+    layers, grid = result["layers"], 100 * layer_grid(result)
     lower = np.where(np.tri(len(layers), dtype=bool), grid, np.nan)
     image = axes.imshow(lower, cmap=_COLOURS, origin="upper")
     figure.colorbar(image, ax=axes, shrink=0.8, label="Spearman x100")
@@ -64,7 +53,7 @@ def _draw_grid(figure: Any, axes: Any, result: Mapping[str, Any]) -> None:
                   fontsize=9)  # fmt: skip
 
 
-def _write_figures(axes: Any, lower: Array) -> None:
+def _write_figures(axes: Any, lower: Float64Array) -> None:
     low, high = float(np.nanmin(lower)), float(np.nanmax(lower))
     for row, column in zip(*np.nonzero(np.isfinite(lower)), strict=True):
         value = float(lower[row, column])
@@ -80,10 +69,11 @@ def _frame(axes: Any, column: int, row: int, colour: str, width: float) -> None:
 
 def _draw_sizes(axes: Any, result: Mapping[str, Any]) -> None:
     best, paper = result["best"], result["paper"]
-    sizes, values = [row["size"] for row in best], np.array([row["spearman"] for row in best])
-    reach = whiskers(values.tolist(), *([row[end] for row in best] for end in _ENDS))
+    sizes, values = [row["size"] for row in best], 100 * np.array([row["spearman"] for row in best])
+    reach = whiskers(values.tolist(), *(_percent(row[end] for row in best) for end in _ENDS))
     low, high = values - reach[0], values + reach[1]
-    axes.axhline(paper["spearman"], color="black", linestyle="--", linewidth=1,
+    level = 100 * paper["spearman"]
+    axes.axhline(level, color="black", linestyle="--", linewidth=1,
                  label=f"the paper's choice: {_named(paper)}")  # fmt: skip
     axes.errorbar(sizes, values, yerr=reach, marker="o", capsize=3, color="#1f77b4")
     top = int(values.argmax())
@@ -93,11 +83,15 @@ def _draw_sizes(axes: Any, result: Mapping[str, Any]) -> None:
         axes.annotate(_named(row), (row["size"], end), xytext=(0, 5), textcoords="offset points", ha="center",
                       va="bottom", fontsize=8, rotation=90, bbox=_BEHIND_TEXT)  # fmt: skip
     span = high.max() - low.min() or 1.0
-    axes.set_ylim(min(low.min(), paper["spearman"]) - 0.1 * span, max(high.max(), paper["spearman"]) + 0.4 * span)
+    axes.set_ylim(min(low.min(), level) - 0.1 * span, max(high.max(), level) + 0.4 * span)
     axes.set_xticks(sizes)
     axes.margins(x=0.12)
     axes.legend(loc="upper right", fontsize=9)
     axes.set(xlabel="number of layers", ylabel="Spearman x100", title="Best combination of n layers, 95 % interval")
+
+
+def _percent(figures: Iterable[float | None]) -> list[float | None]:
+    return [None if figure is None else 100 * figure for figure in figures]
 
 
 def _named(row: Mapping[str, Any]) -> str:

@@ -1,8 +1,7 @@
-"""What the picture of a retrieval result shows: lines of an nDCG by whitening strength, in panels that share axes."""
-# TODO-DOC search.evaluation.retrieval.panels:
-# TODO-DOC What the picture of a retrieval result shows: lines of an nDCG by whitening strength, in panels that share axes.
-# TODO-DOC search.evaluation.retrieval.plot:
-# TODO-DOC The picture of `isotrope evaluate retrieval`: the first nDCG against whitening strength.
+"""The picture of `isotrope evaluate retrieval`: the first nDCG against whitening strength.
+
+Lines stand in panels that share their axes; what does not vary by strength, such as BM25, is a level line.
+"""
 
 import textwrap
 from collections.abc import Mapping, Sequence

@@ -13,7 +13,7 @@ from indexer.progress import NoProgress, Progress
 from search.engine import SearchEngine
 from search.evaluation.bootstrap import draw_counts, interval, resampled_mean
 from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, draw_queries
-from search.evaluation.result import Clock, how_built
+from search.evaluation.result import Clock, Result, how_built
 from search.index import Index, LiveRows
 from search.queries import QuerySet, read_queries
 from search.ranking.divergence import first_reach, rank_by_divergence, require_mixtures, require_probabilities
@@ -30,8 +30,8 @@ def evaluate_divergence(
     origin: DrawnFrom | None = None,
     sample: int = SAMPLE,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """The result file of `isotrope evaluate recall --similarity js`, JSON types.
+) -> Result:
+    """The result of `isotrope evaluate recall --similarity js`.
 
     "recall" is the share of the best k rows that the default search finds, "proven" that of queries whose answer was
     proved without looking at the other rows; rows as good as the k-th count as right. Raises ConfigError for an index
@@ -58,7 +58,7 @@ def evaluate_divergence(
     provenance = clock.provenance(
         engine.encoder.spec, queries.files, measure="js", protocol=_PROTOCOL, **how_built(index.config, index)
     )
-    return {"provenance": provenance, "results": [found], "notes": list(queries.notes)}
+    return Result("divergence", provenance, [found], None, queries.notes)
 
 
 def _row(shares: Sequence[float], proven: Sequence[bool], k: int, queries: QuerySet, index: Index) -> dict[str, Any]:

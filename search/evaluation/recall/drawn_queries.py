@@ -47,7 +47,7 @@ def draw_queries(stored: LiveRows, origin: DrawnFrom | None = None, size: int = 
         there = counted(stored.index.manifest.documents, "document", "documents")
         raise EvaluationError(
             f"{stored.index.path}: none of its {there} gives a query "
-            f"({_NEED[chosen]}). Name another kind with --from, or a file of queries with --queries."
+            f"({_NEED[chosen]}). Name another kind with --draw, or a file of queries with --queries."
         )
     passed = seen - len(texts)
     notes = (
@@ -62,7 +62,7 @@ def _documents_themselves(stored: LiveRows, origin: DrawnFrom | None, size: int)
     if origin:
         raise ConfigError(
             f"{stored.index.path}: its embeddings came with the corpus, so no {origin} can be encoded. Leave out "
-            "--from, and the documents themselves are the queries, or name a .npy file of query embeddings."
+            "--draw, and the documents themselves are the queries, or name a .npy file of query embeddings."
         )
     rows = np.sort(np.argsort(stored.id_hashes, kind="stable")[:size])
     return QuerySet(numbered(len(rows)), rows, embeddings=stored.index.embeddings(rows), origin="documents")

@@ -3,20 +3,11 @@
 A query drawn from a document would find that document, so the document and its duplicates are taken out of both
 lists, the index's and the exact one, before they are compared. The index is asked for as many more answers. Where
 documents have several windows, answers are windows.
+
+Exact search goes over the stored vectors as they stream by: a float32 matrix product finds candidates, a float64 dot
+product decides. A float32 sum of d products of unit vectors is wrong by at most d * 2**-24, so a row within twice
+that of the cut is a candidate too.
 """
-# TODO-DOC search.evaluation.recall.evaluation:
-# TODO-DOC Recall and latency of an index against exact search, on queries that are not rows of the index.
-# TODO-DOC
-# TODO-DOC A query drawn from a document would find that document, so the document and its duplicates are taken out of both
-# TODO-DOC lists, the index's and the exact one, before they are compared. The index is asked for as many more answers. Where
-# TODO-DOC documents have several windows, answers are windows.
-# TODO-DOC
-# TODO-DOC search.evaluation.recall.exact:
-# TODO-DOC Exact search over the stored vectors, as they stream by: what an index's answers are held against.
-# TODO-DOC
-# TODO-DOC A float32 matrix product finds candidates, a float64 dot product decides. A float32 sum of d products of unit
-# TODO-DOC vectors is wrong by at most d * 2**-24, so a row within twice that of the cut is a candidate too.
-# TODO-DOC
 
 import os
 from collections.abc import Sequence
@@ -29,14 +20,14 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.ann import SCORE_TOLERANCE, GroundTruthBuilder, pair_scores
-from indexer.arrays import RowIds, Vectors
+from indexer.arrays import Float64Array, RowIds, Vectors
 from indexer.encoders import EncodeStats, Role
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError
 from indexer.progress import NoProgress, Progress
 from search.engine import SearchEngine
 from search.evaluation.bootstrap import RESAMPLES, Interval, interval
 from search.evaluation.recall.drawn_queries import SAMPLE, DrawnFrom, draw_queries
-from search.evaluation.result import Clock, how_built
+from search.evaluation.result import Clock, Result, how_built
 from search.index import Index, LiveRows
 from search.latency import percentiles
 from search.queries import QuerySet, read_queries
@@ -47,7 +38,6 @@ _MOST_DUPLICATES = 1000  # a document with more is no useful query, and would be
 _TIMED = 1000  # queries
 _BATCH = 256  # queries searched together
 _PROTOCOL = "against exact search over the stored vectors; a query's own document and its duplicates do not count"
-Shares = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -120,8 +110,8 @@ def evaluate_recall(
     origin: DrawnFrom | None = None,
     sample: int = SAMPLE,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """`measure_recall` on the queries of a file, or else drawn from the documents, as a result file (JSON types)."""
+) -> Result:
+    """`measure_recall` on the queries of a file, or else drawn from the documents, as a result."""
     clock, index = Clock(), engine.index
     if k < 1:
         raise ConfigError(f"k is {k}; expected at least 1.")
@@ -140,7 +130,7 @@ def evaluate_recall(
     transform = index.manifest.files[index.manifest.transform["file"]].sha256
     made = {"encoder": index.manifest.fingerprint, "transform": transform}
     row = measured.to_dict() | describe_segments(index) | made
-    return {"provenance": provenance, "results": [row], "notes": list(measured.notes)}
+    return Result("recall", provenance, [row], None, measured.notes)
 
 
 def _vectors(engine: SearchEngine, queries: QuerySet, log: EncodeStats, progress: Progress) -> Vectors:
@@ -222,18 +212,18 @@ def _answers(index: Index, vectors: Vectors, excluded: Sequence[RowIds], k: int)
     return answers
 
 
-def _refuse_inexact(index: Index, shares: Shares, k: int) -> None:
+def _refuse_inexact(index: Index, shares: Float64Array, k: int) -> None:
     raise CorruptIndexError(
         f"{index.path}: an exact (Flat) index has recall 1 by construction, but recall@{k} is {shares.mean():.4f}: "
         "its segment does not hold the transformed embeddings. Run isotrope verify, or build again with --overwrite."
     )
 
 
-def _resampled(shares: Shares) -> Shares:
+def _resampled(shares: Float64Array) -> Float64Array:
     """Means of bootstrap resamples of the queries, drawn as counts of the few distinct shares there are."""
     values, counts = np.unique(shares, return_counts=True)
     drawn = np.random.default_rng(0).multinomial(len(shares), counts / len(shares), RESAMPLES)
-    means: Shares = drawn @ values / len(shares)
+    means: Float64Array = drawn @ values / len(shares)
     return means
 
 

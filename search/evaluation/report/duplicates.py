@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from indexer.arrays import RowIds
 from indexer.corpus.document import Document
 from indexer.hashing import canonical_sha256
 from search.dedup.duplicates_file import read_duplicates
@@ -18,7 +19,6 @@ from search.evaluation.report.html import Html, facts, figure, join, section, ta
 from search.index import Index
 from search.text import counted, number, percent
 
-Rows = npt.NDArray[np.int64]
 LARGEST, SPREAD, MEMBERS = 5, 5, 5  # clusters shown whatever they are, clusters drawn by size, documents of each
 _TEXT_SHOWN, _NAME_SHOWN = 160, 80  # characters
 _CLASSES = (2, 3, 4, 5, 10, 100, 1000, 10_000, 100_000, 1_000_000)  # where classes of cluster sizes begin
@@ -43,8 +43,8 @@ class DuplicateClusters:
     name: str
     facts: Mapping[str, Any]
     table: pa.Table
-    starts: Rows
-    sizes: Rows
+    starts: RowIds
+    sizes: RowIds
 
     @property
     def scores(self) -> npt.NDArray[np.float32]:
@@ -76,7 +76,7 @@ def read_listing(path: Path) -> DuplicateClusters:
     return DuplicateClusters(path.name, found.facts, found.table.take(pa.array(order)), starts, dropped + 1)
 
 
-def sample_clusters(sizes: Rows) -> Rows:
+def sample_clusters(sizes: RowIds) -> RowIds:
     """The clusters to show: the `LARGEST`, then `SPREAD` at even distances in the others, which are sorted by size."""
     order = np.argsort(-sizes, kind="stable")
     largest, rest = order[:LARGEST], order[LARGEST:]
@@ -166,7 +166,7 @@ def _reasons(listing: DuplicateClusters) -> Html:
     return table(["reason", "dropped", "share"], rows)
 
 
-def _sizes(sizes: Rows) -> Html:
+def _sizes(sizes: RowIds) -> Html:
     """How many clusters there are of each class of sizes, as numbers."""
     rows = []
     for low, high in zip(_CLASSES, [*_CLASSES[1:], np.inf], strict=True):

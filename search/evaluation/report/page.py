@@ -1,6 +1,7 @@
 """The page: one HTML file that needs nothing else, no network and no script."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,8 @@ from search.evaluation.report import sections
 from search.evaluation.report.duplicates import DuplicateClusters, duplicates, read_listing
 from search.evaluation.report.html import Html, facts, join, section, table, tag
 from search.evaluation.report.statistics import IndexStatistics, measure_statistics
-from search.evaluation.result import Clock
-from search.evaluation.tables import ResultFile, read_result
+from search.evaluation.result import Clock, Result, read_result
+from search.evaluation.tables import heading_of, tables_of
 from search.files import check_outputs, read_by, write_output
 from search.index import Index
 
@@ -51,54 +52,57 @@ footer { margin-top: 2.5rem; opacity: .85; }
 """
 
 
+@dataclass(frozen=True)
+class ReportOptions:
+    """What a report shows beside the index: result files, a file of duplicates, and recall, measured now if asked."""
+
+    results: Sequence[Path] = ()
+    duplicates: Path | None = None
+    recall: bool = False
+
+
 def write_report(
     engine: SearchEngine,
     path: Path,
-    results: Sequence[Path] = (),
-    with_recall: bool = False,
+    options: ReportOptions = ReportOptions(),
     progress: Progress | None = None,
-    duplicates_file: Path | None = None,
-    *,
     force: bool = False,
 ) -> FileDigest:
-    """Write the report of an open index to `path`, with result files, a file of duplicates, and recall measured now
-    if asked for; over another file only with `force`.
+    """Write the report of an open index to `path`; over another file only with `force`.
 
     Raises ConfigError for a path that cannot be written, ExistsError, MachineError without matplotlib,
     EvaluationError for a file that is no result, what `read_duplicates` raises, and what `evaluate_recall` and writing
     raise.
     """
     clock, progress = Clock(), progress or NoProgress()
-    check_outputs({"-o": path}, read_by(engine.index.path, *results, duplicates_file), force)
+    check_outputs({"-o": path}, read_by(engine.index.path, *options.results, options.duplicates), force)
     require_plots()
-    files = [read_result(file) for file in results]
-    listing = read_listing(duplicates_file) if duplicates_file else None
+    results = [read_result(file) for file in options.results]
+    listing = read_listing(options.duplicates) if options.duplicates else None
     progress.phase("measuring vectors", None)
     figures = measure_statistics(engine.index)
     remark = ""
-    if with_recall:
+    if options.recall:
         try:
             measured = evaluate_recall(engine, progress=progress)
         except EvaluationError as error:  # such as too few documents, which keeps nothing else from being reported
             remark = f"Recall was not measured: {error}"
         else:
-            parts = measured["provenance"], measured["results"], (), measured["notes"]
-            files.append(ResultFile("measured for this report", *parts))
-    provenance = clock.provenance(None, {})
-    page = render(engine.index, figures, files, provenance, clock.started, remark, listing)
+            results.append(replace(measured, source="measured for this report"))
+    page = render(engine.index, figures, results, clock.provenance(None, {}), remark, listing)
     return write_output(path, page.encode(), force=force)
 
 
 def render(
     index: Index,
     figures: IndexStatistics,
-    files: Sequence[ResultFile],
+    results: Sequence[Result],
     provenance: dict[str, Any],
-    made: datetime,
     remark: str = "",
     listing: DuplicateClusters | None = None,
 ) -> str:
     """The page as text; `remark` says what could not be measured. The same arguments give the same bytes."""
+    made = datetime.fromisoformat(provenance["created"])
     about = describe_index(index)
     name = index.path.resolve().name
     body = join(
@@ -110,7 +114,7 @@ def render(
             sections.documents(figures),
             sections.gates(about),
             *([duplicates(index, listing)] if listing else []),
-            *(_result(file, index) for file in files),
+            *(_result(result, index) for result in results),
             *[tag("p", remark, class_="remark")] * bool(remark),
             _footer(index, provenance),
         ]
@@ -125,30 +129,31 @@ def render(
     return f"<!doctype html>\n{tag('html', head, tag('body', body), lang='en')}\n"
 
 
-def _result(file: ResultFile, index: Index) -> Html:
-    body: list[Html] = [tag("p", _made(file))]
-    body += [tag("p", remark, class_="remark") for remark in _remarks(file, index)]
-    for laid_out in file.tables():
+def _result(result: Result, index: Index) -> Html:
+    body: list[Html] = [tag("p", _made(result))]
+    body += [tag("p", remark, class_="remark") for remark in _remarks(result, index)]
+    for laid_out in tables_of(result):
         body += [tag("h3", laid_out.caption)] * bool(laid_out.caption)
         body.append(table(laid_out.columns, laid_out.rows))
-    body += [tag("p", note) for note in file.notes]
-    return section(file.kind, *body)
+        body += [tag("p", remark) for remark in laid_out.remarks]
+    body += [tag("p", note) for note in result.notes]
+    return section(heading_of(result), *body)
 
 
-def _made(file: ResultFile) -> str:
-    said = {name: file.provenance.get(key) for name, key in [("command", "command"), ("made", "created")]}
-    return "; ".join([file.name, *(f"{name}: {value}" for name, value in said.items() if value)])
+def _made(result: Result) -> str:
+    said = {name: result.provenance.get(key) for name, key in [("command", "command"), ("made", "created")]}
+    return "; ".join([result.source, *(f"{name}: {value}" for name, value in said.items() if value)])
 
 
-def _remarks(file: ResultFile, opened: Index) -> list[str]:
+def _remarks(result: Result, opened: Index) -> list[str]:
     """What keeps a result from being about this index."""
     remarks = []
     own = opened.manifest.fingerprint
-    if others := sorted(file.encoders - {own}):
-        some = "Some of this" if own in file.encoders else "This"
+    if others := sorted(result.encoders - {own}):
+        some = "Some of this" if own in result.encoders else "This"
         short = ", ".join(f"{other[:12]}…" for other in others)
         remarks.append(f"{some} was measured with another encoder than the index's: {short} instead of {own[:12]}….")
-    index = file.provenance.get("index")
+    index = result.provenance.get("index")
     manifest = index.get("manifest") if isinstance(index, dict) else None
     if manifest and manifest != canonical_sha256(opened.manifest.to_dict()):
         remarks.append("Measured on another index, or on another generation of this one.")

@@ -20,7 +20,7 @@ _GATES = {
     "zero_vectors": "documents whose vector is zero",
     "missing_rows": "rows lost on the way",
     "self_hit": "share of documents found by their own vector",
-    "recall_at_10": "recall@10 against exact search, documents as queries",
+    "recall_at_10": "recall@10 against exact search",
 }
 _MEASURES: list[tuple[str, Callable[[VectorStatistics], str], str]] = [
     ("mean cosine", lambda cloud: number(cloud.mean_cosine, 3),
@@ -156,12 +156,11 @@ def gates(facts: Facts) -> Html:
         ]
         for name, gate in quality.gates.items()
     ]
-    recall = quality.gates.get("recall_at_10")
-    said = (
-        f"At build, recall@10 against exact search was {number(recall.value)}, with documents as queries."
-        if recall
-        else "The index compares a query with every vector, so its recall is 1 by construction."
-    )
+    recall, index = quality.gates.get("recall_at_10"), quality.first.index
+    said = "The index compares a query with every vector, so its recall is 1 by construction."
+    if recall:
+        by = f", by {counted(index.queries, 'query', 'queries')} ({index.query_origin})" if index else ""
+        said = f"At build, recall@10 against exact search was {number(recall.value)}{by}."
     return section(
         "Build gates",
         tag("p", "An index is published only if all of these hold."),

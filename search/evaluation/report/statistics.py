@@ -1,24 +1,13 @@
-"""How evenly vectors fill their space: figures of a cloud of unit vectors, from sums over its rows.
+"""The numbers of a report: spectrum, cosines, isotropy, norms and lengths, from what an index stores.
 
 The partition function is that of Mu and Viswanath (All-but-the-Top, ICLR 2018, section 2): Z(c) = sum of exp(c . v),
 with I = min Z / max Z over unit vectors c, for which they take the eigenvectors of the vectors' second moment. An
 eigenvector's sign is arbitrary and Z depends on it, so both signs are taken here.
+
 IsoScore is that of Rudman, Gillman, Rayne and Eickhoff (IsoScore: Measuring the Uniformity of Embedding Space
 Utilization, Findings of ACL 2022, algorithm 1). With the eigenvalues l of the covariance in n dimensions its steps
 come to (P - 1) / (n - 1), where P = (sum l)^2 / sum l^2 is the participation ratio.
 """
-# TODO-DOC search.evaluation.report.isotropy:
-# TODO-DOC How evenly vectors fill their space: figures of a cloud of unit vectors, from sums over its rows.
-# TODO-DOC
-# TODO-DOC The partition function is that of Mu and Viswanath (All-but-the-Top, ICLR 2018, section 2): Z(c) = sum of exp(c . v),
-# TODO-DOC with I = min Z / max Z over unit vectors c, for which they take the eigenvectors of the vectors' second moment. An
-# TODO-DOC eigenvector's sign is arbitrary and Z depends on it, so both signs are taken here.
-# TODO-DOC IsoScore is that of Rudman, Gillman, Rayne and Eickhoff (IsoScore: Measuring the Uniformity of Embedding Space
-# TODO-DOC Utilization, Findings of ACL 2022, algorithm 1). With the eigenvalues l of the covariance in n dimensions its steps
-# TODO-DOC come to (P - 1) / (n - 1), where P = (sum l)^2 / sum l^2 is the participation ratio.
-# TODO-DOC
-# TODO-DOC search.evaluation.report.figures:
-# TODO-DOC The numbers of a report, from what an index stores.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -26,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from indexer.arrays import RowIds
+from indexer.arrays import Float64Array, RowIds
 from indexer.encoders.identity import UNLIMITED
 from indexer.moments import Moments, tree_sum
 from indexer.parallel import single_blas_thread
@@ -34,7 +23,6 @@ from indexer.pipeline.rows import RowView
 from indexer.transforms import Normalisation, Transform, Whitening
 from search.index import BLOCK_ROWS, Index, LiveRows
 
-Array = npt.NDArray[np.float64]
 Vectors = npt.NDArray[np.float32]
 
 
@@ -43,8 +31,8 @@ class VectorStatistics:
     """Some unit vectors. `spectrum` (k,) holds the share of the variance in each principal direction, descending;
     zeros when there is no variance. `cosines` (pairs,) are of random pairs. `partition` is I = min Z / max Z."""
 
-    spectrum: Array
-    cosines: Array
+    spectrum: Float64Array
+    cosines: Float64Array
     partition: float
 
     @property
@@ -79,17 +67,17 @@ class VectorStatistics:
         return float(self.cosines.std()) if len(self.cosines) else None
 
 
-def measure_cloud(blocks: Callable[[], Iterable[Vectors]], cosines: Array) -> VectorStatistics:
+def measure_cloud(blocks: Callable[[], Iterable[Vectors]], cosines: Float64Array) -> VectorStatistics:
     """Figures of unit vectors (n, k) that come in blocks, twice."""
     moments = tree_sum([Moments.of(block) for block in blocks()])
     return VectorStatistics(_shares(moments), cosines, _partition(blocks, moments))
 
 
-def _shares(moments: Moments) -> Array:
+def _shares(moments: Moments) -> Float64Array:
     with single_blas_thread():
         values = np.maximum(np.linalg.eigvalsh(moments.covariance)[::-1], 0.0)
     total = float(values.sum())
-    shares: Array = values / total if total > np.finfo(np.float32).eps ** 2 else np.zeros_like(values)
+    shares: Float64Array = values / total if total > np.finfo(np.float32).eps ** 2 else np.zeros_like(values)
     return shares
 
 
@@ -119,7 +107,7 @@ class IndexStatistics:
     paired: int  # rows the random pairs are drawn from
     before: VectorStatistics
     after: VectorStatistics  # the same object when the transform does nothing but normalise
-    norms: Array  # (sampled,) of raw embeddings
+    norms: Float64Array  # (sampled,) of raw embeddings
     lengths: npt.NDArray[np.int32]  # (rows,) tokens before truncation
     max_length: int | None  # tokens; None where embeddings came with the corpus, and for a table
     offset: float | None  # |query mean - document mean| / typical distance from the mean; None with one mean
@@ -190,7 +178,7 @@ def _pairs(rows: int) -> tuple[RowIds, RowIds]:
     return first, second
 
 
-def _cosines(vectors: Vectors, first: RowIds, second: RowIds) -> Array:
+def _cosines(vectors: Vectors, first: RowIds, second: RowIds) -> Float64Array:
     found = [
         np.einsum("nk,nk->n", vectors[first[part]], vectors[second[part]], dtype=np.float64)
         for part in np.array_split(np.arange(len(first)), max(1, len(first) // BLOCK_ROWS))

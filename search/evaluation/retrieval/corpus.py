@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Embeddings, RowIds
 from indexer.config import WhiteningConfig
 from indexer.corpus import Document, joined_text, read_corpus
 from indexer.corpus.corpus import OnError
@@ -31,8 +32,6 @@ from search.index import Index
 from search.queries import find_beir_file
 from search.text import counted
 
-Embeddings = npt.NDArray[np.floating]
-Rows = npt.NDArray[np.int64]
 _BLOCK_ROWS = 4096
 
 
@@ -43,7 +42,7 @@ class SearchedCorpus(Protocol):
     def ids(self) -> Sequence[str]: ...
 
     @property
-    def document_of(self) -> Rows | None:
+    def document_of(self) -> RowIds | None:
         """The document of each row, once prepared; None when row i is document i."""
         ...
 
@@ -99,7 +98,7 @@ class BeirCorpus:
             raise EvaluationError(f"{self.file}: holds no documents; there is nothing to search.")
         self.ids = [document.id for document in self._documents]
         self.truncated = 0
-        self.document_of: Rows | None = None
+        self.document_of: RowIds | None = None
         self._cutter = DocumentChunker(subject.spec, self._config.chunk)
         self._moments: dict[PoolingKey, Moments] = {}
 
@@ -133,7 +132,7 @@ class BeirCorpus:
         for start in range(0, len(self._positions), _BLOCK_ROWS):
             yield self._rows(key, np.arange(start, min(start + _BLOCK_ROWS, len(self._positions))))
 
-    def _rows(self, key: PoolingKey, rows: Rows) -> Embeddings:
+    def _rows(self, key: PoolingKey, rows: RowIds) -> Embeddings:
         """Embeddings of some rows, in the type an index would store."""
         taken = self._embeddings[key][self._positions[rows]]
         stored: Embeddings = taken.astype(self._config.store.embeddings, copy=False)
@@ -151,7 +150,7 @@ class BeirCorpus:
         return np.array([hash_id(identity) for identity in self.ids], np.uint64)
 
     @cached_property
-    def _sample(self) -> Rows:
+    def _sample(self) -> RowIds:
         return bottom_k(self._hashes, self._config.whitening.sample)
 
 

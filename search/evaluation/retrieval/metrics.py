@@ -1,4 +1,4 @@
-"""Retrieval measures with trec_eval's definitions: computed by trec_eval's own code, through ir_measures.
+"""Retrieval measures with trec_eval's definitions, computed by trec_eval's own code, and paired comparisons of them.
 
 nDCG@k   gain is the judgement itself, discount log2(rank + 1), ideal over all judged documents (Jarvelin and
          Kekalainen, ACM TOIS 20(4), 2002)
@@ -8,19 +8,6 @@ MRR      mean of 1 / rank of the first relevant document, over the whole ranking
 
 Documents that nobody judged are not relevant, nor are those with a score of 0 or below.
 """
-# TODO-DOC search.evaluation.retrieval.metrics:
-# TODO-DOC Retrieval measures with trec_eval's definitions: computed by trec_eval's own code, through ir_measures.
-# TODO-DOC
-# TODO-DOC nDCG@k   gain is the judgement itself, discount log2(rank + 1), ideal over all judged documents (Jarvelin and
-# TODO-DOC          Kekalainen, ACM TOIS 20(4), 2002)
-# TODO-DOC MAP      mean over queries of average precision, over the whole ranking given
-# TODO-DOC R@k      relevant documents among the first k, of all relevant ones
-# TODO-DOC MRR      mean of 1 / rank of the first relevant document, over the whole ranking given
-# TODO-DOC
-# TODO-DOC Documents that nobody judged are not relevant, nor are those with a score of 0 or below.
-# TODO-DOC
-# TODO-DOC search.evaluation.retrieval.comparisons:
-# TODO-DOC Settings measured on the same queries, each with its interval, and compared in pairs.
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,14 +16,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from indexer.errors import ConfigError
+from indexer.arrays import Float64Array
 from indexer.lazy import require_extra
 from search.evaluation.bootstrap import difference, draw_counts, interval, resampled_mean
 from search.evaluation.settings import Setting
 
-Array = npt.NDArray[np.float64]
 MAP, MRR = "MAP", "MRR"
 
 
@@ -45,20 +30,9 @@ def measure_names(cutoffs: Sequence[int]) -> list[str]:
     return [*(f"nDCG@{k}" for k in cutoffs), MAP, *(f"R@{k}" for k in cutoffs), MRR]
 
 
-def parse_cutoffs(text: str) -> tuple[int, ...]:
-    """ "10,100" to (10, 100), each once. Raises ConfigError."""
-    try:
-        cutoffs = tuple(dict.fromkeys(int(number) for number in text.split(",")))
-    except ValueError:
-        cutoffs = ()
-    if not cutoffs or min(cutoffs) < 1:
-        raise ConfigError(f'-k "{text}" is not a list of ranks; expected whole numbers above 0, such as 10,100.')
-    return cutoffs
-
-
 def measure(
     judgements: Mapping[str, Mapping[str, int]], ranked: Mapping[str, Sequence[str]], cutoffs: Sequence[int]
-) -> dict[str, Array]:
+) -> dict[str, Float64Array]:
     """Measure -> one value from 0 to 1 a query, (queries,), in the order of `judgements`.
 
     `ranked` maps query ids to document ids, best first; a query that is not in it found nothing and counts 0.
@@ -93,7 +67,7 @@ class MeasuredRun:
 
     label: str
     setting: Setting | None
-    values: Mapping[str, Array]
+    values: Mapping[str, Float64Array]
     facts: dict[str, Any]  # what else its result says, JSON types
     hybrid: bool = False  # the setting's vectors fused with BM25
 
@@ -115,7 +89,7 @@ class PairedComparison:
         return [self._pair(one, other) for one in self.measured for other in baselines(one, self.measured)]
 
     @cached_property
-    def _counts(self) -> Array:
+    def _counts(self) -> Float64Array:
         return draw_counts(len(next(iter(self.measured[0].values.values()))), "retrieval")
 
     def _result(self, one: MeasuredRun) -> dict[str, Any]:
@@ -130,7 +104,7 @@ class PairedComparison:
         found = {name: self._difference(other.values[name], values) for name, values in one.values.items()}
         return {"setting": one.label, "against": other.label, "measure": found}
 
-    def _difference(self, before: Array, after: Array) -> dict[str, Any]:
+    def _difference(self, before: Float64Array, after: Float64Array) -> dict[str, Any]:
         resampled = resampled_mean(before, self._counts), resampled_mean(after, self._counts)
         found = difference(float(before.mean()), float(after.mean()), *resampled)
         counts = {"won": after > before, "tied": after == before, "lost": after < before}

@@ -1,10 +1,4 @@
-"""What a measurement of retrieval is asked, and the files it writes beside its result."""
-# TODO-DOC search.evaluation.retrieval.task:
-# TODO-DOC What a measurement of retrieval is asked, and the files it writes beside its result.
-# TODO-DOC search.evaluation.retrieval.evaluation:
-# TODO-DOC Retrieval quality on a BEIR folder: a recipe, an index, or many settings of either, beside BM25.
-# TODO-DOC search.evaluation.retrieval.query_vectors:
-# TODO-DOC Judged queries whose embeddings are given: a file of vectors with the ids of the queries.
+"""`evaluate_retrieval`: quality on a BEIR folder of a recipe, an index, or many settings of either, beside BM25."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer import ann
-from indexer.arrays import SearchResult
+from indexer.arrays import Float64Array, SearchResult
 from indexer.corpus.corpus import OnError
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders.precomputed import cannot_encode
@@ -21,10 +15,10 @@ from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
 from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings, encode_and_count_cut
-from search.evaluation.result import Clock, how_built
+from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.retrieval.beir import JudgedQueries, read_judged
 from search.evaluation.retrieval.corpus import BeirCorpus, IndexedCorpus, SearchedCorpus
-from search.evaluation.retrieval.metrics import MAP, MRR, Array, MeasuredRun, PairedComparison, measure, measure_names
+from search.evaluation.retrieval.metrics import MAP, MRR, MeasuredRun, PairedComparison, measure, measure_names
 from search.evaluation.retrieval.runs import (
     Run,
     hybrid_label,
@@ -61,6 +55,10 @@ class RetrievalOptions:
     force: bool = False  # write over files that are there already
     also: Mapping[str, Path] = field(default_factory=dict)  # option -> file that the caller writes: no file twice
 
+    def __post_init__(self) -> None:
+        if not self.cutoffs or min(self.cutoffs) < 1:
+            raise ConfigError(f"-k is {min(self.cutoffs, default='empty')}; expected whole numbers above 0.")
+
 
 def beside_of(task: RetrievalOptions, labels: Sequence[str]) -> list[str]:
     """Labels of what is measured beside the settings."""
@@ -91,8 +89,8 @@ def evaluate_retrieval(
     sweep: Sweep = Sweep(),  # noqa: B008 - frozen
     cache: Path | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """The result as JSON types: provenance, results (a setting each and its hybrid, then BM25), comparisons, notes.
+) -> Result:
+    """The result: a row for each setting and its hybrid, then BM25, and their paired differences.
 
     An index without a sweep is itself asked, as it ships. Else settings are fitted, on the corpus or on the
     index's raw embeddings, and searched exactly. Values of measures are from 0 to 1.
@@ -118,12 +116,9 @@ def evaluate_retrieval(
         first = measure_names(task.cutoffs)[0]
         columns = {one.label: one.values[first] for one in comparison.measured}
         write_per_query(task.per_query, first, judged.judgements, columns, task.force)
-    return {
-        "provenance": clock.provenance(subject.spec, evaluation.data, **evaluation.provenance),
-        "results": comparison.results,
-        "comparisons": comparison.pairs,
-        "notes": list(dict.fromkeys(evaluation.notes)),
-    }
+    provenance = clock.provenance(subject.spec, evaluation.data, **evaluation.provenance)
+    notes = list(dict.fromkeys(evaluation.notes))
+    return Result("retrieval", provenance, comparison.results, comparison.pairs, notes)
 
 
 class _Evaluation:
@@ -262,9 +257,9 @@ class _Evaluation:
         values = measure(self._judged.judgements, self._ranked(found), self._task.cutoffs)
         return MeasuredRun(label, setting, values, {"queries": len(queries), "depth": self._depth, **facts})
 
-    def _cut_off(self, at: Mapping[int, list[SearchResult]]) -> dict[str, Array]:
+    def _cut_off(self, at: Mapping[int, list[SearchResult]]) -> dict[str, Float64Array]:
         """nDCG and recall at each k, of lists that were asked for at that k."""
-        values: dict[str, Array] = {}
+        values: dict[str, Float64Array] = {}
         for k, found in at.items():
             every = measure(self._judged.judgements, self._ranked(found), (k,))
             values |= {name: every[name] for name in every if name not in (MAP, MRR)}

@@ -1,8 +1,7 @@
-"""A run: what a setting or an index ranks for every query, and the files of runs."""
-# TODO-DOC search.evaluation.retrieval.runs:
-# TODO-DOC Files for one query at a time: TREC runs, which other tools can judge, and a table of scores per query.
-# TODO-DOC search.evaluation.retrieval.answers:
-# TODO-DOC What settings find: each one's ranking for every query, by exact search or by the index that ships.
+"""A run: what a setting, by exact search, or an index as it ships ranks for every query.
+
+Files of one query at a time: TREC runs, which other tools can judge, and a table of scores per query.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
-from indexer.arrays import RowIds, SearchResult
+from indexer.arrays import Float64Array, RowIds, SearchResult
 from indexer.errors import ConfigError
 from indexer.output_files import is_stream
 from indexer.transforms import Transform
 from search.evaluation.embeddings import TextEmbeddings
 from search.evaluation.retrieval.corpus import SearchedCorpus
-from search.evaluation.retrieval.metrics import Array
 from search.evaluation.settings import Setting, fit_setting, transform_hash
 from search.files import write_output
 from search.index import Index
@@ -51,7 +49,7 @@ def write_per_query(
     path: Path,
     measure: str,
     judgements: Mapping[str, Mapping[str, int]],
-    columns: Mapping[str, Array],
+    columns: Mapping[str, Float64Array],
     force: bool = False,
 ) -> None:
     """Tab-separated: query id, relevant documents, then `measure` from 0 to 1 for each of `columns` (label -> (n,))."""

@@ -15,6 +15,7 @@ from functools import cache
 from itertools import count
 from typing import Any
 
+from indexer.arrays import Float32Array
 from indexer.corpus import joined_text, read_corpus
 from indexer.corpus.sources import find_sources
 from indexer.encoders.identity import PoolingKey
@@ -23,7 +24,7 @@ from indexer.hashing import hash_id
 from indexer.moments import Moments, tree_sum
 from indexer.store.layout import is_index
 from indexer.transforms import FitData, Transform
-from search.evaluation.embeddings import EmbeddingSource, Rows, TextEmbeddings
+from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings
 from search.evaluation.settings import Setting, fit_setting
 from search.evaluation.sts.data import Task
 from search.evaluation.target import Target
@@ -140,7 +141,9 @@ def _corpus_material(
 ) -> dict[PoolingKey, FitData]:
     """What is fitted on, by pooling and layers: only where a flow is trained do the rows stay in memory."""
     moments: dict[PoolingKey, list[Moments]] = {setting.key: [] for setting in settings}
-    rows: dict[PoolingKey, list[Rows]] = {setting.key: [] for setting in settings if setting.whitening.kind == "flow"}
+    rows: dict[PoolingKey, list[Float32Array]] = {
+        setting.key: [] for setting in settings if setting.whitening.kind == "flow"
+    }
     for start in range(0, len(texts), _CHUNK):
         chunk = texts[start : start + _CHUNK]
         states = source.encode(chunk)
@@ -151,5 +154,5 @@ def _corpus_material(
     return {key: _material(tree_sum(found), rows.get(key)) for key, found in moments.items()}
 
 
-def _material(moments: Moments, rows: Sequence[Rows] | None) -> FitData:
+def _material(moments: Moments, rows: Sequence[Float32Array] | None) -> FitData:
     return FitData.of_moments(moments) if rows is None else FitData(lambda: moments, lambda: iter(rows))

@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from indexer.arrays import Float32Array
 from indexer.config import PoolingMode
 from indexer.encoders.identity import PoolingKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
 from search.evaluation.bootstrap import Difference, difference
-from search.evaluation.embeddings import EmbeddingSource, Rows, TextEmbeddings
-from search.evaluation.result import Clock, how_built
+from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings
+from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, Strength, Sweep, check_dimensions, transform_hash
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.fit import Fit, choose_fit, task_texts
@@ -57,13 +58,13 @@ class LayersOptions:
     up_to: int = 0
 
 
-class AveragedLayers(Mapping[PoolingKey, Rows]):
+class AveragedLayers(Mapping[PoolingKey, Float32Array]):
     """Rows of any combination of layers, averaged from those of single layers when asked for."""
 
-    def __init__(self, single: Mapping[PoolingKey, Rows]) -> None:
+    def __init__(self, single: Mapping[PoolingKey, Float32Array]) -> None:
         self._single = single
 
-    def __getitem__(self, key: PoolingKey) -> Rows:
+    def __getitem__(self, key: PoolingKey) -> Float32Array:
         layers, pooling = key
         total = self._single[layers[:1], pooling]
         for layer in layers[1:]:
@@ -116,13 +117,13 @@ def evaluate_layers(
     plan: LayersOptions,
     cache: Path | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """The result file of `isotrope evaluate layers`, JSON types.
+) -> Result:
+    """The result of `isotrope evaluate layers`.
 
     "results" has a row for each combination, the average over the tasks with its 95 % interval and the tasks' own
-    figures under "tasks"; "best" the best one of each size; "layers" what was combined; "paper" the row of the
-    paper's choice, block 1 and the last; then "comparisons", "notes" and "provenance". Layers count from 0, the
-    embedding output. Raises ConfigError, EvaluationError for an undefined correlation, and what encoding raises.
+    figures under "tasks". Added are "best", the best one of each size, "layers", what was combined, and "paper", the
+    row of the paper's choice, block 1 and the last. Layers count from 0, the embedding output. Raises ConfigError,
+    EvaluationError for an undefined correlation, and what encoding raises.
     """
     clock, progress = Clock(), progress or NoProgress()
     require_extra("scipy.stats", "eval")  # now, not after minutes of encoding
@@ -149,15 +150,18 @@ def evaluate_layers(
         **how_built(subject.config, subject.index),
     )
     rows = {one.layers: _row(one, tasks, plan.protocol, source) for one in found}
-    return {
-        "provenance": provenance,
-        "layers": [setting.layers[0] for setting in single],
-        "results": list(rows.values()),
-        "best": [{"size": len(one.layers)} | rows[one.layers] for one in best],
-        "paper": rows[paper.layers],
-        "comparisons": [_comparison(one, paper) for one in best if one is not paper],
-        "notes": _notes(tasks, notes, source.log.truncated),
-    }
+    return Result(
+        "layers",
+        provenance,
+        list(rows.values()),
+        [_comparison(one, paper) for one in best if one is not paper],
+        _notes(tasks, notes, source.log.truncated),
+        {
+            "layers": [setting.layers[0] for setting in single],
+            "best": [{"size": len(one.layers)} | rows[one.layers] for one in best],
+            "paper": rows[paper.layers],
+        },
+    )
 
 
 def _settings(subject: Target, plan: LayersOptions) -> tuple[list[Setting], list[Setting], list[str]]:

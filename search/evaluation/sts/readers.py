@@ -1,11 +1,7 @@
-"""Scored sentence pairs from TSV folders, a SentEval download or a data set of the hub, each fault at its line."""
-# TODO-DOC search.evaluation.sts.pair_files:
-# TODO-DOC Scored sentence pairs, row by row: lines of a file to numbers and sentences, with every fault at its line.
-# TODO-DOC search.evaluation.sts.sources:
-# TODO-DOC Where STS pairs lie: a folder of TSV files, a SentEval download, a data set of the Hugging Face hub.
-# TODO-DOC
-# TODO-DOC Each reader gives what it found, task by task and subset by subset, in a fixed order.
-# TODO-DOC
+"""Scored sentence pairs from TSV folders, a SentEval download or a data set of the hub, each fault at its line.
+
+Each reader gives what it found, task by task and subset by subset, in a fixed order.
+"""
 
 import gzip
 import hashlib

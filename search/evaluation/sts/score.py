@@ -1,21 +1,16 @@
-"""From embeddings to cosines to Spearman, under the three protocols."""
-# TODO-DOC search.evaluation.sts.correlation:
-# TODO-DOC The score of a pair of sentences, and how well scores rank pairs as people do.
-# TODO-DOC search.evaluation.sts.protocols:
-# TODO-DOC From the cosines of pairs to one figure a task: the three ways that papers report, which are not comparable.
-# TODO-DOC
-# TODO-DOC mean   unweighted mean of the subsets' correlations: WhiteningBERT and the tables it quotes
-# TODO-DOC wmean  their mean weighted by pairs
-# TODO-DOC all    one correlation over all pairs of the task, whatever subset they are in
-# TODO-DOC
-# TODO-DOC A task of one subset is the same in all three. Resamples are stratified by subset and named by task and subset: every
-# TODO-DOC setting meets the same ones, so that settings pair, and tasks are resampled independently of one another.
-# TODO-DOC
-# TODO-DOC search.evaluation.sts.pair_scores:
-# TODO-DOC The cosines of a task's sentence pairs under some settings.
-# TODO-DOC
-# TODO-DOC Both sentences are documents: they take the document prefix and are centred by the documents' mean.
-# TODO-DOC
+"""From embeddings to cosines of sentence pairs, and to Spearman's correlation with what people say of them.
+
+Papers report a task in three ways, which are not comparable:
+
+mean   unweighted mean of the subsets' correlations: WhiteningBERT and the tables it quotes
+wmean  their mean weighted by pairs
+all    one correlation over all pairs of the task, whatever subset they are in
+
+A task of one subset is the same in all three. Resamples are stratified by subset and named by task and subset: every
+setting meets the same ones, so that settings pair, and tasks are resampled independently of one another.
+
+Both sentences are documents: they take the document prefix and are centred by the documents' mean.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Float64Array
 from indexer.errors import EvaluationError
 from indexer.lazy import require_extra
 from indexer.transforms import Normalisation, Transform, Whitening
@@ -33,11 +29,10 @@ from search.evaluation.settings import Setting
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.fit import Fit, task_texts
 
-Array = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.intp]
 
 
-def cosines(vectors: Array, first: Positions, second: Positions) -> Array:
+def cosines(vectors: Float64Array, first: Positions, second: Positions) -> Float64Array:
     """Cosine of the rows `first[i]` and `second[i]` of `vectors` (n, k), float64.
 
     A row of zeros has cosine 0 with every other, as in an index.
@@ -49,19 +44,19 @@ def cosines(vectors: Array, first: Positions, second: Positions) -> Array:
         squares = (vectors * vectors).sum(axis=1)
         products = (vectors[first] * vectors[second]).sum(axis=1)
         norms = np.sqrt(squares[first] * squares[second])
-        found: Array = np.divide(products, norms, out=np.zeros_like(products), where=norms != 0)
+        found: Float64Array = np.divide(products, norms, out=np.zeros_like(products), where=norms != 0)
     return found
 
 
-def all_alike(values: Array, what: str = "cosines") -> str:
+def all_alike(values: Float64Array, what: str = "cosines") -> str:
     """Why `values` (n,) have no correlation with anything; "" where they differ."""
     if not len(values) or (values != values[0]).any():
         return ""
     return f"all {len(values):,} {what} are {values[0]:g}, so the correlation is undefined"
 
 
-def spearman(predicted: Array, human: Array, where: str) -> float:
-    """Spearman's rank correlation, ties averaged, times 100. `where` names the pairs and the setting in errors.
+def spearman(predicted: Float64Array, human: Float64Array, where: str) -> float:
+    """Spearman's rank correlation, ties averaged. `where` names the pairs and the setting in errors.
 
     Raises EvaluationError where it is not defined, and MachineError without SciPy.
     """
@@ -79,7 +74,7 @@ def spearman(predicted: Array, human: Array, where: str) -> float:
     ):
         if said := all_alike(values, what):
             raise EvaluationError(f"{where}: {said}. {way_out}")
-    return 100 * float(stats.spearmanr(predicted, human).statistic)
+    return float(stats.spearmanr(predicted, human).statistic)
 
 
 Protocol = Literal["mean", "wmean", "all"]
@@ -87,10 +82,10 @@ Protocol = Literal["mean", "wmean", "all"]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A correlation times 100, and its values in the resamples, (resamples,)."""
+    """A correlation, and its values in the resamples, (resamples,)."""
 
     value: float
-    resampled: Array
+    resampled: Float64Array
 
     @property
     def interval(self) -> Interval:
@@ -104,7 +99,7 @@ def average(estimates: Sequence[Estimate], weights: Sequence[float] | None = Non
 
 
 def task_estimates(
-    task: Task, cosines: Sequence[Sequence[Array]], labels: Sequence[str], protocols: Sequence[Protocol]
+    task: Task, cosines: Sequence[Sequence[Float64Array]], labels: Sequence[str], protocols: Sequence[Protocol]
 ) -> dict[Protocol, list[Estimate]]:
     """One estimate a setting under each protocol. `cosines[setting][subset]` (pairs,); `labels` name the settings.
 
@@ -131,7 +126,7 @@ def task_estimates(
     return {protocol: found[protocol] for protocol in protocols}
 
 
-def why_undefined(task: Task, cosines: Sequence[Array], label: str, protocols: Sequence[Protocol]) -> str:
+def why_undefined(task: Task, cosines: Sequence[Float64Array], label: str, protocols: Sequence[Protocol]) -> str:
     """Where and why one setting has no correlation under these protocols; "" where it has one.
 
     `cosines[subset]` (pairs,) are the setting's own.
@@ -143,12 +138,14 @@ def why_undefined(task: Task, cosines: Sequence[Array], label: str, protocols: S
     return f'{task.name}, all subsets together, setting "{label}": {said}' if said else ""
 
 
-def _estimates(scores: Array, counts: Array, cosines: Sequence[Array], where: Sequence[str]) -> list[Estimate]:
+def _estimates(
+    scores: Float64Array, counts: Float64Array, cosines: Sequence[Float64Array], where: Sequence[str]
+) -> list[Estimate]:
     """One estimate a setting over the same pairs and resamples; the human scores are ranked once."""
     values = [spearman(predicted, scores, name) for predicted, name in zip(cosines, where, strict=True)]
     human = resampled_ranks(scores, counts)
     return [
-        Estimate(value, 100 * resampled_spearman(resampled_ranks(predicted, counts), human, counts))
+        Estimate(value, resampled_spearman(resampled_ranks(predicted, counts), human, counts))
         for value, predicted in zip(values, cosines, strict=True)
     ]
 
@@ -163,7 +160,7 @@ def fit_transforms(task: Task, states: TextEmbeddings, settings: Sequence[Settin
 
 def score_pairs(
     task: Task, states: TextEmbeddings, settings: Sequence[Setting], transforms: Sequence[Transform]
-) -> list[list[Array]]:
+) -> list[list[Float64Array]]:
     """Cosines (pairs,) of every subset under every setting: `[setting][subset]`."""
     rows, pairs = _pairs(task, states)
     found = []

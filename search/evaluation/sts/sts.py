@@ -1,32 +1,25 @@
 """STS: how well the cosine of two sentences ranks pairs as people do, for many settings from one forward pass.
 
-Both sentences are documents: they take the document prefix and are centred by the documents' mean.
+Rows of results, paired comparisons and notes, all JSON types.
 """
-# TODO-DOC search.evaluation.sts.evaluation:
-# TODO-DOC STS: how well the cosine of two sentences ranks pairs as people do, for many settings from one forward pass.
-# TODO-DOC
-# TODO-DOC Both sentences are documents: they take the document prefix and are centred by the documents' mean.
-# TODO-DOC
-# TODO-DOC search.evaluation.sts.results:
-# TODO-DOC What an STS run says: rows of results, paired comparisons and notes, all JSON types.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from indexer.arrays import Float64Array
 from indexer.errors import EvaluationError
 from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.transforms import Transform, Whitening
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, difference
 from search.evaluation.embeddings import TextEmbeddings
-from search.evaluation.result import Clock, how_built
+from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Setting, check_dimensions, transform_hash
 from search.evaluation.sts.data import Task
 from search.evaluation.sts.fit import Fit, choose_fit, task_texts
 from search.evaluation.sts.score import (
-    Array,
     Estimate,
     Protocol,
     average,
@@ -70,10 +63,10 @@ def evaluate_sts(
     plan: StsOptions,
     cache: Path | None = None,
     progress: Progress | None = None,
-) -> dict[str, Any]:
-    """The result file of `isotrope evaluate sts`, JSON types: "provenance", "results", "comparisons", "notes".
+) -> Result:
+    """The result of `isotrope evaluate sts`.
 
-    Correlations are Spearman's times 100 with 95 % bootstrap intervals. A setting without one is left out and noted.
+    Correlations are Spearman's with 95 % bootstrap intervals. A setting without one is left out and noted.
     Raises ConfigError, EvaluationError where no setting has a correlation, and what encoding raises.
     """
     clock = Clock()
@@ -88,12 +81,7 @@ def evaluate_sts(
         bootstrap=BOOTSTRAP,
         **how_built(subject.config, subject.index),
     )
-    return {
-        "provenance": provenance,
-        "results": measured.results,
-        "comparisons": measured.comparisons,
-        "notes": measured.notes,
-    }
+    return Result("sts", provenance, measured.results, measured.comparisons, measured.notes)
 
 
 def measure_sts(
@@ -140,7 +128,7 @@ class _Fitted:
 
     task: Task
     transforms: Sequence[Transform]
-    cosines: Sequence[Sequence[Array]]
+    cosines: Sequence[Sequence[Float64Array]]
 
     def only(self, kept: Sequence[int]) -> "_Fitted":
         return _Fitted(

@@ -12,7 +12,8 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from search.evaluation.bootstrap import Array, Difference, difference, draw_counts, resampled_mean
+from indexer.arrays import Float64Array
+from search.evaluation.bootstrap import Difference, difference, draw_counts, resampled_mean
 from search.evaluation.settings import Setting
 
 
@@ -21,7 +22,7 @@ class MeasuredSetting:
     """A setting, what it scored on each question, and what its vectors take."""
 
     setting: Setting
-    values: Array  # (questions,), 0 to 1
+    values: Float64Array  # (questions,), 0 to 1
     dim: int
     transform: str | None = None  # sha256; None for raw
     note: str = ""  # what the fit could not do as asked
@@ -49,7 +50,7 @@ class Choice:
     best: MeasuredSetting
     raw: MeasuredSetting
     tied: tuple[MeasuredSetting, ...]  # what cannot be told from the best, which is among them
-    counts: Array  # the resamples that all of this rests on
+    counts: Float64Array  # the resamples that all of this rests on
 
     @property
     def gain(self) -> Difference:
@@ -95,7 +96,7 @@ def _why(one: MeasuredSetting, best: MeasuredSetting, tied: int) -> str:
     return f"it is the middle of the plainest of {tied} settings that cannot be told from the highest"
 
 
-def _beyond(one: MeasuredSetting, other: MeasuredSetting, counts: Array) -> Difference:
+def _beyond(one: MeasuredSetting, other: MeasuredSetting, counts: Float64Array) -> Difference:
     resampled = (resampled_mean(each.values, counts) for each in (one, other))
     return difference(one.score, other.score, *resampled)
 

@@ -1,14 +1,10 @@
-"""`tune`: try settings on a corpus, choose one, see what fewer dimensions would cost, and name the recipe."""
-# TODO-DOC search.evaluation.tune.tuning:
-# TODO-DOC `tune`: try settings on a corpus, choose one, see what fewer dimensions would cost, and name the recipe.
-# TODO-DOC search.evaluation.tune.running:
-# TODO-DOC One run of `tune`, from sources to a result and a recipe.
+"""`isotrope tune`: try settings on a corpus, choose one, see what fewer dimensions would cost, and name the recipe."""
 
 import dataclasses
 import json
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +18,7 @@ from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, interval, resampled_mean
-from search.evaluation.result import Clock, how_built
+from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Centre, Setting, Strength, Sweep, state_keys
 from search.evaluation.target import Target
 from search.evaluation.tune.choice import TOLD, Choice, MeasuredSetting, choose
@@ -85,11 +81,11 @@ class Tuned:
         }
 
 
-def tune(judge: Judge, subject: Target, sweep: Sweep, most_bytes: int = 0) -> Tuned:
+def tune(judge: Judge, subject: Target, sweep: Sweep, max_bytes: int = 0) -> Tuned:
     """Try the settings of a sweep (see `full_sweep`), choose one, then try it with fewer dimensions.
 
     All dimensions are kept unless `sweep.dims` asks for fewer, or a float32 vector of all would take more than
-    `most_bytes` (0: no limit). Raises EvaluationError and ConfigError.
+    `max_bytes` (0: no limit). Raises EvaluationError and ConfigError.
     """
     # At strength 0 nothing is scaled, so there is nothing for shrinkage to soften.
     tried = full_sweep(sweep).settings(subject.own)
@@ -100,9 +96,9 @@ def tune(judge: Judge, subject: Target, sweep: Sweep, most_bytes: int = 0) -> Tu
     wide = choice.taken
     if wide.setting.raw:
         wide = max((one for one in measured if not one.setting.raw), key=lambda one: one.score)
-    narrower = tuple(judge.measure([_narrowed(wide.setting, dim) for dim in _dims(sweep, wide.dim, most_bytes)]))
-    if most_bytes:
-        choice = _within(choice, [*measured, *narrower], most_bytes)
+    narrower = tuple(judge.measure([_narrowed(wide.setting, dim) for dim in _dims(sweep, wide.dim, max_bytes)]))
+    if max_bytes:
+        choice = _within(choice, [*measured, *narrower], max_bytes)
     elif any(sweep.dims):
         asked = [*narrower, wide] if {0, wide.dim} & set(sweep.dims) else narrower
         choice = choice.instead(
@@ -158,12 +154,12 @@ def full_sweep(sweep: Sweep) -> Sweep:
     )
 
 
-def _dims(sweep: Sweep, dim: int, most_bytes: int) -> list[int]:
+def _dims(sweep: Sweep, dim: int, max_bytes: int) -> list[int]:
     if unusable := [value for value in sweep.dims if not 0 <= value <= dim]:
         raise ConfigError(f"--dim {unusable[0]}; expected 0 (all) to {dim}, the dimensions there are.")
     asked = sweep.dims or tuple(round(share * dim / 8) * 8 for share in _KEPT_SHARES)
-    if most_bytes:
-        asked = (*asked, most_bytes // 4)
+    if max_bytes:
+        asked = (*asked, max_bytes // 4)
     return sorted({value for value in asked if 0 < value < dim}, reverse=True)
 
 
@@ -171,13 +167,13 @@ def _narrowed(setting: Setting, dim: int) -> Setting:
     return dataclasses.replace(setting, whitening=dataclasses.replace(setting.whitening, dim=dim))
 
 
-def _within(choice: Choice, measured: Sequence[MeasuredSetting], most_bytes: int) -> Choice:
-    if choice.taken.bytes <= most_bytes:
+def _within(choice: Choice, measured: Sequence[MeasuredSetting], max_bytes: int) -> Choice:
+    if choice.taken.bytes <= max_bytes:
         return choice
-    fitting = [one for one in measured if one.bytes <= most_bytes]
+    fitting = [one for one in measured if one.bytes <= max_bytes]
     if not fitting:
-        raise ConfigError(f"--bytes {most_bytes} leaves no dimension; a dimension takes 4 bytes.")
-    reason = f"it scored highest in at most {most_bytes:,} bytes a vector (raw embeddings take {choice.raw.bytes:,})"
+        raise ConfigError(f"--max-bytes {max_bytes} leaves no dimension; a dimension takes 4 bytes.")
+    reason = f"it scored highest in at most {max_bytes:,} bytes a vector (raw embeddings take {choice.raw.bytes:,})"
     return choice.instead(max(fitting, key=lambda one: one.score), reason)
 
 
@@ -188,26 +184,26 @@ class TuneOptions:
     sources: tuple[str, ...]
     objective: Objective = "retrieval"
     sample: int = 1500
-    qrels: Path | None = None  # a BEIR folder
+    beir: Path | None = None  # the folder of judged queries
     split: str = "test"
-    most_bytes: int = 0
+    max_bytes: int = 0
     format: str = ""
     on_error: OnError = "fail"  # or "skip": rows of the corpus that cannot be documents
 
     def __post_init__(self) -> None:
         if self.sample < LEAST_PAIRS:
             raise ConfigError(f"--sample is {self.sample}; expected at least {LEAST_PAIRS} documents.")
-        if self.most_bytes < 0:
-            raise ConfigError(f"--bytes is {self.most_bytes}; expected 0 (no limit) or more.")
-        if self.qrels and self.objective == "sts":
-            raise ConfigError("--qrels judges retrieval; leave out --objective sts.")
+        if self.max_bytes < 0:
+            raise ConfigError(f"--max-bytes is {self.max_bytes}; expected 0 (no limit) or more.")
+        if self.beir and self.objective == "sts":
+            raise ConfigError("--beir judges retrieval; leave out --objective sts.")
 
 
 def run_tune(
     task: TuneOptions, subject: Target, sweep: Sweep = Sweep(),  # noqa: B008 - frozen
     cache: Path | None = None, progress: Progress | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """The result as JSON types: provenance, results, frontier, choice, recipe, notes.
+) -> Result:  # fmt: skip
+    """The result; added are "frontier", "choice" and "recipe".
 
     `cache` defaults to `default_cache()`. Raises ConfigError, CorpusError, EvaluationError, and what `Subject` raises.
     """
@@ -221,7 +217,7 @@ def run_tune(
     _require_one_corpus(task, subject)
     data = _data(task, subject)
     judge = _judge(task, subject, cache or _usable(default_cache()), progress or NoProgress())
-    tuned = tune(judge, subject, sweep, task.most_bytes)
+    tuned = tune(judge, subject, sweep, task.max_bytes)
     protocol = {"objective": task.objective, **judge.protocol, "told": TOLD, "resamples": RESAMPLES, "level": LEVEL}
     about = how_built(subject.config, subject.index) | {"protocol": protocol}
     recipe = tuned_recipe(tuned.choice.taken.setting, subject)
@@ -229,17 +225,21 @@ def run_tune(
     def row(one: MeasuredSetting) -> dict[str, Any]:
         return tuned.result(one) | {"encoder": judge.source.fingerprint(one.setting.key)}
 
-    return {
-        "provenance": clock.provenance(subject.spec, judge.data | data, **about),
-        "results": [row(one) for one in (*tuned.measured, *tuned.narrower)],
-        "frontier": [row(one) for one in tuned.frontier],
-        "choice": _choice(tuned, recipe),
-        "recipe": recipe.to_dict(),
-        "notes": [*judge.notes, *_fit_notes(tuned)],
-    }
+    return Result(
+        "tune",
+        clock.provenance(subject.spec, judge.data | data, **about),
+        [row(one) for one in (*tuned.measured, *tuned.narrower)],
+        None,
+        [*judge.notes, *_fit_notes(tuned)],
+        {
+            "frontier": [row(one) for one in tuned.frontier],
+            "choice": _choice(tuned, recipe),
+            "recipe": recipe.to_dict(),
+        },
+    )
 
 
-def write_recipe(path: Path, result: dict[str, Any], force: bool = False) -> None:
+def write_recipe(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
     """The recipe that was taken, with how it was found above it; over another file only with `force`."""
     choice, provenance = result["choice"], result["provenance"]
     protocol = provenance["protocol"]
@@ -267,8 +267,8 @@ def _usable(cache: Path) -> Path | None:
 
 
 def _judge(task: TuneOptions, subject: Target, cache: Path | None, progress: Progress) -> UnlabelledJudge | QrelsJudge:
-    if task.qrels:
-        return QrelsJudge(subject, task.qrels, task.split, cache, progress, task.on_error)
+    if task.beir:
+        return QrelsJudge(subject, task.beir, task.split, cache, progress, task.on_error)
     return UnlabelledJudge(subject, lambda: _documents(task, subject), task.objective, task.sample, cache, progress)
 
 
@@ -282,7 +282,7 @@ def _data(task: TuneOptions, subject: Target) -> dict[str, str]:
     """Hashes of the files that were read, the user's queries among them."""
     queries = query_file_sha256(subject.config.whitening.query_sample, "whitening.query_sample")
     found = {subject.config.whitening.query_sample: queries} if queries else {}
-    if subject.index or task.qrels:  # then the judge names its files
+    if subject.index or task.beir:  # then the judge names its files
         return found
     files, _ = find_sources(task.sources, task.format)
     return found | {file.label: file_hash(file.path) for file in files if file.path}
@@ -290,13 +290,9 @@ def _data(task: TuneOptions, subject: Target) -> dict[str, str]:
 
 def _require_one_corpus(task: TuneOptions, subject: Target) -> None:
     """Judgements are for one corpus: the BEIR folder's own, or an index."""
-    if (
-        task.qrels
-        and not subject.index
-        and [Path(source).resolve() for source in task.sources] != [task.qrels.resolve()]
-    ):
+    if task.beir and not subject.index and [Path(source).resolve() for source in task.sources] != [task.beir.resolve()]:
         raise ConfigError(
-            f"--qrels {task.qrels} judges that folder's own corpus; name the folder itself, or an index of it, instead "
+            f"--beir {task.beir} judges that folder's own corpus; name the folder itself, or an index of it, instead "
             f"of {', '.join(task.sources)}."
         )
 

@@ -1,22 +1,18 @@
-"""Settings measured on questions drawn from the documents."""
-# TODO-DOC search.evaluation.tune.pairs:
-# TODO-DOC Questions without a questioner: a piece of a document asks for the rest of it.
-# TODO-DOC
-# TODO-DOC     sentence   the first sentence of the text asks for the others
-# TODO-DOC     title      the title asks for a text of one sentence
-# TODO-DOC     window     up to ten successive words ask for what is left, where there is nothing else to take
-# TODO-DOC     copy       one word in four, picked at random, asks for another such pick from the same document
-# TODO-DOC
-# TODO-DOC The first three are for retrieval: short beside what they ask for, as queries are. Two halves of a document would not
-# TODO-DOC do there: they have the same length, so they say nothing about the offset between queries and documents. Nor would any
-# TODO-DOC sentence do as well as the first, which says what a document is about: words from its middle favour early layers,
-# TODO-DOC which know words, over late ones, which know meaning. `copy` is for similarity, where both sides are alike.
-# TODO-DOC The documents are those with the smallest hash of their id, so the pairs are the same for any order of the corpus.
-# TODO-DOC
-# TODO-DOC search.evaluation.tune.objective:
-# TODO-DOC How well a setting lets each question find its own document: its reciprocal rank among all of them.
-# TODO-DOC search.evaluation.tune.label_free:
-# TODO-DOC Measuring settings on questions drawn from the documents themselves: nothing but the sampled pairs is encoded.
+"""Settings measured without labels: a piece of a document asks for the rest of it.
+
+    sentence   the first sentence of the text asks for the others
+    title      the title asks for a text of one sentence
+    window     up to ten successive words ask for what is left, where there is nothing else to take
+    copy       one word in four, picked at random, asks for another such pick from the same document
+
+The first three are for retrieval: short beside what they ask for, as queries are. Two halves of a document would not
+do there: they have the same length, so they say nothing about the offset between queries and documents. Nor would any
+sentence do as well as the first, which says what a document is about: words from its middle favour early layers,
+which know words, over late ones, which know meaning. `copy` is for similarity, where both sides are alike.
+
+The documents are those with the smallest hash of their id, so the pairs are the same for any order of the corpus, and
+nothing else is encoded. A setting scores the mean reciprocal rank of each question's own document among all of them.
+"""
 
 import heapq
 import random
@@ -29,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from indexer.arrays import Float32Array, Float64Array
 from indexer.config import Role
 from indexer.corpus.document import Document, joined_text
 from indexer.encoders.chunker import DocumentChunker
@@ -38,8 +35,6 @@ from indexer.hashing import hash_id
 from indexer.moments import Moments
 from indexer.progress import NoProgress, Progress
 from indexer.transforms import Transform
-from search.evaluation.bootstrap import Array
-from search.evaluation.embeddings import Rows
 from search.evaluation.settings import Setting, fit_setting, state_keys, transform_hash
 from search.evaluation.target import Target
 from search.evaluation.tune.choice import MeasuredSetting
@@ -103,7 +98,7 @@ def _draw(documents: Iterable[Document], columns: Sequence[str], size: int, cut:
         raise EvaluationError(
             f"only {len(pairs):,} of {read:,} documents can be used as a question and its answer (it takes at least "
             f"{_LEAST_WORDS} words, or characters of a script without spaces{repeated}), too few to tune on; expected "
-            f"{LEAST_PAIRS}. Keep the default recipe, or tune with judgements of your own (--qrels)."
+            f"{LEAST_PAIRS}. Keep the default recipe, or tune with judgements of your own (--beir)."
         )
     return pairs
 
@@ -184,8 +179,8 @@ class Questions:
     of query-like texts.
     """
 
-    queries: Mapping[PoolingKey, Rows]
-    documents: Mapping[PoolingKey, Rows]
+    queries: Mapping[PoolingKey, Float32Array]
+    documents: Mapping[PoolingKey, Float32Array]
     starts: npt.NDArray[np.int64]
     fits: Mapping[PoolingKey, Moments]
     role: Role
@@ -196,7 +191,9 @@ def measure(questions: Questions, settings: Sequence[Setting]) -> list[MeasuredS
     return [_measured(questions, setting) for setting in settings]
 
 
-def reciprocal_ranks(queries: Rows, documents: Rows, starts: npt.NDArray[np.int64] | None = None) -> Array:
+def reciprocal_ranks(
+    queries: Float32Array, documents: Float32Array, starts: npt.NDArray[np.int64] | None = None
+) -> Float64Array:
     """1 / rank of document i for row i of `queries` (n, k) by the inner product of its best row, (n,).
 
     `documents` (rows, k) has one row for each, or those of document i from `starts[i]` on. Documents that tie with
@@ -223,7 +220,7 @@ def _measured(questions: Questions, setting: Setting) -> MeasuredSetting:
     return MeasuredSetting(setting, values, transform.dim, digest, transform.settings()["note"])
 
 
-def _fitted(questions: Questions, setting: Setting, asked: Rows) -> Transform:
+def _fitted(questions: Questions, setting: Setting, asked: Float32Array) -> Transform:
     # Of moments only the mean is used for queries; their scatter would cost as much as the fit.
     mean = Moments(len(asked), asked.mean(axis=0, dtype=np.float64), np.zeros((0, 0)))
     return fit_setting(setting, questions.fits[setting.key], mean)
@@ -293,7 +290,9 @@ class UnlabelledJudge:
             yield from measure(self.questions, [setting])
             self.progress.advance(1)
 
-    def _fits(self, keys: Sequence[PoolingKey], documents: Mapping[PoolingKey, Rows]) -> dict[PoolingKey, Moments]:
+    def _fits(
+        self, keys: Sequence[PoolingKey], documents: Mapping[PoolingKey, Float32Array]
+    ) -> dict[PoolingKey, Moments]:
         """Of the index's own embeddings where it has them; else of what the pairs ask for, or of whole documents."""
         index, own = self.subject.index, self.subject.own.key
         found = {own: self.subject.moments} if index is not None and own in keys else {}

@@ -140,7 +140,7 @@ def test_a_number_that_json_has_no_word_for_is_null_in_print_and_in_a_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from search.cli.output import print_json
-    from search.files import write_result
+    from search.evaluation.result import write_result
 
     result = {"spearman": float("nan"), "ends": [float("inf"), 0.5]}
     print_json(result)

@@ -27,8 +27,8 @@ from indexer.errors import ConfigError, ExistsError, IsotropeError, StoreError
 from indexer.output_files import check_output, descriptor_of, is_stdout, is_stream, open_output
 from indexer.store.layout import is_index_folder
 from search.cli import cli
-from search.evaluation.result import Clock
-from search.files import check_outputs, read_by, write_result
+from search.evaluation.result import Clock, write_result
+from search.files import check_outputs, read_by
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope
@@ -110,7 +110,7 @@ READ = [
     "tune docs.jsonl --config recipe.toml -o recipe.toml",
     "tune docs.jsonl --config recipe.toml -o q.txt",
     "tune index -o model/config.json",
-    "tune index --qrels beir -o beir/qrels/test.tsv",
+    "tune index --beir beir -o beir/qrels/test.tsv",
     "report index --results r.json -o r.json",
     "report index -o model/tokenizer.json",
     "report index --duplicates pairs.tsv -o pairs.tsv",
@@ -120,17 +120,17 @@ READ = [
     "evaluate sts stsb.tsv -o stsb.tsv",
     "evaluate sts stsb.tsv -o hard.tsv",
     "evaluate sts stsb.tsv --fit corpus:docs.jsonl -o docs.jsonl",
-    "evaluate sts stsb.tsv --methods mean --train docs.jsonl -o docs.jsonl",
+    "evaluate methods stsb.tsv --method mean --corpus docs.jsonl -o docs.jsonl",
     "evaluate sts stsb.tsv --set encoder.model=model -o model/config.json",
     "evaluate layers stsb.tsv --plot hard.svg -o stsb.tsv",
     "evaluate rte dev.tsv -o dev.tsv",
-    "evaluate rte dev.tsv --train train.tsv -o train.tsv",
+    "evaluate rte dev.tsv --threshold-from train.tsv -o train.tsv",
     "evaluate words men.txt -o men.txt",
     "evaluate words men.txt --corpus docs.jsonl -o docs.jsonl",
     "evaluate retrieval beir -o beir/corpus.jsonl",
     "evaluate retrieval beir --per-query beir/qrels/test.tsv",
     "evaluate retrieval beir --run beir/queries.jsonl",
-    "evaluate retrieval beir index --query-vectors v.npy -o v.ids.txt",
+    "evaluate retrieval beir --index index --query-vectors v.npy -o v.ids.txt",
     "query index --queries q.txt -o q.txt",
     "query index whales -o model/config.json",
     f"{TREC_RUN} q.txt -o q.txt",
@@ -161,9 +161,9 @@ WRITING = {
     "evaluate layers stsb.tsv -o {}": "one",
     "evaluate rte dev.tsv -o {}": "one",
     "evaluate words men.txt -o {}": "one",
-    "evaluate retrieval beir index -o {}": "one",
-    "evaluate retrieval beir index --per-query {}": "one",
-    "evaluate retrieval beir index --run {}": "one",
+    "evaluate retrieval beir --index index -o {}": "one",
+    "evaluate retrieval beir --index index --per-query {}": "one",
+    "evaluate retrieval beir --index index --run {}": "one",
     "export index --to faiss -o {}": "two",
     "export index --to parquet -o {}": "one",
     f"{TREC_RUN} q.txt -o {{}}": "one",
@@ -180,7 +180,7 @@ FOLDERS = [
     "convert model -o {}",
     "train latte-mix docs.jsonl -o {}",
     "build docs.jsonl {}",
-    "dedup docs.jsonl --threshold 0.9 --index {}",
+    "dedup docs.jsonl --threshold 0.9 --keep-index {}",
     "evaluate sts stsb.tsv --cache {}",
 ]
 
@@ -197,8 +197,10 @@ def test_nothing_is_written_inside_an_index(call: str, place: Path) -> None:
 
 
 def test_nothing_is_written_into_an_index_that_the_run_makes(place: Path) -> None:
-    assert "new, which this run makes" in str(refused("build bad.jsonl new --on-error skip --rejects new/r.jsonl"))
-    assert "new, which this run makes" in str(refused("dedup docs.jsonl --threshold 1 --index new -o new/d.parquet"))
+    said = refused("build bad.jsonl new --on-error skip --rejects new/r.jsonl")
+    assert "new, which this run makes" in str(said)
+    said = refused("dedup docs.jsonl --threshold 1 --keep-index new -o new/d.parquet")
+    assert "new, which this run makes" in str(said)
     assert not Path("new").exists()
 
 
@@ -224,7 +226,7 @@ def test_two_options_need_two_files(place: Path) -> None:
         call = f"dedup index --threshold 0.9 -o {first} --save-pairs {second}"
         assert "name the same file" in str(refused(call)) or "is needed here" in str(refused(call))
     Path("runs").mkdir()
-    said = refused("evaluate retrieval beir index --run runs -o runs/BM25.run")
+    said = refused("evaluate retrieval beir --index index --run runs -o runs/BM25.run")
     assert "--run (BM25) and -o name the same file" in str(said)
     both = {"-o": Path("-"), "--kept": Path("/dev/fd/1")}
     with pytest.raises(ConfigError, match="-o and --kept name the same file"):

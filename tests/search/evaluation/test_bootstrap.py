@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import rankdata, spearmanr
 
+from indexer.arrays import Float64Array
 from search.evaluation.bootstrap import (
     LEVEL,
     RESAMPLES,
-    Array,
     Difference,
     Interval,
     difference,
@@ -28,12 +28,12 @@ FEW = st.lists(st.integers(0, 4).map(float), min_size=2, max_size=12)  # few val
 PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=12)
 
 
-def drawn(values: Array, counts: Array) -> Array:
+def drawn(values: Float64Array, counts: Float64Array) -> Float64Array:
     """A resample written out: each value as often as it was drawn."""
     return np.repeat(values, counts.astype(int))
 
 
-def correlation(first: Array, second: Array) -> float:
+def correlation(first: Float64Array, second: Float64Array) -> float:
     """SciPy's, NaN where one side is constant."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

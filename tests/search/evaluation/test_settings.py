@@ -26,7 +26,7 @@ from indexer.transforms import Normalisation, Whitening, fit_whitening
 from search.evaluation import embeddings as states_module
 from search.evaluation.embeddings import EmbeddingSource
 from search.evaluation.plots.drawing import write_plot
-from search.evaluation.result import Clock, how_built
+from search.evaluation.result import Clock, how_built, write_result
 from search.evaluation.settings import (
     Setting,
     Sweep,
@@ -40,7 +40,7 @@ from search.evaluation.settings import (
     union_of_layers,
 )
 from search.evaluation.target import Target
-from search.files import check_cache, file_hash, write_result
+from search.files import check_cache, file_hash
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope
 
@@ -469,9 +469,8 @@ def test_a_result_is_written_whole_as_strict_json(tmp_path: Path) -> None:
     path = tmp_path / "new" / "r.json"
     write_result(path, {"spearman": 1.5, "name": "é"})
     assert json.loads(path.read_text(encoding="utf-8")) == {"spearman": 1.5, "name": "é"}
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_result(path, {"spearman": float("nan")})
-    assert json.loads(path.read_text(encoding="utf-8"))["spearman"] == 1.5
+    write_result(path, {"spearman": float("nan")}, force=True)
+    assert json.loads(path.read_text(encoding="utf-8")) == {"spearman": None}
     assert os.listdir(path.parent) == ["r.json"]
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import random
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.errors import ConfigError, EvaluationError
 from search import SearchEngine, deduplicate, write_kept
 from search.evaluation.recall.recall import evaluate_recall
-from search.evaluation.report.page import write_report
+from search.evaluation.report.page import ReportOptions, write_report
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
 from search.evaluation.settings import Sweep
 from search.evaluation.target import Target
@@ -32,7 +32,7 @@ from tests.search.cli.test_cli import isotrope
 
 WORDS = ["whale", "song", "deep", "sea", "bridge", "steel", "bread", "dough", "star", "river", "clock", "glass"]
 COMMON = WhiteningConfig(centre="common")
-Result = dict[str, Any]
+Result = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def test_recall_takes_embeddings_of_real_queries(setup: Setup, tmp_path: Path) -
         for engine in (one, other):
             row = evaluate_recall(engine, k=5, file=setup.queries)["results"][0]
             assert (row["recall"], row["queries"], row["origin"]) == (1.0, 12, "file")
-        with pytest.raises(ConfigError, match=r"so no titles can be encoded\. Leave out --from"):
+        with pytest.raises(ConfigError, match=r"so no titles can be encoded\. Leave out --draw"):
             evaluate_recall(one, origin="titles")
         np.save(tmp_path / "q.npy", np.ones((1, 3)))
         with pytest.raises(EvaluationError, match="holds vectors of 3 numbers"):
@@ -220,7 +220,7 @@ def test_tuning_names_the_way_out(setup: Setup) -> None:
 def test_a_report_leaves_out_what_was_never_encoded(setup: Setup, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     with SearchEngine(setup.given) as engine:
-        write_report(engine, tmp_path / "report.html", with_recall=True)
+        write_report(engine, tmp_path / "report.html", ReportOptions(recall=True))
     page = (tmp_path / "report.html").read_text()
     assert "the embeddings came with the corpus" in page
     assert "truncated" not in page

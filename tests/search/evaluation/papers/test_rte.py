@@ -78,8 +78,8 @@ def test_both_published_forms_give_the_same_pairs(tmp_path: Path) -> None:
 
 def test_the_majority_is_the_commoner_label(tmp_path: Path) -> None:
     rows = [("a", "b", False)] * 3 + [("c", "d", True)]
-    assert read_rte(write_tsv(tmp_path / "x.tsv", rows)).majority == 75.0
-    assert read_rte(write_tsv(tmp_path / "y.tsv", [(a, b, not e) for a, b, e in rows])).majority == 75.0
+    assert read_rte(write_tsv(tmp_path / "x.tsv", rows)).majority == 0.75
+    assert read_rte(write_tsv(tmp_path / "y.tsv", [(a, b, not e) for a, b, e in rows])).majority == 0.75
 
 
 @pytest.mark.parametrize(
@@ -138,12 +138,12 @@ def test_two_neighbouring_numbers_are_told_apart() -> None:
     assert best_threshold(np.array([low]), np.array([False])) == high
 
 
-def test_a_cosine_at_the_threshold_is_entailment_and_accuracy_is_in_per_cent() -> None:
+def test_a_cosine_at_the_threshold_is_entailment_and_accuracy_is_from_0_to_1() -> None:
     cosines = np.array([0.4, 0.5, 0.6])
-    assert _ThresholdAccuracy.at(0.5, cosines, np.array([False, True, True]), "").right.tolist() == [100, 100, 100]
+    assert _ThresholdAccuracy.at(0.5, cosines, np.array([False, True, True]), "").right.tolist() == [1, 1, 1]
     found = _ThresholdAccuracy.at(0.5, cosines, np.array([True, False, True]), "here")
     assert found.to_dict(3 * np.eye(3)) == {  # three resamples, each of one pair drawn three times
-        "threshold": 0.5, "accuracy": pytest.approx(100 / 3), "low": 0, "high": pytest.approx(95), "chosen_on": "here",
+        "threshold": 0.5, "accuracy": pytest.approx(1 / 3), "low": 0, "high": pytest.approx(0.95), "chosen_on": "here",
     }  # fmt: skip
 
 
@@ -201,14 +201,14 @@ def test_accuracies_are_those_of_the_definition(tiny_config: BuildConfig, subjec
         cosines = cosine_oracle(tiny_config, rows, others, strength)
         threshold = best_threshold(cosine_oracle(tiny_config, others, rows, strength), other_truth)
         assert row["train"]["threshold"] == pytest.approx(threshold, abs=1e-6)
-        assert row["train"]["accuracy"] == pytest.approx(100 * np.mean((cosines >= threshold) == truth))
+        assert row["train"]["accuracy"] == pytest.approx(np.mean((cosines >= threshold) == truth))
         best = best_threshold(cosines, truth)
         assert row["best"]["threshold"] == pytest.approx(best, abs=1e-6)
-        assert row["best"]["accuracy"] == pytest.approx(100 * np.mean((cosines >= best) == truth))
+        assert row["best"]["accuracy"] == pytest.approx(np.mean((cosines >= best) == truth))
         assert [entry["accuracy"] for entry in row["thresholds"]] == pytest.approx(
-            [100 * np.mean((cosines >= at) == truth) for at in (0.0, 0.4)]
+            [np.mean((cosines >= at) == truth) for at in (0.0, 0.4)]
         )
-        assert row["majority"] == pytest.approx(100 * 60 / 90)
+        assert row["majority"] == pytest.approx(60 / 90)
         assert row["best"]["accuracy"] >= max(row["majority"], row["train"]["accuracy"])
         for found in (row["best"], row["train"]):
             assert found["low"] < found["accuracy"] < found["high"]
@@ -250,8 +250,8 @@ def test_the_result_says_how_it_was_made_and_is_the_same_again(subject: Target) 
     )  # fmt: skip
     assert {row["fit"] for row in first["results"]} == {"task"}
     assert [row["transform"] is None for row in first["results"]] == [True, False]
-    assert any("which flatters: pass --train" in note for note in first["notes"])
-    json.dumps(first, allow_nan=False)
+    assert any("which flatters: pass --threshold-from" in note for note in first["notes"])
+    json.dumps(first.to_dict(), allow_nan=False)
 
 
 def test_a_threshold_that_no_cosine_has_is_refused(subject: Target) -> None:
@@ -286,17 +286,20 @@ def tiny(tiny_model: Callable[[str], Path]) -> list[str]:
 def test_the_command_prints_tables_and_writes_the_result(tmp_path: Path, tiny_model: Callable[[str], Path]) -> None:
     dev, train = write_tsv(tmp_path / "dev.tsv", made_up(30)), write_jsonl(tmp_path / "t.jsonl", made_up(60, seed=1))
     out = tmp_path / "r.json"
-    done = isotrope("evaluate", "rte", dev, "--train", train, "--threshold", "0.5", "-o", out, *tiny(tiny_model))
+    done = isotrope(
+        "evaluate", "rte", dev, "--threshold-from", train, "--threshold", "0.5", "-o", out, *tiny(tiny_model)
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(out.read_text())
     lines = done.stdout.splitlines()
-    assert lines[1].split() == ["setting", "train", "at", "95", "%", "best", "at", "95", "%"]
+    assert lines[0].startswith("RTE accuracy x 100 [95 %], 30 pairs, fit task")
+    assert " ".join(lines[1].split()) == "setting threshold chosen on other pairs on these pairs (optimistic)"
     raw, whitened = result["results"]
     for line, row in zip(lines[2:4], (raw, whitened), strict=True):
         assert line.startswith(row["setting"])
-        assert line.removeprefix(row["setting"]).split()[0] == f"{row['train']['accuracy']:.1f}"
-    assert lines[4] == "always the commoner label: 66.7"
-    assert lines[-1].startswith("mean -1 strength 1 role less mean -1 raw: ")
+        assert line.removeprefix(row["setting"]).split()[0] == f"{100 * row['train']['accuracy']:.2f}"
+    assert lines[4] == "always the commoner label: 66.67"
+    assert " ".join(lines[-1].split()).startswith("mean -1 strength 1 role mean -1 raw ")
     assert result["provenance"]["train"] == str(train)
     assert result["provenance"]["recipe"]["encoder"]["max_length"] == 32
     assert "flatters" not in done.stderr
@@ -308,7 +311,7 @@ def test_the_command_prints_tables_and_writes_the_result(tmp_path: Path, tiny_mo
         (["dev.tsv", "--fit", "index"], "--fit index needs an index"),
         (["dev.tsv", "--fit", "own"], "is not a fit"),
         (["dev.tsv", "--threshold", "7"], "expected a cosine"),
-        (["dev.tsv", "--train", "missing.tsv"], "missing.tsv: cannot be read"),
+        (["dev.tsv", "--threshold-from", "missing.tsv"], "missing.tsv: cannot be read"),
         (["dev.tsv", "--layers", "9"], "encoder.layers has 9"),
         (["dev.tsv", "--dim", "33"], "whitening.dim is 33; the encoder gives 32 dimensions"),
     ],
@@ -329,7 +332,9 @@ def test_a_threshold_is_not_chosen_on_the_pairs_that_are_measured(subject: Targe
     """The same pairs under another name or in another order are refused, a few of them are counted."""
     rows, plan = made_up(20), RteOptions(subject.settings(rte_sweep(Sweep())))
     for same in (rows, rows[::-1], rows + made_up(20, seed=1)):
-        with pytest.raises(ConfigError, match=r"--train copy\.tsv holds every pair of dev\.tsv.* leave --train out"):
+        with pytest.raises(
+            ConfigError, match=r"--threshold-from copy\.tsv holds every pair of dev\.tsv.* leave --threshold-from out"
+        ):
             evaluate_rte(subject, (pairs_of(rows), pairs_of(same, "copy.tsv")), plan)
     some = pairs_of(rows[:1] + made_up(20, seed=1), "train.tsv")
     notes = evaluate_rte(subject, (pairs_of(rows), some), plan)["notes"]

@@ -197,7 +197,7 @@ def test_similarity_by_hand() -> None:
     found = score_similarity(pairs, vectors_of(a=(1, 0), b=(2, 0), c=(0, 5), d=(-3, 0), e=(3, 4)))
     assert (found.items, found.covered) == (5, 4)
     assert found.figure is not None
-    assert found.figure.value == pytest.approx(20.0)
+    assert found.figure.value == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize(
@@ -273,10 +273,10 @@ def test_analogies_by_hand() -> None:
         "lost": (0, 1),
     }
     values = {name: one.figure.value for name, one in found.items() if one.figure}
-    assert values == pytest.approx({"all": 200 / 3, "people": 100, "things": 0})
+    assert values == pytest.approx({"all": 2 / 3, "people": 1, "things": 0})
     assert "no question has vectors" in found["lost"].why
     assert found["all"].figure is not None
-    assert (found["all"].figure.low, found["all"].figure.high) == pytest.approx((200 / 3, 200 / 3))  # within sections
+    assert (found["all"].figure.low, found["all"].figure.high) == pytest.approx((2 / 3, 2 / 3))  # within sections
 
 
 def test_one_section_is_the_whole() -> None:
@@ -314,7 +314,7 @@ def test_categories_that_lie_apart_are_found_whatever_the_lengths() -> None:
     found = score_categories(Categories("c", classes | {"lost": "tree"}), vectors_of(**vectors))
     assert (found.covered, found.items) == (18, 19)
     assert found.figure is not None
-    assert (found.figure.value, found.figure.low) == (100.0, None)
+    assert (found.figure.value, found.figure.low) == (1.0, None)
 
 
 def test_categories_of_one_class_have_no_purity() -> None:
@@ -567,7 +567,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 def words_command(*arguments: str | Path) -> Done:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(COMMANDS, "words", ("search.cli.evaluate.words:command", "Static word vectors."))
+        patch.setitem(COMMANDS, "words", ("search.cli.evaluate.papers:words", "Static word vectors."))
         return isotrope("evaluate", "words", *arguments, "--quiet")
 
 
@@ -586,7 +586,7 @@ def test_a_table_gives_the_figures_of_its_rows(table: Path, files: list[Path], t
     assert set(result["provenance"]["data"]) == {str(path) for path in files}
     lines = [line.split() for line in done.stdout.splitlines()]
     assert ["pairs", "spearman", "50.00", "3", "of", "4"] in [[*line[:3], *line[-3:]] for line in lines if line]
-    assert ["a", "accuracy", "100.00", "100.00", "to", "100.00", "1", "of", "1"] in lines
+    assert ["a", "accuracy", "100.00", "[100.00,", "100.00]", "1", "of", "1"] in lines
     assert "note: table: 1 of 8 words without a vector" in done.stderr
 
 

@@ -247,7 +247,7 @@ def test_bad_settings_are_refused(built: Built) -> None:
         measured(built(), 0)
     with pytest.raises(ConfigError, match="sample is 0"):
         measured(built(), 1, sample=0)
-    with pytest.raises(EvaluationError, match=r"gives a query \(no title\).*--from"):
+    with pytest.raises(EvaluationError, match=r"gives a query \(no title\).*--draw"):
         measured(built(documents=[Document("a", "x"), Document("b", "y")]), 1, origin="titles")
 
 
@@ -267,7 +267,7 @@ def test_the_command_writes_a_result_and_leaves_the_index_alone(built: Built, tm
     for run in ("a", "b"):
         done = isotrope("evaluate", "recall", index, "--sample", "30", "-k", "5", "-o", tmp_path / f"{run}.json")
         assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("recall@5")
+        assert done.stdout.split()[:2] == ["measured", "recall@5"]
         assert "nprobe" in done.stdout
         assert "30 from documents: titles" in done.stdout
     assert snapshot(index) == before
@@ -284,6 +284,7 @@ def test_the_command_reports_as_json_and_says_what_was_cut(built: Built, tmp_pat
     done = isotrope("evaluate", "recall", built(), "--queries", file, "--json")
     result = json.loads(done.stdout)
     assert result["notes"] == ["1 query is longer than 32 tokens and cut there"]
+    assert done.stderr == "note: 1 query is longer than 32 tokens and cut there\n"
     assert list(result["provenance"]["data"]) == ["queries.txt"]
     manifest = load_manifest(built())
     assert result["provenance"]["index"] == {"generation": 1, "manifest": canonical_sha256(manifest.to_dict())}
@@ -304,8 +305,8 @@ def test_mistakes_on_the_command_line_are_one_clear_line(built: Built, tmp_path:
     for arguments, message in [
         (["-k", "0"], "k is 0"),
         (["--queries", str(tmp_path / "none.txt")], "cannot be read"),
-        (["--queries", "q", "--from", "titles"], "leave out --from and --sample"),
-        (["--queries", "q", "--sample", "5"], "leave out --from and --sample"),
+        (["--queries", "q", "--draw", "titles"], "leave out --draw and --sample"),
+        (["--queries", "q", "--sample", "5"], "leave out --draw and --sample"),
         (["--sample", "0"], "sample is 0"),
     ]:
         done = isotrope("evaluate", "recall", built(), *arguments)

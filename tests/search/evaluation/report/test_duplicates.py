@@ -29,11 +29,11 @@ from search.evaluation.report.duplicates import (
     read_listing,
     sample_clusters,
 )
-from search.evaluation.report.page import render, write_report
+from search.evaluation.report.page import ReportOptions, render, write_report
 from search.evaluation.report.statistics import IndexStatistics, measure_statistics
 from search.index import Index
 from tests.search.cli.test_cli import isotrope
-from tests.search.evaluation.report.test_report import HOSTILE, NOON, PROVENANCE, Page, undrawn
+from tests.search.evaluation.report.test_report import HOSTILE, PROVENANCE, Page, undrawn
 
 LONG = "word " * 30 + "longer than what is shown " + "word " * 30
 DOCUMENTS = [
@@ -73,7 +73,7 @@ def figures_at(path: Path) -> IndexStatistics:
 
 
 def page_of(index: Index, found: DuplicateClusters) -> Page:
-    return Page(render(index, figures_at(index.path), [], PROVENANCE, NOON, listing=found))
+    return Page(render(index, figures_at(index.path), [], PROVENANCE, listing=found))
 
 
 def section_of(index: Index, found: DuplicateClusters) -> str:
@@ -218,7 +218,7 @@ def test_the_section_stands_alone_and_is_well_formed(index: Index, tmp_path: Pat
 def test_the_same_file_gives_the_same_bytes_and_takes_the_colour_of_the_page(index: Index, tmp_path: Path) -> None:
     figures = figures_at(index.path)
     found = [listing(index, tmp_path, rows) for rows in (ROWS, ROWS[::-1])]
-    pages = [render(index, figures, [], PROVENANCE, NOON, listing=each) for each in [found[0], *found]]
+    pages = [render(index, figures, [], PROVENANCE, listing=each) for each in [found[0], *found]]
     assert pages[0] == pages[1]
     assert pages[0].count("<svg") == pages[2].count("<svg"), "rows in another order are sorted"
     assert "#010203" not in pages[0]
@@ -269,7 +269,7 @@ def test_a_file_that_is_none_shows_before_anything_is_measured(
     monkeypatch.delattr("search.evaluation.report.page.measure_statistics")
     (tmp_path / "x.parquet").write_bytes(b"no Parquet")
     with pytest.raises(EvaluationError, match="not a Parquet file"):
-        write_report(SearchEngine(index.path), tmp_path / "r.html", duplicates_file=tmp_path / "x.parquet")
+        write_report(SearchEngine(index.path), tmp_path / "r.html", ReportOptions(duplicates=tmp_path / "x.parquet"))
 
 
 def test_the_command_shows_what_a_deduplication_found(index: Index, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime
 from html.parser import HTMLParser
 from itertools import islice
 from pathlib import Path
@@ -20,14 +19,15 @@ from hypothesis import strategies as st
 from indexer import BuildConfig, Document, build_index, read_corpus
 from indexer.config import EncoderConfig, StoreConfig
 from indexer.errors import ConfigError, EvaluationError, MachineError
+from indexer.store.quality import Quality
 from indexer.transforms import Whitening
 from search import SearchEngine
 from search.evaluation.report import svg
 from search.evaluation.report.html import Html, tag
 from search.evaluation.report.page import render, write_report
 from search.evaluation.report.statistics import IndexStatistics, VectorStatistics, measure_cloud, measure_statistics
-from search.evaluation.result import how_built
-from search.evaluation.tables import ResultFile, read_result
+from search.evaluation.result import Kind, Result, how_built, read_result
+from search.evaluation.tables import tables_of
 from search.index import Index
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
@@ -35,7 +35,6 @@ from tests.oracles import iso_score, partition_ratio
 from tests.search.cli.test_cli import isotrope
 
 Built = Callable[..., Path]
-NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PROVENANCE = {"command": "isotrope report", "created": "2026-11-20T12:00:00+00:00", "versions": {"isotrope": "0.1.0"}}
 
 
@@ -88,11 +87,11 @@ class Page(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-def page_of(index: Path, *files: ResultFile, pictures: bool = False) -> Page:
+def page_of(index: Path, *files: Result, pictures: bool = False) -> Page:
     """The page; drawing is most of its time, so where it does not matter empty pictures stand for the drawn ones."""
     opened = Index.open(index)
     with nullcontext() if pictures else undrawn():
-        return Page(render(opened, measure_statistics(opened), files, PROVENANCE, NOON))
+        return Page(render(opened, measure_statistics(opened), files, PROVENANCE))
 
 
 def undrawn() -> AbstractContextManager[Any]:
@@ -192,7 +191,7 @@ def test_the_offset_of_the_queries_is_relative_to_the_spread_of_the_documents(bu
 def html(built: Built) -> str:
     """The page of the nine documents, with its pictures."""
     index = Index.open(built())
-    return render(index, measure_statistics(index), [], PROVENANCE, NOON)
+    return render(index, measure_statistics(index), [], PROVENANCE)
 
 
 def test_a_page_stands_alone_and_is_well_formed(html: str) -> None:
@@ -250,8 +249,19 @@ def test_recall_at_build_is_shown_for_an_approximate_index(built: Built) -> None
     index = built("index.type=HNSW4")
     text, (segment,) = page_of(index).text, Index.open(index).segments
     assert "recall_at_10 passed 1 at least 0.95" in text
-    assert "At build, recall@10 against exact search was 1, with documents as queries." in text
+    tuned = Quality.of(Index.open(index).manifest.quality).first.index
+    assert tuned is not None
+    assert tuned.query_origin.startswith("held-out documents, moved to a score of")
+    assert f"At build, recall@10 against exact search was 1, by 2 queries ({tuned.query_origin})." in text
     assert f"HNSW4 efSearch {segment.entry.search_parameters['efSearch']}" in text
+
+
+def test_recall_at_build_by_queries_of_a_file_is_not_said_to_be_by_documents(built: Built, tmp_path: Path) -> None:
+    queries = tmp_path / "queries.txt"
+    queries.write_text("the whale\nwhere is the sea\n")
+    text = page_of(built("index.type=HNSW4", f"index.queries={queries}")).text
+    assert "by 2 queries (index.queries)." in text
+    assert "documents as queries" not in text
 
 
 def test_no_transform_is_said_and_shown_once(built: Built) -> None:
@@ -315,8 +325,9 @@ def test_nothing_from_an_index_or_a_file_becomes_markup(built: Built, tmp_path: 
     folder = tmp_path / "<img src=x onerror=alert(3)>"
     index.rename(folder)
     row = {"setting": HOSTILE, "measure": {HOSTILE: {"value": 0.5, "low": 0.4, "high": 0.6}}, "encoder": HOSTILE}
-    file = ResultFile(HOSTILE, {"command": HOSTILE, "created": HOSTILE}, [row], [row | {"against": HOSTILE}], [HOSTILE])
-    plain = ResultFile(HOSTILE, {}, [{HOSTILE: HOSTILE}])
+    made = {"command": HOSTILE, "created": HOSTILE}
+    file = Result("retrieval", made, [row], [row | {"against": HOSTILE}], [HOSTILE], source=HOSTILE)
+    plain = Result("other", {}, [{HOSTILE: HOSTILE}], source=HOSTILE)
     page = page_of(folder, file, plain)
     folder.rename(index)
     assert not {tag for tag, _ in page.tags} & {"script", "img"}
@@ -352,23 +363,23 @@ STS = [
             STS,
             [{"setting": "b", "against": "a", "protocol": "mean", "difference": -0.191, "low": -0.4, "high": -0.03,
               "decided": True}],
-            ["Similarity (STS)", "STSB average mean -1 raw, mean, fit task 82.03 [1.00, 9.50] 77.76 [1.00, 9.50]",
-             "b less a, mean -0.19 [-0.40, -0.03] *"],
+            ["Similarity (STS)", "protocol mean, fit task", "STSB average [95 %] mean -1 raw 82.03 77.76 [1.00, 9.50]",
+             "b a -0.19 [-0.40, -0.03] yes"],
         ),
         (
             [{"setting": "raw", "measure": {"nDCG@10": INTERVAL}},
              {"setting": "BM25", "measure": {"MAP": {"value": 0.5}}}],
             [{"setting": "b", "against": "a", "measure": {"nDCG@10": INTERVAL | {"decided": False}}}],
-            ["Retrieval", "nDCG@10 MAP raw 65.43 [61.00, 70.00] BM25 50.00",
-             "b less a +65.43 [+61.00, +70.00]"],
+            ["Retrieval", "nDCG@10 [95 %] MAP raw 65.43 [61.00, 70.00] BM25 50.00",
+             "b a +65.43 [+61.00, +70.00] no"],
         ),
         (
             [{"k": 10, "recall": 0.875, "low": 0.85, "high": 0.9, "queries": 1000, "origin": "titles",
               "index_type": "IVF64,Flat", "search_parameters": [{"nprobe": 8}], "bytes_per_vector": 1562.5,
               "latency_ms": {"search": {"p50": 0.25, "p90": 0.5, "p99": 8.0}}}],
             [],
-            ["Recall against exact search", "recall [95 % interval] 0.8750 [0.8500, 0.9000]", "1,000 (titles)",
-             "IVF64,Flat nprobe 8", "0.25 / 0.5 / 8"],
+            ["Recall against exact search", "recall [95 %] 0.8750 [0.8500, 0.9000]",
+             "1,000 from documents: titles", "IVF64,Flat, nprobe 8", "size 1,562.5 bytes a vector", "0.25 / 0.5 / 8"],
         ),
         (
             [{"setting": "mean -1 raw", "fit": "task", "majority": 52.7, "pairs": 277,
@@ -376,22 +387,22 @@ STS = [
               "train": {"accuracy": 57.04, "low": 51.6, "high": 62.8, "threshold": 0.75}}],
             [{"setting": "b", "against": "a", "difference": 1.5, "low": -0.5, "high": 3.0, "decided": False}],
             ["Entailment (RTE)",
-             "mean -1 raw, fit task 57.04 [51.60, 62.80] at 0.75 60.29 [54.50, 66.00] at 0.824 52.70 277",
-             "b less a +1.50 [-0.50, +3.00]"],
+             "277 pairs, fit task", "mean -1 raw 57.04 [51.60, 62.80] at 0.750 60.29 [54.50, 66.00] at 0.824",
+             "always the commoner label: 52.70", "b a +1.50 [-0.50, +3.00] no"],
         ),
         (
             [row | {"model": model, "spearman": value} for model, value in [("one", 11.0), ("two", 22.0)]
              for row in STS],
             [{"model": "two", "setting": "b", "against": "a", "protocol": "mean", "difference": 1.0}],
-            ["one: mean -1 raw, mean, fit task 11.00 [1.00, 9.50] 11.00", "two: mean -1 raw, mean, fit task 22.00",
-             "two: b less a, mean +1.00"],
+            ["one: mean -1 raw 11.00 11.00 [1.00, 9.50]", "two: mean -1 raw 22.00 22.00 [1.00, 9.50]",
+             "two: b a +1.00"],
         ),
         (
             [STS[0] | {"encoder": encoder * 64, "spearman": value} for encoder, value in [("a", 11.0), ("b", 22.0)]],
             [],
-            [f"fit task, encoder {'a' * 12}… 11.00", f"fit task, encoder {'b' * 12}… 22.00"],
+            [f"mean -1 raw, encoder {'a' * 12}… 11.00", f"mean -1 raw, encoder {'b' * 12}… 22.00"],
         ),
-        ([STS[0], STS[0] | {"spearman": 33.0}], [], ["fit task 82.03", "fit task (2) 33.00"]),
+        ([STS[0], STS[0] | {"spearman": 33.0}], [], ["mean -1 raw 82.03", "mean -1 raw (2) 33.00"]),
         ([{"accuracy": 0.5412, "task": "other", "nested": {}}], [], ["Results", "accuracy task 0.5412 other"]),
     ],
     ids=["sts", "retrieval", "recall", "rte", "models", "encoders", "twice", "other"],
@@ -424,7 +435,7 @@ def test_results_about_another_encoder_or_index_are_marked(built: Built) -> None
         (how_built(opened.config, opened), [own]),
     ]
     files = [
-        ResultFile("r.json", provenance, [{"accuracy": 1, "encoder": encoder} for encoder in encoders])
+        Result("other", provenance, [{"accuracy": 1, "encoder": encoder} for encoder in encoders], source="r.json")
         for provenance, encoders in cases
     ]
     _, *said = page_of(index, *files).text.split("r.json")
@@ -449,11 +460,12 @@ KEYS = ["spearman", "task", "latency_ms", "search", "measure", "low", "high", "v
 @settings(max_examples=20)
 @given(st.lists(st.dictionaries(st.sampled_from(KEYS), JSON | st.fixed_dictionaries({"search": JSON})), min_size=1))
 def test_any_rows_can_be_laid_out(rows: list[dict[str, Any]]) -> None:
-    file = ResultFile("r.json", {}, rows, rows)
-    assert file.kind
-    assert all(isinstance(name, str) for name in file.encoders)
-    for laid_out in file.tables():
-        assert all(len(row) == len(laid_out.columns) for row in laid_out.rows)
+    kind: Kind
+    for kind in ("sts", "retrieval", "recall", "divergence", "rte", "words", "other"):
+        result = Result(kind, {}, rows, rows)
+        assert all(isinstance(name, str) for name in result.encoders)
+        for laid_out in tables_of(result):
+            assert all(len(row) == len(laid_out.columns) for row in laid_out.rows)
 
 
 @pytest.mark.parametrize(
@@ -500,7 +512,7 @@ def test_the_same_index_gives_the_same_bytes_whatever_the_users_style(built: Bui
 
     index = Index.open(built())
     with matplotlib.rc_context({"axes.linewidth": 5, "font.size": 30, "svg.fonttype": "path"}):
-        assert render(index, measure_statistics(index), [], PROVENANCE, NOON) == html
+        assert render(index, measure_statistics(index), [], PROVENANCE) == html
         assert matplotlib.rcParams["font.size"] == 30
 
 
@@ -543,7 +555,7 @@ def test_recall_is_measured_when_asked_for(built: Built, tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
     text = Page((tmp_path / "r.html").read_text(encoding="utf-8")).text
     assert "measured for this report" in text
-    assert "1 by construction (exact)" in text
+    assert "1 by construction: the index is exact" in text
     with undrawn():
         done = isotrope("report", built(), "-o", tmp_path / "small.html", "--recall")
     assert done.returncode == 0, done.stderr

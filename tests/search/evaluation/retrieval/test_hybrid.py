@@ -54,7 +54,7 @@ def index(folder: Path, config: BuildConfig, tmp_path_factory: pytest.TempPathFa
 def evaluated(folder: Path, subject: BuildConfig | Path, sweep: Sweep | None = None, **task: Any) -> Result:
     of = Target.of_recipe(subject) if isinstance(subject, BuildConfig) else Target.of_index(subject)
     settings: dict[str, Any] = {"cutoffs": (3, 10), "hybrid": True} | task
-    return evaluate_retrieval(RetrievalOptions(folder, **settings), of, sweep or Sweep())
+    return evaluate_retrieval(RetrievalOptions(folder, **settings), of, sweep or Sweep()).to_dict()
 
 
 def ranking(path: Path) -> list[tuple[str, str, str]]:
@@ -152,7 +152,7 @@ def test_hybrids_are_nobodys_reference() -> None:
 
 
 def test_the_table_and_the_runs_have_the_hybrid(folder: Path, index: Path, tmp_path: Path) -> None:
-    command = ("evaluate", "retrieval", folder, index, "--hybrid")
+    command = ("evaluate", "retrieval", folder, "--index", index, "--hybrid")
     (tmp_path / "runs").mkdir()
     done = isotrope(*command, "--run", tmp_path / "runs")
     assert done.returncode == 0, done.stderr

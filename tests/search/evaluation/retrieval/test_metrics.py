@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer.errors import ConfigError, MachineError
-from search.evaluation.retrieval.metrics import measure, measure_names, parse_cutoffs
+from search.evaluation.retrieval.metrics import measure, measure_names
+from search.evaluation.retrieval.retrieval import RetrievalOptions
 
 
 def of(relevances: dict[str, int], ranked: Sequence[str], *cutoffs: int) -> dict[str, float]:
@@ -92,15 +94,10 @@ def dcg(gains: Sequence[int]) -> float:
     return sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, start=1))
 
 
-def test_cutoffs_are_read_in_order_and_once_each() -> None:
-    assert parse_cutoffs("100,10,100") == (100, 10)
-    assert parse_cutoffs("1") == (1,)
-
-
-@pytest.mark.parametrize("text", ["", "ten", "10,", "0", "10,-1", "1.5"])
-def test_cutoffs_that_are_no_ranks_are_refused(text: str) -> None:
+@pytest.mark.parametrize("cutoffs", [(), (0,), (10, -1)])
+def test_cutoffs_that_are_no_ranks_are_refused(cutoffs: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError, match="expected whole numbers above 0"):
-        parse_cutoffs(text)
+        RetrievalOptions(Path("beir"), cutoffs=cutoffs)
 
 
 def test_without_the_package_the_line_that_installs_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,12 +16,13 @@ from indexer.encoders import load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, EvaluationError, MachineError
 from search.evaluation.plots.drawing import check_plot
-from search.evaluation.plots.layers import grid_of, plot_layers
+from search.evaluation.plots.layers import plot_layers
 from search.evaluation.settings import Sweep
 from search.evaluation.sts import layers as layers_module
 from search.evaluation.sts.data import Task, read_tasks
 from search.evaluation.sts.layers import AveragedLayers, LayersOptions, evaluate_layers
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
+from search.evaluation.tables import layer_grid
 from search.evaluation.target import Target
 from tests.search.cli.test_cli import isotrope
 
@@ -55,7 +56,7 @@ def subject(tiny_config: BuildConfig) -> Target:
 
 @pytest.fixture
 def result(subject: Target, tasks: list[Task]) -> dict[str, Any]:
-    return evaluate_layers(subject, tasks, LayersOptions())
+    return evaluate_layers(subject, tasks, LayersOptions()).to_dict()
 
 
 def test_averaged_pooled_layers_are_what_the_encoder_pools_from_averaged_layers(tiny_config: BuildConfig) -> None:
@@ -81,9 +82,9 @@ def test_every_figure_is_the_one_of_evaluate_sts(
     assert [tuple(row["layers"]) for row in found["results"]] == ALL
     for row in found["results"]:
         same = {other["task"]: other for other in expected if other["setting"] == row["setting"]}
-        assert row["tasks"] == {name: pytest.approx(same[name]["spearman"], abs=0.05) for name in ("STSB", "STS12")}
+        assert row["tasks"] == {name: pytest.approx(same[name]["spearman"], abs=0.0005) for name in ("STSB", "STS12")}
         for name in ("spearman", "low", "high"):
-            assert row[name] == pytest.approx(same["average"][name], abs=0.05)
+            assert row[name] == pytest.approx(same["average"][name], abs=0.0005)
         shared = ("pooling", "strength", "dim", "centre", "protocol", "fit", "task", "pairs", "encoder")
         assert {name: row[name] for name in shared} == {name: same["average"][name] for name in shared}
 
@@ -195,7 +196,7 @@ def test_no_task_is_nothing_to_measure(subject: Target) -> None:
 
 
 def test_the_grid_is_symmetric_with_single_layers_on_the_diagonal(result: dict[str, Any]) -> None:
-    grid, rows = grid_of(result), {tuple(row["layers"]): row["spearman"] for row in result["results"]}
+    grid, rows = layer_grid(result), {tuple(row["layers"]): row["spearman"] for row in result["results"]}
     for first in range(3):
         for second in range(first, 3):
             expected = rows[(first,) if first == second else (first, second)]
@@ -254,13 +255,13 @@ def test_the_command_prints_the_grid_and_the_best(
     )
     assert done.returncode == 0, done.stderr
     result, lines = json.loads((tmp_path / "r.json").read_text()), done.stdout.splitlines()
-    assert lines[0] == "Spearman x100 of two layers averaged (mean, strength 1, fit task, protocol mean)"
+    assert lines[0] == "Spearman x 100 of two layers averaged (mean, strength 1, fit task, protocol mean)"
     assert lines[1].split() == ["layer", "0", "1", "2"]
-    grid = grid_of(result)
+    grid = layer_grid(result)
     for layer, line in enumerate(lines[2:5]):
-        assert line.split() == [str(layer), *(f"{value:.2f}" for value in grid[layer, : layer + 1])]
+        assert line.split() == [str(layer), *(f"{100 * value:.2f}" for value in grid[layer, : layer + 1])]
     best = result["best"][-1]
-    assert lines[-1].split()[:2] == ["0+1+2", f"{best['spearman']:.2f}"]
+    assert lines[-1].split()[:2] == ["0+1+2", f"{100 * best['spearman']:.2f}"]
     assert "note: all 7 combinations" in done.stderr
     assert (tmp_path / "p.png").is_file()
     assert not any(math.isnan(row["spearman"]) for row in result["results"])

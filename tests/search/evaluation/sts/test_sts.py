@@ -1,7 +1,7 @@
 """STS: the figures follow from the definitions, each sentence is encoded once, and every result names its protocol."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, lazy
+from indexer.arrays import Float64Array
 from indexer.config import RunOptions
 from indexer.encoders.hub import DEMO_PACKAGE
 from indexer.errors import ConfigError, EvaluationError
@@ -19,7 +20,7 @@ from search.evaluation import embeddings as states_module
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import TASKS, Subset, Task, read_tasks
 from search.evaluation.sts.fit import Fit, _fitted_on_task
-from search.evaluation.sts.score import Array, Protocol, cosines, fit_transforms, score_pairs, spearman, task_estimates
+from search.evaluation.sts.score import Protocol, cosines, fit_transforms, score_pairs, spearman, task_estimates
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
 from search.evaluation.target import Target
 from tests.oracles import whitening_projection
@@ -90,7 +91,7 @@ def test_raw_embeddings_are_projected_as_they_are() -> None:
 def test_spearman_averages_ties() -> None:
     human, predicted = np.array([1.0, 2.0, 2.0, 4.0]), np.array([0.1, 0.1, 0.9, 0.5])
     # ranks 1, 2.5, 2.5, 4 and 1.5, 1.5, 4, 3: covariance 2.25, variances 4.5 and 4.5
-    assert spearman(predicted, human, "x") == pytest.approx(50.0)
+    assert spearman(predicted, human, "x") == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +111,7 @@ def test_an_undefined_correlation_is_an_error(predicted: list[float], human: lis
 # Protocols
 
 
-def hand_made() -> tuple[Task, list[Array]]:
+def hand_made() -> tuple[Task, list[Float64Array]]:
     """Two subsets: three pairs in the right order, two in the wrong one."""
     names = ("p", "q", "r", "s", "t")
     task = Task("STS13", (Subset("A", np.array([1.0, 2, 3]), names[:3], names[:3]),
@@ -121,9 +122,9 @@ def hand_made() -> tuple[Task, list[Array]]:
 def test_the_three_protocols_by_hand() -> None:
     task, scores = hand_made()
     found = task_estimates(task, [scores], ["s"], PROTOCOLS)
-    # A 100, B -100; over all five pairs the ranks 1 2 3 5 4 against 1 2 3 4 5: 1 - 6 * 2 / (5 * 24)
+    # A 1, B -1; over all five pairs the ranks 1 2 3 5 4 against 1 2 3 4 5: 1 - 6 * 2 / (5 * 24)
     assert {name: estimates[0].value for name, estimates in found.items()} == pytest.approx(
-        {"mean": 0.0, "wmean": 20.0, "all": 90.0}
+        {"mean": 0.0, "wmean": 0.2, "all": 0.9}
     )
 
 
@@ -131,7 +132,7 @@ def test_one_subset_is_the_same_under_every_protocol() -> None:
     task, scores = hand_made()
     task = Task("SICK", task.subsets[:1])
     found = task_estimates(task, [scores[:1]], ["s"], PROTOCOLS)
-    assert {estimates[0].value for estimates in found.values()} == {100.0}
+    assert {estimates[0].value for estimates in found.values()} == {1.0}
     assert all(np.array_equal(found["mean"][0].resampled, found[p][0].resampled, equal_nan=True) for p in PROTOCOLS)
 
 
@@ -140,7 +141,7 @@ def test_a_constant_subset_has_no_mean_but_the_concatenation_is_defined() -> Non
     scores[1][:] = 0.9
     with pytest.raises(EvaluationError, match=r'STS13, subset "B", setting "raw": all 2 cosines are 0.9'):
         task_estimates(task, [scores], ["raw"], ["mean"])
-    assert task_estimates(task, [scores], ["raw"], ["all"])["all"][0].value > 90
+    assert task_estimates(task, [scores], ["raw"], ["all"])["all"][0].value > 0.9
 
 
 @settings(max_examples=25)
@@ -155,7 +156,7 @@ def test_resamples_of_a_task_are_drawn_within_its_subsets(values: list[int]) -> 
     (estimate,) = task_estimates(task, [step], ["s"], ["all"])["all"]
     # a resample that drew pairs from both together would sometimes draw one subset only, and have no value
     assert np.isfinite(estimate.resampled).all()
-    assert estimate.resampled.min() > 50
+    assert estimate.resampled.min() > 0.5
 
 
 def test_subsets_of_the_same_name_are_resampled_by_their_task() -> None:
@@ -342,10 +343,10 @@ def test_few_pairs_have_a_figure_but_no_interval(subject: Target) -> None:
     task = Task("STS15", (Subset("A", np.array([1.0, 2.0]), ("the sea", "a whale"), ("deep sea", "library data")),))
     result = evaluate_sts(subject, [task], StsOptions(subject.settings(Sweep(strengths=("none", 0.0)))))
     assert [(row["low"], row["high"]) for row in result["results"]] == [(None, None)] * 4
-    assert all(abs(row["spearman"]) == pytest.approx(100) for row in result["results"])
+    assert all(abs(row["spearman"]) == pytest.approx(1) for row in result["results"])
     assert result["comparisons"][0]["decided"] is False
     assert "STS15: no interval, because too many resamples of its pairs have no correlation" in result["notes"]
-    json.dumps(result, allow_nan=False)
+    json.dumps(result.to_dict(), allow_nan=False)
 
 
 @pytest.mark.parametrize("missing", ["tasks", "settings", "protocols"])
@@ -377,7 +378,7 @@ def test_without_scipy_nothing_is_encoded_first(subject: Target, monkeypatch: py
 # Comparisons
 
 
-def pairs_compared(result: dict[str, Any]) -> list[tuple[str, str]]:
+def pairs_compared(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(row["setting"], row["against"]) for row in result["comparisons"]]
 
 
@@ -403,7 +404,7 @@ def test_a_difference_is_that_of_the_averages_with_its_interval(subject: Target)
     assert len(result["comparisons"]) == 4
     for row in result["comparisons"]:
         one, two = (figures(result, setting=row[key], protocol=row["protocol"]) for key in ("setting", "against"))
-        assert row["difference"] == pytest.approx(one["average"] - two["average"])
+        assert 100 * row["difference"] == pytest.approx(one["average"] - two["average"])
         assert row["low"] < row["difference"] < row["high"]
         assert row["decided"] == (row["low"] > 0 or row["high"] < 0)
         assert (row["task"], row["fit"]) == ("average", "task")
@@ -443,13 +444,13 @@ def test_the_command_writes_what_it_prints(folder: Path, recipe: list[str], tmp_
 def test_the_table_names_protocol_and_fit(folder: Path, recipe: list[str]) -> None:
     done = isotrope("evaluate", "sts", folder, *recipe, "--strength", "none", "--strength", "0.5")
     title, columns, raw, soft, *rest = done.stdout.splitlines()
-    assert title == "Spearman x100, protocol mean, fit task, Avg over 2 tasks"
-    assert columns.split() == ["setting", "STSB", "STS12", "Avg", "95", "%"]
+    assert title == "Spearman x 100, protocol mean, fit task"
+    assert columns.split() == ["setting", "STSB", "STS12", "average", "[95", "%]"]
     assert raw.startswith("mean -1 raw ")
     assert soft.startswith("mean -1 strength 0.5 role ")
     stsb, sts12, average = (float(word) for word in raw.split()[3:6])
     assert average == pytest.approx((stsb + sts12) / 2, abs=0.011)
-    assert rest[1] == "Paired by the bootstrap"
+    assert rest[1] == "Paired differences x 100, over the same resamples"
     assert rest[-1].split()[-1] in ("yes", "no")
 
 
@@ -525,7 +526,7 @@ def worst(rows: list[dict[str, Any]], reference: dict[str, dict[str, float]]) ->
         ]
         if row["task"] == "average":  # the reference's is of all seven
             continue
-        differences.append(abs(row["spearman"] - cells[row["task"]]))
+        differences.append(abs(100 * row["spearman"] - cells[row["task"]]))
         assert row["rank"] == cells.get("rank", {}).get(row["task"])
     assert len(differences) == 18
     return max(differences)

@@ -145,7 +145,7 @@ def test_copies_are_two_picks_of_one_word_in_four() -> None:
 
 def test_too_few_questions_are_an_error_with_the_way_out() -> None:
     documents = [*corpus(30), *(Document(f"s{n}", "too short") for n in range(100))]
-    with pytest.raises(EvaluationError, match=r"(?s)only 30 of 130 documents .* expected 50.* \(--qrels\)"):
+    with pytest.raises(EvaluationError, match=r"(?s)only 30 of 130 documents .* expected 50.* \(--beir\)"):
         draw_pairs(documents, COLUMNS, 1500)
 
 
@@ -355,7 +355,7 @@ def test_the_frontier_gets_better_with_every_byte(config: BuildConfig, tmp_path:
 
 def test_a_budget_of_bytes_is_kept(config: BuildConfig, tmp_path: Path) -> None:
     source = written(corpus(150), tmp_path / "docs.jsonl")
-    result = run_tune(TuneOptions((str(source),), most_bytes=40), Target.of_recipe(config), SMALL, tmp_path)
+    result = run_tune(TuneOptions((str(source),), max_bytes=40), Target.of_recipe(config), SMALL, tmp_path)
     (taken,) = (row for row in result["results"] if row["taken"])
     fitting = [row for row in result["results"] if row["bytes"] <= 40]
     assert taken["value"] == max(row["value"] for row in fitting)
@@ -392,7 +392,7 @@ def test_an_index_is_judged_on_its_own_layers_only(config: BuildConfig, tmp_path
     documents = corpus(80)
     build_index(documents, tmp_path / "index", config)
     folder = judged(documents, tmp_path / "beir")
-    task, subject = TuneOptions((str(tmp_path / "index"),), qrels=folder), Target.of_index(tmp_path / "index")
+    task, subject = TuneOptions((str(tmp_path / "index"),), beir=folder), Target.of_index(tmp_path / "index")
     with pytest.raises(ConfigError, match="holds embeddings of layers -1 with mean pooling only"):
         run_tune(task, subject, Sweep(layers=((0,),), strengths=(0.5,)), tmp_path / "cache")
     run_tune(task, subject, SMALL, tmp_path / "cache")
@@ -402,7 +402,7 @@ def test_judgements_of_another_corpus_are_refused(config: BuildConfig, tmp_path:
     folder = judged(corpus(80), tmp_path / "beir")
     other = written(corpus(60), tmp_path / "other.jsonl")
     with pytest.raises(ConfigError, match="judges that folder's own corpus; name the folder itself"):
-        run_tune(TuneOptions((str(other),), qrels=folder), Target.of_recipe(config), SMALL, tmp_path)
+        run_tune(TuneOptions((str(other),), beir=folder), Target.of_recipe(config), SMALL, tmp_path)
 
 
 def test_a_damaged_index_is_an_error_and_not_another_figure(config: BuildConfig, tmp_path: Path) -> None:
@@ -445,7 +445,7 @@ def test_a_file_of_queries_that_is_gone_is_refused_before_anything_is_encoded(
 
 def test_judgements_decide_where_they_are_given(config: BuildConfig, tmp_path: Path) -> None:
     folder = judged(corpus(80), tmp_path / "beir")
-    result = run_tune(TuneOptions((str(folder),), qrels=folder), Target.of_recipe(config), SMALL, tmp_path / "cache")
+    result = run_tune(TuneOptions((str(folder),), beir=folder), Target.of_recipe(config), SMALL, tmp_path / "cache")
     assert result["provenance"]["protocol"]["measure"] == "nDCG@10"
     assert result["provenance"]["protocol"]["questions"] == 20
 
@@ -495,8 +495,8 @@ def test_an_index_has_one_pooling_and_average_of_layers(config: BuildConfig, tmp
     ("arguments", "message"),
     [
         ({"sample": 49}, "--sample is 49; expected at least 50"),
-        ({"most_bytes": -4}, "--bytes is -4"),
-        ({"objective": "sts", "qrels": Path("x")}, "--qrels judges retrieval"),
+        ({"max_bytes": -4}, "--max-bytes is -4"),
+        ({"objective": "sts", "beir": Path("x")}, "--beir judges retrieval"),
     ],
 )
 def test_tasks_that_make_no_sense_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -506,8 +506,8 @@ def test_tasks_that_make_no_sense_are_refused(arguments: dict[str, Any], message
 
 def test_a_budget_below_a_dimension_is_refused(config: BuildConfig, tmp_path: Path) -> None:
     source = written(corpus(60), tmp_path / "docs.jsonl")
-    with pytest.raises(ConfigError, match="--bytes 3 leaves no dimension"):
-        run_tune(TuneOptions((str(source),), most_bytes=3), Target.of_recipe(config), SMALL, tmp_path)
+    with pytest.raises(ConfigError, match="--max-bytes 3 leaves no dimension"):
+        run_tune(TuneOptions((str(source),), max_bytes=3), Target.of_recipe(config), SMALL, tmp_path)
 
 
 def test_a_recipe_written_out_reads_back(config: BuildConfig, tmp_path: Path) -> None:

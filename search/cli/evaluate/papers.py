@@ -1,0 +1,223 @@
+"""`isotrope evaluate whiteningbert`, `methods`, `rte` and `words`: what the papers measured."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from search.cli.evaluate.sts import protocols_option
+from search.cli.options import (
+    PATH,
+    all_of,
+    check_output_options,
+    hardware_options,
+    recipe_of,
+    recipe_options,
+    result_options,
+    run_options,
+    sweep_of,
+    sweep_options,
+    target_of,
+    target_options,
+)
+
+if TYPE_CHECKING:
+    from search.evaluation.target import Target
+
+_METHODS = (
+    "all", "cls", "mean", "max", "layers", "whitening", "sif", "sbert-wk", "flow", "latte-mix", "auto-encoder",
+    "normal-vae",
+)  # fmt: skip
+_recipe_target_options = all_of(
+    recipe_options,
+    hardware_options,
+    click.option("--cache", type=PATH, metavar="DIR", help="Folder to keep embeddings in from run to run."),
+)
+
+
+def _recipe_target(options: dict[str, Any]) -> "Target":
+    from search.evaluation.target import Target
+
+    return Target.of_recipe(recipe_of(options), run_options(options))
+
+
+@click.command("whiteningbert")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@_recipe_target_options
+@result_options
+def whiteningbert(sources: tuple[str, ...], **options: Any) -> None:
+    """Table 1 of WhiteningBERT beside our own figures.
+
+    SOURCE as for `isotrope evaluate sts`. The paper's five settings under its protocol (mean, whitening fitted on each
+    task's own sentences), in float32. Models that are not on this machine are fetched if the hub can be reached; the
+    recipe's own model stands below the paper's.
+
+    \b
+    Examples:
+      isotrope evaluate whiteningbert sts-folder
+      isotrope evaluate whiteningbert sts-folder --set encoder.model=my-bert -o table.json
+    """
+    from search.cli.output import print_result
+    from search.cli.progress import ProgressBar
+    from search.evaluation.papers.whiteningbert import whiteningbert_table
+    from search.evaluation.sts.data import read_tasks
+
+    check_output_options(options, *sources)
+    target = _recipe_target(options)
+    with ProgressBar(options["quiet"]) as progress:
+        result = whiteningbert_table(target, read_tasks(*sources), options["cache"], progress)
+    print_result(result, options, compare=False)
+
+
+@click.command("methods")
+@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.option(
+    "--method",
+    "methods",
+    multiple=True,
+    required=True,
+    type=click.Choice(_METHODS),
+    help="Method to compare, mean pooling always beside it; repeatable. all: every one that the encoder has.",
+)
+@click.option(
+    "--corpus", type=PATH, help="Corpus that Latte-Mix and its controls are trained on, and SIF counts words in."
+)
+@click.option(
+    "--documents", type=int, default=0, metavar="N", help="Documents of --corpus used, by hash of id. Default: all."
+)
+@click.option("--seeds", type=int, help="Seeds of each method that draws numbers.  [default: 3]")
+@protocols_option
+@click.option(
+    "--fit",
+    default="",
+    metavar="task|corpus:PATH",
+    help="What whitening and flows are fitted on: the task's own sentences (the default), or another corpus.",
+)
+@_recipe_target_options
+@result_options
+def methods(sources: tuple[str, ...], methods: tuple[str, ...], **options: Any) -> None:
+    """Every method beside mean pooling, on STS.
+
+    SOURCE as for `isotrope evaluate sts`. Pooling, layers, whitening, SIF, SBERT-WK, BERT-flow, Latte-Mix and its
+    controls in one table, beside the published figures. Where seeds are drawn, figures are means over them.
+
+    \b
+    Examples:
+      isotrope evaluate methods sts-folder --method whitening --method flow
+      isotrope evaluate methods sts-folder --method sif --method latte-mix --corpus sentences.txt -o methods.json
+    """
+    from indexer.errors import ConfigError
+    from search.cli.output import print_result
+    from search.cli.progress import ProgressBar
+    from search.evaluation.papers.method_settings import DRAWN, SEEDS, MethodsOptions, methods_of
+    from search.evaluation.papers.methods import evaluate_methods
+    from search.evaluation.sts.data import read_tasks
+
+    fit, seeds = options["fit"], options["seeds"]
+    check_output_options(options, *sources, fit.partition("corpus:")[2])
+    target = _recipe_target(options)
+    chosen = methods_of(methods, target.spec.traits.has_layers)
+    if seeds is not None and not set(chosen) & set(DRAWN):
+        raise ConfigError(f"--seeds: none of {', '.join(chosen)} draws numbers. Leave it out.")
+    seeds = SEEDS if seeds is None else seeds
+    plan = MethodsOptions(
+        chosen, options["protocols"] or ("mean",), fit, options["corpus"], options["documents"], seeds
+    )
+    with ProgressBar(options["quiet"]) as progress:
+        result = evaluate_methods(target, read_tasks(*sources), plan, options["cache"], progress)
+    print_result(result, options)
+
+
+@click.command("rte")
+@click.argument("file", type=PATH)
+@click.option(
+    "--threshold-from",
+    type=PATH,
+    metavar="FILE",
+    help="Choose the threshold on this file, of the same form: the honest figure.",
+)
+@click.option(
+    "--threshold",
+    "thresholds",
+    multiple=True,
+    type=float,
+    metavar="T",
+    help="Show the accuracy at this cosine; repeatable. Default: 0, 0.1 to 0.9.",
+)
+@click.option(
+    "--fit",
+    default="",
+    metavar="task|corpus:PATH|index",
+    help="What the whitening is fitted on: the sentences of FILE and --threshold-from, another corpus, or the "
+    "embeddings of --index. Default: index with --index, else task.",
+)
+@target_options
+@sweep_options
+@result_options
+def rte(file: Path, threshold_from: Path | None, thresholds: tuple[float, ...], fit: str, **options: Any) -> None:
+    """Entailment by a threshold on the cosine (RTE).
+
+    FILE is GLUE's RTE as .tsv (index, sentence1, sentence2, label) or SuperGLUE's as .jsonl (premise, hypothesis,
+    label); its development set, since the test set has no labels. A pair is called entailment where the cosine of
+    its two sentences is at least the threshold. Accuracies stand times 100 in tables and from 0 to 1 in JSON, with
+    95 % bootstrap intervals. Without settings to try: no transform and full whitening, at the recipe's own pooling
+    and layers.
+
+    \b
+    Examples:
+      isotrope evaluate rte RTE/dev.tsv --threshold-from RTE/train.tsv
+      isotrope evaluate rte val.jsonl --pooling mean --pooling cls --strength none --strength 1
+    """
+    from search.cli.output import print_result
+    from search.cli.progress import ProgressBar
+    from search.evaluation.papers.rte import THRESHOLDS, RteOptions, evaluate_rte, read_rte, rte_sweep
+
+    check_output_options(options, file, threshold_from, fit.partition("corpus:")[2])
+    target = target_of(options)
+    plan = RteOptions(target.settings(rte_sweep(sweep_of(options))), thresholds or THRESHOLDS, fit)
+    data = read_rte(file), read_rte(threshold_from) if threshold_from else None
+    with ProgressBar(options["quiet"]) as progress:
+        result = evaluate_rte(target, data, plan, options["cache"], progress)
+    print_result(result, options)
+
+
+@click.command("words")
+@click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE...")
+@click.option("--corpus", type=PATH, help="Texts in which a transformer meets the words.")
+@click.option("--layers", "layers", multiple=True, metavar="L[,L...]", help="Layers of a transformer to average, such "
+              "as 1,-1; repeatable, each is measured. Default: the recipe's.")  # fmt: skip
+@click.option("--occurrences", type=int, help="Places of a word in the corpus that count.  [default: 100]")
+@click.option("--candidates", type=int, default=0, metavar="N", help="Answer analogies out of the first N rows of a "
+              "table too, its most frequent words. Default: out of the words of all FILEs.")  # fmt: skip
+@target_options
+@result_options
+def words(files: tuple[Path, ...], **options: Any) -> None:
+    """Static word vectors: similarity, analogies, categories.
+
+    FILE is a data set as published: SimLex-999, MEN, WordSim-353, RW (similarity: Spearman's correlation), Google's or
+    MSR's analogies (accuracy), BLESS, AP, ESSLLI or any list of words with their classes (purity of clusters). The
+    vectors are the rows of a static table; of a transformer, each word's first principal component over the texts of
+    --corpus. Items with a word that has no vector are left out and counted. Figures stand times 100 in tables and from
+    0 to 1 in JSON, with 95 % bootstrap intervals for correlations and accuracies.
+
+    \b
+    Examples:
+      isotrope evaluate words SimLex-999.txt --config static --set encoder.model=glove.6B.300d.txt
+      isotrope evaluate words SimLex-999.txt --corpus docs.jsonl --layers 0 --layers 1 --layers 2
+    """
+    from indexer.errors import ConfigError
+    from search.cli.output import print_result
+    from search.cli.progress import ProgressBar
+    from search.evaluation.papers.word_sets import read_word_sets
+    from search.evaluation.papers.words import WordsOptions, evaluate_words
+    from search.evaluation.settings import parse_layers
+
+    if options["cache"]:
+        raise ConfigError("--cache keeps embeddings of texts, and none are made here; leave it out.")
+    check_output_options(options, *files)
+    chosen = tuple(parse_layers(text) for text in options["layers"])
+    plan = WordsOptions(options["corpus"], chosen, options["occurrences"], options["candidates"])
+    sets = read_word_sets(files)
+    with ProgressBar(options["quiet"]) as progress:
+        result = evaluate_words(target_of(options), sets, plan, progress)
+    print_result(result, options)

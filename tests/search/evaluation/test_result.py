@@ -1,0 +1,128 @@
+"""Results: of one shape, in one scale, as strict JSON; files of older versions are told by their keys."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from indexer.errors import EvaluationError
+from search.evaluation.result import Result, read_result, write_result
+from search.evaluation.tables import heading_of, interval_text, tables_of
+from search.files import to_json
+
+KEPT = Path(__file__).parents[3] / "docs/results"
+SHOWN = {
+    "hybrid-cacm.json": ("retrieval", "nDCG@10"),
+    "hybrid-scifact.json": ("retrieval", "nDCG@10"),
+    "retrieval-cacm.json": ("retrieval", "nDCG@10"),
+    "retrieval-scifact.json": ("retrieval", "nDCG@10"),
+    "sts-methods-minilm.json": ("methods", "sd over seeds"),
+    "sts-methods-static.json": ("methods", "sd over seeds"),
+    "sts.json": ("sts", "77.76 [76.86, 78.48]"),
+    "tune-cacm-index.json": ("tune", "taken"),
+    "tune-cacm-labelled.json": ("tune", "taken"),
+    "tune-cacm-layers.json": ("tune", "taken"),
+    "tune-scifact-index.json": ("tune", "taken"),
+    "tune-scifact-labelled.json": ("tune", "taken"),
+    "tune-scifact-layers.json": ("tune", "taken"),
+}
+"""Every file: its kind, and something that its tables say."""
+
+
+def written(result: Result) -> str:
+    """All that its tables say."""
+    cells = [cell for table in tables_of(result) for row in (table.columns, *table.rows) for cell in row]
+    return " ".join([*(table.caption for table in tables_of(result)), *cells])
+
+
+def test_every_kept_result_is_expected_here() -> None:
+    assert {path.name for path in KEPT.glob("*.json")} == set(SHOWN)
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_kept_result_is_read_and_laid_out(name: str) -> None:
+    result = read_result(KEPT / name)
+    kind, shown = SHOWN[name]
+    assert (result.kind, result.source) == (kind, name)
+    tables = tables_of(result)
+    assert shown in written(result)
+    assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
+    stored = json.loads((KEPT / name).read_text(encoding="utf-8"))
+    assert "kind" not in stored
+    assert {key: result[key] for key in stored if key != "notes"} == {k: v for k, v in stored.items() if k != "notes"}
+
+
+def divided(value: Any) -> Any:
+    """Figures of STS rows, from 0 to 1."""
+    return value / 100 if isinstance(value, float) else value
+
+
+def test_an_old_file_times_100_and_a_new_one_from_0_to_1_are_laid_out_alike() -> None:
+    old = read_result(KEPT / "sts.json")
+    figures = ("spearman", "low", "high", "difference")
+    rows, pairs = (
+        [{key: divided(value) if key in figures else value for key, value in row.items()} for row in each]
+        for each in (old.results, old.comparisons or ())
+    )
+    new = Result("sts", old.provenance, rows, pairs, old.notes)
+    assert (old.unit, new.unit) == ("percent", "fraction")
+    assert tables_of(new) == tables_of(old)
+
+
+def test_a_result_is_a_mapping_with_the_keys_of_its_file(tmp_path: Path) -> None:
+    result = Result("layers", {"command": "x"}, [{"layers": [0], "spearman": 0.5}], [], ["mind"],
+                    {"layers": [0], "best": [], "paper": {}})  # fmt: skip
+    write_result(tmp_path / "r.json", result)
+    stored = json.loads((tmp_path / "r.json").read_text())
+    assert stored == dict(result) == result.to_dict()
+    assert list(stored) == ["kind", "unit", "provenance", "results", "comparisons", "layers", "best", "paper", "notes"]
+    assert read_result(tmp_path / "r.json").to_dict() == stored
+    assert len(result) == 9
+    assert "table" not in result
+
+
+def test_a_number_that_json_lacks_is_null_printed_and_in_a_file(tmp_path: Path) -> None:
+    result = Result("recall", {"k": 1}, [{"recall": math.nan, "low": -math.inf, "high": 1.0, "latency_ms": {}}])
+    write_result(tmp_path / "r.json", result)
+    found: dict[str, Any] = {"recall": None, "low": None, "high": 1.0, "latency_ms": {}}
+    assert json.loads((tmp_path / "r.json").read_text())["results"] == [found]
+    assert json.loads(to_json(result))["results"] == [found]
+    assert read_result(tmp_path / "r.json").results == [found]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "unit"),
+    [
+        ({"results": [{"spearman": 80.0}]}, "sts", "percent"),
+        ({"results": [{"spearman": 80.0}], "published": []}, "methods", "percent"),
+        ({"results": [{"best": {}, "majority": 50.0}]}, "rte", "percent"),
+        ({"results": [{"covered": 3}]}, "words", "percent"),
+        ({"results": [{"measure": {"MAP": {"value": 0.5}}}]}, "retrieval", "fraction"),
+        ({"results": [{"latency_ms": {}}]}, "recall", "fraction"),
+        ({"results": [{"proven": 1.0}]}, "divergence", "fraction"),
+        ({"results": [{"accuracy": 1.0}]}, "other", "fraction"),
+        ({"results": [{"spearman": 0.8}], "kind": "sts"}, "sts", "percent"),
+        ({"results": [{"spearman": 0.8}], "kind": "sts", "unit": "fraction"}, "sts", "fraction"),
+    ],
+)
+def test_a_file_says_its_kind_or_its_keys_do(content: dict[str, Any], kind: str, unit: str, tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(json.dumps({"provenance": {}} | content))
+    result = read_result(tmp_path / "r.json")
+    assert (result.kind, result.unit) == (kind, unit)
+    assert heading_of(result)
+
+
+def test_a_kind_without_what_it_adds_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(json.dumps({"provenance": {}, "results": [{}], "kind": "tune"}))
+    with pytest.raises(EvaluationError, match='its kind is "tune", but it has no "frontier"'):
+        read_result(tmp_path / "r.json")
+
+
+def test_a_figure_is_said_with_its_interval() -> None:
+    assert interval_text({"value": 0.82034, "low": 0.79691, "high": 0.8405}) == "82.03 [79.69, 84.05]"
+    assert interval_text({"value": 0.82034, "low": None, "high": None}) == "82.03"
+    assert interval_text({"value": -0.001, "low": -0.02, "high": 0.01}, form="+.1f") == "-0.1 [-2.0, +1.0]"
+    assert interval_text({"value": None}) == "undefined"
+    assert interval_text({}) == interval_text(None) == ""
