@@ -124,6 +124,12 @@ def test_rows_that_are_no_distributions_are_refused(index: Any, change: tuple[in
         require_mixtures(index, rows)
 
 
+def test_a_class_may_have_no_probability_but_none_below_zero(index: Any) -> None:
+    require_mixtures(index, np.array([[1, 0, 0, 0.5, 0.5, 0]], np.float32))
+    with pytest.raises(ConfigError, match="query vector 1 is not made of distributions"):
+        require_mixtures(index, np.array([[1, 0, 0, 0.75, 0.5, -0.25]], np.float32))  # sums to 1
+
+
 def test_an_index_of_something_else_is_refused(index: Any) -> None:
     require_probabilities(index)
     index.config.gives_probabilities = False

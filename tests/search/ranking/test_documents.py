@@ -97,7 +97,8 @@ def test_values_are_numbered_through_all_parts_and_nothing_is_no_value() -> None
     parts = [pa.chunked_array([["red", None]]), pa.chunked_array([["blue"], ["red", "green"]])]
     codes = group_codes(index_of(parts, pa.string()), "colour")
     assert codes.dtype == np.int64
-    assert codes.tolist() == [0, UNGROUPED, 1, 0, 2]
+    assert codes.tolist() == [0, -1, 1, 0, 2]
+    assert UNGROUPED == -1  # never the code of a value
     assert group_codes(index_of([], pa.string()), "colour").tolist() == []
 
 

@@ -38,6 +38,22 @@ def test_rankings_equal_the_oracle_in_any_blocks(
         assert [(ids[row], score) for row, score in zip(rows.tolist(), scores.tolist(), strict=True)] == expected
 
 
+@given(vectors=SMALL, queries=SMALL, size=st.integers(1, 7), depth=st.integers(1, 25), seed=st.integers(0, 9))
+def test_a_document_of_several_windows_counts_by_its_best_one(
+    vectors: Vectors, queries: Vectors, size: int, depth: int, seed: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    document_of = np.cumsum(np.concatenate([[0], draw.integers(0, 2, len(vectors) - 1)]))
+    ids = [f"d{number}" for number in draw.permutation(document_of[-1] + 1)]
+    found = exact_top_k(queries, blocks_of(vectors, size), id_order(ids), depth, document_of)
+    for query, (scores, documents) in zip(queries, found, strict=True):
+        best: dict[str, float] = {}
+        for name, score in best_rows(vectors, query, [ids[number] for number in document_of], len(vectors)):
+            best.setdefault(name, score)
+        expected = sorted(best.items(), key=lambda hit: (-hit[1], hit[0]))[:depth]
+        assert [(ids[number], score) for number, score in zip(documents, scores.tolist(), strict=True)] == expected
+
+
 def test_more_queries_than_a_block_holds_are_all_answered() -> None:
     vectors = np.random.default_rng(0).standard_normal((600, 4), dtype=np.float32)
     found = exact_top_k(vectors, blocks_of(vectors, 100), np.arange(600), 5)
