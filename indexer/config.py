@@ -405,10 +405,7 @@ class BuildConfig:
 
     @classmethod
     def load(cls, path: str | Path) -> "BuildConfig":
-        """Read a recipe file, or a shipped recipe by its name.
-
-        Raises ConfigError: the file, the key, what was expected.
-        """
+        """Read a recipe: a file, or a shipped one by name. Raises ConfigError: file, key, what was expected."""
         path = recipe_path(path)
         try:
             data = tomllib.loads(read_regular(path, _RECIPE_BYTES).decode())

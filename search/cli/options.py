@@ -273,7 +273,7 @@ def sweep_of(options: Mapping[str, Any]) -> "Sweep":
 # Checks of all that will be written, before work begins.
 
 _WRITTEN = {"output": "-o", "plot": "--plot", "run": "--run", "per_query": "--per-query"}
-_READ = ("recipe", "index", "model", "train", "corpus", "threshold_from", "query_vectors")
+_READ = ("recipe", "index", "model", "corpus", "threshold_from", "query_vectors")
 
 
 def check_written(

@@ -35,7 +35,7 @@ def command(index: Path, output: Path, **options: Any) -> None:
 
     \b
     Example:
-      isotrope report my-index -o report.html
+      isotrope report demo/index -o report.html
     """
     from search.cli.output import stdout_free_for
     from search.cli.progress import ProgressBar

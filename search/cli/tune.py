@@ -51,8 +51,8 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
 
     \b
     Examples:
-      isotrope tune my-index -o tuned.toml
-      isotrope tune docs.jsonl --layers -1 --layers 1,-1 --sample 500 -o tuned.toml --force
+      isotrope tune demo/index -o tuned.toml
+      isotrope tune demo/stdlib.jsonl --layers -1 --layers 1,-1 --sample 500 -o tuned.toml --force
     """
     from indexer.store.layout import is_index
     from search.cli.output import print_result, stdout_free_for

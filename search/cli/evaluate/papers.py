@@ -203,7 +203,7 @@ def words(files: tuple[Path, ...], **options: Any) -> None:
     \b
     Examples:
       isotrope evaluate words SimLex-999.txt --config static --set encoder.model=glove.6B.300d.txt
-      isotrope evaluate words SimLex-999.txt --corpus docs.jsonl --layers 0 --layers 1 --layers 2
+      isotrope evaluate words SimLex-999.txt --corpus demo/stdlib.jsonl --layers 0 --layers 1 --layers 2
     """
     from indexer.errors import ConfigError
     from search.cli.output import print_result

@@ -45,8 +45,8 @@ def command(index: Path, k: int, queries: Path | None, draw: Any, sample: int | 
 
     \b
     Examples:
-      isotrope evaluate recall my-index
-      isotrope evaluate recall my-index -k 100 --queries questions.txt -o recall.json
+      isotrope evaluate recall demo/index
+      isotrope evaluate recall demo/index -k 100 --queries questions.txt -o recall.json
     """
     from indexer.errors import ConfigError
     from search.cli.output import print_result

@@ -49,8 +49,8 @@ def command(sources: tuple[str, ...], protocols: tuple[Any, ...], fit: str, **op
     Examples:
       isotrope evaluate sts sts-folder
       isotrope evaluate sts sts-folder --layers -1 --layers 1,-1 --strength none --strength 1 -o sts.json
-      isotrope evaluate sts sts-folder --index my-index --protocol mean --protocol all
-      isotrope evaluate sts sts-folder --fit corpus:docs.jsonl --set whitening.sample=2000
+      isotrope evaluate sts sts-folder --index demo/index --protocol mean --protocol all
+      isotrope evaluate sts sts-folder --fit corpus:demo/stdlib.jsonl --set whitening.sample=2000
     """
     from search.cli.output import print_result
     from search.cli.progress import ProgressBar
