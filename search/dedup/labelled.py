@@ -7,9 +7,7 @@ be compared on the same pairs all the same. The best F1 is chosen on these very 
 """
 
 import csv
-import difflib
 import io
-import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,7 +33,6 @@ _HEADINGS = {"label", "is_duplicate", "class", "match", "judgement", "judgment",
 _EXPECTED = "expected id<TAB>id<TAB>label (in a .csv file with commas), the label 1 or 0, with or without a header"
 _Z = 1.959964  # 95 %, two-sided
 _RESAMPLES = 1000
-_LOOKED_AT = 100_000  # ids among which one alike is looked for
 
 
 @dataclass(frozen=True)
@@ -251,12 +248,12 @@ def _numbers(path: Path, index: Index, labels: dict[tuple[str, str], tuple[bool,
     for pair, (_, line) in labels.items():
         for name in pair:
             first_line.setdefault(name, line)
-    numbers = {name: number for number, name in enumerate(index.documents.all_ids()) if name in first_line}
+    numbers = index.ids.find(first_line)
     unknown = [name for name in first_line if name not in numbers]
     if unknown:
         name = min(unknown, key=lambda name: (first_line[name], name))
-        close = difflib.get_close_matches(name, list(itertools.islice(index.documents.all_ids(), _LOOKED_AT)), n=1)
-        hint = f' (did you mean "{close[0]}"?)' if close else ""
+        close = index.ids.closest(name)
+        hint = f' (did you mean "{close}"?)' if close else ""
         more = f", and {len(unknown) - 1:,} more of its ids are not" if len(unknown) > 1 else ""
         raise EvaluationError(
             f'{path}:{first_line[name]}: "{name}" is not the id of a document of {index.path}{hint}{more}. Way out: '

@@ -236,8 +236,7 @@ def _own_ids(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _look_up(index: Index, ids: set[str]) -> dict[str, Document]:
-    rows = [row for row, identity in enumerate(index.documents.all_ids()) if identity in ids]
-    return {document.id: document for document in index.documents.fetch(rows)}
+    return {document.id: document for document in index.documents.fetch(sorted(index.ids.find(ids).values()))}
 
 
 def _remarks(index: Index, listing: DuplicateClusters) -> list[str]:
