@@ -95,7 +95,7 @@ def evaluate_retrieval(
     An index without a sweep is itself asked, as it ships. Else settings are fitted, on the corpus or on the
     index's raw embeddings, and searched exactly. Values of measures are from 0 to 1.
     Raises EvaluationError for what is wrong with the folder, ConfigError for settings that cannot be measured
-    (other layers or another pooling than an index holds), MachineError for missing packages, and what `Subject`
+    (other layers or another pooling than an index holds), MachineError for missing packages, and what `Target`
     and `read_corpus` raise.
     """
     clock, progress = Clock(), progress or NoProgress()

@@ -205,7 +205,7 @@ def run_tune(
 ) -> Result:  # fmt: skip
     """The result; added are "frontier", "choice" and "recipe".
 
-    `cache` defaults to `default_cache()`. Raises ConfigError, CorpusError, EvaluationError, and what `Subject` raises.
+    `cache` defaults to `default_cache()`. Raises ConfigError, CorpusError, EvaluationError, and what `Target` raises.
     """
     clock = Clock()
     if not subject.spec.traits.encodes_texts:
