@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -129,18 +130,13 @@ def meant(imported: str, trees: dict[str, ast.Module]) -> set[str]:
 
 
 def find_circle(graph: dict[str, set[str]]) -> list[str] | None:
-    """A shortest way from some file back to itself; None where there is none."""
-    shortest: list[str] | None = None
-    for start in sorted(graph):
-        ways, met = [[start]], {start}
-        while ways and (shortest is None or len(ways[0]) < len(shortest)):
-            way = ways.pop(0)
-            if start in graph[way[-1]]:
-                shortest = [*way, start]
-                break
-            ways += [[*way, file] for file in sorted(graph[way[-1]] - met)]
-            met |= graph[way[-1]]
-    return shortest
+    """A way from some file back to itself; None where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        circle: list[str] = error.args[1]
+        return circle
+    return None
 
 
 def test_the_indexer_never_imports_search() -> None:

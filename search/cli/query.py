@@ -149,7 +149,7 @@ def _answers(
 
 def _refuse_hybrid(asked: "SearchOptions", what: str) -> None:
     if asked.hybrid:
-        raise click.UsageError(f"--hybrid needs texts: words are compared, which {what} have none of.")
+        raise click.UsageError(f"--hybrid needs TEXT: it compares words, and there are none with {what}.")
 
 
 def _prepare_hybrid(engine: "SearchEngine", asked: "SearchOptions", quiet: bool) -> None:

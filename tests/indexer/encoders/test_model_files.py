@@ -152,7 +152,7 @@ def test_a_malformed_config_is_refused_by_name(folder: Path, text: str) -> None:
 
 def test_a_folder_with_only_a_pickle_is_refused_with_the_converter_named(folder: Path) -> None:
     pickled(folder)
-    with pytest.raises(ModelError, match=r"only pytorch_model\.bin.* isotrope convert .*copy NEW_FOLDER"):
+    with pytest.raises(ModelError, match=r"only pytorch_model\.bin.* isotrope convert .*copy -o NEW_FOLDER"):
         resolve_spec(config(folder))
 
 

@@ -374,6 +374,7 @@ def test_text_cannot_steer_the_terminal_and_dates_are_iso(settings: list[str], t
     assert (hit["id"], hit["metadata"]) == (row["id"], {"day": "2020-01-02"})
 
 
+@pytest.mark.check
 def test_somebody_who_types_gets_an_answer_before_the_next_question(index: Path) -> None:
     command = [*ISOTROPE, "query", str(index), "-", "--json", "-k", "1"]
     asked = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, bufsize=1)
@@ -386,6 +387,7 @@ def test_somebody_who_types_gets_an_answer_before_the_next_question(index: Path)
     assert asked.returncode == 0
 
 
+@pytest.mark.check
 def test_output_that_cannot_be_written_is_one_line(index: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(

@@ -255,7 +255,7 @@ def test_every_pair_is_found_by_every_kernel(count: int, dim: int, threshold: fl
 @pytest.mark.parametrize("dim", [3, 64, 130])
 @pytest.mark.parametrize("threshold", [0.7, 0.9, 0.97])
 def test_a_corpus_is_joined_as_by_brute_force(tmp_path: Path, dim: int, threshold: float) -> None:
-    vectors = corpus(1500, dim)
+    vectors = corpus(700, dim)
     expected = brute(vectors, threshold)
     assert len(expected) > 20
     for kernel in [None, *kernels(vectors, threshold).values()]:
@@ -270,9 +270,9 @@ def test_a_pair_that_scores_the_threshold_exactly_is_found_and_one_a_step_below_
 
 
 def test_tiles_and_threads_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors = corpus(700, 24)
+    vectors = corpus(300, 24)
     expected = joined(vectors, 0.85, tmp_path)
-    for tile, threads in itertools.product([(1, 7), (64, 64), (700, 3), (33, 1000)], [1, 3]):
+    for tile, threads in itertools.product([(1, 7), (64, 64), (300, 3), (33, 1000)], [1, 3]):
         monkeypatch.setattr(Int8Kernel, "tile", tile)
         kernel = Int8Kernel.of(fit_basis(vectors, 0.85))
         assert joined(vectors, 0.85, tmp_path, kernel, threads) == expected
