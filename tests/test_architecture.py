@@ -124,9 +124,15 @@ def meant(imported: str, trees: dict[str, ast.Module]) -> set[str]:
     module, _, name = imported.rpartition(".")
     if module not in trees:
         return set()
-    handed_on = {alias.asname or alias.name: f"{node.module}.{alias.name}" for node in ast.walk(trees[module])
-                 if isinstance(node, ast.ImportFrom) for alias in node.names}  # fmt: skip
+    handed_on = names_handed_on(trees[module])
     return {module} | (meant(handed_on[name], trees) if name in handed_on else set())
+
+
+@cache
+def names_handed_on(tree: ast.Module) -> dict[str, str]:
+    """The names that a file imports, and where from."""
+    return {alias.asname or alias.name: f"{node.module}.{alias.name}" for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) for alias in node.names}  # fmt: skip
 
 
 def find_circle(graph: dict[str, set[str]]) -> list[str] | None:
