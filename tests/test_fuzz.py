@@ -105,7 +105,7 @@ def test_sealed_damage_passes_the_hashes(laboratory: Laboratory) -> None:
         Damage("array", path, 0, "zeros", sealed).apply(laboratory.world.root / "desk")
         ending, _ = laboratory.run(Command(("verify", "grown")))
         assert ending.status == 1  # these are not the vectors that the segments hold
-        assert (path in ending.stderr) is not sealed
+        assert (path in ending.stdout) is not sealed
 
 
 def test_a_wrong_answer_of_a_damaged_index_is_seen(laboratory: Laboratory) -> None:

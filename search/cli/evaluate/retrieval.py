@@ -51,8 +51,8 @@ def command(folder: Path, **options: Any) -> None:
 
     \b
     Examples:
-      isotrope evaluate retrieval scifact --index demo/index
-      isotrope evaluate retrieval scifact --index demo/index --hybrid --compare
+      isotrope evaluate retrieval scifact --index my-index
+      isotrope evaluate retrieval scifact --index my-index --hybrid --compare
       isotrope evaluate retrieval scifact --strength none --strength 0.25 --centre role --centre common --compare
       isotrope evaluate retrieval scifact --layers -1 --layers 1,-1 --cache cache -o scifact.json
       isotrope evaluate retrieval scifact --strength none --strength 0 --strength 0.5 --strength 1 --plot scifact.svg
