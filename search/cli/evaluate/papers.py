@@ -55,7 +55,7 @@ def whiteningbert(sources: tuple[str, ...], **options: Any) -> None:
     \b
     Examples:
       isotrope evaluate whiteningbert sts-folder
-      isotrope evaluate whiteningbert sts-folder --set encoder.model=my-bert -o table.json
+      isotrope evaluate whiteningbert sts-folder -o table.json
     """
     from search.cli.output import print_result
     from search.cli.progress import ProgressBar
