@@ -84,7 +84,7 @@ train = LazyGroup(
         )
     },
     help="Train what a pooling needs, without labels.\n\n"
-    "Example:\n\n  isotrope train latte-mix demo/stdlib.jsonl -o mix --documents 1000",
+    "Example:\n\n  isotrope train latte-mix demo/stdlib.jsonl -o trained --documents 1000",
 )
 
 

@@ -325,7 +325,7 @@ def require_queries(path: Path | None, subject: Target) -> None:
             "FILE.ids.txt."
         )
     if subject.index is None and (path or not subject.spec.traits.encodes_texts):
-        raise ConfigError("embeddings that are given are measured on an index: build it, and name it after the folder.")
+        raise ConfigError("embeddings that are given are measured on an index: build it, and name it with --index.")
 
 
 def ask(

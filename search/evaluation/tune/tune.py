@@ -211,7 +211,7 @@ def run_tune(
     if not subject.spec.traits.encodes_texts:
         raise ConfigError(
             f"{cannot_encode(subject.spec)} Tuning asks with texts. Settings can be compared on judged queries whose "
-            "embeddings are at hand: isotrope evaluate retrieval BEIR_FOLDER INDEX --query-vectors FILE.npy "
+            "embeddings are at hand: isotrope evaluate retrieval BEIR_FOLDER --index INDEX --query-vectors FILE.npy "
             "--strength none --strength 0.25"
         )
     _require_one_corpus(task, subject)

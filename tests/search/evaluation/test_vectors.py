@@ -210,7 +210,7 @@ def test_commands_that_encode_texts_say_that_they_cannot(
 
 
 def test_tuning_names_the_way_out(setup: Setup) -> None:
-    with pytest.raises(ConfigError, match="evaluate retrieval BEIR_FOLDER INDEX --query-vectors"):
+    with pytest.raises(ConfigError, match="evaluate retrieval BEIR_FOLDER --index INDEX --query-vectors"):
         run_tune(TuneOptions((str(setup.given),)), Target.of_index(setup.given))
 
 
