@@ -6,13 +6,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 import pytest
 
-from indexer import Document, RunOptions, add_documents, build_index, delete_documents, refit_index
+from indexer import Document, RunOptions, add_documents, build_index, delete_documents, parallel, refit_index
 from indexer.config import Backend, BuildConfig, EncoderConfig, StoreConfig
 from indexer.parallel import single_blas_thread
 from indexer.store import documents as documents_module
@@ -73,7 +74,7 @@ def races(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def calls(raw: np.ndarray[Any, Any]) -> list[Call]:
     """Questions of every kind; `raw` are the embeddings of `QUERIES`."""
-    years = [f"year > {year}" for year in range(1990, 2009)]
+    years = [f"year > {year}" for year in range(1990, 2009, 2)]
     asked: list[Call] = [lambda engine, where=where: engine.search("stars", 5, where=where) for where in years]  # type: ignore[misc]
     asked += [lambda engine, query=query: engine.search(query, 7) for query in QUERIES]  # type: ignore[misc]
     asked += [lambda engine, name=name: engine.neighbours(name, 4, where="year < 2005") for name in ("d01", "d33")]  # type: ignore[misc]
@@ -166,7 +167,7 @@ def test_what_threads_share_is_loaded_once(flat: Path, monkeypatch: pytest.Monke
 
 def test_an_engine_may_be_closed_while_others_search(approximate: Path) -> None:
     alone = SearchEngine(approximate)
-    questions = calls(alone.encoder.encode(QUERIES, "query"))
+    questions = calls(alone.encoder.encode(QUERIES, "query"))[::2]
     expected = [outcome(question, alone) for question in questions]
     shared, done = SearchEngine(approximate), threading.Event()
 
@@ -203,8 +204,12 @@ def beginning(answer: object) -> object:
     return answer[:70] if isinstance(answer, str) else answer
 
 
-def test_products_stay_on_one_thread_until_the_last_who_asked_for_that_is_done() -> None:
+def test_products_stay_on_one_thread_until_the_last_who_asked_for_that_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from threadpoolctl import ThreadpoolController, threadpool_info
+
+    monkeypatch.setattr(parallel, "_threads", cache(ThreadpoolController))  # one that has seen all that is loaded now
 
     def threads() -> set[int]:
         return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}

@@ -306,9 +306,12 @@ def on_a_terminal(*arguments: str) -> tuple["subprocess.Popen[bytes]", int]:
     return asked, ours
 
 
-@pytest.mark.parametrize("questions", [2, *(pytest.param(number, marks=pytest.mark.check) for number in (0, 1, 3, 4))])
-def test_ctrl_c_while_questions_are_typed_exits_with_130(questions: int, index: Path) -> None:
-    asked, keyboard = on_a_terminal("query", str(index), "-", "--json", "-k", "1")
+@pytest.mark.parametrize(
+    ("backend", "questions"),
+    [("numpy", 2), *(pytest.param("torch", number, marks=pytest.mark.check) for number in range(5))],
+)
+def test_ctrl_c_while_questions_are_typed_exits_with_130(backend: str, questions: int, index: Path) -> None:
+    asked, keyboard = on_a_terminal("query", str(index), "-", "--json", "-k", "1", "--backend", backend)
     assert asked.stdout is not None
     for number in range(questions):
         os.write(keyboard, f"thing {number}\n".encode())

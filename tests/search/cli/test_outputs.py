@@ -347,10 +347,10 @@ STREAMED = [
     "evaluate recall index -k 3 --quiet -o {}",
     "tune many.jsonl --config recipe.toml --sample 50 --quiet --cache cache -o {}",
     f"{TREC_RUN} q.txt -k 2 --json -o {{}}",
-    "dedup index --threshold 0.9 --quiet --kept {}",
     "build docs.jsonl bad.jsonl new --config recipe.toml --quiet --on-error skip --rejects {}",
     "report index --quiet -o {}",
     "query index --queries q.txt --quiet -o {}",
+    "dedup index --threshold 0.9 --quiet --kept {}",
 ]
 
 

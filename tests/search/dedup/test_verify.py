@@ -137,7 +137,7 @@ def kept_by(found: Duplicates) -> dict[str, str]:
 # --- right results
 
 
-@pytest.mark.parametrize("threshold", [-0.9, 0.3, 0.6, 0.8, 1.0])
+@pytest.mark.parametrize("threshold", [-0.9, 0.6, 1.0])
 @pytest.mark.parametrize("prefer", ["first", "longest", "column:v:desc"])
 @pytest.mark.parametrize("texts", ["keep", "drop"])
 @pytest.mark.parametrize("mode", ["alone", "against", "only"])
@@ -215,8 +215,8 @@ def test_a_score_that_is_none_is_found(value: float, right: Duplicates, folder: 
 def test_every_row_needs_the_kept_document_it_names(result: str, folder: Path, request: pytest.FixtureRequest) -> None:
     """Whichever other id is put in its place: of a kept document, a dropped one, itself, or nobody."""
     found: Duplicates = request.getfixturevalue(result)
-    names = [*(document.id for document in corpus()[::4]), "nobody", ""]
-    for row in range(0, found.table.num_rows, 2):
+    names = [*(document.id for document in corpus()[::6]), "nobody", ""]
+    for row in range(0, found.table.num_rows, 3):
         for name in [*names, found.table.column("id")[row].as_py()]:
             changed = with_column(found, "kept_id", at(row, name))
             assert proof_of(changed, folder).passed == changed.table.equals(found.table)

@@ -389,8 +389,7 @@ def test_any_expression_of_the_functions_allowed_means_what_duckdb_takes_it_to_m
         assert found == expected
 
 
-@pytest.mark.parametrize("count", [63, 64, 5000])
-@pytest.mark.parametrize("word", ["IN", "NOT IN", "in"])
+@pytest.mark.parametrize(("word", "count"), [("in", 63), ("IN", 64), ("NOT IN", 63), ("NOT IN", 64), ("NOT IN", 5000)])
 def test_long_lists_mean_the_same_as_short_ones(
     index: MetadataFilter, by_duckdb: Callable[[str], list[int]], word: str, count: int
 ) -> None:
