@@ -34,6 +34,20 @@ _DEPTH_OF_CURVE = 2  # rounds for the points of a curve; the compared ones get -
 
 
 @dataclass(frozen=True)
+class Options:
+    """What is built, and how it is measured."""
+
+    asked: tuple[float, ...]
+    rounds: int
+    threads: int
+    python: Path | None
+    only: tuple[str, ...]
+
+    def wants(self, name: str) -> bool:
+        return not self.only or name in self.only
+
+
+@dataclass(frozen=True)
 class Built:
     """An index, the seconds it took, and what it is."""
 
@@ -55,35 +69,26 @@ class Built:
 @click.option("--keep", type=click.Path(path_type=Path), help="A folder for the indexes, which then stay.")
 @click.option("-o", "--output", type=click.Path(path_type=Path))
 def main(
-    indexes: tuple[Path, ...], rows: tuple[int, ...], queries: int, asked: tuple[float, ...], rounds: int, threads: int,
-    python: Path | None, only: tuple[str, ...], keep: Path | None, output: Path | None,
-) -> None:  # fmt: skip
+    indexes: tuple[Path, ...], rows: tuple[int, ...], queries: int, keep: Path | None, output: Path | None, **given: Any
+) -> None:
     """Compare indexes on the vectors of some Isotrope indexes."""
-    results = []
+    options, results = Options(**given), list[dict[str, Any]]()
     for count in rows:
         data = load(indexes, count, queries)
         with tempfile.TemporaryDirectory(prefix="isotrope-ann-") as temporary:
             folder = keep / str(count) if keep else Path(temporary)
             folder.mkdir(parents=True, exist_ok=True)
-            results.append(measure(data, folder, asked, rounds, threads, python, only))
+            results.append(measure(data, folder, options))
         show(results[-1])
         if output:
-            save(output, {"machine": machine(threads, ("hnswlib", "usearch")), "results": results})
+            save(output, {"machine": machine(options.threads, ("hnswlib", "usearch")), "results": results})
 
 
-def measure(
-    data: AnnData,
-    folder: Path,
-    asked: tuple[float, ...],
-    rounds: int,
-    threads: int,
-    python: Path | None,
-    only: tuple[str, ...],
-) -> dict[str, Any]:
+def measure(data: AnnData, folder: Path, options: Options) -> dict[str, Any]:
     """Build all, take every point of their curves, then compare those that reach each target, in turns."""
-    built = build_all(data, folder, asked, threads, python, only)
+    built = build_all(data, folder, options)
     curves = {name: curve(one, data) for name, one in built.items()}
-    compared = {f"{target:g}": compare(built, curves, target, data, rounds) for target in _TARGETS}
+    compared = {f"{target:g}": compare(built, curves, target, data, options.rounds) for target in _TARGETS}
     for one in built.values():
         if isinstance(one.peer, peers.Autofaiss):
             one.peer.close()
@@ -102,14 +107,13 @@ def measure(
     }  # fmt: skip
 
 
-def build_all(
-    data: AnnData, folder: Path, asked: tuple[float, ...], threads: int, python: Path | None, only: tuple[str, ...]
-) -> dict[str, Built]:
+def build_all(data: AnnData, folder: Path, options: Options) -> dict[str, Built]:
     """Every index, one after another."""
+    threads = options.threads
     np.save(folder / "vectors.npy", data.vectors)
     (folder / "vectors.ids.txt").write_text("".join(f"{row}\n" for row in range(len(data.vectors))))
     found: dict[str, Built] = {}
-    for recall_asked in asked:
+    for recall_asked in options.asked:
         ours = timed(partial(build_ours, folder, recall_asked, threads), "")
         assert isinstance(ours.peer, peers.Ours)
         found[f"{OURS} {recall_asked:g}"] = Built(ours.peer, ours.seconds, ours.peer.what)
@@ -121,10 +125,10 @@ def build_all(
         "usearch": lambda: timed(lambda: peers.Usearch(data.vectors, threads), "f32, M 16"),
         "usearch i8": lambda: timed(lambda: peers.Usearch(data.vectors, threads, "i8"), "i8, M 16"),
     }
-    if python and (not only or "autofaiss" in only):
+    if (python := options.python) is not None:
         makers["autofaiss"] = lambda: build_autofaiss(data, folder, python, memory, threads)
     for name, make in makers.items():
-        if not only or name in only:
+        if options.wants(name):
             try:
                 found[name] = make()
             except (RuntimeError, ImportError) as error:  # the others are measured all the same

@@ -45,9 +45,8 @@ _COLUMNS = ["documents", "build s", "encoder s", "ratio", "of them loading", "ms
 @click.option("--threads", type=int, default=2, show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path))
 def main(
-    sources: tuple[str, ...], sizes: tuple[int, ...], encoder: str, settings: tuple[str, ...], rounds: int,
-    threads: int, output: Path | None,
-) -> None:  # fmt: skip
+    sources: tuple[str, ...], sizes: tuple[int, ...], encoder: str, rounds: int, output: Path | None, **given: Any
+) -> None:
     """Compare whole builds of a corpus with the encoder alone."""
     results = []
     with tempfile.TemporaryDirectory() as scratch:
@@ -55,14 +54,14 @@ def main(
         for size in sizes:
             corpus = Path(scratch) / f"{size}.jsonl"
             write_corpus(sources, size, corpus)
-            runs = {what: Run(what, str(corpus), model, threads, settings) for what in ("build", "encode")}
+            runs = {what: Run(what, str(corpus), model, **given) for what in ("build", "encode")}
             results.append(compare(runs, rounds) | {"encoder": encoder})
             corpus.unlink()
     print_table(_COLUMNS, [_shown(row) for row in results], f"whole builds against {encoder} alone")
-    about = machine(threads, ("faiss-cpu", "openvino"))
-    click.echo(f"{about['processor']}, {threads} threads, {about['date']}, {about['versions']}")
+    about = machine(given["threads"], ("faiss-cpu", "openvino"))
+    click.echo(f"{about['processor']}, {given['threads']} threads, {about['date']}, {about['versions']}")
     if output:
-        save(output, {"machine": about, "settings": list(settings), "results": results})
+        save(output, {"machine": about, "settings": list(given["settings"]), "results": results})
 
 
 def compare(runs: dict[str, Run], rounds: int) -> dict[str, Any]:

@@ -39,21 +39,20 @@ _MANY = 300_000  # rows: above it the quadratic peers are left out
 @click.option("--semhash/--no-semhash", default=True, help="With semhash (pip install 'isotrope[bench]').")
 @click.option("-o", "--output", type=click.Path(path_type=Path))
 def main(
-    indexes: tuple[Path, ...], rows: tuple[int, ...], thresholds: tuple[float, ...], device: str, threads: int,
-    output: Path | None, **given: Any,
-) -> None:  # fmt: skip
+    indexes: tuple[Path, ...], rows: tuple[int, ...], thresholds: tuple[float, ...], output: Path | None, **given: Any
+) -> None:
     """Compare joins on the vectors of some indexes."""
-    options, results = Options(threads=threads, device=device, **given), list[dict[str, Any]]()
+    options, results = Options(**given), list[dict[str, Any]]()
     for count in rows:
         vectors = corpus(indexes, count)
         for threshold in thresholds:
             results += compare(vectors, threshold, options)
-    about = machine(threads, ("semhash", "usearch", "faiss-cpu"))
-    if device != "cpu":
+    about = machine(options.threads, ("semhash", "usearch", "faiss-cpu"))
+    if options.device != "cpu":
         import torch
 
         about["device"] = torch.cuda.get_device_name()
-    click.echo(f"{about['processor']}, {threads} threads, {about['date']}, {about['versions']}")
+    click.echo(f"{about['processor']}, {options.threads} threads, {about['date']}, {about['versions']}")
     if output:
         save(output, {"machine": about, "results": results})
 
@@ -88,11 +87,13 @@ def compare(vectors: Vectors, threshold: float, options: Options) -> list[dict[s
         once = partial(peers.semhash_deduplication, vectors, threshold, options.threads)
         timed |= run_in_turns({"semhash": once}, 1, warm_up=False)
     base = timed[_BASE].median if _BASE in timed else None
-    found = [
-        _row(name, run.median, base, run.result, truth, vectors, threshold)
-        for name, run in timed.items()
-        if run.result is not None
-    ]
+    about = {"rows": len(vectors), "dimensions": vectors.shape[1], "threshold": threshold}
+    found = []
+    for name, run in timed.items():
+        if run.result is not None:
+            ratio = base / run.median if base else None
+            row = {"name": name, **about, "seconds": run.median, "ratio": ratio}
+            found.append(row | _found_pairs(run.result, truth, vectors))
     pairs = f"{len(truth):,} pairs" if truth is not None else "pairs not checked"
     print_table(
         ["", "s", "x faster", "pairs", "pair recall", "wrong pairs", "violations 1 / 2", "dropped"],
@@ -102,15 +103,8 @@ def compare(vectors: Vectors, threshold: float, options: Options) -> list[dict[s
     return found
 
 
-def _row(
-    name: str, seconds: float, base: float | None, outcome: peers.Outcome, truth: peers.Keys | None, vectors: Vectors,
-    threshold: float,
-) -> dict[str, Any]:  # fmt: skip
-    row: dict[str, Any] = {
-        "name": name, "rows": len(vectors), "dimensions": vectors.shape[1], "threshold": threshold, "seconds": seconds,
-        "ratio": base / seconds if base else None,
-        "pairs": len(outcome.pairs) if outcome.kept is None or len(outcome.pairs) else None,
-    }  # fmt: skip
+def _found_pairs(outcome: peers.Outcome, truth: peers.Keys | None, vectors: Vectors) -> dict[str, Any]:
+    row: dict[str, Any] = {"pairs": len(outcome.pairs) if outcome.kept is None or len(outcome.pairs) else None}
     if truth is not None and row["pairs"] is not None:
         right = len(np.intersect1d(outcome.pairs, truth, assume_unique=True))
         row |= {"recall": right / max(1, len(truth)), "wrong": len(outcome.pairs) - right}

@@ -54,6 +54,15 @@ class Shape:
     inner: int
 
 
+@dataclass(frozen=True)
+class Work:
+    """Texts to encode, and what that takes."""
+
+    texts: list[str]
+    tokens: int
+    flops: float
+
+
 SHAPES = {"bert-base": Shape(768, 12, 12, 3072), "MiniLM": Shape(384, 6, 12, 1536)}
 TINY = {"tiny": Shape(32, 2, 4, 64)}
 
@@ -67,11 +76,9 @@ TINY = {"tiny": Shape(32, 2, 4, 64)}
 @click.option("--rounds", type=int, default=3, show_default=True)
 @click.option("--compiled", is_flag=True, help="Our encoder with torch.compile too.")
 @click.option("-o", "--output", type=click.Path(path_type=Path))
-def main(
-    device: str, tiny: bool, texts: int, rows: tuple[int, ...], rounds: int, compiled: bool, output: Path | None
-) -> None:
+def main(device: str, tiny: bool, rows: tuple[int, ...], compiled: bool, output: Path | None, **given: int) -> None:
     """Measure a GPU."""
-    texts, rows, rounds = (24, (2000,), 1) if tiny else (texts, rows, rounds)
+    texts, rows, rounds = (24, (2000,), 1) if tiny else (given["texts"], rows, given["rounds"])
     peak = gemm_peak(device, 128 if tiny else 8192)
     encoding = []
     for name, shape in (TINY if tiny else SHAPES).items():
@@ -80,7 +87,8 @@ def main(
             model = write_model(Path(folder) / name, shape, tokenizer)
             ways = encoders(model, device, compiled)
             for mix, lengths in {"normal": normal_lengths(texts), "128 tokens": [128] * texts}.items():
-                encoding += compare(f"{name}, {mix}", ways, texts_of(lengths, tokenizer), lengths, model, peak, rounds)
+                work = Work(texts_of(lengths, tokenizer), sum(lengths), flops_of(model, lengths))
+                encoding += compare(f"{name}, {mix}", ways, work, peak, rounds)
     show_encoding(encoding, peak)
     vectors = [measure_vectors(count, device) for count in rows if count]
     show_vectors(vectors)
@@ -133,20 +141,22 @@ def _sentence_transformers(model: Path, device: str, numbers: str) -> Callable[.
     return encode
 
 
-def compare(
-    name: str, ways: dict[str, Encode], texts: list[str], lengths: list[int], model: Path, peak: float, rounds: int
-) -> list[dict[str, Any]]:
+def flops_of(model: Path, lengths: list[int]) -> float:
+    """What a model cannot do without for texts of so many tokens."""
+    return model_flops(json.loads((model / "config.json").read_text(encoding="utf-8")), lengths)
+
+
+def compare(name: str, ways: dict[str, Encode], work: Work, peak: float, rounds: int) -> list[dict[str, Any]]:
     """All ways on the same texts, in turns."""
-    flops = model_flops(json.loads((model / "config.json").read_text(encoding="utf-8")), lengths)
-    timed = run_in_turns({way: partial(encode, texts) for way, encode in ways.items()}, rounds)
+    timed = run_in_turns({way: partial(encode, work.texts) for way, encode in ways.items()}, rounds)
     return [
         {
             "model": name,
             "way": way,
-            "texts_per_second": len(texts) / run.median,
-            "tokens_per_second": sum(lengths) / run.median,
+            "texts_per_second": len(work.texts) / run.median,
+            "tokens_per_second": work.tokens / run.median,
             "ratio": timed[_BASE].median / run.median,
-            "utilisation": flops / run.median / peak,
+            "utilisation": work.flops / run.median / peak,
             "seconds": run.seconds,
         }
         for way, run in timed.items()

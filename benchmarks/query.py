@@ -54,11 +54,9 @@ _QUANTILES = {"p50": 50, "p95": 95, "p99": 99}
 @click.option("--backend", default="auto", show_default=True, help="Of our encoder.")
 @click.option("--script/--no-script", default=True, help="With the script of sentence-transformers and FAISS.")
 @click.option("-o", "--output", type=click.Path(path_type=Path))
-def main(
-    index: Path, queries: Path | None, k: int, rounds: int, threads: int, backend: Any, script: bool,
-    output: Path | None,
-) -> None:  # fmt: skip
+def main(index: Path, queries: Path | None, k: int, rounds: int, output: Path | None, **given: Any) -> None:
     """Compare ways to search."""
+    threads, backend, script = given["threads"], given["backend"], given["script"]
     asked = read_query_file(queries, ConfigError).texts if queries else _drawn(index)
     with TemporaryDirectory() as folder, SearchEngine(index, None, RunOptions("cpu", backend, threads=threads)) as ours:
         opened = ours.index

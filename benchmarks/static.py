@@ -37,15 +37,10 @@ _PEERS = ("model2vec", "sentence-transformers")
 @click.option("--threads", type=int, default=os.cpu_count() or 1, show_default=True)
 @click.option("-o", "--output", type=click.Path(path_type=Path))
 def main(
-    table: Path,
-    corpus: tuple[str, ...],
-    texts: int,
-    transformer_texts: int,
-    rounds: int,
-    threads: int,
-    output: Path | None,
+    table: Path, corpus: tuple[str, ...], texts: int, transformer_texts: int, output: Path | None, **given: int
 ) -> None:
     """Compare a static table with its peers and with a transformer."""
+    rounds, threads = given["rounds"], given["threads"]
     os.environ["TOKENIZERS_PARALLELISM"] = "true"
     drawn = documents(corpus, texts)
     static = load_encoder(EncoderConfig(kind="static", model=str(table)))
