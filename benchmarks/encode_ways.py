@@ -72,16 +72,15 @@ def sentence_transformers(
     threads: int,
     sample: Sequence[str],
     max_length: int,
-    numbers: str = "",
     backend: Any = "torch",
     **model: Any,
 ) -> Encode:
-    """`SentenceTransformer(folder).encode(texts)`, with its default batch size."""
+    """`SentenceTransformer(folder).encode(texts)`, with its default batch size; `numbers` names a type of torch."""
     import torch
     from sentence_transformers import SentenceTransformer
 
     torch.set_num_threads(threads)
-    if numbers:
+    if numbers := model.pop("numbers", ""):
         model["torch_dtype" if _is_old_transformers() else "dtype"] = getattr(torch, numbers)
     if backend == "openvino":
         model["ov_config"] = {**model.get("ov_config", {}), "INFERENCE_NUM_THREADS": str(threads)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from indexer.encoders.identity import UNLIMITED
 from indexer.store import layout
 from search.index import Index
-from search.text import number, size
+from search.text import counted, number, size
 
 if TYPE_CHECKING:
     from indexer.pipeline.drift import Drift
@@ -76,18 +76,18 @@ def facts_in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """(name, text) of what `describe_index` found, as `inspect` shows it; with "timing", if that was measured."""
     from indexer.store.quality import Quality
 
-    encoder, transform, quality = facts["encoder"], facts["transform"], Quality.of(facts["quality"])
+    encoder, quality = facts["encoder"], Quality.of(facts["quality"])
     return [
         ("index", f"{facts['index']} (format {facts['format']}, generation {facts['generation']}, {facts['created']})"),
-        ("documents", f"{facts['documents']:,} in {facts['parts']:,} parts; {facts['rows']:,} vectors"),
+        ("documents", documents_in_words(facts)),
         *([("deleted", f"{facts['deleted']:,} still on disk, until isotrope compact")] if facts["deleted"] else []),
         *([("drift", drift_in_words(quality.drift))] if quality.drift else []),
         *settings_in_words(facts).items(),
-        ("queries", f"mean of {transform['query_texts']['texts']:,} texts ({transform['query_texts']['source']})"),
+        ("query mean", query_mean_in_words(facts)),
         ("segments", "; ".join(map(_segment, facts["segments"]))),
         *_search(quality.first.index, facts.get("timing")),
         *_added(facts["segments"], quality.segments),
-        ("metadata", ", ".join(f"{name} {kind}" for name, kind in facts["metadata"].items()) or "none"),
+        ("metadata", metadata_in_words(facts)),
         *([("truncated", f"{quality.truncated:,} of {_stored_rows(facts):,} at {encoder['max_length']} tokens")]
           if encoder.get("max_length", UNLIMITED) < UNLIMITED else []),
         *([("unknown", f"{quality.without_tokens:,} texts without a token that the table knows")]
@@ -97,6 +97,35 @@ def facts_in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("size", f"{size(facts['bytes']['total'])}: "
                  + ", ".join(f"{name} {size(count)}" for name, count in facts["bytes"].items() if name != "total")),
     ]  # fmt: skip
+
+
+def documents_in_words(facts: dict[str, Any]) -> str:
+    """How many documents, parts and vectors there are."""
+    return f"{facts['documents']:,} in {counted(facts['parts'], 'part')}; {counted(facts['rows'], 'vector')}"
+
+
+def query_mean_in_words(facts: dict[str, Any]) -> str:
+    """Of how many texts queries have a mean of their own, and where those are from."""
+    texts = facts["transform"]["query_texts"]
+    return f"of {counted(texts['texts'], 'text')} ({texts['source']})" if texts["texts"] else "none"
+
+
+def metadata_in_words(facts: dict[str, Any]) -> str:
+    """The columns with their types: "year int64, tags list of string, by struct (name string)"."""
+    return _columns(facts["metadata"]) or "none"
+
+
+def _columns(forms: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_kind(form)}" for name, form in forms.items())
+
+
+def _kind(form: Any) -> str:
+    match form:
+        case {"list": element}:
+            return f"list of {_kind(element)}"
+        case {"struct": fields}:
+            return f"struct ({_columns(fields)})"
+    return str(form)
 
 
 def _stored_rows(facts: dict[str, Any]) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from indexer.store.quality import HeldOut, Quality
-from search.describe import settings_in_words
+from search.describe import documents_in_words, metadata_in_words, query_mean_in_words, settings_in_words
 from search.evaluation.report import html, svg
 from search.evaluation.report.html import Html, figure, section, table, tag
 from search.evaluation.report.statistics import IndexStatistics, VectorStatistics
@@ -59,7 +59,6 @@ def overview(facts: Facts, figures: IndexStatistics) -> Html:
 def description(facts: Facts) -> Html:
     """What `isotrope inspect` shows."""
     transform = facts["transform"]
-    texts = transform["query_texts"]
     segments = [
         " ".join([entry["factory"], *(f"{name} {value}" for name, value in entry["search_parameters"].items())])
         + f", {counted(entry['rows'], 'row')}"
@@ -69,12 +68,12 @@ def description(facts: Facts) -> Html:
     rows = [
         ("index", f"{facts['index']}, format {facts['format']}, generation {facts['generation']}"),
         ("created", facts["created"]),
-        ("documents", f"{facts['documents']:,} in {counted(facts['parts'], 'part')}; {facts['rows']:,} vectors"),
+        ("documents", documents_in_words(facts)),
         *((name, words.replace("->", "→")) for name, words in settings_in_words(facts).items()),
         ("note", transform["note"]),
-        ("query mean", f"of {counted(texts['texts'], 'text')} ({texts['source']})" if texts["texts"] else "none"),
+        ("query mean", query_mean_in_words(facts)),
         ("segments", "; ".join(segments)),
-        ("metadata", ", ".join(f"{name} {kind}" for name, kind in facts["metadata"].items()) or "none"),
+        ("metadata", metadata_in_words(facts)),
         ("size", f"{size:,.1f} MB" if size >= 1 else f"{1000 * size:,.0f} kB"),
     ]  # fmt: skip
     return section("Index", html.facts(rows))

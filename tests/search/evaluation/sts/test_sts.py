@@ -20,7 +20,15 @@ from search.evaluation import embeddings as states_module
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import TASKS, Subset, Task, read_tasks
 from search.evaluation.sts.fit import Fit, _fitted_on_task
-from search.evaluation.sts.score import Protocol, cosines, fit_transforms, score_pairs, spearman, task_estimates
+from search.evaluation.sts.score import (
+    Protocol,
+    cosines,
+    fit_transforms,
+    score_pairs,
+    spearman,
+    task_estimates,
+    why_undefined,
+)
 from search.evaluation.sts.sts import StsOptions, evaluate_sts
 from search.evaluation.target import Target
 from tests.oracles import whitening_projection
@@ -142,6 +150,18 @@ def test_a_constant_subset_has_no_mean_but_the_concatenation_is_defined() -> Non
     with pytest.raises(EvaluationError, match=r'STS13, subset "B", setting "raw": all 2 cosines are 0.9'):
         task_estimates(task, [scores], ["raw"], ["mean"])
     assert task_estimates(task, [scores], ["raw"], ["all"])["all"][0].value > 0.9
+
+
+def test_a_setting_is_undefined_where_its_protocols_look() -> None:
+    task, (first, second) = hand_made()
+    alike = np.full(2, 0.9)
+    assert why_undefined(task, [first, second], "raw", PROTOCOLS) == ""
+    assert why_undefined(task, [first, alike], "raw", ["all"]) == ""
+    assert 'STS13, subset "B", setting "raw"' in why_undefined(task, [first, alike], "raw", ["all", "wmean"])
+    every = [np.full(3, 0.9), alike]
+    assert "STS13, all subsets together" in why_undefined(task, every, "raw", ["all"])
+    assert 'subset "A"' in why_undefined(task, every, "raw", ["mean"])
+    assert why_undefined(Task("B", task.subsets[1:]), [alike], "raw", ["all"]).startswith('B, subset "B"')
 
 
 @settings(max_examples=25)
