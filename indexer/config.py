@@ -327,7 +327,7 @@ class IndexConfig:
     type: str = "auto"
     recall: float = 0.95  # recall@10 that an approximate index must reach
     memory: str = "0"  # most bytes of vectors and links in memory when serving, such as "8G"; 0: no limit
-    queries: str = ""  # a file of real queries, one a line, to measure recall with; empty: held-out documents, moved
+    queries: str = ""  # a file of real queries, one a line, to measure recall with; empty: documents, moved
 
     def __post_init__(self) -> None:
         if not self.type.strip():

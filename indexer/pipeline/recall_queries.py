@@ -1,10 +1,10 @@
-"""Queries that an index is measured with while it is built: the user's own, or held-out documents, moved.
+"""Queries that an index is measured with while it is built: the user's own, or documents of the corpus, moved.
 
-A document as it stands is a row of the index and too easy a query. So a held-out document is moved by noise of the
-corpus's own covariance, through half the angle that lies between such documents and the closest other one (the median
-over all of them). On SciFact and CACM, moved documents then are about as hard to answer as the real queries: recall@10
-of 4-bit codes with 1, 2, 4, 8 times the candidates is .84 .93 .98 .995 with them and .87 .95 .98 .996 with real ones.
-Their own rows and the copies of those do not count.
+A document as it stands is a row of the index and too easy a query. So a document that the index was not trained on is
+moved by noise of the corpus's own covariance, through half the angle that lies between such documents and the closest
+other one (the median over all of them). On SciFact and CACM, moved documents then are about as hard to answer as the
+real queries: recall@10 of 4-bit codes with 1, 2, 4, 8 times the candidates is .84 .93 .98 .995 with them and .87 .95
+.98 .996 with real ones. Their own rows and the copies of those do not count.
 """
 
 import math
@@ -51,7 +51,7 @@ class RecallQueries:
         """Where the queries come from, in words."""
         if self.origins is None:
             return "index.queries"
-        return f"held-out documents, moved to a score of {self.similarity:.2f} with themselves"
+        return f"documents of the corpus, moved to a score of {self.similarity:.2f} with themselves"
 
 
 def split_train_queries(view: RowView) -> tuple[RowIds, RowIds]:

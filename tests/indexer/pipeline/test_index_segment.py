@@ -122,7 +122,7 @@ def test_a_factory_string_is_tuned_on_all_rows(factory: str, fill: Fill, vectors
     assert (filled.factory, filled.rows, about["recall_at_10"]) == (factory, ROWS, filled.recall)
     assert about["bytes_per_vector"] == filled.digest.bytes / ROWS
     assert 300 <= about["queries"] <= QUERIES
-    assert "held-out documents" in about["query_origin"]
+    assert "documents of the corpus, moved" in about["query_origin"]
     assert filled.search_parameters == ann.parameters_for(curve, 0.8)
     queries, index = unit(100, DIM, 5), index_in(filled)
     ann.set_search_parameters(index, filled.search_parameters)

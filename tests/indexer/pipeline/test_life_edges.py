@@ -184,9 +184,9 @@ def test_additions_compactions_and_refits_do_without_query_files_that_went(
     assert load_manifest(index).quality["index"]["query_origin"] == "index.queries"
     (tmp_path / "queries.txt").unlink()
     report = add_documents(numbered(120, 80), index, LOW)
-    assert "queries.txt is not there; held-out documents" in report.notes[0]
+    assert "queries.txt is not there; documents of the corpus" in report.notes[0]
     assert "queries.txt is not there" in compact_index(index, LOW).notes[0]
-    assert "held-out documents" in load_manifest(index).quality["index"]["query_origin"]
+    assert "documents of the corpus, moved" in load_manifest(index).quality["index"]["query_origin"]
     assert any("queries.txt is not there" in note for note in refit_index(index, options=LOW).notes)
     with pytest.raises(ConfigError, match=r"index\.queries: .*other\.txt cannot be read"):
         refit_index(index, [f"index.queries={tmp_path / 'other.txt'}"], LOW)

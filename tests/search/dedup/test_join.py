@@ -126,6 +126,18 @@ def test_scores_of_pairs_and_of_tiles_are_the_same_bits() -> None:
 # The bound
 
 
+def test_a_bound_holds_all_that_rounding_can_take() -> None:
+    """(x + e)(y + f) is at most |e| + |f| + |e||f| from xy; a sum of n products, n + 2 roundings of each side."""
+    errors = np.array([[0.1, 0.3], [0.2, 0.05]], np.float32)
+    assert margin(*errors) == pytest.approx(0.3 + 0.2 + 0.3 * 0.2 + 1e-6, rel=1e-6)
+    assert margin(errors[0], errors[1][:0]) == pytest.approx(0.3 + 1e-6, rel=1e-6)
+    basis = fit_basis(corpus(50, 6), 0.9)
+    for dtype, own in ((torch.float32, 0.0), (torch.bfloat16, 2.0**-8)):
+        kernel = FloatKernel(basis, dtype, torch.device("cpu"))
+        rounding = 2 * (kernel.width + 2) * 2.0**-24 + own
+        assert 0.8 - 1.06 * rounding - 2.0**-21 < kernel.limit(0.9, 0.1) < 0.8 - rounding
+
+
 @pytest.mark.parametrize("dim", [1, 2, 7, 33, 200])
 def test_no_kernel_rules_out_what_a_pair_really_scores(dim: int) -> None:
     for seed in range(4):

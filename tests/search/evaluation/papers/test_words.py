@@ -323,6 +323,25 @@ def test_categories_of_one_class_have_no_purity() -> None:
     assert "two classes, there are 1" in found.why
 
 
+def test_clusters_are_those_of_the_run_with_the_least_sum_of_squares() -> None:
+    """Each run starts from centres drawn as k-means++ draws them, and goes on until none moves."""
+    points = np.random.default_rng(3).random((40, 2))
+    runs = []
+    for seed in range(10):
+        random = np.random.default_rng(seed)
+        centres = [points[random.integers(40)]]
+        while len(centres) < 7:
+            nearest = np.array([min(((point - centre) ** 2).sum() for centre in centres) for point in points])
+            centres.append(points[random.choice(40, p=nearest / nearest.sum())])
+        for _ in range(300):
+            distances = np.array([[((point - centre) ** 2).sum() for centre in centres] for point in points])
+            clusters = distances.argmin(axis=1)
+            centres = [points[clusters == number].mean(axis=0) for number in range(7)]
+        runs.append((distances.min(axis=1).sum(), clusters.tolist()))
+    assert len({round(squares, 9) for squares, _ in runs}) > 1
+    assert k_means(points, 7).tolist() == min(runs)[1]
+
+
 @settings(max_examples=20)
 @given(st.integers(1, 20), st.integers(1, 5), st.integers(0, 10**6))
 def test_clusters_are_the_same_each_time_also_of_points_all_alike(count: int, clusters: int, seed: int) -> None:

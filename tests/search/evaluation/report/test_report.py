@@ -251,7 +251,7 @@ def test_recall_at_build_is_shown_for_an_approximate_index(built: Built) -> None
     assert "recall_at_10 passed 1 at least 0.95" in text
     tuned = Quality.of(Index.open(index).manifest.quality).first.index
     assert tuned is not None
-    assert tuned.query_origin.startswith("held-out documents, moved to a score of")
+    assert tuned.query_origin.startswith("documents of the corpus, moved to a score of")
     assert f"At build, recall@10 against exact search was 1, by 2 queries ({tuned.query_origin})." in text
     assert f"HNSW4 efSearch {segment.entry.search_parameters['efSearch']}" in text
 
