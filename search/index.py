@@ -25,7 +25,7 @@ from indexer.store import layout
 from indexer.store.embeddings import EmbeddingReader
 from indexer.store.integrity import check_files, check_sizes, hashed_on_open, load_transform
 from indexer.store.manifest import Manifest, list_generations, load_manifest
-from indexer.store.numbering import LiveNumbering
+from indexer.store.numbering import IdIndex, LiveNumbering
 from indexer.store.quality import MeasuredPoint
 from indexer.transforms import Transform
 from search.segments import Segment, open_segment, search_segments
@@ -236,13 +236,7 @@ class DocumentIds:
         if not self._was_asked:
             self._was_asked = True
             return self._documents.find_ids(ids)
-        wanted = [name for name in ids if name.encode(errors="ignore").decode() == name]  # no half surrogate pair
-        order, hashes = self._by_hash
-        asked = np.fromiter((hash_id(name) for name in wanted), np.uint64, len(wanted))
-        starts, ends = (np.searchsorted(hashes, asked, side=side) for side in ("left", "right"))
-        there = np.flatnonzero(ends > starts).tolist()
-        numbers = sorted({number for place in there for number in order[starts[place] : ends[place]].tolist()})
-        names = set(wanted)  # two ids may have one hash
+        numbers, names = self._by_hash.candidates(ids), set(ids)  # two ids may have one hash
         return {
             name: number for number, name in zip(numbers, self._documents.ids(numbers), strict=True) if name in names
         }
@@ -260,10 +254,8 @@ class DocumentIds:
         return np.fromiter(map(hash_id, self._documents.all_ids()), np.uint64, len(self._documents))
 
     @cached_property
-    def _by_hash(self) -> tuple[RowIds, npt.NDArray[np.uint64]]:
-        """Numbers of documents by the hash of their id, and those hashes, ascending."""
-        order = np.argsort(self.hashes, kind="stable")
-        return order, self.hashes[order]
+    def _by_hash(self) -> IdIndex:
+        return IdIndex(self.hashes)
 
 
 BLOCK_ROWS = 4096

@@ -27,7 +27,7 @@ from indexer.store.embeddings import EmbeddingReader
 from indexer.store.files import FileDigest
 from indexer.store.integrity import load_transform
 from indexer.store.manifest import Manifest
-from indexer.store.numbering import LiveNumbering
+from indexer.store.numbering import IdIndex, LiveNumbering
 from indexer.transforms import Transform
 
 _BATCH = 1024  # documents whose vectors are read together
@@ -127,26 +127,15 @@ class PublishedIndex:
 
         The first time the column of ids is searched; the second time it is read and kept as hashes.
         """
-        numbers = self._numbers_by_hash(ids) if self._was_asked else sorted(self.documents.find_ids(ids).values())
+        numbers = self._by_hash.candidates(ids) if self._was_asked else sorted(self.documents.find_ids(ids).values())
         self._was_asked = True
         asked = set(ids)  # two ids may have one hash
         found = zip(numbers, self.fetch(numbers), strict=True)
         return {document.id: (number, document) for number, document in found if document.id in asked}
 
-    def _numbers_by_hash(self, ids: Sequence[str]) -> list[int]:
-        """Numbers of documents whose ids have the hashes of these, ascending."""
-        order, hashes = self._by_hash
-        wanted = np.fromiter(map(hash_id, ids), np.uint64, len(ids))
-        starts, ends = (np.searchsorted(hashes, wanted, side=side) for side in ("left", "right"))
-        there = np.flatnonzero(ends > starts).tolist()
-        return sorted({int(number) for place in there for number in order[starts[place] : ends[place]]})
-
     @cached_property
-    def _by_hash(self) -> tuple[RowIds, npt.NDArray[np.uint64]]:
-        """Numbers of live documents by their id's hash, and those hashes, ascending."""
-        hashes = self._id_hashes()
-        order = np.argsort(hashes, kind="stable")
-        return order, hashes[order]
+    def _by_hash(self) -> IdIndex:
+        return IdIndex(self._id_hashes())
 
     def fetch(self, numbers: Sequence[int]) -> list[Document]:
         """Live documents by number, in the order given, with their vectors where they came with some."""

@@ -3,18 +3,20 @@
 Parts hold documents and rows (vectors) one after another: their stored numbers. A deleted document stays there until
 `compact`; whoever reads an index counts only what is live, from 0 without gaps, and `LiveNumbering` translates. So
 nothing above the store need know that anything was ever deleted. Without chunking a document has one row, with it one
-a window.
+a window. `IdIndex` finds numbers by id.
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from indexer.arrays import Int64Array, Mask, RowIds
 from indexer.errors import CorruptIndexError
+from indexer.hashing import hash_id
 from indexer.store import layout
 from indexer.store.files import FileDigest, atomic_write_bytes, make_folder
 from indexer.store.integrity import CheckedFile, as_damage, read_checked
@@ -152,3 +154,19 @@ def write_deleted(index: Path, generation: int, numbers: RowIds) -> tuple[str, F
     np.save(file, np.ascontiguousarray(numbers, np.int64), allow_pickle=False)
     make_folder((index / name).parent)
     return name, atomic_write_bytes(index / name, file.getvalue())
+
+
+class IdIndex:
+    """Numbers of documents by the `hash_id` of their ids, `hashes` (documents,): 16 bytes a document."""
+
+    def __init__(self, hashes: npt.NDArray[np.uint64]) -> None:
+        self._order: RowIds = np.argsort(hashes, kind="stable")
+        self._hashes = hashes[self._order]
+
+    def candidates(self, ids: Collection[str]) -> list[int]:
+        """Numbers, ascending, of documents whose ids have the hashes of these: a few may have another id."""
+        whole = [name for name in ids if name.encode(errors="ignore").decode() == name]  # no half surrogate pair
+        asked = np.fromiter(map(hash_id, whole), np.uint64, len(whole))
+        starts, ends = (np.searchsorted(self._hashes, asked, side=side) for side in ("left", "right"))
+        there = np.flatnonzero(ends > starts).tolist()
+        return sorted({number for place in there for number in self._order[starts[place] : ends[place]].tolist()})

@@ -88,6 +88,13 @@ def test_vectors_in_all_directions_are_foretold_as_geometry_has_it(count: int, d
             assert low / 1.5 < pairs_on_sphere(count, dim, threshold) < high * 1.5
 
 
+def test_mean_and_deviation_are_those_of_the_scores() -> None:
+    vectors = unit(sphere(300, 12) + np.full(12, 0.1, np.float32))
+    scores = (vectors.astype(np.float64) @ vectors.T.astype(np.float64))[np.triu_indices(300, 1)]
+    found = measured(vectors, 0.999)
+    assert (found.mean, found.deviation) == pytest.approx((scores.mean(), scores.std()), abs=1e-4)
+
+
 @pytest.mark.parametrize("copies", [1, 5])
 @pytest.mark.parametrize("noise", [0.0, 0.1, 0.3])
 def test_planted_near_duplicates_change_nothing_but_the_number_of_pairs(noise: float, copies: int) -> None:
@@ -200,7 +207,8 @@ def test_few_documents_have_the_usual_floor() -> None:
 def test_the_floor_is_lower_where_chance_ends_lower() -> None:
     vectors = sphere(1000, 256)
     floor = choose_floor(vectors, find_distinct(vectors))
-    assert 0.1 < floor < 0.35
+    by_geometry = next(step for step in np.arange(1, 0, -0.05) if pairs_on_sphere(1000, 256, step) > 1)
+    assert floor == pytest.approx(by_geometry - 0.01, abs=0.051)
     assert measured(vectors, floor).lowest() == pytest.approx(floor, abs=0.07)
 
 

@@ -1,10 +1,12 @@
 """`isotrope report`: the figures are what their definitions say, and the page is whole, harmless and needs nothing."""
 
+import itertools
 import json
 import re
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import islice
 from pathlib import Path
@@ -25,7 +27,13 @@ from search import SearchEngine
 from search.evaluation.report import svg
 from search.evaluation.report.html import Html, tag
 from search.evaluation.report.page import render, write_report
-from search.evaluation.report.statistics import IndexStatistics, VectorStatistics, measure_cloud, measure_statistics
+from search.evaluation.report.statistics import (
+    IndexStatistics,
+    VectorStatistics,
+    _pairs,
+    measure_cloud,
+    measure_statistics,
+)
 from search.evaluation.result import Kind, Result, how_built, read_result
 from search.evaluation.tables import tables_of
 from search.index import Index
@@ -303,6 +311,19 @@ def test_what_was_cut_is_counted_in_documents_and_tokens(built: Built) -> None:
     )
     assert "cut at 32" in text
     assert "nothing was cut" in page_of(built(documents=documents)).text
+
+
+def test_cosines_are_of_all_pairs_or_of_some_drawn_the_same_way_each_time() -> None:
+    for rows in (1, 4, 200):
+        assert list(zip(*_pairs(rows), strict=True)) == list(itertools.combinations(range(rows), 2))
+    first, second = _pairs(300)
+    assert (first[:5].tolist(), second[:5].tolist()) == ([255, 191, 153, 80, 92], [21, 61, 298, 68, 221])
+    assert (len(first), first.min(), first.max(), bool((first == second).any())) == (20_000, 0, 299, False)
+
+
+def test_a_text_as_long_as_the_encoder_takes_is_not_cut(built: Built) -> None:
+    figures = replace(figures_of(built()), lengths=np.array([31, 32, 33, 34]))
+    assert [replace(figures, max_length=limit).truncated for limit in (32, 34, None)] == [2, 0, 0]
 
 
 def test_large_indexes_are_sampled_and_the_page_says_so(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
