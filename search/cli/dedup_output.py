@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.output import print_facts, print_json, print_table
+from search.cli.output import print_facts, print_json, print_note, print_table
 from search.text import escape, size
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def show_summary(facts: dict[str, Any], written: Mapping[str, int], as_json: boo
         ]
     )
     if not written:
-        click.echo("Nothing was written; -o FILE lists the dropped documents, --kept FILE holds the others.", err=True)
+        print_note("nothing was written; -o FILE lists the dropped documents, --kept FILE holds the others")
 
 
 def sizes_in_words(facts: Mapping[str, Any]) -> str:

@@ -47,14 +47,15 @@ def one_token(*vectors: Sequence[float]) -> list[torch.Tensor]:
 
 
 @given(
-    st.lists(st.integers(1, 7), min_size=1, max_size=4), st.integers(2, 8), st.integers(1, 24), st.integers(0, 10**6)
+    st.lists(st.integers(1, 7), min_size=1, max_size=4), st.integers(2, 8), st.integers(5, 24), st.integers(0, 10**6)
 )
 def test_rows_are_those_of_the_equations(lengths: list[int], layers: int, dim: int, seed: int) -> None:
+    """With as many dimensions as there are layers in a window: in fewer, what is new in the last is but rounding."""
     states, mask = layers_of(lengths, layers, dim, seed)
     torch.testing.assert_close(sbert_wk(states, mask), expected(states, mask), atol=1e-5, rtol=1e-5)
 
 
-@given(st.integers(2, 7), st.integers(3, 40), st.integers(0, 10**6))
+@given(st.integers(2, 7), st.integers(5, 40), st.integers(0, 10**6))
 def test_layers_that_share_nothing_follow_the_equations_too(layers: int, dim: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     states = [torch.randn((2, 4, dim), generator=generator) for _ in range(layers)]
