@@ -81,7 +81,7 @@ def facts_in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("index", f"{facts['index']} (format {facts['format']}, generation {facts['generation']}, {facts['created']})"),
         ("documents", documents_in_words(facts)),
         *([("deleted", f"{facts['deleted']:,} still on disk, until isotrope compact")] if facts["deleted"] else []),
-        *([("drift", drift_in_words(quality.drift))] if quality.drift else []),
+        *([("drift", drift_in_words(quality.drift, facts["index"]))] if quality.drift else []),
         *settings_in_words(facts).items(),
         ("query mean", query_mean_in_words(facts)),
         ("segments", "; ".join(map(_segment, facts["segments"]))),
@@ -187,9 +187,9 @@ def index_type_in_words(quality: Mapping[str, Any]) -> str:
     return f"{about.factory}, recall@10 {about.recall_at_10:.4f}, {about.bytes_per_vector:,.0f} bytes a vector"
 
 
-def drift_in_words(drift: "Drift | DriftFigures") -> str:
+def drift_in_words(drift: "Drift | DriftFigures", index: object) -> str:
     """One line about how far the documents added since the fit lie from those it was fitted on."""
-    advice = "; a refit is advised: isotrope refit INDEX" if drift.refit_advised else ""
+    advice = f"; a refit is advised: isotrope refit {index}" if drift.refit_advised else ""
     return (
         f"{drift.rows:,} added since the fit: mean shifted by {drift.mean_shift:.3f} standard deviations "
         f"(chance {drift.expected_mean_shift:.3f}), variances off by {drift.covariance:.3f} "

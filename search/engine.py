@@ -229,9 +229,9 @@ class SearchEngine:
         allowed = self._allowed(asked)
         number = self._index.ids.find(require_texts([identity], "identity", "")).get(identity)
         if number is None:
-            close = self._index.ids.closest(identity)
-            hint = f' Did you mean "{close}"?' if close else ""
-            raise ConfigError(f'{self._index.path}: holds no document with id "{identity}".{hint}')
+            close = self._index.documents.closest_id(identity)
+            hint = f' (did you mean "{close}"?)' if close else ""
+            raise ConfigError(f'{self._index.path}: holds no document with id "{identity}"{hint}.')
         return self._hits([self._ranker.neighbours(number, asked, allowed)])[0]
 
     def embed(self, texts: Sequence[str], role: Role = "query", log: EncodeStats | None = None) -> UnitVectors:

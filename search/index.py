@@ -4,7 +4,6 @@
 vectors, text hashes and lengths; `DocumentIds` finds documents by id. Numbers of documents and rows count what is live.
 """
 
-import itertools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
     from indexer.encoders import EncoderSpec
     from indexer.pipeline.rows import RowView
     from indexer.store.documents import DocumentReader
-
-
-_COMPARED = 20_000  # ids that one which is not there is compared with
 
 
 @dataclass(frozen=True)
@@ -240,13 +236,6 @@ class DocumentIds:
         return {
             name: number for number, name in zip(numbers, self._documents.ids(numbers), strict=True) if name in names
         }
-
-    def closest(self, identity: str) -> str:
-        """The id most like one that is not there, of the first 20,000 documents; empty where none is."""
-        import difflib
-
-        some = itertools.islice(self._documents.all_ids(), _COMPARED)
-        return next(iter(difflib.get_close_matches(identity, some, n=1)), "")
 
     @cached_property
     def hashes(self) -> npt.NDArray[np.uint64]:

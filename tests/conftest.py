@@ -4,8 +4,10 @@ import ast
 import copy
 import gc
 import os
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests of the other backends name them; a conversion for each tiny model of the suite would take minutes.
 os.environ.setdefault("ISOTROPE_BACKEND", "torch")
 os.environ.setdefault("ISOTROPE_CACHE", os.path.join(tempfile.gettempdir(), "isotrope-test-cache"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    # A shell's background commands ignore Ctrl-C, and so would the commands that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 import torch

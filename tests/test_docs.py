@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +67,9 @@ def test_the_commands_of_the_readme_run(part: str, playground: Path) -> None:
     for call in calls:
         if part != "all" and call[0] in ("evaluate", "tune", "report"):
             continue
+        if call[0] in changing and not Path("my-index").exists():
+            assert "\n$ cp -r demo/index my-index\n" in block("console")
+            shutil.copytree("demo/index", "my-index")
         piped = (playground / ("demo/stdlib.jsonl" if call[0] == "build" else "questions.txt")).read_text()
         done = isotrope(*call, stdin=piped)
         assert done.returncode == 0, (call, done.stderr)
@@ -75,6 +79,14 @@ def test_the_commands_of_the_readme_run(part: str, playground: Path) -> None:
 def test_the_library_example_of_the_readme_runs(playground: Path, capsys: pytest.CaptureFixture[str]) -> None:
     exec(block("python"), {"__name__": "__main__"})  # noqa: S102 - in this process, which has loaded the libraries
     assert capsys.readouterr().out.splitlines()[0].split()[1] == "os.walk"
+
+
+@pytest.mark.check
+def test_every_library_example_of_the_readme_runs(playground: Path) -> None:
+    blocks = re.findall(r"```(?:python)?\n(from .*?)```", README, re.DOTALL)
+    assert len(blocks) > 2
+    for code in blocks:
+        exec(code, {"__name__": "__main__"})  # noqa: S102
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if not isinstance(COMMANDS[name][0], LazyGroup)])

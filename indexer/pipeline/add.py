@@ -29,7 +29,7 @@ from indexer.pipeline.encode import EncodedParts, encode_parts
 from indexer.pipeline.generation import open_generation
 from indexer.pipeline.index_encoder import LazyEncoder, unknown_note
 from indexer.pipeline.index_segment import COUNTS, Segment, write_segment
-from indexer.pipeline.ingest import PendingPart, ingest
+from indexer.pipeline.ingest import PendingPart, empty_corpus, ingest
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.progress import NoProgress, Progress
 from indexer.settings import named_path
@@ -89,7 +89,9 @@ def add_documents(
         first = next(arriving, None)
         if first is None and upserts.unchanged:
             return _up_to_date(published, upserts)
-        ingested = ingest(chain([] if first is None else [first], arriving), generation, progress, beside=True)
+        if first is None:
+            raise empty_corpus(corpus)
+        ingested = ingest(chain([first], arriving), generation, progress, beside=True)
         require_same_types(published, ingested.parts)
         generation.keep_everything()
         generation.delete(upserts.replaced_documents)

@@ -1,6 +1,5 @@
 """`delete_documents`: a list of numbers beside the index; nothing else is written, and no encoder is needed."""
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,12 +75,14 @@ def _delete(generation: Generation, numbers: RowIds, missing: tuple[str, ...]) -
 
 
 def _unknown(published: PublishedIndex, missing: tuple[str, ...]) -> str:
-    shown = ", ".join(f'"{identity}"' for identity in missing[:_NAMED])
+    shown = ", ".join(f'"{identity}"{_meant(published, identity)}' for identity in missing[:_NAMED])
     more = f" and {len(missing) - _NAMED:,} more" if len(missing) > _NAMED else ""
-    some = published.documents.ids(range(min(1000, len(published.documents))))
-    close = difflib.get_close_matches(missing[0], some, n=1)
-    hint = f' Did you mean "{close[0]}"?' if close else ""
     return (
-        f"{published.index}: holds no document with id {shown}{more}; nothing was deleted.{hint} "
+        f"{published.index}: holds no document with id {shown}{more}; nothing was deleted. "
         "Correct the ids, or pass --ignore-missing."
     )
+
+
+def _meant(published: PublishedIndex, identity: str) -> str:
+    close = published.documents.closest_id(identity)
+    return f' (did you mean "{close}"?)' if close else ""

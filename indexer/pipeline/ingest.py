@@ -135,10 +135,15 @@ def ingest(
         hashes.append(np.array([hash_id(document.id) for document in documents], np.uint64))
         progress.advance(len(documents))
     if not pending:
-        raise CorpusError(f"the corpus holds no documents{_rejected(corpus)}; there is nothing to index.")
+        raise empty_corpus(corpus)
     if generation.continues and len(pending) < len((published := generation.followed.manifest).parts):
         raise corpus_differs(generation, f"{sum(map(len, hashes)):,} documents instead of {published.documents:,}")
     return Ingested(pending, np.concatenate(hashes))
+
+
+def empty_corpus(corpus: Iterable[Document]) -> CorpusError:
+    """The error for a corpus without documents, with what was left out of it."""
+    return CorpusError(f"the corpus holds no documents{_rejected(corpus)}; there is nothing to index.")
 
 
 def _rejected(corpus: Iterable[Document]) -> str:

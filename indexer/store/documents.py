@@ -4,13 +4,14 @@ Columns are named by path: the column, then fields inside its objects.
 """
 
 import bisect
+import difflib
 import math
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ _GROUP_ROWS = (32, 256)  # documents in one, at least and at most, however long 
 HELD_BYTES = 32 << 20  # of row groups that a reader keeps in memory
 OPEN_PARTS = 384  # files open at a time; with as many of embeddings, below the 1,024 that a process may usually open
 _LOOKED_UP = 1 << 20  # ids in memory at a time, while some are looked up
+_COMPARED = 20_000  # ids that one which is not there is compared with
 LONG = 32  # bytes a value, on average
 STORED = [
     pa.field("id", pa.string(), nullable=False),
@@ -289,6 +291,10 @@ class DocumentReader:
         """Every id, in order of number."""
         for part in range(len(self._ends)):
             yield from self.columns(part, [("id",)])[0].to_pylist()
+
+    def closest_id(self, identity: str) -> str:
+        """The id most like one that is not there, of the first 20,000; empty where none is."""
+        return next(iter(difflib.get_close_matches(identity, islice(self.all_ids(), _COMPARED), n=1)), "")
 
     def find_ids(self, ids: Collection[str]) -> dict[str, int]:
         """The number of each of these ids that is there; the last where several documents have one id."""

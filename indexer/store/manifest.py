@@ -1,9 +1,11 @@
 """The manifest: one JSON file that is the index. Creating it is the commit point of every change."""
 
+import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ ENCODER_STATE = "encoder-state"  # the encoder cannot be run without what lies i
 DELETED = "deleted"  # some stored documents are no longer part of the index
 WINDOWS = "windows"  # a document may have several rows
 KNOWN_FEATURES = frozenset({ENCODER_STATE, DELETED, WINDOWS})
+_LOOKED_AT = 1000  # entries of a folder, where an index is not at the place that was named
 _MOST_BYTES = 1 << 30  # of a manifest; that of a billion documents has about 150 MB
 
 
@@ -186,7 +189,20 @@ def _parse(data: bytes, path: Path, number: int, way_out: str) -> Manifest:
 
 def _nothing_here(index: Path) -> str:
     if not index.exists():
-        return f"{index}: no such index. Build one with: isotrope build SOURCE {index}"
+        near = difflib.get_close_matches(index.name, [path.name for path in _indexes_in(index.parent)], n=1)
+        meant = f'; did you mean "{index.with_name(near[0])}"?' if near else "."
+        return f"{index}: no such index{meant} Build one with: isotrope build SOURCE {index}"
     if (index / layout.PARTS).is_dir():
         return f"{index}: an unfinished build, not an index yet. Run the same build command again to continue it."
+    if inside := _indexes_in(index):
+        return f'{index}: not an index, but it holds one; did you mean "{inside[0]}"?'
     return f"{index}: not an index (it has no manifest). Build one with: isotrope build SOURCE INDEX"
+
+
+def _indexes_in(folder: Path) -> list[Path]:
+    """Indexes among the first entries of a folder, by name; none where it cannot be read."""
+    try:
+        some = sorted(islice(folder.iterdir(), _LOOKED_AT))
+        return [path for path in some if layout.is_index(path)]
+    except OSError:
+        return []

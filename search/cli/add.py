@@ -83,7 +83,7 @@ def _print(report: "AddReport", read: "CorpusReport", as_json: bool) -> None:
             else [("texts", f"{report.rows_encoded:,} encoded, {report.rows_reused:,} known before")]
         ),
         *([("encoder", report.backend)] if report.backend else []),
-        *([("drift", drift_in_words(report.drift))] if report.drift else []),
+        *([("drift", drift_in_words(report.drift, report.index))] if report.drift else []),
     ]
     print_facts(facts)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @click.command("build")
-@click.argument("sources", nargs=-1, required=True, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, metavar="SOURCE...")
 @click.argument("index", type=PATH)
 @corpus_options
 @click.option("--rejects", type=PATH, help="File for rows left out. Default: INDEX.rejects.jsonl.")
@@ -76,6 +76,8 @@ def command(
     from search.cli.output import print_note, stdout_free_for
     from search.cli.progress import ProgressBar
 
+    if not sources:
+        raise click.UsageError(f"{index} is all that was named; expected a SOURCE and then the INDEX to make of it.")
     config = recipe_of(options)
     if options["queries"]:
         config = replace(config, index=replace(config.index, queries=str(options["queries"])))

@@ -32,15 +32,16 @@ def command(index: Path, keep: int, grace: float, as_json: bool, **options: Any)
     from indexer import compact_index
     from search.cli.output import print_facts, print_note, print_report
     from search.cli.progress import ProgressBar
-    from search.text import size
+    from search.text import counted, size
 
     run = run_options(options, allow_low_recall=options["allow_low_recall"])
     with ProgressBar(options["quiet"]) as progress:
         report = compact_index(index, run, progress, options["model"], keep, grace)
     if print_report(report, as_json):
         return
-    segments = "1 segment" if report.segments_before == 1 else f"{report.segments_before:,} segments"
-    folded = f"{segments} into one, {report.dropped:,} deleted documents dropped"
+    before = report.segments_before
+    segments = "1 segment, written anew" if before == 1 else f"{before:,} segments into one"
+    folded = f"{segments}, {counted(report.dropped, 'deleted document')} dropped"
     freed = f"{size(report.bytes_freed)} freed" if report.bytes_freed >= 0 else f"{size(-report.bytes_freed)} more now"
     print_facts(
         [

@@ -138,6 +138,11 @@ def _index_among(ctx: click.Context, sources: tuple[str, ...], mode: str) -> Pat
     indexes = [source for source in sources if is_index(source)]
     if not indexes and mode != "verify":
         return None
+    if not indexes and Path(sources[0]).is_file():
+        raise ConfigError(
+            f"{sources[0]}: a proof needs an index. Keep that of a corpus with --keep-index DIR when duplicates are "
+            "found, and name DIR here."
+        )
     if len(sources) > 1:
         raise ConfigError(f"{(indexes or sources)[0]}: an index is deduplicated alone. Leave out the other sources.")
     if given := _given(ctx, (*CORPUS_NAMES, "keep_index", "backend")):

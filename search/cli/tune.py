@@ -73,7 +73,7 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     index = options["index"] or next(filter(is_index, sources), None)
     check_output_options(options | {"index": index}, *sources, options["beir"])
     with ProgressBar(options["quiet"]) as progress:
-        result = run_tune(task, _target(sources, options), sweep_of(options), options["cache"], progress)
+        result = run_tune(_target(sources, options), task, sweep_of(options), options["cache"], progress)
     print_result(result, options, write=write_recipe if output and output.suffix != ".json" else None)
     if not options["as_json"]:
         with stdout_free_for(output):

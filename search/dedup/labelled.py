@@ -252,7 +252,7 @@ def _numbers(path: Path, index: Index, labels: dict[tuple[str, str], tuple[bool,
     unknown = [name for name in first_line if name not in numbers]
     if unknown:
         name = min(unknown, key=lambda name: (first_line[name], name))
-        close = index.ids.closest(name)
+        close = index.documents.closest_id(name)
         hint = f' (did you mean "{close}"?)' if close else ""
         more = f", and {len(unknown) - 1:,} more of its ids are not" if len(unknown) > 1 else ""
         raise EvaluationError(

@@ -123,9 +123,10 @@ def check_other(facts: Mapping[str, Any], other: Index | None, where: object) ->
     told, found = facts["against"], origin_of_other(other)
     told_of, found_of = _without_place(told), _without_place(found)
     if told_of != found_of:
+        named = f"--against names {other.path}, {_in_words(found_of)}" if other else "no --against was given"
+        place = f" ({told['index']})" if told else ""
         raise MismatchError(
-            f"{where}: made against {_in_words(told_of)}; asked for is "
-            f"{f'{other.path}: {_in_words(found_of)}' if other else 'none'}. "
+            f"{where}: made against {_in_words(told_of)}{place}; {named}. "
             "Name the same other index as then, with --against, or find the duplicates anew."
         )
 

@@ -27,6 +27,13 @@ class Target:
     options: RunOptions = field(default_factory=RunOptions)
 
     @classmethod
+    def of(cls, subject: "Subject") -> "Target":
+        """A target as it is; a recipe; or the folder of an index. Raises what `of_recipe` and `of_index` raise."""
+        if isinstance(subject, Target):
+            return subject
+        return cls.of_recipe(subject) if isinstance(subject, BuildConfig) else cls.of_index(subject)
+
+    @classmethod
     def of_recipe(cls, config: BuildConfig, options: RunOptions | None = None) -> "Target":
         """A recipe. Raises ModelError and ConfigError; loads no model yet."""
         return cls(config, resolve_spec(config.encoder), None, options or RunOptions())
@@ -89,3 +96,7 @@ class Target:
     def material(self) -> FitData:
         """The raw embeddings that the index's transform was fitted on."""
         return FitData(lambda: self.moments, self.sample.fit_data().blocks)
+
+
+Subject = Target | BuildConfig | str | Path
+"""What is measured: a `Target`, a recipe, or the folder of an index."""

@@ -90,8 +90,10 @@ class ColumnNames:
             return dotted
         close = _closest(names[0], columns)
         meant = f" (did you mean {_shown(close)}?)" if close else ""
-        text = f"; text is written in single quotes: '{shortened(names[0])}'" if quoted or not close else ""
-        return f"{meant}; there are {_listed(columns)}{text}"
+        text = f"text is written in single quotes: '{shortened(names[0])}'"
+        if not quoted:
+            text = "" if close else f"if it is no column, {text}"
+        return f"{meant}; there are {_listed(columns)}{text and f'; {text}'}"
 
     def _dotted(self, names: ColumnPath) -> str:
         """The way out where the name of a column has a dot."""

@@ -72,6 +72,11 @@ class FilterDatabase:
         literals = (kinds.numeric_const, kinds.string_const)
         return [(start, kind.name) for start, kind in duckdb.tokenize(text) if kind not in literals]
 
+    def has_function(self, name: str) -> bool:
+        """Whether DuckDB has a function of this name, whether or not a filter may use it."""
+        sql = "SELECT count(*) FROM duckdb_functions() WHERE function_name = ?"
+        return bool(self._connection.execute(sql, [name.lower()]).fetchone()[0])
+
     def parse(self, statement: str) -> Tree:
         """The syntax tree of one query, which is neither bound nor run. Raises FilterError for anything else."""
         sql = "SELECT json_serialize_sql(?::VARCHAR, skip_null := true, skip_empty := true, skip_default := true)"
@@ -150,5 +155,7 @@ def _interrupted_after(seconds: float, connection: Any) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """What DuckDB says, without the kind of error and the piece of SQL, which is not what the user wrote."""
-    return re.sub(r"^[A-Z][\w -]* Error: ", "", str(error).partition("\n")[0]).rstrip(".")
+    """What DuckDB says, without the kind of error, the piece of SQL, which the user did not write, and ways out that
+    a filter does not have."""
+    said = re.sub(r"^[A-Z][\w -]* Error: ", "", str(error).partition("\n")[0])
+    return re.sub(r"\. Use TRY\(.*", "", said).rstrip(".")

@@ -81,14 +81,14 @@ def compile_filter(where: str, columns: ColumnNames, database: FilterDatabase) -
         tree = database.parse(statement)
     except FilterError as error:
         refuse_syntax(where, error)
-    return _Walk(where, columns, scanned).condition(tree)
+    return _Walk(where, columns, scanned, database).condition(tree)
 
 
 class _Walk:
     """The tree of a filter, from above: a method takes a class of nodes and returns it as SQL."""
 
-    def __init__(self, where: str, columns: ColumnNames, scanned: Scanner) -> None:
-        self._where, self._columns = where, columns
+    def __init__(self, where: str, columns: ColumnNames, scanned: Scanner, database: FilterDatabase) -> None:
+        self._where, self._columns, self._database = where, columns, database
         self._lists, self._names = scanned.lists, scanned.names
         self._bytes = (START + where).encode()
         self._tables: list[pa.Array] = []
@@ -397,6 +397,11 @@ class _Walk:
     def _refuse_function(self, name: str, start: int) -> Never:
         if name == "row":
             self._refuse("compare values one by one: year = 2020 AND lang = 'en'", start)
+        if self._database.has_function(name):
+            self._refuse(
+                f"{name} has no place in a filter, which is about one document: no function that reads other rows or "
+                "files, gives something else each time, grows without bounds or takes a lambda (x -> ...)", start
+            )  # fmt: skip
         close = difflib.get_close_matches(shortened(name), NAMES, n=1, cutoff=0.7)
         meant = f" (did you mean {close[0]}?)" if close else ""
         self._refuse(f"no function {shortened(name)}{meant}; there are, among others, {_USUAL}", start)

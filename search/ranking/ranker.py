@@ -95,7 +95,8 @@ def require_condition(name: str, value: object, expected: str) -> None:
     if not isinstance(value, str):
         raise ConfigError(f"{name} is {value!r}; expected {expected}.")
     if not value.strip():
-        raise ConfigError(f"{name} is blank; expected {expected}. Is a variable unset? Leave {name} out to go without.")
+        option = f"--{name.replace('_', '-')}"
+        raise ConfigError(f"{option} is blank; expected {expected}. Is a variable unset? Leave it out to go without.")
 
 
 def require_texts(texts: Iterable[str], name: str, way_out: str) -> list[str]:

@@ -82,7 +82,7 @@ def command(folder: Path, **options: Any) -> None:
         check_plot(plot, force)
     target, sweep = target_of(options), sweep_of(options)
     with ProgressBar(options["quiet"]) as progress:
-        result = evaluate_retrieval(task, target, sweep, options["cache"], progress)
+        result = evaluate_retrieval(target, task, sweep, options["cache"], progress)
     print_result(result, options, options["compare"])
     if plot and (note := plot_retrieval(result, plot, force)):
         print_note(note)

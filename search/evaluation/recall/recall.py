@@ -104,14 +104,17 @@ def measure_recall(engine: SearchEngine, stored: LiveRows, queries: QuerySet, k:
 
 
 def evaluate_recall(
-    engine: SearchEngine,
+    engine: SearchEngine | str | Path,
     k: int = DEPTH,
     file: Path | None = None,
     origin: DrawnFrom | None = None,
     sample: int = SAMPLE,
     progress: Progress | None = None,
 ) -> Result:
-    """`measure_recall` on the queries of a file, or else drawn from the documents, as a result."""
+    """`measure_recall` of an index on the queries of a file, or else drawn from its documents, as a result."""
+    if not isinstance(engine, SearchEngine):
+        with SearchEngine(engine) as opened:
+            return evaluate_recall(opened, k, file, origin, sample, progress)
     clock, index = Clock(), engine.index
     if k < 1:
         raise ConfigError(f"k is {k}; expected at least 1.")

@@ -29,7 +29,7 @@ from search.evaluation.retrieval.runs import (
     write_per_query,
 )
 from search.evaluation.settings import Setting, Sweep, check_dimensions
-from search.evaluation.target import Target
+from search.evaluation.target import Subject, Target
 from search.export.trec import require_plain_ids, run_lines
 from search.files import check_outputs, file_hash, read_by, write_output
 from search.queries import read_query_embeddings
@@ -84,8 +84,8 @@ DEPTH = 1000  # hits of a query that are judged, as in TREC's runs; more where a
 
 
 def evaluate_retrieval(
+    subject: Subject,
     task: RetrievalOptions,
-    subject: Target,
     sweep: Sweep = Sweep(),  # noqa: B008 - frozen
     cache: Path | None = None,
     progress: Progress | None = None,
@@ -98,7 +98,7 @@ def evaluate_retrieval(
     (other layers or another pooling than an index holds), MachineError for missing packages, and what `Target`
     and `read_corpus` raise.
     """
-    clock, progress = Clock(), progress or NoProgress()
+    clock, subject, progress = Clock(), Target.of(subject), progress or NoProgress()
     _require_packages(task)
     require_queries(task.query_vectors, subject)
     if task.on_error == "skip" and subject.index:

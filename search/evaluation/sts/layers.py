@@ -36,7 +36,7 @@ from search.evaluation.sts.score import (
     task_estimates,
 )
 from search.evaluation.sts.sts import AVERAGE, BOOTSTRAP
-from search.evaluation.target import Target
+from search.evaluation.target import Subject, Target
 from search.text import counted
 
 _FIT = "task"
@@ -112,7 +112,7 @@ class _OfTask:
 
 
 def evaluate_layers(
-    subject: Target,
+    subject: Subject,
     tasks: Sequence[Task],
     plan: LayersOptions,
     cache: Path | None = None,
@@ -125,7 +125,7 @@ def evaluate_layers(
     row of the paper's choice, block 1 and the last. Layers count from 0, the embedding output. Raises ConfigError,
     EvaluationError for an undefined correlation, and what encoding raises.
     """
-    clock, progress = Clock(), progress or NoProgress()
+    clock, subject, progress = Clock(), Target.of(subject), progress or NoProgress()
     require_extra("scipy.stats", "eval")  # now, not after minutes of encoding
     if not tasks:
         raise EvaluationError("nothing to measure; expected at least one task.")

@@ -29,7 +29,7 @@ from search.evaluation.sts.score import (
     task_estimates,
     why_undefined,
 )
-from search.evaluation.target import Target
+from search.evaluation.target import Subject, Target
 from search.text import counted
 
 BOOTSTRAP = {"resamples": RESAMPLES, "level": LEVEL, "resampled": "pairs, stratified by subset, tasks independently"}
@@ -58,7 +58,7 @@ class StsMeasurement:
 
 
 def evaluate_sts(
-    subject: Target,
+    subject: Subject,
     tasks: Sequence[Task],
     plan: StsOptions,
     cache: Path | None = None,
@@ -69,7 +69,7 @@ def evaluate_sts(
     Correlations are Spearman's with 95 % bootstrap intervals. A setting without one is left out and noted.
     Raises ConfigError, EvaluationError where no setting has a correlation, and what encoding raises.
     """
-    clock = Clock()
+    clock, subject = Clock(), Target.of(subject)
     measured = measure_sts(subject, tasks, plan, cache, progress)
     provenance = clock.provenance(
         subject.spec,

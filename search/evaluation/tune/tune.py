@@ -20,7 +20,7 @@ from indexer.progress import NoProgress, Progress
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, interval, resampled_mean
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Centre, Setting, Strength, Sweep, state_keys
-from search.evaluation.target import Target
+from search.evaluation.target import Subject, Target
 from search.evaluation.tune.choice import TOLD, Choice, MeasuredSetting, choose
 from search.evaluation.tune.judged import QrelsJudge
 from search.evaluation.tune.unlabelled import LEAST_PAIRS, Objective, UnlabelledJudge
@@ -179,9 +179,9 @@ def _within(choice: Choice, measured: Sequence[MeasuredSetting], max_bytes: int)
 
 @dataclass(frozen=True)
 class TuneOptions:
-    """What is tuned: the corpus (or the index's folder), what for, and by what."""
+    """What is tuned: what for, by what, and the corpus; none for an index."""
 
-    sources: tuple[str, ...]
+    sources: tuple[str, ...] = ()
     objective: Objective = "retrieval"
     sample: int = 1500
     beir: Path | None = None  # the folder of judged queries
@@ -200,14 +200,17 @@ class TuneOptions:
 
 
 def run_tune(
-    task: TuneOptions, subject: Target, sweep: Sweep = Sweep(),  # noqa: B008 - frozen
-    cache: Path | None = None, progress: Progress | None = None,
-) -> Result:  # fmt: skip
+    subject: Subject,
+    task: TuneOptions = TuneOptions(),
+    sweep: Sweep = Sweep(),  # noqa: B008 - frozen
+    cache: Path | None = None,
+    progress: Progress | None = None,
+) -> Result:
     """The result; added are "frontier", "choice" and "recipe".
 
     `cache` defaults to `default_cache()`. Raises ConfigError, CorpusError, EvaluationError, and what `Target` raises.
     """
-    clock = Clock()
+    clock, subject = Clock(), Target.of(subject)
     if not subject.spec.traits.encodes_texts:
         raise ConfigError(
             f"{cannot_encode(subject.spec)} Tuning asks with texts. Settings can be compared on judged queries whose "

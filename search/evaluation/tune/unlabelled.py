@@ -38,6 +38,7 @@ from indexer.transforms import Transform
 from search.evaluation.settings import Setting, fit_setting, state_keys, transform_hash
 from search.evaluation.target import Target
 from search.evaluation.tune.choice import MeasuredSetting
+from search.text import counted
 
 Kind = Literal["sentence", "title", "window", "copy"]
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])\s*|\n+")  # also the full stops of East Asia
@@ -280,7 +281,7 @@ class UnlabelledJudge:
             short = "the other documents cannot be cut in two, or repeat one that is taken"
             found.append(f"{len(self.pairs):,} questions instead of {self.size:,}: {short}")
         if cut := self.source.log.truncated:
-            found.append(f"{cut:,} texts were cut at {self.source.spec.identity.max_length} tokens")
+            found.append(f"{counted(cut, 'text')} cut at {self.source.spec.identity.max_length} tokens")
         return found
 
     def measure(self, settings: Sequence[Setting]) -> Iterator[MeasuredSetting]:

@@ -145,7 +145,7 @@ def test_a_deletion_of_everything_and_of_unknown_ids_is_refused(index: Path) -> 
     before = snapshot(index)
     with pytest.raises(ConfigError, match="all 9 documents"):
         delete_documents(index, [document.id for document in DOCUMENTS])
-    with pytest.raises(ConfigError, match=r'"d33".*nothing was deleted.*Did you mean "d3"'):
+    with pytest.raises(ConfigError, match=r'"d33" .did you mean "d3".*nothing was deleted'):
         delete_documents(index, ["d1", "d33"])
     assert snapshot(index) == before
 

@@ -453,9 +453,9 @@ def test_pairs_and_index_must_belong_together(tiny_config: BuildConfig, tmp_path
         stored(a).check(c)
     with pytest.raises(MismatchError, match=r"another encoder: fingerprint .{12}\.\.\.; .* has .{12}\.\.\."):
         stored(a).check(d)
-    with pytest.raises(MismatchError, match=r"made against no other index; asked for is .*moved: generation 1"):
+    with pytest.raises(MismatchError, match=r"made against no other index; --against names .*moved, generation 1"):
         stored(a).check(a, Index.open(tmp_path / "moved"))
-    with pytest.raises(MismatchError, match=r"made against generation 1 .*; asked for is none\. Name the same"):
+    with pytest.raises(MismatchError, match=r"made against generation 1 .*; no --against was given\. Name the same"):
         stored(a, b).check(a)
 
 

@@ -100,12 +100,12 @@ def measures(result: Result) -> dict[str, dict[str, float]]:
 )
 def test_given_queries_are_ranked_as_encoded_ones(setup: Setup, sweep: Sweep) -> None:
     task = RetrievalOptions(setup.folder, query_vectors=setup.queries)
-    ours = evaluate_retrieval(task, Target.of_index(setup.given), sweep)
-    theirs = evaluate_retrieval(dataclasses.replace(task, query_vectors=None), Target.of_index(setup.encoded), sweep)
+    ours = evaluate_retrieval(Target.of_index(setup.given), task, sweep)
+    theirs = evaluate_retrieval(Target.of_index(setup.encoded), dataclasses.replace(task, query_vectors=None), sweep)
     assert measures(ours) == measures(theirs)
     assert len(ours["results"]) == len(sweep.strengths or (0,)) * len(sweep.centres or (0,)) + 1
     assert "q.npy" in ours["provenance"]["data"]
-    mixed = evaluate_retrieval(task, Target.of_index(setup.encoded), sweep)
+    mixed = evaluate_retrieval(Target.of_index(setup.encoded), task, sweep)
     assert measures(mixed) == measures(theirs)
 
 
@@ -114,7 +114,7 @@ def test_vectors_of_queries_may_come_in_any_order_and_format(setup: Setup, tmp_p
     write_lines(tmp_path / "queries.jsonl", list(reversed(rows)))
     subject = Target.of_index(setup.given)
     one, other = (
-        evaluate_retrieval(RetrievalOptions(setup.folder, bm25=False, query_vectors=file), subject)
+        evaluate_retrieval(subject, RetrievalOptions(setup.folder, bm25=False, query_vectors=file))
         for file in (setup.queries, tmp_path / "queries.jsonl")
     )
     assert measures(one) == measures(other)
@@ -123,20 +123,20 @@ def test_vectors_of_queries_may_come_in_any_order_and_format(setup: Setup, tmp_p
 def test_queries_that_cannot_be_asked_are_refused(setup: Setup, tmp_path: Path) -> None:
     task, subject = RetrievalOptions(setup.folder, query_vectors=setup.queries), Target.of_index(setup.given)
     with pytest.raises(ConfigError, match=r"Name the embeddings of the queries: --query-vectors FILE\.npy"):
-        evaluate_retrieval(RetrievalOptions(setup.folder), subject)
+        evaluate_retrieval(subject, RetrievalOptions(setup.folder))
     with pytest.raises(ConfigError, match=r"Leave out --layers and --pooling"):
-        evaluate_retrieval(task, subject, Sweep(layers=((1,),)))
+        evaluate_retrieval(subject, task, Sweep(layers=((1,),)))
     with pytest.raises(ConfigError, match="measured on an index: build it"):
-        evaluate_retrieval(task, Target.of_recipe(given(BuildConfig())))
+        evaluate_retrieval(Target.of_recipe(given(BuildConfig())), task)
     few = tmp_path / "few.npy"
     np.save(few, np.load(setup.queries)[:9])
     (tmp_path / "few.ids.txt").write_text("".join(f"q{n}\n" for n in range(9)))
     with pytest.raises(EvaluationError, match=r'has no vector for 2 of 11 judged queries \("q9", "q10"\)'):
-        evaluate_retrieval(dataclasses.replace(task, query_vectors=few), subject)
+        evaluate_retrieval(subject, dataclasses.replace(task, query_vectors=few))
     np.save(few, np.load(setup.queries)[:9, :3])
     one = RetrievalOptions(only(setup.folder, tmp_path / "one", "q0"), query_vectors=few, bm25=False)
     with pytest.raises(EvaluationError, match="holds vectors of 3 numbers, the embeddings of the index have"):
-        evaluate_retrieval(one, subject)
+        evaluate_retrieval(subject, one)
 
 
 def only(folder: Path, copy: Path, query: str) -> Path:
@@ -211,7 +211,7 @@ def test_commands_that_encode_texts_say_that_they_cannot(
 
 def test_tuning_names_the_way_out(setup: Setup) -> None:
     with pytest.raises(ConfigError, match="evaluate retrieval BEIR_FOLDER --index INDEX --query-vectors"):
-        run_tune(TuneOptions((str(setup.given),)), Target.of_index(setup.given))
+        run_tune(Target.of_index(setup.given), TuneOptions((str(setup.given),)))
 
 
 # --- report, inspect, de-duplication

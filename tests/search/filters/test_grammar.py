@@ -600,7 +600,7 @@ def test_limits_leave_room(index: MetadataFilter) -> None:
         ("yaer > 2019", 'at character 1: no column "yaer" (did you mean year?); there are id, title, text, year, lang, '
                         'ok, tags, meta, day, names, "select".'),
         ("lang = en", "at character 8: no column \"en\"; there are id, title, text, year, lang, ok, tags, meta, day, "
-                      "names, \"select\"; text is written in single quotes: 'en'."),
+                      "names, \"select\"; if it is no column, text is written in single quotes: 'en'."),
         ('lang = "de"', "text is written in single quotes: 'de'."),
         ("ok AND meta = 'x'", "at character 8: meta holds objects; name one of their fields, as meta.field: kind, d"),
         ("meta.size = 1", 'no field "meta.size": its fields are kind, deep.'),

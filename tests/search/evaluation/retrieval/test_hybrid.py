@@ -54,7 +54,7 @@ def index(folder: Path, config: BuildConfig, tmp_path_factory: pytest.TempPathFa
 def evaluated(folder: Path, subject: BuildConfig | Path, sweep: Sweep | None = None, **task: Any) -> Result:
     of = Target.of_recipe(subject) if isinstance(subject, BuildConfig) else Target.of_index(subject)
     settings: dict[str, Any] = {"cutoffs": (3, 10), "hybrid": True} | task
-    return evaluate_retrieval(RetrievalOptions(folder, **settings), of, sweep or Sweep()).to_dict()
+    return evaluate_retrieval(of, RetrievalOptions(folder, **settings), sweep or Sweep()).to_dict()
 
 
 def ranking(path: Path) -> list[tuple[str, str, str]]:

@@ -77,7 +77,7 @@ def built(folder: Path, config: BuildConfig, path: Path) -> Path:
 
 def evaluated(folder: Path, subject: BuildConfig | Path, sweep: Sweep | None = None, **task: Any) -> Result:
     of = Target.of_recipe(subject) if isinstance(subject, BuildConfig) else Target.of_index(subject)
-    return evaluate_retrieval(RetrievalOptions(folder, **({"cutoffs": (3, 10)} | task)), of, sweep or Sweep()).to_dict()
+    return evaluate_retrieval(of, RetrievalOptions(folder, **({"cutoffs": (3, 10)} | task)), sweep or Sweep()).to_dict()
 
 
 def row_of(result: Result, label: str) -> Result:
@@ -206,7 +206,7 @@ def test_a_cache_changes_nothing_but_the_work(
 ) -> None:
     subject, short = Target.of_recipe(replace(config, encoder=replace(config.encoder, max_length=12))), []
     for _ in range(2):
-        short.append(evaluate_retrieval(RetrievalOptions(folder), subject, Sweep(strengths=(0.5,)), tmp_path / "cache"))
+        short.append(evaluate_retrieval(subject, RetrievalOptions(folder), Sweep(strengths=(0.5,)), tmp_path / "cache"))
         assert len(encoded) == 3
     for result in short:
         assert result["provenance"].pop("created")

@@ -283,9 +283,9 @@ def test_a_corpus_is_tuned_with_one_encode_of_the_pairs_and_the_second_run_needs
     source = written(corpus(150), tmp_path / "docs.jsonl")
     task, subject = TuneOptions((str(source),), sample=60), Target.of_recipe(config)
     sweep = Sweep(layers=((-1,), (1, -1)), strengths=(0.5,), shrinkages=(0.0,))
-    first = run_tune(task, subject, sweep, tmp_path / "cache")
+    first = run_tune(subject, task, sweep, tmp_path / "cache")
     assert sum(encoded) == 120
-    second = run_tune(task, subject, sweep, tmp_path / "cache")
+    second = run_tune(subject, task, sweep, tmp_path / "cache")
     assert sum(encoded) == 120
     assert first["results"] == second["results"]
     assert {tuple(row["layers"]) for row in first["results"]} == {(-1,), (1, -1)}
@@ -337,7 +337,7 @@ def test_scores_are_those_of_the_definitions(
         subject = Target.of_index(tmp_path / "index")
     texts = [f"{one.title} {one.text}" for one in documents] if indexed else [pair.fitted_on for pair in pairs]
     expected = slow_scores(config, pairs, texts, "query" if objective == "retrieval" else "document")
-    result = run_tune(TuneOptions((str(source),), objective=objective), subject, SMALL, tmp_path / "cache")
+    result = run_tune(subject, TuneOptions((str(source),), objective=objective), SMALL, tmp_path / "cache")
     found = {(row["strength"], row["centre"] or "none"): row["value"] for row in result["results"] if not row["dim"]}
     assert found == pytest.approx(expected, abs=2e-3)
     assert len({round(value, 3) for value in expected.values()}) >= 3
@@ -347,7 +347,7 @@ def test_scores_are_those_of_the_definitions(
 
 def test_the_frontier_gets_better_with_every_byte(config: BuildConfig, tmp_path: Path) -> None:
     source = written(corpus(150), tmp_path / "docs.jsonl")
-    found = run_tune(TuneOptions((str(source),)), Target.of_recipe(config), SMALL, tmp_path)["frontier"]
+    found = run_tune(Target.of_recipe(config), TuneOptions((str(source),)), SMALL, tmp_path)["frontier"]
     assert len(found) > 1
     assert [row["bytes"] for row in found] == sorted({row["bytes"] for row in found})
     assert [row["value"] for row in found] == sorted({row["value"] for row in found})
@@ -355,7 +355,7 @@ def test_the_frontier_gets_better_with_every_byte(config: BuildConfig, tmp_path:
 
 def test_a_budget_of_bytes_is_kept(config: BuildConfig, tmp_path: Path) -> None:
     source = written(corpus(150), tmp_path / "docs.jsonl")
-    result = run_tune(TuneOptions((str(source),), max_bytes=40), Target.of_recipe(config), SMALL, tmp_path)
+    result = run_tune(Target.of_recipe(config), TuneOptions((str(source),), max_bytes=40), SMALL, tmp_path)
     (taken,) = (row for row in result["results"] if row["taken"])
     fitting = [row for row in result["results"] if row["bytes"] <= 40]
     assert taken["value"] == max(row["value"] for row in fitting)
@@ -368,12 +368,12 @@ def test_a_budget_of_bytes_is_kept(config: BuildConfig, tmp_path: Path) -> None:
 def test_dimensions_that_are_asked_for_are_chosen_from(config: BuildConfig, tmp_path: Path) -> None:
     source, subject = written(corpus(150), tmp_path / "docs.jsonl"), Target.of_recipe(config)
     sweep = Sweep(strengths=(0.5,), shrinkages=(0.0,), dims=(6, 12))
-    result = run_tune(TuneOptions((str(source),)), subject, sweep, tmp_path)
+    result = run_tune(subject, TuneOptions((str(source),)), sweep, tmp_path)
     asked = {row["dimensions"]: row["value"] for row in result["results"] if row["dim"]}
     assert asked.keys() == {6, 12}
     assert result["recipe"]["whitening"]["dim"] == max(asked, key=lambda dim: asked[dim])
     with pytest.raises(ConfigError, match=r"--dim 5000; expected 0 \(all\) to"):
-        run_tune(TuneOptions((str(source),)), subject, Sweep(strengths=(0.5,), dims=(5000,)), tmp_path)
+        run_tune(subject, TuneOptions((str(source),)), Sweep(strengths=(0.5,), dims=(5000,)), tmp_path)
 
 
 def test_pooling_auto_stays_unless_another_is_taken(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
@@ -394,15 +394,15 @@ def test_an_index_is_judged_on_its_own_layers_only(config: BuildConfig, tmp_path
     folder = judged(documents, tmp_path / "beir")
     task, subject = TuneOptions((str(tmp_path / "index"),), beir=folder), Target.of_index(tmp_path / "index")
     with pytest.raises(ConfigError, match="holds embeddings of layers -1 with mean pooling only"):
-        run_tune(task, subject, Sweep(layers=((0,),), strengths=(0.5,)), tmp_path / "cache")
-    run_tune(task, subject, SMALL, tmp_path / "cache")
+        run_tune(subject, task, Sweep(layers=((0,),), strengths=(0.5,)), tmp_path / "cache")
+    run_tune(subject, task, SMALL, tmp_path / "cache")
 
 
 def test_judgements_of_another_corpus_are_refused(config: BuildConfig, tmp_path: Path) -> None:
     folder = judged(corpus(80), tmp_path / "beir")
     other = written(corpus(60), tmp_path / "other.jsonl")
     with pytest.raises(ConfigError, match="judges that folder's own corpus; name the folder itself"):
-        run_tune(TuneOptions((str(other),), beir=folder), Target.of_recipe(config), SMALL, tmp_path)
+        run_tune(Target.of_recipe(config), TuneOptions((str(other),), beir=folder), SMALL, tmp_path)
 
 
 def test_a_damaged_index_is_an_error_and_not_another_figure(config: BuildConfig, tmp_path: Path) -> None:
@@ -412,7 +412,7 @@ def test_a_damaged_index_is_an_error_and_not_another_figure(config: BuildConfig,
         whole = path.read_bytes()
         path.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
         with pytest.raises(CorruptIndexError, match=name):
-            run_tune(TuneOptions(("index",)), Target.of_index(tmp_path / "index"), SMALL, tmp_path / "cache")
+            run_tune(Target.of_index(tmp_path / "index"), TuneOptions(("index",)), SMALL, tmp_path / "cache")
         path.write_bytes(whole)
 
 
@@ -431,7 +431,7 @@ def test_a_model_that_gives_nan_is_refused(
     monkeypatch.setattr(TransformerEncoder, "states", damaged)
     source = written(corpus(80), tmp_path / "docs.jsonl")
     with pytest.raises(EvaluationError, match="1 embeddings hold NaN"):
-        run_tune(TuneOptions((str(source),)), Target.of_recipe(config), SMALL, tmp_path / "cache")
+        run_tune(Target.of_recipe(config), TuneOptions((str(source),)), SMALL, tmp_path / "cache")
 
 
 def test_a_file_of_queries_that_is_gone_is_refused_before_anything_is_encoded(
@@ -440,12 +440,12 @@ def test_a_file_of_queries_that_is_gone_is_refused_before_anything_is_encoded(
     source = written(corpus(80), tmp_path / "docs.jsonl")
     subject = Target.of_recipe(config.with_overrides([f"whitening.query_sample={tmp_path}/gone.txt"]))
     with pytest.raises(ConfigError, match=r"gone\.txt cannot be read"):
-        run_tune(TuneOptions((str(source),)), subject, SMALL, tmp_path)
+        run_tune(subject, TuneOptions((str(source),)), SMALL, tmp_path)
 
 
 def test_judgements_decide_where_they_are_given(config: BuildConfig, tmp_path: Path) -> None:
     folder = judged(corpus(80), tmp_path / "beir")
-    result = run_tune(TuneOptions((str(folder),), beir=folder), Target.of_recipe(config), SMALL, tmp_path / "cache")
+    result = run_tune(Target.of_recipe(config), TuneOptions((str(folder),), beir=folder), SMALL, tmp_path / "cache")
     assert result["provenance"]["protocol"]["measure"] == "nDCG@10"
     assert result["provenance"]["protocol"]["questions"] == 20
 
@@ -453,7 +453,7 @@ def test_judgements_decide_where_they_are_given(config: BuildConfig, tmp_path: P
 
     task = RetrievalOptions(folder, bm25=False)
     sweep = Sweep(strengths=("none", 0.0, 0.5), centres=("role", "common", "none"))
-    expected = evaluate_retrieval(task, Target.of_recipe(config), sweep)["results"]
+    expected = evaluate_retrieval(Target.of_recipe(config), task, sweep)["results"]
     for row in expected:
         same = [one for one in result["results"] if all(one[key] == row[key] for key in ("strength", "centre", "dim"))]
         assert [one["value"] for one in same] == [pytest.approx(row["measure"]["nDCG@10"]["value"])]
@@ -487,7 +487,7 @@ def test_an_index_has_one_pooling_and_average_of_layers(config: BuildConfig, tmp
     """Others are measured too, since only the pairs are encoded, but need an index of their own to be used."""
     build_index(corpus(80), tmp_path / "index", config)
     sweep = Sweep(layers=((-1,), (1, -1)), strengths=(0.5,), shrinkages=(0.0,))
-    result = run_tune(TuneOptions((str(tmp_path / "index"),)), Target.of_index(tmp_path / "index"), sweep, tmp_path)
+    result = run_tune(Target.of_index(tmp_path / "index"), TuneOptions((str(tmp_path / "index"),)), sweep, tmp_path)
     assert {tuple(row["layers"]) for row in result["results"]} == {(-1,), (1, -1)}
 
 
@@ -507,7 +507,7 @@ def test_tasks_that_make_no_sense_are_refused(arguments: dict[str, Any], message
 def test_a_budget_below_a_dimension_is_refused(config: BuildConfig, tmp_path: Path) -> None:
     source = written(corpus(60), tmp_path / "docs.jsonl")
     with pytest.raises(ConfigError, match="--max-bytes 3 leaves no dimension"):
-        run_tune(TuneOptions((str(source),), max_bytes=3), Target.of_recipe(config), SMALL, tmp_path)
+        run_tune(Target.of_recipe(config), TuneOptions((str(source),), max_bytes=3), SMALL, tmp_path)
 
 
 def test_a_recipe_written_out_reads_back(config: BuildConfig, tmp_path: Path) -> None:
@@ -534,8 +534,8 @@ def test_an_index_is_named_as_the_source_alone(config: BuildConfig, tmp_path: Pa
 def test_bad_rows_are_left_out_when_asked(config: BuildConfig, tmp_path: Path) -> None:
     source = written([*corpus(60), Document("blank", "  ")], tmp_path / "docs.jsonl")
     with pytest.raises(CorpusError):
-        run_tune(TuneOptions((str(source),)), Target.of_recipe(config), SMALL, tmp_path / "cache")
-    run_tune(TuneOptions((str(source),), on_error="skip"), Target.of_recipe(config), SMALL, tmp_path / "cache")
+        run_tune(Target.of_recipe(config), TuneOptions((str(source),)), SMALL, tmp_path / "cache")
+    run_tune(Target.of_recipe(config), TuneOptions((str(source),), on_error="skip"), SMALL, tmp_path / "cache")
 
 
 def test_a_cache_that_nobody_asked_for_and_cannot_be_written_is_done_without(
@@ -544,7 +544,7 @@ def test_a_cache_that_nobody_asked_for_and_cannot_be_written_is_done_without(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     source = written(corpus(80), tmp_path / "docs.jsonl")
-    assert run_tune(TuneOptions((str(source),)), Target.of_recipe(config), SMALL)["results"]
+    assert run_tune(Target.of_recipe(config), TuneOptions((str(source),)), SMALL)["results"]
 
 
 def test_the_recipe_of_a_moved_model_names_where_it_is_now(config: BuildConfig, tmp_path: Path) -> None:
@@ -552,7 +552,7 @@ def test_the_recipe_of_a_moved_model_names_where_it_is_now(config: BuildConfig, 
     build_index(corpus(60), tmp_path / "index", config.with_overrides([f"encoder.model={tmp_path}/before"]))
     (tmp_path / "before").rename(tmp_path / "after")
     subject = Target.of_index(tmp_path / "index", tmp_path / "after")
-    result = run_tune(TuneOptions((str(tmp_path / "index"),)), subject, SMALL, tmp_path / "cache")
+    result = run_tune(subject, TuneOptions((str(tmp_path / "index"),)), SMALL, tmp_path / "cache")
     assert result["recipe"]["encoder"]["model"] == str(tmp_path / "after")
 
 
