@@ -1,4 +1,4 @@
-"""Results: of one shape, in one scale, as strict JSON; files of older versions are told by their keys, others refused."""
+"""Results: of one shape, in one scale, as strict JSON; older files are told by their keys, and others are refused."""
 
 import json
 import math
