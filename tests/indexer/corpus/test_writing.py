@@ -25,6 +25,12 @@ from indexer.store.files import atomic_write
 from tests.documents import DOCUMENTS
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _pandas_is_imported() -> None:
+    """PyArrow does so where it is installed, with the first array that it makes: 25 MB that no test here is about."""
+    pa.array(["x"])
+
+
 def fill(path: Path, documents: Iterable[Document], columns: writing.CorpusColumns) -> None:
     kinds = {".parquet": "parquet", ".arrow": "arrow", ".jsonl": "jsonl", ".csv": "csv", ".tsv": "tsv"}
     with atomic_write(path) as file, writing.compressed(file, "") as sink:
