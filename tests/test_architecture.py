@@ -229,7 +229,8 @@ def test_public_modules_and_functions_have_docstrings() -> None:
 
 
 def test_no_file_is_too_long() -> None:
-    assert [str(path) for path, _ in modules(*ALL) if len((ROOT / path).read_text().splitlines()) > MOST_LINES] == []
+    long = [path for path, _ in modules(*ALL, "tests") if len((ROOT / path).read_text().splitlines()) > MOST_LINES]
+    assert [str(path) for path in long] == []
 
 
 def test_no_function_takes_too_many_arguments() -> None:

@@ -1,4 +1,4 @@
-"""Reading good corpora: formats, compressions, sources, columns, ids."""
+"""Reading good corpora: formats, compressions, columns, ids."""
 
 import bz2
 import csv
@@ -24,8 +24,9 @@ from hypothesis import strategies as st
 
 from indexer.config import CorpusConfig
 from indexer.corpus import Document, joined_text, read_corpus
-from indexer.corpus.ids import SeenIds
 from indexer.errors import ConfigError, CorpusError
+from tests.indexer.corpus.corpus_files import write
+from tests.indexer.corpus.test_streams import zstd
 
 FRUIT = [
     Document("a", "A round fruit.", "Apple", {"colour": "red"}),
@@ -45,13 +46,6 @@ def cells(documents: list[Document]) -> list[list[str]]:
 
 def jsonl_bytes(documents: Iterable[Document]) -> bytes:
     return b"".join(json.dumps(row(document), ensure_ascii=False).encode() + b"\n" for document in documents)
-
-
-def zstd(data: bytes) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "zstd") as stream:
-        stream.write(data)
-    return bytes(sink.getvalue().to_pybytes())
 
 
 def csv_bytes(documents: list[Document]) -> bytes:
@@ -103,13 +97,6 @@ LINE_WRITERS: dict[str, Callable[[list[Document]], bytes]] = {
     "fruit.tsv": tsv_bytes,
     "fruit.tsv.bz2": lambda documents: bz2.compress(tsv_bytes(documents)),
 }
-
-
-def write(folder: Path, name: str, data: bytes | str) -> Path:
-    path = folder / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return path
 
 
 def ids(*sources: str | Path, **options: Any) -> list[str]:
@@ -220,82 +207,6 @@ def test_concatenated_compressed_files_are_read_to_the_end(tmp_path: Path) -> No
         assert list(read_corpus(write(tmp_path, name, pack(halves[0]) + pack(halves[1])))) == FRUIT, name
 
 
-# --- sources
-
-
-def test_sources_are_read_in_the_order_given_and_globs_sorted(tmp_path: Path) -> None:
-    for name in ("b", "a", "c"):
-        write(tmp_path, f"{name}.jsonl", json.dumps({"id": name, "text": "x"}))
-    assert ids(tmp_path / "c.jsonl", f"{tmp_path}/[ab].jsonl") == ["c", "a", "b"]
-
-
-def test_a_folder_is_all_its_files_of_known_format_and_the_others_are_listed(tmp_path: Path) -> None:
-    write(tmp_path, "2.txt", "two\n")
-    write(tmp_path, "1/deep.txt.gz", gzip.compress(b"\ndeep\n"))
-    notes = write(tmp_path, "notes.pdf", "x")
-    write(tmp_path, "_SUCCESS", "")
-    write(tmp_path, ".hidden.txt", "hidden")
-    corpus = read_corpus(tmp_path)
-    assert [document.text for document in corpus] == ["deep", "two"]
-    assert corpus.report.ignored_files == [str(notes)]
-    assert corpus.report.made_ids == 2
-
-
-@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
-def test_a_beir_folder_is_its_corpus_file(tmp_path: Path, name: str) -> None:
-    write(tmp_path, name, WRITERS["fruit" + name.removeprefix("corpus")](FRUIT))
-    write(tmp_path, "queries.jsonl", '{"_id": "q", "text": "x"}')
-    write(tmp_path, "qrels/test.tsv", "query-id\tcorpus-id\tscore\n")
-    assert list(read_corpus(tmp_path)) == FRUIT
-
-
-def test_format_replaces_what_the_extension_says(tmp_path: Path) -> None:
-    assert list(read_corpus(write(tmp_path, "fruit.dat.gz", gzip.compress(csv_bytes(FRUIT))), format="csv")) == FRUIT
-
-
-class Stdin:
-    def __init__(self, data: bytes) -> None:
-        self.buffer = io.BytesIO(data)
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet", "arrow"])
-def test_stdin_is_read_like_a_file_but_once(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    monkeypatch.setattr(sys, "stdin", Stdin(WRITERS[f"fruit.{kind}"](FRUIT)))
-    corpus = read_corpus("-", format=kind)
-    assert list(corpus) == FRUIT
-    with pytest.raises(CorpusError, match="only once"):
-        iter(corpus)
-
-
-def test_stdin_without_a_format_is_refused() -> None:
-    with pytest.raises(ConfigError, match="needs --format"):
-        read_corpus("-")
-
-
-def test_a_missing_path_names_its_nearest_sibling(tmp_path: Path) -> None:
-    write(tmp_path, "documents.jsonl", "")
-    with pytest.raises(
-        CorpusError, match=r'document\.jsonl: no such file or folder; did you mean ".*documents\.jsonl"'
-    ):
-        read_corpus(tmp_path / "document.jsonl")
-
-
-def test_sources_that_hold_nothing_are_refused(tmp_path: Path) -> None:
-    write(tmp_path, "a.pdf", "")
-    with pytest.raises(CorpusError, match="matches no file"):
-        read_corpus(f"{tmp_path}/*.jsonl")
-    with pytest.raises(CorpusError, match="only files of unknown type"):
-        read_corpus(f"{tmp_path}/*")
-    with pytest.raises(CorpusError, match="nothing to read in this folder"):
-        read_corpus(tmp_path)
-    with pytest.raises(CorpusError, match=r"unknown type of file.*pass --format"):
-        read_corpus(tmp_path / "a.pdf")
-    with pytest.raises(ConfigError, match="no source"):
-        read_corpus()
-    with pytest.raises(ConfigError, match='unknown format "xml"'):
-        read_corpus(tmp_path, format="xml")
-
-
 # --- columns
 
 
@@ -385,76 +296,6 @@ def test_blankness_is_judged_after_joining_the_columns_that_are_encoded(tmp_path
     assert ids(path, config=CorpusConfig(text=("text", "summary"))) == ["a"]
 
 
-# --- Arrow types
-
-
-def test_arrow_types_become_plain_python_values(tmp_path: Path) -> None:
-    stamp = datetime(2020, 1, 2, 3, 4, 5, 678901)
-    columns = {
-        "id": pa.array([1, 2], pa.uint64()),
-        "text": pa.array(["x", "y"], pa.string_view()),
-        "kind": pa.array(["k", None]).dictionary_encode(),
-        "nano": pa.array([stamp, stamp], pa.timestamp("ns")),
-        "zoned": pa.array([1577934245678, None], pa.timestamp("ms", "Europe/Paris")),
-        "nested": pa.array([[{"t": stamp}], None], pa.list_(pa.struct([("t", pa.timestamp("ns"))]))),
-        "long": pa.array(["z", None], pa.large_string()),
-    }
-    pq.write_table(pa.table(columns | {"text": pa.array(["x", "y"])}), tmp_path / "a.parquet")
-    with pa.ipc.new_file(tmp_path / "a.arrow", pa.table(columns).schema) as writer:
-        writer.write_table(pa.table(columns))
-    expected = {
-        "kind": "k",
-        "nano": stamp,
-        "zoned": datetime(2020, 1, 2, 3, 4, 5, 678000, tzinfo=UTC),
-        "nested": [{"t": stamp}],
-        "long": "z",
-    }
-    for name in ("a.arrow", "a.parquet"):
-        first, second = read_corpus(tmp_path / name)
-        assert first == Document("1", "x", None, expected)
-        assert second == Document("2", "y", None, {"nano": stamp})
-
-
-def test_nanoseconds_can_be_kept_as_text(tmp_path: Path) -> None:
-    columns = {"text": pa.array(["x"]), "t": pa.array([1577934245000000001], pa.timestamp("ns"))}
-    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    (document,) = read_corpus(tmp_path / "a.parquet", config=CorpusConfig(columns={"t": "string"}))
-    assert document.metadata == {"t": "2020-01-02 03:04:05.000000001"}
-
-
-def test_rows_of_large_parquet_files_are_numbered_across_batches(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"text": [f"t{n}" for n in range(1, 3001)]}), tmp_path / "a.parquet", row_group_size=700)
-    found = [(row.line, document.text) for document, row, _ in read_corpus(tmp_path / "a.parquet").rows()]
-    assert found == [(number, f"t{number}") for number in range(1, 3001)]
-
-
-# --- ids seen
-
-
-@settings(deadline=None)
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=2)), st.integers(1, 7))
-def test_seen_ids_answer_like_a_dict(identifiers: list[str], recent: int) -> None:
-    seen, oracle = SeenIds(recent), dict[str, int]()
-    for position, identifier in enumerate(identifiers):
-        assert seen.find(identifier) == oracle.get(identifier)
-        if identifier not in oracle:
-            oracle[identifier] = position << 40
-            seen.add(identifier, position << 40)
-    assert len(seen) == len(oracle)
-    assert all(seen.find(identifier) == position for identifier, position in oracle.items())
-
-
-def test_seen_ids_take_about_24_bytes_a_document() -> None:
-    tracemalloc.start()
-    seen = SeenIds(recent=1 << 10)
-    for number in range(1 << 15):
-        seen.add(f"document-{number}", number)
-    held, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert held < 30 * (1 << 15)
-    assert seen.find("document-77") == 77
-
-
 # --- the package
 
 
@@ -500,14 +341,6 @@ def test_debian_is_read_whole_and_in_flat_memory(shared: Path) -> None:
     tracemalloc.stop()
     assert held[-1] - held[0] < 4 << 20, "what grows are ids in a dict of at most 65,536"
     assert 16_000 + sum(1 for _ in documents) == 63_905
-
-
-def test_files_of_one_name_in_several_folders_have_different_labels(tmp_path: Path) -> None:
-    for folder in ("x", "y"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "a.txt").write_text("one\n")
-    assert [file.label for file in read_corpus(f"{tmp_path}/**/*.txt").files] == ["x/a.txt", "y/a.txt"]
-    assert len({file.label for file in read_corpus(tmp_path / "x/a.txt", tmp_path / "y/a.txt").files}) == 2
 
 
 def test_a_column_without_a_name_is_metadata_too(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from indexer.corpus.corpus import validated_documents
 from indexer.corpus.query_file import read_query_vectors
 from indexer.errors import ConfigError, CorpusError
 from search.dedup.kept import check_kept
-from tests.indexer.corpus.test_errors import check, jsonl, refusal, without_bad_rows, write
+from tests.indexer.corpus.corpus_files import check, jsonl, refusal, without_bad_rows, write
 
 WITH_VECTORS = CorpusConfig(vector_column="vector")
 NAN, INF = float("nan"), float("inf")

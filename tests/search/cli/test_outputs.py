@@ -10,18 +10,15 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer import BuildConfig, build_index
+from indexer import BuildConfig
 from indexer import output_files as module
-from indexer.config import EncoderConfig, StoreConfig
 from indexer.corpus.demo_corpus import write_stdlib_corpus
 from indexer.errors import ConfigError, ExistsError, IsotropeError, StoreError
 from indexer.output_files import check_output, descriptor_of, is_stdout, is_stream, open_output
@@ -32,66 +29,6 @@ from search.files import check_outputs, read_by
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope
-
-RESULT = {"provenance": {"command": "x"}, "results": [{"spearman": 1.0}]}
-PAIRS = "".join(f"{number % 6}\ta small boat {number}\tsome large ship {number}\n" for number in range(12))
-WORDS = "".join(f"word{number}\tother{number}\t{number % 7}\n" for number in range(12))
-RTE = "index\tsentence1\tsentence2\tlabel\n" + "".join(
-    f"{number}\ta boat {number}\ta ship {number}\t{'entailment' if number % 2 else 'not_entailment'}\n"
-    for number in range(12)
-)
-
-
-@pytest.fixture
-def place(laid_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one file or folder of each kind that commands read, which is the current one."""
-    shutil.copytree(laid_out, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    Path("hard.tsv").hardlink_to("stsb.tsv")
-    Path("link.jsonl").symlink_to("docs.jsonl")
-    return tmp_path
-
-
-@pytest.fixture(scope="module")
-def laid_out(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Its content but for the links, made once."""
-    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
-    tiny_config = BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4))
-    root = tmp_path_factory.mktemp("place")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(root)
-        _lay_out(tiny_config)
-    return root
-
-
-def _lay_out(tiny_config: BuildConfig) -> None:
-    shutil.copytree(tiny_config.encoder.model, "model")
-    recipe = '[encoder]\nmodel = "model"\nmax_length = 32\nprecision = "float32"\n[whitening]\nquery_sample = "q.txt"\n'
-    lines = "".join(json.dumps({"_id": each.id, "title": each.title, "text": each.text}) + "\n" for each in DOCUMENTS)
-    for name, text in {
-        "recipe.toml": recipe,
-        "docs.jsonl": lines,
-        "q.txt": "whales\nbread\n",
-        "r.json": json.dumps(RESULT),
-        "pairs.tsv": "d1\td2\t1\n",
-        "stsb.tsv": PAIRS,
-        "men.txt": WORDS,
-        "dev.tsv": RTE,
-        "train.tsv": RTE,
-        "beir/corpus.jsonl": lines,
-        "beir/queries.jsonl": '{"_id": "q1", "text": "whales"}\n',
-        "beir/qrels/test.tsv": "query-id\tcorpus-id\tscore\nq1\td1\t1\n",
-        "bad.jsonl": '{"_id": "new", "text": null}\n',
-        "mine.txt": "mine",
-    }.items():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(text)
-    np.save("v.npy", np.ones((1, 32), np.float32))
-    Path("v.ids.txt").write_text("q1\n")
-    build_index(DOCUMENTS, "index", replace(tiny_config, encoder=replace(tiny_config.encoder, model="model")))
-    shutil.copytree("index", "other")
-    Path("begun/parts").mkdir(parents=True)
-    Path("begun/lock").touch()
 
 
 def refused(call: str) -> IsotropeError:
@@ -413,74 +350,6 @@ def test_a_reader_that_leaves_ends_the_run_quietly(place: Path) -> None:
     done = subprocess.run([sys.executable, "-c", script, *call], stdout=write, stderr=subprocess.PIPE, check=False)
     os.close(write)
     assert (done.returncode, done.stderr) == (1, b"")
-
-
-# The list of rejected rows
-
-
-def build(*sources: str, skip: bool = True, to: str = "new") -> str:
-    done = isotrope(
-        "build", *sources, to, "--config", "recipe.toml", "--overwrite", "--quiet",
-        *(["--on-error", "skip"] if skip else []),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
-def listed(path: str) -> list[str]:
-    return [json.loads(line)["id"] for line in Path(path).read_text().splitlines()]
-
-
-def test_a_list_of_rejected_rows_is_of_the_last_run_and_older_ones_stay(place: Path) -> None:
-    Path("worse.jsonl").write_text('{"_id": "worse", "text": 5}\n')
-    assert "see new.rejects.jsonl" in build("docs.jsonl", "bad.jsonl")
-    build("docs.jsonl", "bad.jsonl")  # the same list is no other one
-    build("docs.jsonl", "bad.jsonl", "worse.jsonl")  # nor is one that holds it all
-    assert listed("new.rejects.jsonl") == ["new", "worse"]
-    assert "of rows that an earlier run left out is now new.1.rejects.jsonl" in build("docs.jsonl", "worse.jsonl")
-    assert (listed("new.rejects.jsonl"), listed("new.1.rejects.jsonl")) == (["worse"], ["new", "worse"])
-    assert "is now new.2.rejects.jsonl" in build("docs.jsonl")
-    assert sorted(path.name for path in place.glob("*rejects*")) == ["new.1.rejects.jsonl", "new.2.rejects.jsonl"]
-
-
-def test_adding_has_a_list_of_its_own(place: Path) -> None:
-    build("docs.jsonl", "bad.jsonl")
-    Path("worse.jsonl").write_text('{"_id": "worse", "text": 5}\n')
-    for source in ("bad.jsonl", "worse.jsonl"):
-        assert isotrope("add", "new", "docs.jsonl", source, "--on-error", "skip").returncode == 0
-    assert listed("new.rejects.jsonl") == ["new"]
-    assert (listed("new.add.rejects.jsonl"), listed("new.add.1.rejects.jsonl")) == (["worse"], ["new"])
-
-
-def test_a_build_without_bad_rows_says_whose_list_lies_there(place: Path) -> None:
-    build("docs.jsonl", "bad.jsonl")
-    assert "new.rejects.jsonl lists rows that an earlier run left out; this one left out none" in build(
-        "docs.jsonl", skip=False
-    )
-
-
-def test_a_list_elsewhere_replaces_no_file_but_by_force(place: Path) -> None:
-    words = ["build", "docs.jsonl", "bad.jsonl", "new", "--config", "recipe.toml", "--on-error", "skip", "--rejects"]
-    done = isotrope(*words, "mine.txt")
-    assert (done.returncode, Path("mine.txt").read_text()) == (1, "mine")
-    assert isotrope(*words, "mine.txt", "--force").returncode == 0
-    assert listed("mine.txt") == ["new"]
-    assert isotrope(*words, "mine.txt").returncode == 0  # a list of ours: the same command again continues a build
-
-
-def test_a_place_for_rejected_rows_without_rejecting_any_is_a_mistake(place: Path) -> None:
-    for words in (["build", "docs.jsonl", "new", "--config", "recipe.toml"], ["add", "index", "docs.jsonl"]):
-        done = isotrope(*words, "--rejects", "left-out.jsonl")
-        assert (done.returncode, "--on-error skip" in done.stderr) == (2, True)
-
-
-def test_a_source_folder_may_hold_the_list_of_its_own_rejected_rows(place: Path) -> None:
-    Path("in").mkdir()
-    shutil.copy("docs.jsonl", "in")
-    shutil.copy("bad.jsonl", "in")
-    for _ in range(2):
-        build("in", to="in/new")
-    assert listed("in/new.rejects.jsonl") == ["new"]
 
 
 def test_a_converted_model_is_a_new_folder(place: Path, tiny_model: Callable[[str], Path]) -> None:

@@ -1,4 +1,4 @@
-"""Results: of one shape, in one scale, as strict JSON; files of older versions are told by their keys."""
+"""Results: of one shape, in one scale, as strict JSON; older files are told by their keys, and others are refused."""
 
 import json
 import math
@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from indexer.errors import EvaluationError
-from search.evaluation.result import Result, read_result, write_result
+from search.evaluation.result import Kind, Result, read_result, write_result
 from search.evaluation.tables import heading_of, interval_text, tables_of
 from search.files import to_json
 
@@ -126,3 +128,54 @@ def test_a_figure_is_said_with_its_interval() -> None:
     assert interval_text({"value": -0.001, "low": -0.02, "high": 0.01}, form="+.1f") == "-0.1 [-2.0, +1.0]"
     assert interval_text({"value": None}) == "undefined"
     assert interval_text({}) == interval_text(None) == ""
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just(10**400),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = ["spearman", "task", "latency_ms", "search", "measure", "low", "high", "value", "recall", "k", "encoder",
+        "search_parameters", "index_type", "notes", "setting", "difference"]  # fmt: skip
+
+
+@settings(max_examples=20)
+@given(st.lists(st.dictionaries(st.sampled_from(KEYS), JSON | st.fixed_dictionaries({"search": JSON})), min_size=1))
+def test_any_rows_can_be_laid_out(rows: list[dict[str, Any]]) -> None:
+    kind: Kind
+    for kind in ("sts", "retrieval", "recall", "divergence", "rte", "words", "other"):
+        result = Result(kind, {}, rows, rows)
+        assert all(isinstance(name, str) for name in result.encoders)
+        for laid_out in tables_of(result):
+            assert all(len(row) == len(laid_out.columns) for row in laid_out.rows)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        (b"", "Input data was truncated; expected a result file of isotrope evaluate"),
+        (b"\xff\xfe\x00", "JSON is malformed"),
+        (b"[1]", "Expected `object`, got `array`; expected a result file"),
+        (b'"x"', "Expected `object`, got `str`"),
+        (b'{"name": 1}', "missing required field `provenance`"),
+        (b"{}", "missing required field `provenance`"),
+        (b'{"provenance": {}, "results": []}', "are empty"),
+        (b'{"provenance": {}, "results": [1]}', r"Expected `object`, got `int` - at `\$\.results\[0\]`"),
+        (b'{"provenance": 1, "results": [{}]}', r"got `int` - at `\$\.provenance`"),
+        (b"[" * 100_000, "nested deeper than 64 levels"),
+        (b'{"provenance": {"index": []}, "results": [{}]}', r"got `array` - at `\$\.provenance\.index`"),
+        (b'{"provenance": {}, "results": [{"spearman": 1}, {"spearman": "high"}]}', r"at `\$\.results\[1\]\.spearman`"),
+        (b'{"provenance": {}, "results": [{"measure": {"MAP": 1}}]}', r"at `\$\.results\[0\]\.measure\[\.\.\.\]`"),
+        (b'{"provenance": {}, "results": [{"latency_ms": {"search": [1]}}]}', r"\.latency_ms\[\.\.\.\]`"),
+        (b'{"provenance": {}, "results": [{"covered": {}}]}', r"at `\$\.results\[0\]\.covered`"),
+        (b'{"provenance": {}, "results": [{"best": 1, "majority": 1}]}', r"at `\$\.results\[0\]\.best`"),
+        (b'{"provenance": {}, "results": [{}], "comparisons": [{"difference": "x"}]}', r"`\$\.comparisons\[0\]\.diff"),
+        (b'{"provenance": {}, "results": [{}], "notes": [{}]}', r"at `\$\.notes\[0\]`"),
+    ],
+)
+def test_a_file_that_is_no_result_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "r.json").write_bytes(content)
+    with pytest.raises(EvaluationError, match=rf"r\.json: .*{message}"):
+        read_result(tmp_path / "r.json")

@@ -1,10 +1,16 @@
-"""DuckDB has no files and no settings to give, whatever reached it."""
+"""DuckDB has no files and no settings to give, whatever reached it, and no more time than a filter may take."""
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from indexer.corpus.document import Document
+from indexer.errors import ConfigError
+from search.filters import MetadataFilter, database, filters
 from search.filters.database import Condition, FilterDatabase, FilterError
+from tests.search.filters.filtered import open_filters
+from tests.search.filters.test_filters import index as index  # a fixture
 
 
 @pytest.mark.parametrize(
@@ -28,3 +34,50 @@ def test_duckdb_is_given_no_files_and_no_settings(
     with pytest.raises(FilterError):
         FilterDatabase().matches(Condition(condition), [], 2, 10.0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_million_documents_take_no_second() -> None:
+    count = 1_000_000
+    numbers = pa.chunked_array([pa.array(range(count))])
+    sql = "(c0 % 10 = 3) AND (c0 IN (SELECT value FROM list0))"
+    found = database.FilterDatabase().matches(
+        database.Condition(sql, (pa.array(range(0, count, 2)[:5000]),), 5), [numbers], count, 5.0
+    )
+    assert found.tolist() == []
+    found = database.FilterDatabase().matches(database.Condition("(c0 % 10 = 3)", weight=3), [numbers], count, 1.0)
+    assert found.size == count // 10
+
+
+@pytest.fixture(scope="module")
+def long_index(tmp_path_factory: pytest.TempPathFactory) -> MetadataFilter:
+    """Texts that take a while to look through."""
+    return open_filters(tmp_path_factory.mktemp("long"), [[Document(str(n), "ab" * 2000) for n in range(3000)]])
+
+
+def test_a_filter_that_takes_too_long_is_stopped(long_index: MetadataFilter, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = " OR ".join(f"lower(upper(text)) LIKE '%a_b{n}%'" for n in range(120))
+    monkeypatch.setattr(filters, "SECONDS", 0.1)
+    with pytest.raises(ConfigError, match=r"not worked out within 0\.1 s over 3,000 documents\. Add a condition"):
+        long_index.documents(slow)
+    monkeypatch.undo()
+    assert long_index.documents("id = '7'").tolist() == [7]  # the connection is as good as before
+
+
+def test_an_interrupt_before_the_start_is_not_lost(long_index: MetadataFilter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(filters, "SECONDS", -1.0)
+    monkeypatch.setattr(database, "_AGAIN", 0.001)
+    with pytest.raises(ConfigError, match="not worked out"):
+        long_index.documents(" OR ".join(f"lower(upper(text)) LIKE '%b_a{n}%'" for n in range(120)))
+
+
+@pytest.mark.parametrize("word", ["LIKE", "ILIKE"])
+@pytest.mark.parametrize("pattern", ["%a_" * 12 + "c", "%_a" * 12 + "%c", "a%" * 40 + "c", "%ba_%" * 9 + "c"])
+def test_no_pattern_makes_matching_take_forever(long_index: MetadataFilter, word: str, pattern: str) -> None:
+    """Tried out in every way, these would outlast the universe, and nothing interrupts a single match."""
+    assert long_index.documents(f"text {word} '{pattern}' AND id < '2'").tolist() == []
+
+
+def test_long_lists_are_no_rarity(index: MetadataFilter) -> None:
+    listed = ", ".join(f"'d{number:05}'" for number in range(8000))
+    assert index.documents(f"id IN ({listed}, 'd07', 'd11')").tolist() == [7, 11]
+    assert len(index.documents(f"id NOT IN ({listed}, 'd07', 'd11')")) == 58

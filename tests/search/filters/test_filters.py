@@ -3,9 +3,8 @@
 import json
 import operator
 import re
-import threading
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
-from search.filters import MetadataFilter, columns, database, filters
+from search.filters import MetadataFilter
 from tests.search.filters.expressions import Expressions
 from tests.search.filters.filtered import Row, Truth, and_, compared, is_like, not_, open_filters, or_, row_of
 
@@ -60,8 +59,6 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> MetadataFilter:
 def expected(truth: Callable[[Row], Truth]) -> list[int]:
     return [number for number, row in enumerate(ROWS) if truth(row) is True]
 
-
-# --- any condition
 
 Condition = tuple[str, Callable[[Row], Truth]]
 COMPARISONS = {"=": operator.eq, "==": operator.eq, "<>": operator.ne, "!=": operator.ne,
@@ -409,94 +406,6 @@ def test_long_lists_mean_the_same_as_short_ones(
         assert index.documents(sql).tolist() == by_duckdb(sql), sql[:40]
 
 
-def test_a_million_documents_take_no_second() -> None:
-    count = 1_000_000
-    numbers = pa.chunked_array([pa.array(range(count))])
-    sql = "(c0 % 10 = 3) AND (c0 IN (SELECT value FROM list0))"
-    found = database.FilterDatabase().matches(
-        database.Condition(sql, (pa.array(range(0, count, 2)[:5000]),), 5), [numbers], count, 5.0
-    )
-    assert found.tolist() == []
-    found = database.FilterDatabase().matches(database.Condition("(c0 % 10 = 3)", weight=3), [numbers], count, 1.0)
-    assert found.size == count // 10
-
-
-# --- kinds of values
-
-
-def test_times_count_in_utc_whatever_the_zone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "Pacific/Auckland")
-    moment = datetime(2020, 1, 1, 1, tzinfo=timezone(timedelta(hours=2)))
-    times: list[Any] = [moment, datetime(2020, 1, 1, tzinfo=UTC)]
-    found = open_filters(
-        tmp_path, [[Document(str(n), "", metadata={"at": at, "times": [at]}) for n, at in enumerate(times)]]
-    )
-    assert found.documents("at < '2020-01-01'").tolist() == [0]
-    assert found.documents("at = TIMESTAMP '2019-12-31 23:00:00'").tolist() == [0]
-    assert found.documents("at = '2020-01-01 02:00:00+02'").tolist() == [1]
-    assert found.documents("at IN ('2020-01-01T00:00:00Z', '2020-1-1 2:00')").tolist() == [1]
-    assert found.documents("at = TIMESTAMP '2020-01-01 13:00:00+13:00'").tolist() == [1]
-    assert found.documents("coalesce(at, '2000-01-01 00:00Z') = CAST('2020-01-01 00:00Z' AS TIMESTAMP)").tolist() == [1]
-    assert found.documents("year(at) = 2019 AND hour(at) = 23").tolist() == [0]
-    assert found.documents("'2020-01-01 02:00:00+02' IN times").tolist() == [1]
-
-
-def test_every_kind_of_column_can_be_asked(tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [
-        {"clock": time(8, 30), "raw": b"a", "big": 2**63 - 1, "nulls": [None], "nan": float("nan"), "deep": [[1]]},
-        {"clock": time(9), "raw": b"\xff", "big": -(2**63), "nan": 1.5, "objects": [{"a": 1}]},
-        {},
-    ]
-    found = open_filters(tmp_path, [[Document(str(n), "", metadata=row) for n, row in enumerate(rows)]])
-    answers = {
-        "clock > '08:30:00'": [1],
-        "hour(clock) = 8": [0],
-        r"raw = '\xFF'": [1],
-        "big = 9223372036854775807": [0],
-        "big < -9223372036854775807": [1],
-        "len(nulls) = 1": [0],
-        "list_contains(nulls, 'x')": [],
-        "nan > 1e300": [],  # not a number is null, as it is in JSON
-        "nan IS NULL": [0, 2],
-        "nan = nan": [1],
-        "len(deep) = 1 OR len(objects) = 1": [0, 1],
-    }
-    assert {sql: found.documents(sql).tolist() for sql in answers} == answers
-
-
-def test_numbers_that_are_not_finite_are_null_wherever_they_stand(tmp_path: Path) -> None:
-    nan, infinity = float("nan"), float("inf")
-    rows: list[dict[str, Any]] = [
-        {"f": nan, "fs": [1.5, nan], "in": {"f": infinity}},
-        {"f": infinity, "fs": [2.5], "in": {"f": 1.5}},
-        {"f": 200.5, "fs": [-infinity, None], "in": {"f": nan}},
-        {"f": -infinity, "fs": []},
-    ]
-    found = open_filters(tmp_path, [[Document(str(n), "", metadata=row) for n, row in enumerate(rows)]])
-    answers = {
-        "f > 100": [2],
-        "f < 0 OR f >= 0": [2],
-        "f IS NULL": [0, 1, 3],
-        "coalesce(f, 7) = 7": [0, 1, 3],
-        '"in".f IS NULL': [0, 2, 3],
-        "list_contains(fs, 1.5)": [0],
-        "len(fs) = 2": [0, 2],
-    }
-    assert {sql: found.documents(sql).tolist() for sql in answers} == answers
-
-
-def test_names_in_another_case_are_found_unless_two_would_do(tmp_path: Path) -> None:
-    rows = [{"Year": 1, "year": 2, "Größe": 1, "from": 1, "two words": 1, "a.b": 1, 'q"q': 1, "हिन्दी": 1}]
-    found = open_filters(tmp_path, [[Document("a", "", metadata=row) for row in rows]])
-    for sql in ("Year = 1", "year = 2", '"year" = 2', "gRÖße = 1", '"from" = 1',
-                '"TWO words" = 1', '"a.b" = 1', '"q""q" = 1', "हिन्दी = 1"):  # fmt: skip
-        assert found.documents(sql).tolist() == [0], sql
-    with pytest.raises(ConfigError, match='no column "YEAR"'):
-        found.documents("YEAR = 1")
-    with pytest.raises(ConfigError, match=r'no column "a\.b" \(did you mean "a\.b", in double quotes\?\)'):
-        found.documents("a.b = 1")
-
-
 def test_filters_number_live_documents(tmp_path: Path) -> None:
     live = [number for number in range(60) if number % 3]
     found = open_filters(tmp_path, PARTS, live).documents("year >= 2020 OR Lang = 'en'")
@@ -514,73 +423,3 @@ def test_a_deleted_document_makes_no_mistakes(tmp_path: Path) -> None:
 
 def test_an_index_may_have_no_live_documents(tmp_path: Path) -> None:
     assert open_filters(tmp_path, PARTS, []).documents("year > 2015 OR TRUE").tolist() == []
-
-
-# --- memory and time
-
-
-@pytest.mark.parametrize(("held", "batch"), [(0, 1), (1, 1 << 20), (700, 1500), (1 << 20, 1)])
-def test_what_is_kept_in_memory_changes_no_answer(
-    held: int, batch: int, index: MetadataFilter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(columns, "HELD_BYTES", held)
-    monkeypatch.setattr(columns, "BATCH_BYTES", batch)
-    monkeypatch.setattr(filters, "ANSWER_BYTES", held)
-    found = open_filters(tmp_path, PARTS)
-    for sql in ("year > 2018 AND Lang = 'en'", "TRUE", "meta.n = 1 OR score > 4", "Lang IS NULL AND year > 2017") * 2:
-        assert found.documents(sql).tolist() == index.documents(sql).tolist()
-        assert found._values._held._bytes <= held
-        assert found._answers._bytes <= held
-
-
-def test_a_filter_asked_again_reads_nothing_and_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = open_filters(tmp_path, PARTS)
-    first = found.documents("year > 2018")
-    first[:] = -1  # the caller's own
-    other = found.documents("year > 2019")
-    monkeypatch.setattr(found._documents, "columns", None)
-    assert found.documents("year <= 2019").size > 0  # the column is kept
-    monkeypatch.setattr(found, "_database", None)
-    assert found.documents("year > 2019").tolist() == other.tolist()
-    assert found.documents("year > 2018").min() >= 0
-
-
-@pytest.fixture(scope="module")
-def long_index(tmp_path_factory: pytest.TempPathFactory) -> MetadataFilter:
-    """Texts that take a while to look through."""
-    return open_filters(tmp_path_factory.mktemp("long"), [[Document(str(n), "ab" * 2000) for n in range(3000)]])
-
-
-def test_a_filter_that_takes_too_long_is_stopped(long_index: MetadataFilter, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = " OR ".join(f"lower(upper(text)) LIKE '%a_b{n}%'" for n in range(120))
-    monkeypatch.setattr(filters, "SECONDS", 0.1)
-    with pytest.raises(ConfigError, match=r"not worked out within 0\.1 s over 3,000 documents\. Add a condition"):
-        long_index.documents(slow)
-    monkeypatch.undo()
-    assert long_index.documents("id = '7'").tolist() == [7]  # the connection is as good as before
-
-
-def test_an_interrupt_before_the_start_is_not_lost(long_index: MetadataFilter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filters, "SECONDS", -1.0)
-    monkeypatch.setattr(database, "_AGAIN", 0.001)
-    with pytest.raises(ConfigError, match="not worked out"):
-        long_index.documents(" OR ".join(f"lower(upper(text)) LIKE '%b_a{n}%'" for n in range(120)))
-
-
-@pytest.mark.parametrize("word", ["LIKE", "ILIKE"])
-@pytest.mark.parametrize("pattern", ["%a_" * 12 + "c", "%_a" * 12 + "%c", "a%" * 40 + "c", "%ba_%" * 9 + "c"])
-def test_no_pattern_makes_matching_take_forever(long_index: MetadataFilter, word: str, pattern: str) -> None:
-    """Tried out in every way, these would outlast the universe, and nothing interrupts a single match."""
-    assert long_index.documents(f"text {word} '{pattern}' AND id < '2'").tolist() == []
-
-
-def test_long_lists_are_no_rarity(index: MetadataFilter) -> None:
-    listed = ", ".join(f"'d{number:05}'" for number in range(8000))
-    assert index.documents(f"id IN ({listed}, 'd07', 'd11')").tolist() == [7, 11]
-    assert len(index.documents(f"id NOT IN ({listed}, 'd07', 'd11')")) == 58
-
-
-@pytest.fixture(autouse=True)
-def _no_threads_left() -> Iterator[None]:
-    yield
-    assert "filter-limit" not in {thread.name for thread in threading.enumerate()}

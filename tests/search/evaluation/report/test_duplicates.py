@@ -33,7 +33,7 @@ from search.evaluation.report.page import ReportOptions, render, write_report
 from search.evaluation.report.statistics import IndexStatistics, measure_statistics
 from search.index import Index
 from tests.search.cli.test_cli import isotrope
-from tests.search.evaluation.report.test_report import HOSTILE, PROVENANCE, Page, undrawn
+from tests.search.evaluation.report.pages import HOSTILE, PROVENANCE, Page, undrawn
 
 LONG = "word " * 30 + "longer than what is shown " + "word " * 30
 DOCUMENTS = [

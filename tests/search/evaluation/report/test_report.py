@@ -1,198 +1,28 @@
-"""`isotrope report`: the figures are what their definitions say, and the page is whole, harmless and needs nothing."""
+"""`isotrope report`: the page is whole, harmless and needs nothing, and shows what was measured."""
 
-import itertools
 import json
 import re
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
-from html.parser import HTMLParser
 from itertools import islice
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from indexer import BuildConfig, Document, build_index, read_corpus
 from indexer.config import EncoderConfig, StoreConfig
-from indexer.errors import ConfigError, EvaluationError, MachineError
+from indexer.errors import ConfigError, MachineError
 from indexer.store.quality import Quality
-from indexer.transforms import Whitening
 from search import SearchEngine
-from search.evaluation.report import svg
-from search.evaluation.report.html import Html, tag
+from search.evaluation.report.html import tag
 from search.evaluation.report.page import render, write_report
-from search.evaluation.report.statistics import (
-    IndexStatistics,
-    VectorStatistics,
-    _pairs,
-    measure_cloud,
-    measure_statistics,
-)
-from search.evaluation.result import Kind, Result, how_built, read_result
-from search.evaluation.tables import tables_of
+from search.evaluation.report.statistics import measure_statistics
+from search.evaluation.result import Result, how_built, read_result
 from search.index import Index
 from tests.directories import snapshot
-from tests.documents import DOCUMENTS
-from tests.oracles import iso_score, partition_ratio
 from tests.search.cli.test_cli import isotrope
-
-Built = Callable[..., Path]
-PROVENANCE = {"command": "isotrope report", "created": "2026-11-20T12:00:00+00:00", "versions": {"isotrope": "0.1.0"}}
-
-
-@pytest.fixture(scope="module")
-def built(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """An index of some documents (by default the nine) with some settings, made once a module."""
-    made: dict[str, Path] = {}
-    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32)
-    config = BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4))
-
-    def build(*recipe: str, documents: list[Document] = DOCUMENTS) -> Path:
-        key = repr((recipe, documents))
-        if key not in made:
-            made[key] = tmp_path_factory.mktemp("report") / "index"
-            build_index(documents, made[key], config.with_overrides(recipe))
-        return made[key]
-
-    return build
-
-
-class Page(HTMLParser):
-    """A page taken apart: every element closed where it should be, ids, references, and the text."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag != "meta":
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self.open:
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-
-def page_of(index: Path, *files: Result, pictures: bool = False) -> Page:
-    """The page; drawing is most of its time, so where it does not matter empty pictures stand for the drawn ones."""
-    opened = Index.open(index)
-    with nullcontext() if pictures else undrawn():
-        return Page(render(opened, measure_statistics(opened), files, PROVENANCE))
-
-
-def undrawn() -> AbstractContextManager[Any]:
-    """Pictures have their label only."""
-
-    def labelled(name: str, label: str, draw: Callable[[Any], None]) -> Html:
-        return Html(f'<svg role="img" aria-label="{label}"></svg>')
-
-    return patch.object(svg, "_picture", labelled)
-
-
-def figures_of(index: Path) -> IndexStatistics:
-    return measure_statistics(Index.open(index))
-
-
-def unit(rows: Any) -> Any:
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
-
-def raw_embeddings(index: Path) -> Any:
-    return np.concatenate([np.load(file) for file in sorted(index.glob("parts/*/embeddings.npy"))]).astype(np.float64)
-
-
-@pytest.mark.parametrize("recipe", [(), ("whitening.strength=1", "whitening.dim=5")])
-def test_figures_are_what_their_definitions_say(built: Built, recipe: tuple[str, ...]) -> None:
-    index = built(*recipe)
-    figures, raw = figures_of(index), raw_embeddings(index)
-    engine = SearchEngine(index)
-    texts = [f"{document.title} {document.text}" for document in DOCUMENTS]
-    for cloud, vectors in [(figures.before, unit(raw)), (figures.after, engine.embed(texts, "document"))]:
-        values = np.sort(np.linalg.eigvalsh(np.cov(vectors.T)))[::-1].clip(0)
-        np.testing.assert_allclose(cloud.spectrum, values / values.sum(), atol=1e-6)
-        cosines = [float(vectors[a] @ vectors[b]) for a in range(9) for b in range(a + 1, 9)]
-        assert cloud.mean_cosine == pytest.approx(np.mean(cosines), abs=1e-6)
-        assert cloud.cosine_deviation == pytest.approx(np.std(cosines), abs=1e-6)
-        assert cloud.partition == pytest.approx(partition_ratio(vectors), rel=1e-5)
-        assert cloud.isoscore == pytest.approx(iso_score(vectors), abs=1e-5)
-        assert cloud.leading(10) == pytest.approx(values[:10].sum() / values.sum(), abs=1e-5)
-    np.testing.assert_allclose(figures.norms, np.linalg.norm(raw, axis=1), rtol=1e-6)
-    assert (figures.rows, figures.sampled, len(figures.lengths)) == (9, 9, 9)
-
-
-@given(st.integers(0, 2**32), st.integers(2, 6))
-def test_a_cloud_equals_the_oracles(seed: int, dim: int) -> None:
-    """In any number of blocks, whatever the mean and the spread of the directions."""
-    draw = np.random.default_rng(seed)
-    rows = draw.normal(size=(30, dim)) * draw.uniform(0.1, 3, dim) + draw.normal(size=dim)
-    vectors = unit(rows).astype(np.float32)
-    cloud = measure_cloud(lambda: np.array_split(vectors, 4), np.zeros(0))
-    assert cloud.isoscore == pytest.approx(iso_score(vectors), abs=1e-5)
-    assert cloud.partition == pytest.approx(partition_ratio(vectors), rel=1e-5)
-    assert cloud.mean_cosine is None
-
-
-def test_isotropic_and_flat_clouds_score_one_and_nought() -> None:
-    axes = np.concatenate([np.eye(4), -np.eye(4)]).astype(np.float32)
-    even = measure_cloud(lambda: [axes], np.zeros(0))
-    assert (even.isoscore, even.participation, even.partition) == pytest.approx((1, 4, 1))
-    line = measure_cloud(lambda: [axes[[0, 4]]], np.zeros(0))
-    assert (line.isoscore, line.participation) == pytest.approx((0, 1))
-
-
-def test_a_cloud_without_variance_or_pairs_has_no_figures() -> None:
-    alike = VectorStatistics(np.zeros(3), np.zeros(0), 1.0)
-    figures = (alike.participation, alike.isoscore, alike.leading(1), alike.mean_cosine, alike.cosine_deviation)
-    assert figures == (None,) * 5
-    assert VectorStatistics(np.ones(1), np.zeros(0), 1.0).isoscore is None  # in one dimension
-    uneven = VectorStatistics(np.array([0.5, 0.25, 0.25]), np.array([0.0, 0.5, 1.0]), 1.0)
-    assert (uneven.participation, uneven.isoscore) == pytest.approx((8 / 3, 5 / 6))
-    assert (uneven.leading(1), uneven.leading(2)) == (0.5, 0.75)
-    assert (uneven.mean_cosine, uneven.cosine_deviation) == pytest.approx((0.5, np.sqrt(1 / 6)))
-
-
-def test_whitening_makes_the_vectors_more_even(built: Built) -> None:
-    figures = figures_of(built("whitening.strength=1"))
-    assert figures.after.isoscore is not None
-    assert figures.before.isoscore is not None
-    assert figures.after.isoscore > figures.before.isoscore
-    assert figures.after.partition > figures.before.partition
-
-
-def test_the_offset_of_the_queries_is_relative_to_the_spread_of_the_documents(built: Built) -> None:
-    index = built()
-    transform = Index.open(index).transform
-    assert isinstance(transform, Whitening)
-    raw = raw_embeddings(index)
-    spread = np.sqrt(((raw - raw.mean(axis=0)) ** 2).sum(axis=1).mean())
-    offset = figures_of(index).offset
-    assert offset == pytest.approx(np.linalg.norm(transform.query_mean - raw.mean(axis=0)) / spread)
-    assert f"it lies {offset:.3g} times" in page_of(index).text
-    common = built("whitening.centre=common")
-    assert figures_of(common).offset is None
-    assert 'centred alike (centre "common")' in page_of(common).text
+from tests.search.evaluation.report.pages import HOSTILE, PROVENANCE, Built, Page, figures_of, page_of, undrawn
 
 
 @pytest.fixture(scope="module")
@@ -313,19 +143,6 @@ def test_what_was_cut_is_counted_in_documents_and_tokens(built: Built) -> None:
     assert "nothing was cut" in page_of(built(documents=documents)).text
 
 
-def test_cosines_are_of_all_pairs_or_of_some_drawn_the_same_way_each_time() -> None:
-    for rows in (1, 4, 200):
-        assert list(zip(*_pairs(rows), strict=True)) == list(itertools.combinations(range(rows), 2))
-    first, second = _pairs(300)
-    assert (first[:5].tolist(), second[:5].tolist()) == ([255, 191, 153, 80, 92], [21, 61, 298, 68, 221])
-    assert (len(first), first.min(), first.max(), bool((first == second).any())) == (20_000, 0, 299, False)
-
-
-def test_a_text_as_long_as_the_encoder_takes_is_not_cut(built: Built) -> None:
-    figures = replace(figures_of(built()), lengths=np.array([31, 32, 33, 34]))
-    assert [replace(figures, max_length=limit).truncated for limit in (32, 34, None)] == [2, 0, 0]
-
-
 def test_large_indexes_are_sampled_and_the_page_says_so(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("search.evaluation.report.statistics.SAMPLE", 5)
     monkeypatch.setattr("search.evaluation.report.statistics._PAIRED_ROWS", 4)
@@ -335,9 +152,6 @@ def test_large_indexes_are_sampled_and_the_page_says_so(built: Built, monkeypatc
     text = page_of(built()).text
     assert "Measured on 5 of 9 rows, those with the smallest hash of their id." in text
     assert "Cosines of 3 pairs among 4 documents" in text
-
-
-HOSTILE = '</style><script>alert(1)</script><img src=x onerror="alert(2)">&\u202e\x00\ud800'
 
 
 def test_nothing_from_an_index_or_a_file_becomes_markup(built: Built, tmp_path: Path) -> None:
@@ -467,57 +281,6 @@ def test_results_about_another_encoder_or_index_are_marked(built: Built) -> None
     assert "This was measured with another encoder" in said[4]
     assert "another generation of this one" in said[5]
     assert "another generation" not in said[6]
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just(10**400),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=6,
-)
-KEYS = ["spearman", "task", "latency_ms", "search", "measure", "low", "high", "value", "recall", "k", "encoder",
-        "search_parameters", "index_type", "notes", "setting", "difference"]  # fmt: skip
-
-
-@settings(max_examples=20)
-@given(st.lists(st.dictionaries(st.sampled_from(KEYS), JSON | st.fixed_dictionaries({"search": JSON})), min_size=1))
-def test_any_rows_can_be_laid_out(rows: list[dict[str, Any]]) -> None:
-    kind: Kind
-    for kind in ("sts", "retrieval", "recall", "divergence", "rte", "words", "other"):
-        result = Result(kind, {}, rows, rows)
-        assert all(isinstance(name, str) for name in result.encoders)
-        for laid_out in tables_of(result):
-            assert all(len(row) == len(laid_out.columns) for row in laid_out.rows)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (None, "cannot be read"),
-        (b"", "Input data was truncated; expected a result file of isotrope evaluate"),
-        (b"\xff\xfe\x00", "JSON is malformed"),
-        (b"[1]", "Expected `object`, got `array`; expected a result file"),
-        (b'"x"', "Expected `object`, got `str`"),
-        (b'{"name": 1}', "missing required field `provenance`"),
-        (b"{}", "missing required field `provenance`"),
-        (b'{"provenance": {}, "results": []}', "are empty"),
-        (b'{"provenance": {}, "results": [1]}', r"Expected `object`, got `int` - at `\$\.results\[0\]`"),
-        (b'{"provenance": 1, "results": [{}]}', r"got `int` - at `\$\.provenance`"),
-        (b"[" * 100_000, "nested deeper than 64 levels"),
-        (b'{"provenance": {"index": []}, "results": [{}]}', r"got `array` - at `\$\.provenance\.index`"),
-        (b'{"provenance": {}, "results": [{"spearman": 1}, {"spearman": "high"}]}', r"at `\$\.results\[1\]\.spearman`"),
-        (b'{"provenance": {}, "results": [{"measure": {"MAP": 1}}]}', r"at `\$\.results\[0\]\.measure\[\.\.\.\]`"),
-        (b'{"provenance": {}, "results": [{"latency_ms": {"search": [1]}}]}', r"\.latency_ms\[\.\.\.\]`"),
-        (b'{"provenance": {}, "results": [{"covered": {}}]}', r"at `\$\.results\[0\]\.covered`"),
-        (b'{"provenance": {}, "results": [{"best": 1, "majority": 1}]}', r"at `\$\.results\[0\]\.best`"),
-        (b'{"provenance": {}, "results": [{}], "comparisons": [{"difference": "x"}]}', r"`\$\.comparisons\[0\]\.diff"),
-        (b'{"provenance": {}, "results": [{}], "notes": [{}]}', r"at `\$\.notes\[0\]`"),
-    ],
-)
-def test_a_file_that_is_no_result_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
-    if content is not None:
-        (tmp_path / "r.json").write_bytes(content)
-    with pytest.raises(EvaluationError, match=rf"r\.json: .*{message}"):
-        read_result(tmp_path / "r.json")
 
 
 def test_a_missing_plotting_package_is_named_before_anything_is_measured(

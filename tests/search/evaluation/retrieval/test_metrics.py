@@ -1,18 +1,21 @@
-"""Retrieval measures: hand-computed cases, and the definitions written out."""
+"""Retrieval measures and paired comparisons of them: hand-computed cases, and the definitions written out."""
 
 import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexer.config import WhiteningConfig
 from indexer.errors import ConfigError, MachineError
-from search.evaluation.retrieval.metrics import measure, measure_names
+from search.evaluation.retrieval.metrics import MeasuredRun, PairedComparison, measure, measure_names
 from search.evaluation.retrieval.retrieval import RetrievalOptions
+from search.evaluation.settings import Setting
 
 
 def of(relevances: dict[str, int], ranked: Sequence[str], *cutoffs: int) -> dict[str, float]:
@@ -110,3 +113,30 @@ def test_many_queries_are_judged_at_once() -> None:
     judgements = {f"q{n}": {f"d{n}": 1} for n in range(500)}
     found = measure(judgements, {name: list(of) for name, of in judgements.items()}, [1])
     assert np.array_equal(found["R@1"], np.ones(500))
+
+
+def test_without_raw_the_first_setting_is_the_reference_and_layers_have_their_own_raw() -> None:
+    def one(layer: int, strength: Any) -> MeasuredRun:
+        whitening = WhiteningConfig(strength=strength, centre="none" if strength == "none" else "common")
+        setting = Setting("mean", (layer,), whitening)
+        return MeasuredRun(setting.label, setting, {"MRR": np.array([0.0, strength != "none", layer])}, {})
+
+    def pairs(*measured: MeasuredRun) -> list[tuple[str, str]]:
+        return [(pair["setting"], pair["against"]) for pair in PairedComparison(measured).pairs]
+
+    assert pairs(one(1, 0.0), one(1, 1.0)) == [("mean 1 strength 1 common", "mean 1 strength 0 common")]
+    assert pairs(one(1, "none"), one(2, "none"), one(2, 1.0), one(3, 1.0)) == [
+        ("mean 2 raw", "mean 1 raw"),
+        ("mean 2 strength 1 common", "mean 2 raw"),
+        ("mean 3 strength 1 common", "mean 1 raw"),
+    ]
+
+
+def test_differences_computed_by_hand() -> None:
+    setting = Setting("mean", (1,), WhiteningConfig())
+    first = MeasuredRun("one", setting, {"MRR": np.array([0.5, 0.5, 1.0, 0.0])}, {})
+    baseline = MeasuredRun("BM25", None, {"MRR": np.array([0.25, 0.5, 0.0, 0.5])}, {})
+    (pair,) = PairedComparison([first, baseline]).pairs
+    found = pair["measure"]["MRR"]
+    assert (found["value"], found["won"], found["tied"], found["lost"]) == (0.1875, 2, 1, 1)
+    assert (found["decided"], found["low"] < 0 < found["high"]) == (False, True)

@@ -2,90 +2,25 @@
 
 import hashlib
 import json
-import os
-import random
 import shutil
-import stat
-import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from indexer import BuildConfig, build_index, read_corpus
-from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
+from indexer import BuildConfig
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorruptIndexError, EvaluationError, ExistsError, MachineError
 from search import SearchEngine
-from search.evaluation.retrieval.beir import read_judged
-from search.evaluation.retrieval.metrics import MeasuredRun, PairedComparison, measure
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
-from search.evaluation.settings import Setting, Sweep
+from search.evaluation.settings import Sweep
 from search.evaluation.target import Target
 from tests.directories import snapshot
-from tests.search.cli.test_cli import isotrope
-
-WORDS = [
-    "whale", "song", "deep", "sea", "bridge", "steel", "cable", "bread", "dough",
-    "star", "light", "river", "sand", "clock", "bee", "dance", "glass", "map",
-]  # fmt: skip
-OWN = "mean -1 strength 0.25 role"
-Result = dict[str, Any]
-
-
-def write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """60 documents, of which the last ten repeat others, and 12 queries with graded judgements; one has none."""
-    path, draw = tmp_path_factory.mktemp("beir") / "tiny", random.Random(3)
-    titles = [" ".join(draw.choices(WORDS, k=2)) for _ in range(50)]
-    texts = [" ".join(draw.choices(WORDS, k=draw.randint(4, 12))) for _ in range(50)]
-    rows = [{"_id": f"d{n}", "title": titles[n % 50], "text": texts[n % 50]} for n in range(60)]
-    write_lines(path / "corpus.jsonl", rows)
-    write_lines(path / "queries.jsonl", [{"_id": f"q{n}", "text": f"{titles[n]} {WORDS[n]}"} for n in range(12)])
-    judged = [(f"q{n}", f"d{m}", 1 + m % 2) for n in range(11) for m in {n, n + 20, n + 48}]
-    lines = [f"{query}\t{document}\t{score}\n" for query, document, score in judged]
-    (path / "qrels").mkdir()
-    (path / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(lines))
-    return path
-
-
-@pytest.fixture(scope="module")
-def config(tiny_model: Callable[[str], Path]) -> BuildConfig:
-    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=40, precision="float32")
-    return BuildConfig(encoder=encoder, store=StoreConfig(part_documents=16))
-
-
-@pytest.fixture(scope="module")
-def index(folder: Path, config: BuildConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index of the folder's corpus by the recipe as it is."""
-    return built(folder, config, tmp_path_factory.mktemp("index") / "index")
-
-
-def built(folder: Path, config: BuildConfig, path: Path) -> Path:
-    build_index(read_corpus(folder, config=config.corpus), path, config)
-    return path
-
-
-def evaluated(folder: Path, subject: BuildConfig | Path, sweep: Sweep | None = None, **task: Any) -> Result:
-    of = Target.of_recipe(subject) if isinstance(subject, BuildConfig) else Target.of_index(subject)
-    return evaluate_retrieval(of, RetrievalOptions(folder, **({"cutoffs": (3, 10)} | task)), sweep or Sweep()).to_dict()
-
-
-def row_of(result: Result, label: str) -> Result:
-    return next(row for row in result["results"] if row["setting"] == label)
-
-
-def values_of(row: Result) -> dict[str, float]:
-    return {name: found["value"] for name, found in row["measure"].items()}
+from tests.search.evaluation.retrieval.tiny_collection import OWN, Cli, built, evaluated, ranking, row_of, values_of
 
 
 @pytest.mark.parametrize(
@@ -115,40 +50,6 @@ def test_a_recipe_gives_the_figures_of_the_index_it_builds(
     assert [ranking(tmp_path / f"{name}.run") for name in ("recipe", "index")].count(
         ranking(tmp_path / "index.run")
     ) == 2
-
-
-def ranking(path: Path) -> list[tuple[str, ...]]:
-    """Query, document and rank of each line."""
-    return [tuple(line.split()[column] for column in (0, 2, 3)) for line in path.read_text().splitlines()]
-
-
-def test_an_index_is_measured_by_what_search_answers(folder: Path, index: Path, tmp_path: Path) -> None:
-    evaluated(folder, index, run=tmp_path / "a.run")
-    queries = read_judged(folder).queries
-    answers = SearchEngine(index).search_many(list(queries.values()), k=60)
-    expected = [
-        (query, hit.id, str(rank))
-        for query, hits in zip(queries, answers, strict=True)
-        for rank, hit in enumerate(hits, start=1)
-    ]
-    assert ranking(tmp_path / "a.run") == expected
-
-
-def test_documents_that_are_alike_stand_in_the_order_of_ids(folder: Path, index: Path, tmp_path: Path) -> None:
-    """d50 to d59 repeat d0 to d9, so their scores tie; trec_eval by itself would put the larger id first."""
-    evaluated(folder, index, run=tmp_path / "a.run")
-    ranked: dict[str, list[str]] = {}
-    for query, document, _ in ranking(tmp_path / "a.run"):
-        ranked.setdefault(query, []).append(document)
-    for documents in ranked.values():
-        for number in range(10):
-            pair = sorted([f"d{number}", f"d{number + 50}"])
-            first = documents.index(pair[0])
-            assert documents[first + 1] == pair[1]
-    relevances = read_judged(folder).judgements
-    assert values_of(evaluated(folder, index)["results"][0]) == pytest.approx(
-        {name: values.mean() for name, values in measure(relevances, ranked, (3, 10)).items()}
-    )
 
 
 def test_a_sweep_over_an_index_refits_what_it_stores(folder: Path, index: Path, config: BuildConfig) -> None:
@@ -264,33 +165,6 @@ def test_settings_are_compared_with_raw_with_other_centres_and_with_bm25(folder:
     assert found["won"] + found["tied"] + found["lost"] == 11
 
 
-def test_without_raw_the_first_setting_is_the_reference_and_layers_have_their_own_raw() -> None:
-    def one(layer: int, strength: Any) -> MeasuredRun:
-        whitening = WhiteningConfig(strength=strength, centre="none" if strength == "none" else "common")
-        setting = Setting("mean", (layer,), whitening)
-        return MeasuredRun(setting.label, setting, {"MRR": np.array([0.0, strength != "none", layer])}, {})
-
-    def pairs(*measured: MeasuredRun) -> list[tuple[str, str]]:
-        return [(pair["setting"], pair["against"]) for pair in PairedComparison(measured).pairs]
-
-    assert pairs(one(1, 0.0), one(1, 1.0)) == [("mean 1 strength 1 common", "mean 1 strength 0 common")]
-    assert pairs(one(1, "none"), one(2, "none"), one(2, 1.0), one(3, 1.0)) == [
-        ("mean 2 raw", "mean 1 raw"),
-        ("mean 2 strength 1 common", "mean 2 raw"),
-        ("mean 3 strength 1 common", "mean 1 raw"),
-    ]
-
-
-def test_differences_computed_by_hand() -> None:
-    setting = Setting("mean", (1,), WhiteningConfig())
-    first = MeasuredRun("one", setting, {"MRR": np.array([0.5, 0.5, 1.0, 0.0])}, {})
-    baseline = MeasuredRun("BM25", None, {"MRR": np.array([0.25, 0.5, 0.0, 0.5])}, {})
-    (pair,) = PairedComparison([first, baseline]).pairs
-    found = pair["measure"]["MRR"]
-    assert (found["value"], found["won"], found["tied"], found["lost"]) == (0.1875, 2, 1, 1)
-    assert (found["decided"], found["low"] < 0 < found["high"]) == (False, True)
-
-
 def test_judged_documents_that_are_missing_stay_in_the_denominator(folder: Path, index: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder, tmp_path / "copy")
     with (copy / "qrels/test.tsv").open("a") as file:
@@ -313,52 +187,6 @@ def test_the_judgements_of_another_collection_are_refused(folder: Path, index: P
 def test_other_layers_than_an_index_holds_are_refused(sweep: Sweep, folder: Path, index: Path) -> None:
     with pytest.raises(ConfigError, match="holds embeddings of layers -1 with mean pooling only"):
         evaluated(folder, index, sweep)
-
-
-def test_an_approximate_index_is_measured_as_it_is_and_named(folder: Path, config: BuildConfig, tmp_path: Path) -> None:
-    config = config.with_overrides(["index.type=HNSW8", "index.recall=0.1"])
-    index = built(folder, config, tmp_path / "index")
-    assert "the index is approximate (HNSW8)" in " ".join(evaluated(folder, index)["notes"])
-    for result in (evaluated(folder, index, Sweep(strengths=(1.0,))), evaluated(folder, config)):
-        assert "every vector was compared; the recipe's index (HNSW8)" in " ".join(result["notes"])
-
-
-def test_each_cutoff_of_an_approximate_index_is_what_search_gives(
-    folder: Path, config: BuildConfig, tmp_path: Path
-) -> None:
-    """One list of 16 is looked through for three hits, more for all: the first three of all are others."""
-    config = config.with_overrides(["index.type=IVF16,Flat", "index.recall=0.01"])
-    index = built(folder, config, tmp_path / "index")
-    judged, engine, label = read_judged(folder), SearchEngine(index), OWN
-    result = evaluated(folder, index, run=tmp_path / "deep.run", bm25=False)
-    found = values_of(row_of(result, label))
-    for k in (3, 10):
-        answers = engine.search_many(list(judged.queries.values()), k)
-        ranked = {query: [hit.id for hit in hits] for query, hits in zip(judged.queries, answers, strict=True)}
-        expected = measure(judged.judgements, ranked, (k,))
-        for name in (f"nDCG@{k}", f"R@{k}"):
-            assert found[name] == pytest.approx(expected[name].mean())
-    deep: dict[str, list[str]] = {}
-    for query, document, _ in ranking(tmp_path / "deep.run"):
-        deep.setdefault(query, []).append(document)
-    of_run = {name: values.mean() for name, values in measure(judged.judgements, deep, (3, 10)).items()}
-    assert (found["MAP"], found["MRR"]) == pytest.approx((of_run["MAP"], of_run["MRR"]))
-    assert "MAP, MRR and run files of a search for all hits judged" in " ".join(result["notes"])
-
-
-def test_rankings_stream_into_a_pipe_and_replace_none(folder: Path, index: Path, tmp_path: Path) -> None:
-    pipe, names = tmp_path / "pipe", ("run", "per_query")
-    os.mkfifo(pipe)
-    for name in names:
-        into_pipe: dict[str, Any] = {name: pipe}
-        into_file: dict[str, Any] = {name: tmp_path / name}
-        with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE, text=True) as reader:
-            evaluated(folder, index, **into_pipe)
-            evaluated(folder, index, **into_file)
-            assert reader.communicate()[0] == (tmp_path / name).read_text()
-    assert stat.S_ISFIFO(pipe.stat().st_mode)
-    with pytest.raises(ConfigError, match="is no folder, but there are 2 settings"):
-        evaluated(folder, index, Sweep(strengths=(0.0, 1.0)), run=pipe)
 
 
 def test_files_of_an_evaluation_are_overwritten_only_by_force(folder: Path, index: Path, tmp_path: Path) -> None:
@@ -410,24 +238,6 @@ def test_a_missing_package_is_named_before_anything_is_read(
         evaluated(tmp_path / "absent", config)
 
 
-@dataclass(frozen=True)
-class Cli:
-    """The command with a tiny recipe, or an index."""
-
-    folder: Path
-    settings: list[str]
-
-    def __call__(self, *arguments: str | Path) -> Any:
-        return isotrope(
-            "evaluate", "retrieval", self.folder, *(() if "--index" in arguments else self.settings), *arguments
-        )
-
-
-@pytest.fixture
-def cli(folder: Path, config: BuildConfig) -> Cli:
-    return Cli(folder, ["--set", f"encoder.model={config.encoder.model}", "--set", "encoder.max_length=40"])
-
-
 def test_the_table_has_a_row_a_setting_and_one_for_bm25(cli: Cli) -> None:
     done = cli("-k", "3", "-k", "10", "--strength", "none", "--strength", "0.5", "--compare")
     assert done.returncode == 0, done.stderr
@@ -449,19 +259,6 @@ def test_json_and_file_hold_the_same_result(cli: Cli, index: Path, tmp_path: Pat
     assert "bm25" not in result["provenance"]
     assert result["provenance"]["index"]["generation"] == 1
     assert result["provenance"]["command"].startswith("isotrope evaluate retrieval ")
-
-
-def test_runs_and_the_table_of_queries_are_written(cli: Cli, index: Path, tmp_path: Path) -> None:
-    table = tmp_path / "queries.tsv"
-    done = cli("--index", index, "--strength", "0", "--strength", "1", "--run", tmp_path / "runs", "--per-query", table)
-    assert done.returncode == 0, done.stderr
-    labels = ["mean -1 strength 0 role", "mean -1 strength 1 role", "BM25"]
-    assert {path.name for path in (tmp_path / "runs").iterdir()} == {
-        f"{label.replace(' ', '_')}.run" for label in labels
-    }
-    rows = [line.split("\t") for line in table.read_text().splitlines()]
-    assert rows[0] == ["query-id", "relevant", *(f"nDCG@10 {label}" for label in labels)]
-    assert (len(rows), rows[1][:2]) == (12, ["q0", "3"])
 
 
 @pytest.mark.parametrize(
@@ -528,12 +325,3 @@ def test_the_table_of_queries_is_a_file(cli: Cli, tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_refused(cli: Cli) -> None:
     done = replace(cli, folder=Path("nowhere"))()
     assert (done.returncode, "nowhere: expected a BEIR folder" in done.stderr) == (1, True)
-
-
-def test_a_run_cannot_hold_ids_with_spaces(cli: Cli, folder: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(folder, tmp_path / "copy")
-    with (copy / "corpus.jsonl").open("a") as file:
-        file.write('{"_id": "two words", "text": "whale"}\n')
-    done = replace(cli, folder=copy)("--run", tmp_path / "a.run")
-    assert done.returncode == 1
-    assert 'the id "two words" holds white space' in done.stderr

@@ -1,8 +1,7 @@
-"""Settings picked without labels: the questions, their objective, the choice, and what the command writes."""
+"""Settings tried on a corpus, without labels or by judgements: the scores, the budget, and what the command writes."""
 
 import dataclasses
 import json
-import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from indexer.config import BuildConfig, EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.corpus.document import Document
@@ -20,232 +17,11 @@ from indexer.errors import ConfigError, CorpusError, CorruptIndexError, Evaluati
 from indexer.pipeline import build_index
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.target import Target
-from search.evaluation.tune.choice import MeasuredSetting, choose
 from search.evaluation.tune.tune import DEFAULT_CENTRES, TuneOptions, full_sweep, run_tune, tuned_recipe
-from search.evaluation.tune.unlabelled import DrawnPair, draw_copies, draw_pairs, reciprocal_ranks
+from search.evaluation.tune.unlabelled import DrawnPair, draw_copies, draw_pairs
 from tests.oracles import whitening_projection
 from tests.search.cli.test_cli import isotrope
-
-WORDS = ("whale", "song", "deep", "sea", "library", "data", "the", "of", "and", "in", "to", "for", "sing", "a")
-COLUMNS = ("title", "text")
-
-
-def corpus(size: int, titles: bool = True) -> list[Document]:
-    """Documents of three sentences about two words of their own each."""
-    found = []
-    for number in range(size):
-        chance = random.Random(number)
-        own = chance.sample(WORDS, 3)
-        sentences = [" ".join(chance.choices([*own, *own, *WORDS], k=9)).capitalize() + "." for _ in range(3)]
-        found.append(Document(f"d{number}", " ".join(sentences), " ".join(own) if titles else None))
-    return found
-
-
-def written(documents: list[Document], path: Path) -> Path:
-    rows = [{"id": one.id, "title": one.title, "text": one.text} for one in documents]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def judged(documents: list[Document], folder: Path) -> Path:
-    """A BEIR folder whose queries are the titles of the first twenty documents."""
-    (folder / "qrels").mkdir(parents=True)
-    written(documents, folder / "corpus.jsonl")
-    queries = [{"_id": f"q{n}", "text": documents[n].title} for n in range(20)]
-    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries))
-    (folder / "qrels/test.tsv").write_text("".join(f"q{n}\td{n}\t1\n" for n in range(20)))
-    return folder
-
-
-# --- the questions ---------------------------------------------------------------------------------------------------
-
-
-def test_a_question_and_its_document_are_all_of_the_document_and_share_no_place() -> None:
-    documents = {one.id: one for one in corpus(80)}
-    pairs = draw_pairs(documents.values(), COLUMNS, 80)
-    assert {pair.kind for pair in pairs} == {"sentence"}
-    for pair in pairs:
-        assert f"{pair.query} {pair.document}" == documents[pair.id].text
-        assert pair.query.count(".") == 1
-
-
-def test_a_heading_or_a_very_long_sentence_asks_for_nothing() -> None:
-    text = "Methods.\n" + "word " * 50 + "end. A whale sings in the deep sea. The library is shut."
-    (pair,) = {pair for pair in draw_pairs([Document(f"d{n}", f"{text} {n} {n}.") for n in range(60)], COLUMNS, 60)
-               if pair.id == "d7"}  # fmt: skip
-    assert pair.query == "A whale sings in the deep sea."
-    assert pair.document.startswith("Methods. word word")
-
-
-def test_the_title_asks_for_a_text_of_one_sentence() -> None:
-    documents = [
-        Document(f"d{n}", f"Song {n} of the whale is in the deep sea library.", f"Song {n}") for n in range(60)
-    ]
-    for pair in draw_pairs(documents, COLUMNS, 60):
-        assert pair.kind == "title"
-        assert pair.document == f"{pair.query} of the whale is in the deep sea library."
-
-
-def test_the_questions_are_the_same_in_any_order_of_the_corpus() -> None:
-    documents = corpus(120)
-    assert draw_pairs(documents, COLUMNS, 60) == draw_pairs(reversed(documents), COLUMNS, 60)
-    assert draw_copies(documents, COLUMNS, 60) == draw_copies(reversed(documents), COLUMNS, 60)
-
-
-def test_a_smaller_sample_is_part_of_a_larger_one() -> None:
-    documents = corpus(120)
-    larger = draw_pairs(documents, COLUMNS, 100)
-    assert set(draw_pairs(documents, COLUMNS, 60)) <= set(larger)
-
-
-def test_documents_without_titles_and_of_one_sentence_are_cut_in_a_window() -> None:
-    documents = [Document(f"d{n}", f"{n} " + " ".join(random.Random(n).choices(WORDS, k=12))) for n in range(60)]
-    assert {pair.kind for pair in draw_pairs(documents, COLUMNS, 60)} == {"window"}
-
-
-def test_only_columns_that_are_encoded_are_asked_about() -> None:
-    texts = [f"song {n} of the {n} whale is {n} in the deep {n} sea" for n in range(60)]
-    documents = [Document(f"d{n}", text, f"title {n}") for n, text in enumerate(texts)]
-    for pair in draw_pairs(documents, ("text",), 60):
-        assert pair.kind == "window"
-        assert "title" not in f"{pair.query} {pair.document}"
-
-
-def test_scripts_without_spaces_are_cut_by_characters() -> None:
-    texts = [
-        f"\u9cb8\u9c7c{n}\u5728\u6df1\u6d77\u4e2d\u5531\u6b4c\u3002\u6ca1\u6709\u4eba\u542c\u89c1\u5b83\u7684\u6b4c\u58f0{n}\u3002"
-        for n in range(60)
-    ]
-    documents = [Document(f"d{n}", text) for n, text in enumerate(texts)]
-    for pair in draw_pairs(documents, COLUMNS, 60):
-        assert pair.kind == "sentence"
-        assert pair.query + pair.document == texts[int(pair.id[1:])]
-    for pair in draw_copies(documents, COLUMNS, 60):
-        assert set(pair.query) - set(" 0123456789") <= set(pair.whole)
-    one_sentence = [Document(f"d{n}", text.replace("\u3002", "")) for n, text in enumerate(texts)]
-    windows = draw_pairs(one_sentence, COLUMNS, 60)
-    assert {pair.kind for pair in windows} == {"window"}
-    assert not any(" " in pair.query for pair in windows if not any(map(str.isdigit, pair.query)))
-
-
-def test_equal_documents_ask_once() -> None:
-    documents = [*corpus(60), *(Document(f"copy{n}", "a " * 20) for n in range(200))]
-    rests = [pair.document for pair in draw_pairs(documents, COLUMNS, 260)]
-    assert len(rests) == len(set(rests))
-
-
-def test_copies_are_two_picks_of_one_word_in_four() -> None:
-    documents = [Document(f"d{n}", " ".join(f"{n}-{word}" for word in range(200))) for n in range(60)]
-    for pair in draw_copies(documents, COLUMNS, 60):
-        for side in (pair.query.split(), pair.document.split()):
-            assert 25 <= len(side) <= 80
-        assert pair.query != pair.document
-        assert pair.fitted_on == pair.whole == " ".join(f"{pair.id[1:]}-{word}" for word in range(200))
-
-
-def test_too_few_questions_are_an_error_with_the_way_out() -> None:
-    documents = [*corpus(30), *(Document(f"s{n}", "too short") for n in range(100))]
-    with pytest.raises(EvaluationError, match=r"(?s)only 30 of 130 documents .* expected 50.* \(--beir\)"):
-        draw_pairs(documents, COLUMNS, 1500)
-
-
-# --- the objective ---------------------------------------------------------------------------------------------------
-
-
-@given(st.integers(1, 30), st.integers(0, 10_000))
-def test_reciprocal_ranks_count_better_documents_and_half_of_the_ties(size: int, seed: int) -> None:
-    chance = np.random.default_rng(seed)
-    queries = chance.integers(-1, 2, (size, 3)).astype(np.float32)
-    documents = chance.integers(-1, 2, (size, 3)).astype(np.float32)
-    for row, value in enumerate(reciprocal_ranks(queries, documents)):
-        scores = [float(queries[row] @ document) for document in documents]
-        better = sum(score > scores[row] for score in scores)
-        equal = sum(score == scores[row] for score in scores) - 1
-        assert value == pytest.approx(1 / (1 + better + equal / 2))
-
-
-# --- the choice ------------------------------------------------------------------------------------------------------
-
-
-def candidate(
-    score: float, strength: Any, centre: str = "role", noise: int = 0, layers: tuple[int, ...] = (-1,)
-) -> Any:
-    """A setting whose values are `score` on average; noise of its own unless 0."""
-    spread = np.random.default_rng(noise).normal(0, 0.3, 400) if noise else np.zeros(400)
-    values = score + spread - spread.mean()
-    whitening = WhiteningConfig(strength=strength, centre=centre)  # type: ignore[arg-type]
-    return MeasuredSetting(Setting("mean", layers, whitening), values, 384)
-
-
-def test_raw_is_taken_when_nothing_can_be_told_from_it() -> None:
-    raw, soft = candidate(0.500, "none", "none", 1), candidate(0.505, 0.25, noise=2)
-    choice = choose([raw, soft])
-    assert choice.best is soft
-    assert choice.taken is raw
-    assert "whitening earns nothing that shows" in choice.reason
-
-
-def test_raw_that_scores_highest_is_taken_and_said_to_be_best() -> None:
-    raw = candidate(0.6, "none", "none")
-    choice = choose([raw, candidate(0.5, 0.25), candidate(0.4, 1.0)])
-    assert choice.taken is choice.best is choice.raw is raw
-    assert "raw embeddings scored highest" in choice.reason
-    assert choice.gain.value == 0
-
-
-def test_a_setting_that_is_clearly_best_is_taken() -> None:
-    best = candidate(0.7, 1.0, "common")
-    choice = choose([candidate(0.5, "none", "none"), candidate(0.6, 0.25), best])
-    assert choice.taken is best
-    assert choice.reason == "it scored highest"
-    assert choice.gain.value == pytest.approx(0.2)
-    assert choice.gain.decided
-    assert best.bytes == 4 * 384  # of float32
-
-
-def test_the_raw_embeddings_compared_with_are_the_best_of_several_layers() -> None:
-    low, high = candidate(0.4, "none", "none", layers=(1,)), candidate(0.5, "none", "none", layers=(-1,))
-    for raws in ([low, high], [high, low]):
-        assert choose([*raws, candidate(0.7, 0.5)]).raw is high
-
-
-def test_of_settings_that_cannot_be_told_apart_the_middle_strength_with_role_means_is_taken() -> None:
-    raw, middle = candidate(0.5, "none", "none"), candidate(0.698, 0.375, noise=3)
-    soft, hard = candidate(0.697, 0.25, noise=5), candidate(0.699, 0.5, noise=6)
-    choice = choose([raw, candidate(0.7, 0.5, "none", noise=4), hard, soft, middle])
-    assert choice.taken is middle
-    assert "the middle of the plainest of 4 settings" in choice.reason
-    assert choose([raw, candidate(0.7, 0.5, "none", noise=4), hard, soft]).taken is soft
-
-
-def test_what_is_taken_is_told_from_raw_also_when_the_middle_is_not() -> None:
-    """Role means are the plainest, but here they do no good."""
-    raw, best = candidate(0.5, "none", "none"), candidate(0.52, 0.5, "common", noise=4)
-    noisy = candidate(0.5, 0.25, noise=5)
-    choice = choose([raw, best, noisy])
-    assert any(one is noisy for one in choice.tied)
-    assert choice.taken is best
-    assert choice.gain.value > 0
-
-
-@given(st.integers(0, 10_000))
-@settings(max_examples=25)
-def test_nothing_below_raw_is_ever_taken(seed: int) -> None:
-    chance = np.random.default_rng(seed)
-    kinds: list[Any] = [("none", "none"), *((s, c) for s in (0.0, 0.25, 0.5, 1.0) for c in DEFAULT_CENTRES)]
-    measured = [
-        MeasuredSetting(Setting("mean", (-1,), WhiteningConfig(strength=s, centre=c)), chance.random(60) ** 2, 8)
-        for s, c in kinds
-    ]
-    choice = choose(measured)
-    assert choice.taken.score >= choice.raw.score
-    assert choice.taken is choice.raw or choice.told(choice.raw, choice.taken)
-
-
-def test_layers_are_those_of_the_best() -> None:
-    raw = candidate(0.3, "none", "none")
-    best, other = candidate(0.7, 0.75, noise=4, layers=(1, -1)), candidate(0.699, 0.25, noise=5)
-    assert choose([raw, best, other]).taken is best
+from tests.search.evaluation.tune.tuned_corpora import COLUMNS, corpus, judged, written
 
 
 def test_raw_and_strength_0_are_always_among_what_is_tried() -> None:
@@ -253,9 +29,6 @@ def test_raw_and_strength_0_are_always_among_what_is_tried() -> None:
     settings = full_sweep(Sweep(strengths=(0.75,), centres=("common",), shrinkages=(0.0,))).settings(own)
     assert [one.whitening.strength for one in settings] == ["none", 0.0, 0.75]
     assert {one.whitening.centre for one in full_sweep(Sweep()).settings(own) if not one.raw} == set(DEFAULT_CENTRES)
-
-
-# --- from a corpus to a recipe ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -554,7 +327,3 @@ def test_the_recipe_of_a_moved_model_names_where_it_is_now(config: BuildConfig, 
     subject = Target.of_index(tmp_path / "index", tmp_path / "after")
     result = run_tune(subject, TuneOptions((str(tmp_path / "index"),)), SMALL, tmp_path / "cache")
     assert result["recipe"]["encoder"]["model"] == str(tmp_path / "after")
-
-
-def test_pairs_are_plain_values() -> None:
-    assert len({DrawnPair("a", "window", "q", "d"), DrawnPair("a", "window", "q", "d")}) == 1

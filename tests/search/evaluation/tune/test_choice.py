@@ -1,0 +1,94 @@
+"""Which setting is taken: what cannot be told apart, and what must not be taken."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from indexer.config import WhiteningConfig
+from search.evaluation.settings import Setting
+from search.evaluation.tune.choice import MeasuredSetting, choose
+from search.evaluation.tune.tune import DEFAULT_CENTRES
+
+
+def candidate(
+    score: float, strength: Any, centre: str = "role", noise: int = 0, layers: tuple[int, ...] = (-1,)
+) -> Any:
+    """A setting whose values are `score` on average; noise of its own unless 0."""
+    spread = np.random.default_rng(noise).normal(0, 0.3, 400) if noise else np.zeros(400)
+    values = score + spread - spread.mean()
+    whitening = WhiteningConfig(strength=strength, centre=centre)  # type: ignore[arg-type]
+    return MeasuredSetting(Setting("mean", layers, whitening), values, 384)
+
+
+def test_raw_is_taken_when_nothing_can_be_told_from_it() -> None:
+    raw, soft = candidate(0.500, "none", "none", 1), candidate(0.505, 0.25, noise=2)
+    choice = choose([raw, soft])
+    assert choice.best is soft
+    assert choice.taken is raw
+    assert "whitening earns nothing that shows" in choice.reason
+
+
+def test_raw_that_scores_highest_is_taken_and_said_to_be_best() -> None:
+    raw = candidate(0.6, "none", "none")
+    choice = choose([raw, candidate(0.5, 0.25), candidate(0.4, 1.0)])
+    assert choice.taken is choice.best is choice.raw is raw
+    assert "raw embeddings scored highest" in choice.reason
+    assert choice.gain.value == 0
+
+
+def test_a_setting_that_is_clearly_best_is_taken() -> None:
+    best = candidate(0.7, 1.0, "common")
+    choice = choose([candidate(0.5, "none", "none"), candidate(0.6, 0.25), best])
+    assert choice.taken is best
+    assert choice.reason == "it scored highest"
+    assert choice.gain.value == pytest.approx(0.2)
+    assert choice.gain.decided
+    assert best.bytes == 4 * 384  # of float32
+
+
+def test_the_raw_embeddings_compared_with_are_the_best_of_several_layers() -> None:
+    low, high = candidate(0.4, "none", "none", layers=(1,)), candidate(0.5, "none", "none", layers=(-1,))
+    for raws in ([low, high], [high, low]):
+        assert choose([*raws, candidate(0.7, 0.5)]).raw is high
+
+
+def test_of_settings_that_cannot_be_told_apart_the_middle_strength_with_role_means_is_taken() -> None:
+    raw, middle = candidate(0.5, "none", "none"), candidate(0.698, 0.375, noise=3)
+    soft, hard = candidate(0.697, 0.25, noise=5), candidate(0.699, 0.5, noise=6)
+    choice = choose([raw, candidate(0.7, 0.5, "none", noise=4), hard, soft, middle])
+    assert choice.taken is middle
+    assert "the middle of the plainest of 4 settings" in choice.reason
+    assert choose([raw, candidate(0.7, 0.5, "none", noise=4), hard, soft]).taken is soft
+
+
+def test_what_is_taken_is_told_from_raw_also_when_the_middle_is_not() -> None:
+    """Role means are the plainest, but here they do no good."""
+    raw, best = candidate(0.5, "none", "none"), candidate(0.52, 0.5, "common", noise=4)
+    noisy = candidate(0.5, 0.25, noise=5)
+    choice = choose([raw, best, noisy])
+    assert any(one is noisy for one in choice.tied)
+    assert choice.taken is best
+    assert choice.gain.value > 0
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=25)
+def test_nothing_below_raw_is_ever_taken(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    kinds: list[Any] = [("none", "none"), *((s, c) for s in (0.0, 0.25, 0.5, 1.0) for c in DEFAULT_CENTRES)]
+    measured = [
+        MeasuredSetting(Setting("mean", (-1,), WhiteningConfig(strength=s, centre=c)), chance.random(60) ** 2, 8)
+        for s, c in kinds
+    ]
+    choice = choose(measured)
+    assert choice.taken.score >= choice.raw.score
+    assert choice.taken is choice.raw or choice.told(choice.raw, choice.taken)
+
+
+def test_layers_are_those_of_the_best() -> None:
+    raw = candidate(0.3, "none", "none")
+    best, other = candidate(0.7, 0.75, noise=4, layers=(1, -1)), candidate(0.699, 0.25, noise=5)
+    assert choose([raw, best, other]).taken is best
