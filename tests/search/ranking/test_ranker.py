@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from indexer import Document, add_documents, build_index, delete_documents
-from indexer.config import BuildConfig
+from indexer.config import BuildConfig, EncoderConfig
 from indexer.errors import ConfigError
 from search import SearchEngine
 from search.engine import Hit
@@ -31,7 +31,7 @@ QUERY = "text about whales"
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[[str], Path]) -> Path:
     """A corpus with a history, so that live numbers are not stored ones."""
-    from indexer.config import EncoderConfig, StoreConfig
+    from indexer.config import StoreConfig
 
     folder = tmp_path_factory.mktemp("finding") / "index"
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
@@ -108,6 +108,38 @@ def test_neighbours_are_the_closest_others_by_the_documents_own_vector(engine: S
     assert len(engine.neighbours("d09", 100)) == len(ids) - 1
     with pytest.raises(ConfigError, match='no document with id "d04"'):
         engine.neighbours("d04")
+
+
+@pytest.fixture(scope="module")
+def chunked(tmp_path_factory: pytest.TempPathFactory, tiny_model: Callable[[str], Path]) -> SearchEngine:
+    """Documents of one window to several, some of them deleted again."""
+    folder, words = tmp_path_factory.mktemp("chunked") / "index", "whale song of the deep sea library data for singing"
+    documents = [Document(f"c{n:02}", " ".join((words.split() * 4)[n % 7 : 9 + n])) for n in range(28)]
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
+    build_index(documents, folder, BuildConfig(encoder=encoder).with_overrides(["chunk.tokens=8", "chunk.overlap=2"]))
+    delete_documents(folder, ["c03", "c11"])
+    return SearchEngine(folder)
+
+
+def test_of_windows_the_best_pair_counts_and_every_hit_names_its_own(chunked: SearchEngine) -> None:
+    index = chunked.index
+    ids, count = index.documents.ids, index.manifest.documents
+    rows = [index.numbering.rows_of(np.array([number])) for number in range(count)]
+    vectors = [index.vectors(of_document).astype(np.float64) for of_document in rows]
+    assert len({len(of_document) for of_document in rows}) > 3
+    own = ids(range(count)).index("c20")
+    expected = {name: (vectors[own] @ vectors[number].T).max() for number, name in enumerate(ids(range(count)))}
+    del expected["c20"]
+    hits = chunked.neighbours("c20", count)
+    np.testing.assert_allclose([hit.score for hit in hits], [expected[hit.id] for hit in hits], atol=1e-6)
+    assert sorted(hit.id for hit in hits) == sorted(expected)
+    query = chunked.embed(["library data"]).astype(np.float64)
+    for hit in chunked.search("library data", count, hybrid=True):
+        number = ids(range(count)).index(hit.id)
+        scores = (vectors[number] @ np.asarray(query).T)[:, 0]
+        assert hit.window is not None
+        (shown,) = np.flatnonzero(index.numbering.spans(rows[number])[:, 0] == hit.window.start)
+        assert scores[shown] == pytest.approx(scores.max(), abs=1e-6)
 
 
 def test_a_query_may_be_its_raw_embedding(engine: SearchEngine) -> None:
