@@ -99,7 +99,7 @@ def test_inverse_gives_the_embeddings_back(flow: Flow, seed: int, role: str) -> 
 def test_a_trained_flow_of_few_or_odd_dimensions_is_invertible(dim: int) -> None:
     rows = anisotropic_rows(200, max(dim, 2))[:, :dim]
     flow = fit(rows, dataclasses.replace(SMALL, levels=3))
-    assert flow.dim == dim
+    assert flow.dim == flow.input_dim == dim
     np.testing.assert_allclose(flow.invert(flow.project(rows, "document")), rows, atol=1e-4)
 
 

@@ -132,6 +132,24 @@ def test_without_raw_the_first_setting_is_the_reference_and_layers_have_their_ow
     ]
 
 
+def test_a_hybrid_is_compared_with_its_own_vectors_and_each_with_bm25_once() -> None:
+    values = {"MRR": np.array([0.0, 0.5, 1.0])}
+    settings = [Setting("mean", (1,), WhiteningConfig(strength=strength)) for strength in (0.0, 1.0)]
+    vectors = [MeasuredRun(setting.label, setting, values, {}) for setting in settings]
+    hybrids = [MeasuredRun(f"hybrid {one.label}", one.setting, values, {}, hybrid=True) for one in vectors]
+    comparison = PairedComparison([*vectors, *hybrids, MeasuredRun("BM25", None, values, {})])
+    first, second = (one.label for one in vectors)
+    assert [(pair["setting"], pair["against"]) for pair in comparison.pairs] == [
+        (first, "BM25"),
+        (second, first),
+        (second, "BM25"),
+        (f"hybrid {first}", first),
+        (f"hybrid {first}", "BM25"),
+        (f"hybrid {second}", second),
+        (f"hybrid {second}", "BM25"),
+    ]
+
+
 def test_differences_computed_by_hand() -> None:
     setting = Setting("mean", (1,), WhiteningConfig())
     first = MeasuredRun("one", setting, {"MRR": np.array([0.5, 0.5, 1.0, 0.0])}, {})
