@@ -117,13 +117,10 @@ def asked_by_threads(engine: SearchEngine, questions: list[Call], times: int = 1
         return list(pool.map(ask, range(THREADS)))
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("backend", "ahead"),
-    [
-        pytest.param(backend, ahead, marks=() if (backend, ahead) == ("numpy", True) else pytest.mark.check)
-        for backend in BACKENDS
-        for ahead in (False, True)
-    ],
+    [(backend, ahead) for backend in BACKENDS for ahead in (False, True)],
 )
 def test_threads_get_the_answers_of_one(
     backend: Backend, ahead: bool, flat: Path, request: pytest.FixtureRequest

@@ -21,6 +21,7 @@ from search import SearchEngine, verify_index
 from search.evaluation.settings import Setting
 from search.evaluation.target import Target
 
+pytestmark = pytest.mark.check  # importing and running the calibration takes seconds
 WORDS = ("whale", "song", "of", "the", "deep", "sea", "library", "data", "sing", "in")
 DOCUMENTS = [Document(str(n), " ".join(WORDS[(n * j + n // 3) % 10] for j in range(2 + n % 9))) for n in range(20)]
 

@@ -76,7 +76,7 @@ def test_a_batch_halved_for_memory_keeps_the_order_of_states_and_texts(
         np.testing.assert_allclose(found[key], rows, atol=1e-5)
 
 
-@pytest.mark.parametrize("backend", ["torch", "openvino", "numpy"])
+@pytest.mark.parametrize("backend", ["torch", "numpy", pytest.param("openvino", marks=pytest.mark.check)])
 def test_callers_at_the_same_time_get_what_each_gets_alone(backend: Backend, tiny_model: Callable[[str], Path]) -> None:
     config = EncoderConfig(model=str(tiny_model("bert")), max_length=64, precision="float32", layers=(0, 1, -1))
     encoder = load_encoder(config, RunOptions(threads=1, backend=backend))

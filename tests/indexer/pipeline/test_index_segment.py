@@ -150,6 +150,7 @@ def test_what_is_chosen_takes_least_work_of_those_that_reach_the_recall(fill: Fi
     assert f"least work a query of the {len(good)} among {len(about['candidates'])} kinds" in about["why"]
 
 
+@pytest.mark.check
 def test_a_budget_nothing_fits_into_is_refused(fill: Fill, measured: None) -> None:
     with pytest.raises(ConfigError, match=r"index\.memory is 1K, but the smallest kind considered"):
         fill(memory="1K")
@@ -163,6 +164,7 @@ def test_a_missed_recall_is_an_error_and_writes_nothing(fill: Fill, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.check
 def test_a_recall_missed_within_a_budget_is_noted_and_kept_if_allowed(
     fill: Fill, source: RowView, measured: None
 ) -> None:

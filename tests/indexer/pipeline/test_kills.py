@@ -141,6 +141,7 @@ def newest(index: Path) -> dict[str, str]:
     return {name: hashes[name] for name in [*manifest.files, f"manifests/{manifest.generation:08d}.json"]}
 
 
+@pytest.mark.check
 def test_four_kills_of_changes_leave_what_an_uninterrupted_one_leaves(builds: Builds, tmp_path: Path) -> None:
     builds.run(tmp_path / "ready")  # the zygote has made the reference by then
     kill_changes(builds, 4, tmp_path, seed=3)

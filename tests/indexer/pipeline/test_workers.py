@@ -165,12 +165,14 @@ def test_an_exception_of_the_work_comes_through_as_it_is(workers: int) -> None:
         list(run_tasks(failing, [7, 7, 7], workers))
 
 
+@pytest.mark.check
 def test_an_exception_that_cannot_be_sent_comes_through_in_words() -> None:
     with pytest.raises(RuntimeError, match="UnsendableError: a hair in the soup") as error:
         list(run_tasks(failing_unsendably, [1, 2], 2))
     assert "in work" in str(error.value.__cause__)  # where it was raised
 
 
+@pytest.mark.check
 def test_a_worker_may_hold_three_tasks_at_once() -> None:
     for workers in (1, 2):
         assert sorted(run_tasks(reading_ahead, range(20), workers)) == list(range(0, 40, 2))
@@ -180,11 +182,13 @@ def test_results_of_one_worker_come_in_order() -> None:
     assert list(run_tasks(doubling, range(50), 1)) == list(range(0, 100, 2))
 
 
+@pytest.mark.check
 def test_tasks_are_spread_over_the_workers_and_never_more_than_three_are_given_ahead() -> None:
     assert sorted(run_tasks(counting, range(4), 2)) == [2, 2, 2, 2]
     assert max(run_tasks(counting, range(40), 2)) == IN_FLIGHT
 
 
+@pytest.mark.check
 def test_tasks_and_results_larger_than_a_pipe_hold_nobody_up() -> None:
     tasks = [bytes(4 << 20)] * 8
     assert [len(result) for result in run_tasks(large, tasks, 2)] == [8 << 20] * 8
@@ -201,6 +205,7 @@ def test_a_killed_worker_is_an_error_that_names_the_way_out() -> None:
         list(run_tasks(dying, [1, 2, 3], 2))
 
 
+@pytest.mark.check
 def test_workers_end_when_the_results_are_no_longer_wanted(tmp_path: Path) -> None:
     results = run_tasks(partial(hanging, tmp_path), [0, 1, 2], 2)
     assert next(results) == 0

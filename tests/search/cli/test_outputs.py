@@ -291,9 +291,8 @@ STREAMED = [
 ]
 
 
-@pytest.mark.parametrize(
-    "call", [STREAMED[-1], *(pytest.param(call, marks=pytest.mark.check) for call in STREAMED[:-1])]
-)
+@pytest.mark.check
+@pytest.mark.parametrize("call", STREAMED)
 def test_a_result_on_standard_output_stands_there_alone(call: str, place: Path) -> None:
     """Into a pipe or a file, under each of its names; what else there is to say goes to standard error."""
     lines = [

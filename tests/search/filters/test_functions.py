@@ -56,6 +56,7 @@ def test_every_cast_is_to_a_type_of_its_kind(name: str) -> None:
     assert kind_of(CASTS[name]) == {**named, "INTERVAL": INTERVALS}.get(given, NUMBERS)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("name", "arguments", "value"),
     [

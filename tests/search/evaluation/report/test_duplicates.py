@@ -215,6 +215,7 @@ def test_the_section_stands_alone_and_is_well_formed(index: Index, tmp_path: Pat
     assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes in pictures)
 
 
+@pytest.mark.check
 def test_the_same_file_gives_the_same_bytes_and_takes_the_colour_of_the_page(index: Index, tmp_path: Path) -> None:
     figures = figures_at(index.path)
     found = [listing(index, tmp_path, rows) for rows in (ROWS, ROWS[::-1])]
