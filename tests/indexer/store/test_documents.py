@@ -47,7 +47,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 LEAVES: list[Column] = [
     st.booleans(),
     st.integers(-(2**63), 2**63 - 1),
-    st.floats(allow_nan=False),
+    st.floats(allow_nan=False, allow_infinity=False),
     TEXT,
     st.binary(),
     st.dates(),
