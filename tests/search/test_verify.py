@@ -10,30 +10,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from indexer import BuildConfig, Document, add_documents, build_index, delete_documents
+from indexer import BuildConfig
 from indexer.config import EncoderConfig, StoreConfig
 from search import verify_index
-from tests.indexer.store.test_hostile_indexes import reseal
+from tests.indexer.store.test_hostile_indexes import reseal, with_history
 
-TEXTS = [
-    "Whales sing for hours.",
-    "A bridge hangs from cables.",
-    "Yeast makes the dough rise.",
-    "Lamps light the street.",
-]
-DOCUMENTS = [Document(f"d{n}", f"{TEXTS[n % 4]} Number {n}.") for n in range(9)]
 SEGMENT, PART = "segments/0001-00.faiss", "parts/00000"
 
 
 @pytest.fixture(scope="module")
 def pristine(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three parts and one more, two segments, a deleted document."""
-    index = tmp_path_factory.mktemp("verified") / "index"
     encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
-    build_index(DOCUMENTS, index, BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4)))
-    add_documents([Document("more", "The sea is deep.")], index)
-    delete_documents(index, ["d1"])
-    return index
+    config = BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4))
+    return with_history(tmp_path_factory.mktemp("verified") / "index", config)
 
 
 @pytest.fixture

@@ -58,8 +58,11 @@ def config(tiny_model: Callable[[str], Path]) -> BuildConfig:
 
 @pytest.fixture(scope="module")
 def pristine(config: BuildConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return with_history(tmp_path_factory.mktemp("pristine") / "index", config)
+
+
+def with_history(index: Path, config: BuildConfig) -> Path:
     """Three parts and one more, two segments, a deleted document."""
-    index = tmp_path_factory.mktemp("pristine") / "index"
     build_index(DOCUMENTS, index, config)
     add_documents([Document("more", "Lamps light the street at night.")], index)
     delete_documents(index, ["d1"])

@@ -254,6 +254,11 @@ def test_a_path_without_an_index_is_told_apart(tmp_path: Path) -> None:
         with pytest.raises(NotAnIndexError, match=f"{path}: {message}"):
             load_manifest(path)
         assert list_generations(path) == []
+    (tmp_path / "cacm" / layout.MANIFESTS).mkdir(parents=True)
+    with pytest.raises(NotAnIndexError, match=f'no such index; did you mean "{tmp_path / "cacm"}"'):
+        load_manifest(tmp_path / "cacn")
+    with pytest.raises(NotAnIndexError, match=f'not an index, but it holds one; did you mean "{tmp_path / "cacm"}"'):
+        load_manifest(tmp_path)
 
 
 def test_publishing_refuses_a_generation_that_is_there(published: Path, tmp_path: Path) -> None:

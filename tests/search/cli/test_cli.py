@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from search.cli import main
+from search.describe import metadata_in_words
 
 ISOTROPE = [sys.executable, "-c", "from search.cli import main; main()"]
 ROOT = Path(__file__).resolve().parents[3]
@@ -236,6 +237,9 @@ def test_inspect_shows_the_figures_and_json_holds_them(index: Path) -> None:
         assert word in shown
     facts: dict[str, Any] = json.loads(isotrope("inspect", index, "--json").stdout)
     assert (facts["documents"], facts["config"]["whitening"]["strength"]) == (9, 0.25)
+    columns = {"year": "int64", "tags": {"list": "string"}, "by": {"struct": {"name": "string"}}}
+    assert metadata_in_words({"metadata": columns}) == "year int64, tags list of string, by struct (name string)"
+    assert metadata_in_words({"metadata": {}}) == "none"
     assert facts["bytes"]["total"] == sum(count for name, count in facts["bytes"].items() if name != "total")
 
 

@@ -39,6 +39,9 @@ def test_adding_has_a_list_of_its_own(place: Path) -> None:
         assert isotrope("add", "new", "docs.jsonl", source, "--on-error", "skip").returncode == 0
     assert listed("new.rejects.jsonl") == ["new"]
     assert (listed("new.add.rejects.jsonl"), listed("new.add.1.rejects.jsonl")) == (["worse"], ["new"])
+    nothing = isotrope("add", "new", "worse.jsonl", "--on-error", "skip")
+    assert nothing.returncode == 1
+    assert "because all rows were left out (1 text), see new.add.rejects.jsonl" in nothing.stderr
 
 
 def test_a_build_without_bad_rows_says_whose_list_lies_there(place: Path) -> None:
