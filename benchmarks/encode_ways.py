@@ -119,9 +119,10 @@ def hugging_face(folder: str, threads: int, sample: Sequence[str], max_length: i
 
 def isotrope(folder: str, threads: int, sample: Sequence[str], max_length: int, precision: str, backend: str) -> Encode:
     """Our encoder; int8 is calibrated on `sample` first."""
-    from indexer.config import EncoderConfig, RunOptions
+    from indexer.config import EncoderConfig
     from indexer.encoders import resolve_spec
     from indexer.encoders.load import open_encoder
+    from indexer.run_options import RunOptions
 
     config = EncoderConfig(model=folder, max_length=max_length, precision=precision)  # type: ignore[arg-type]
     options = RunOptions(device="cpu", backend=backend, threads=threads)  # type: ignore[arg-type]

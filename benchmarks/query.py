@@ -24,10 +24,10 @@ import numpy.typing as npt
 from benchmarks.children import Child
 from benchmarks.interleaved import machine, run_in_turns, save
 from benchmarks.query_peers import write_pieces
-from indexer.config import RunOptions
 from indexer.corpus.document import pseudo_query
 from indexer.corpus.query_file import read_query_file
 from indexer.errors import ConfigError
+from indexer.run_options import RunOptions
 from indexer.transforms import Whitening
 from search.cli.output import print_table
 from search.engine import SearchEngine

@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from benchmarks.encode import documents
 from benchmarks.interleaved import machine, run_in_turns, save
-from indexer.config import EncoderConfig, RunOptions
+from indexer.config import EncoderConfig
 from indexer.encoders import Encoder, load_encoder
+from indexer.run_options import RunOptions
 from search.cli.output import print_table
 
 Rows = npt.NDArray[np.floating]

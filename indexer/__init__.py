@@ -9,7 +9,6 @@ from indexer.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from indexer.config import BuildConfig as BuildConfig
-    from indexer.config import RunOptions as RunOptions
     from indexer.corpus import Corpus as Corpus
     from indexer.corpus import Document as Document
     from indexer.corpus import read_corpus as read_corpus
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from indexer.pipeline.delete import delete_documents as delete_documents
     from indexer.pipeline.refit import RefitReport as RefitReport
     from indexer.pipeline.refit import refit_index as refit_index
+    from indexer.run_options import RunOptions as RunOptions
 
 _HOME = {
     "AddReport": "indexer.pipeline.add",
@@ -35,7 +35,7 @@ _HOME = {
     "Document": "indexer.corpus",
     "IsotropeError": "indexer.errors",
     "RefitReport": "indexer.pipeline.refit",
-    "RunOptions": "indexer.config",
+    "RunOptions": "indexer.run_options",
     "add_documents": "indexer.pipeline.add",
     "build_index": "indexer.pipeline",
     "compact_index": "indexer.pipeline.compact",

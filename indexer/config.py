@@ -1,4 +1,4 @@
-"""Settings: `BuildConfig` says WHAT is built (stored in the index), `RunOptions` HOW (never stored).
+"""Settings: `BuildConfig` says WHAT is built (stored in the index), `RunOptions` (`indexer.run_options`) HOW.
 
 A recipe file (`configs/*.toml`) has one section for each dataclass that `BuildConfig` holds. Unknown keys are refused
 with the nearest known one; `BuildConfig()` is the same as `configs/minilm.toml`.
@@ -11,13 +11,12 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from indexer.errors import ConfigError
 from indexer.recipe_names import recipe_path
 from indexer.regular_files import read_regular
 from indexer.settings import (
-    describe_type,
     did_you_mean,
     from_mapping,
     parse_value,
@@ -33,11 +32,9 @@ Precision = Literal["float32", "bfloat16", "int8"]
 BasicPooling = Literal["cls", "mean", "max"]
 PoolingMode = Literal[BasicPooling, "sif", "sbert-wk", "latte-mix"]  # the latter: see `indexer.pooling`
 Pooling = Literal["auto", PoolingMode]
-Backend = Literal["auto", "torch", "openvino", "numpy"]
 FITTED_POOLINGS = ("sif", "latte-mix")  # that have a state fitted to a corpus
 TOKEN_POOLINGS = ("sif", "sbert-wk", "latte-mix")  # that need more of the tokens than their number
 VECTOR_COLUMN = "vector"  # where embeddings are looked for, unless corpus.vector_column says otherwise
-MOST_THREADS = 4096  # or processes: more than any machine runs at once
 _RECIPE_BYTES = 1 << 20  # of a recipe file
 _DEEPEST = 3  # layers of a Latte-Mix encoder
 _FEWEST_LAYERS = 2  # of which SBERT-WK can compare any
@@ -474,26 +471,3 @@ class BuildConfig:
         if names.get("vector_column"):
             encoder = dataclasses.replace(encoder, kind="vectors")
         return dataclasses.replace(self, corpus=corpus, encoder=encoder)
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """HOW a build or a query runs. None of it changes the result beyond rounding, and none of it is stored."""
-
-    device: str = "auto"  # auto, cpu, cuda, cuda:N, mps
-    backend: Backend = "auto"  # auto: the fastest installed one that computes the recipe's precision
-    texts: Literal["many", "few"] = "many"  # few: for one question or two, the backend that starts quickest
-    workers: int = 1  # encoding processes
-    threads: int = 0  # CPU threads in all; 0: as many as there are cores
-    half: Literal["auto", "bfloat16", "float16"] = "auto"  # how precision class bfloat16 is computed on CUDA
-    compile: bool = False  # run torch's compiler over the model first; pays for long runs on a GPU
-    overwrite: bool = False  # publish the next generation over a complete index of another recipe or corpus
-    allow_low_recall: bool = False  # publish an approximate index that misses index.recall, with what it reached
-
-    def __post_init__(self) -> None:
-        if self.backend not in get_args(Backend):
-            raise ConfigError(f'backend is "{self.backend}"; expected {describe_type(Backend)}.')
-        if not 1 <= self.workers <= MOST_THREADS:
-            raise ConfigError(f"workers is {self.workers}; expected 1 to {MOST_THREADS:,}.")
-        if not 0 <= self.threads <= MOST_THREADS:
-            raise ConfigError(f"threads is {self.threads}; expected 0 (all cores) to {MOST_THREADS:,}.")

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
-from indexer.config import RunOptions
 from indexer.corpus.document import Document, column_spans, joined_text
 from indexer.encoders import Encoder, EncodeStats, Role
 from indexer.encoders.load import open_encoder
 from indexer.errors import ConfigError, StoreError
 from indexer.progress import Progress
+from indexer.run_options import RunOptions
 from search.index import Index
 from search.ranking.documents import RankedDocument
 from search.ranking.ranker import DocumentRanker, EncodedQueries, SearchOptions, require_texts

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from indexer import build_index, read_corpus
-from indexer.config import BuildConfig, EncoderConfig, RunOptions, WhiteningConfig
+from indexer.config import BuildConfig, EncoderConfig, WhiteningConfig
 from indexer.errors import CorruptIndexError, MismatchError
+from indexer.run_options import RunOptions
 from search.engine import SearchEngine
 from tests.search.cli.test_cli import isotrope
 

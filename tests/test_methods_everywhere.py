@@ -230,7 +230,7 @@ def test_roots_are_refused_of_what_is_no_probability(folder: Path) -> None:
 
 
 def test_a_backend_that_was_asked_for_is_not_replaced(tiny_config: BuildConfig, run: Callable[..., str]) -> None:
-    from indexer.config import RunOptions
+    from indexer.run_options import RunOptions
 
     subject = Target.of_recipe(tiny_config, RunOptions(backend="numpy"))
     settings = subject.settings(Sweep(poolings=("sbert-wk",), layers=((0, 1, 2),)))

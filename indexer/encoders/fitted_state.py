@@ -9,11 +9,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from indexer.config import LatteMixConfig, RunOptions
+from indexer.config import LatteMixConfig
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.spec import with_fitted_state
 from indexer.errors import MismatchError, ModelError
+from indexer.run_options import RunOptions
 
 Texts = Callable[[], Iterator[list[str]]]
 """The texts to fit on, block by block, any number of times."""

@@ -7,12 +7,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from indexer.config import TOKEN_POOLINGS, Backend, EncoderConfig, RunOptions
+from indexer.config import TOKEN_POOLINGS, EncoderConfig
 from indexer.encoders.fitted_state import load_fitted_state
 from indexer.encoders.precomputed import PrecomputedEncoder
 from indexer.encoders.protocol import Encoder, EncoderSpec
 from indexer.encoders.spec import resolve_spec
 from indexer.errors import ConfigError, ModelError
+from indexer.run_options import Backend, RunOptions
 
 if TYPE_CHECKING:
     from indexer.encoders.batching import BatchedEncoder

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Float32Array
-from indexer.config import RunOptions
 from indexer.encoders.batching import CPU_TOKENS, Batch, BatchedEncoder, BatchPlan, PooledBatch
 from indexer.encoders.identity import PoolingKey
 from indexer.encoders.model_files import ModelFiles
@@ -25,6 +24,7 @@ from indexer.encoders.spec import num_layers
 from indexer.encoders.tokenizer import open_model_tokenizer
 from indexer.errors import ConfigError, ModelError
 from indexer.parallel import single_blas_thread
+from indexer.run_options import RunOptions
 from indexer.safetensors_file import SafetensorsFile
 
 _ERF = np.frompyfunc(math.erf, 1, 1)

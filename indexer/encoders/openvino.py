@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from indexer.arrays import Float32Array
 from indexer.cache import cached_folder, read_cached
-from indexer.config import Precision, RunOptions
+from indexer.config import Precision
 from indexer.encoders.batching import AHEAD, CPU_TOKENS, Batch, BatchedEncoder, BatchPlan, PooledBatch, retry_halved
 from indexer.encoders.identity import PoolingKey
 from indexer.encoders.protocol import EncoderSpec
@@ -37,6 +37,7 @@ from indexer.encoders.spec import num_layers
 from indexer.encoders.tokenizer import open_model_tokenizer
 from indexer.errors import ConfigError, MachineError, ModelError
 from indexer.parallel import available_cores, ordered_map
+from indexer.run_options import RunOptions
 from indexer.versions import version_of
 
 if TYPE_CHECKING:

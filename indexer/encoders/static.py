@@ -15,13 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.arrays import Float32Array, Int32Array
-from indexer.config import PoolingMode, Role, RunOptions
+from indexer.config import PoolingMode, Role
 from indexer.encoders.identity import PoolingKey
 from indexer.encoders.protocol import EncoderSpec, EncodeStats, Tokens
 from indexer.encoders.static_tables import load_table, table_tokenizer
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
 from indexer.pooling.sif import Weights, read_counts, sif_weights
+from indexer.run_options import RunOptions
 
 if TYPE_CHECKING:
     from indexer.pooling.latte_mix import LatteMix

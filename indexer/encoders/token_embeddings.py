@@ -11,10 +11,10 @@ import numpy as np
 
 from indexer.arrays import Float32Array, Int64Array
 from indexer.chunking import TokenOffsets
-from indexer.config import RunOptions
 from indexer.encoders.protocol import Encoder, EncoderSpec, Tokens
 from indexer.encoders.tokenizer import TextTokenizer
 from indexer.errors import ConfigError
+from indexer.run_options import RunOptions
 
 TokenGroup = tuple[Float32Array, Int64Array]
 """Token vectors (tokens, d) of some texts end to end, and where each text's begin, (texts + 1,)."""

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from indexer.arrays import Float32Array
-from indexer.config import RunOptions
 from indexer.encoders.batching import (
     AHEAD,
     CPU_TOKENS,
@@ -35,6 +34,7 @@ from indexer.encoders.spec import num_layers
 from indexer.encoders.tokenizer import open_model_tokenizer
 from indexer.errors import ConfigError, IsotropeError, MachineError, ModelError
 from indexer.parallel import ordered_map, single_torch_thread
+from indexer.run_options import RunOptions
 
 GPU_TOKENS = 32_768  # below, starting the operations takes longer than computing them
 _GPU_MULTIPLE = 8  # lengths that tensor cores like

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from indexer.arrays import RowIds
-from indexer.config import RunOptions, StoreConfig
+from indexer.config import StoreConfig
 from indexer.corpus import Corpus
 from indexer.corpus.columns import way_out_of
 from indexer.corpus.corpus import validated_documents
@@ -32,6 +32,7 @@ from indexer.pipeline.index_segment import COUNTS, Segment, write_segment
 from indexer.pipeline.ingest import PendingPart, empty_corpus, ingest
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.progress import NoProgress, Progress
+from indexer.run_options import RunOptions
 from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.documents import loses_precision, read_column

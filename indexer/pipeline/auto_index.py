@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from indexer import ann
-from indexer.config import IndexConfig, RunOptions
+from indexer.config import IndexConfig
 from indexer.errors import ConfigError, QualityError
 from indexer.parallel import part_threads, single_blas_thread
 from indexer.pipeline.recall_queries import Encode, RecallQueries, recall_queries, split_train_queries
 from indexer.pipeline.rows import RowView, VectorBlocks
 from indexer.progress import Progress
+from indexer.run_options import RunOptions
 from indexer.transforms import Transform
 
 _NEAR = 4  # times the least predicted work: what a prediction may be wrong by

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer import ann
-from indexer.config import BuildConfig, RunOptions
+from indexer.config import BuildConfig
 from indexer.corpus import Corpus
 from indexer.corpus.corpus import validated_documents
 from indexer.corpus.document import Document
@@ -34,6 +34,7 @@ from indexer.pipeline.index_segment import write_segment
 from indexer.pipeline.ingest import Ingested, corpus_differs, ingest
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.progress import NoProgress, Progress
+from indexer.run_options import RunOptions
 from indexer.settings import named_path
 from indexer.store.integrity import damaged_files
 from indexer.store.manifest import Manifest, load_manifest

@@ -10,7 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from indexer.config import RunOptions
 from indexer.errors import StoreError
 from indexer.pipeline.drift import AddedSince
 from indexer.pipeline.encode import encode_parts
@@ -21,6 +20,7 @@ from indexer.pipeline.ingest import ingest
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.reuse import ReuseInOrder
 from indexer.progress import NoProgress, Progress
+from indexer.run_options import RunOptions
 from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.files import remove_file

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from indexer.config import RunOptions
 from indexer.encoders import EncodeStats
 from indexer.encoders.chunker import DocumentChunker
+from indexer.executors import run_tasks
 from indexer.hashing import hash_texts
 from indexer.parallel import pipelined
 from indexer.pipeline.gates import require_nonzero_finite
@@ -23,8 +23,8 @@ from indexer.pipeline.generation import Generation
 from indexer.pipeline.index_encoder import LazyEncoder
 from indexer.pipeline.ingest import CutTexts, PendingPart
 from indexer.pipeline.reuse import PartRowIds, ReusedRows
-from indexer.pipeline.workers import run_tasks
 from indexer.progress import Progress
+from indexer.run_options import RunOptions
 from indexer.store import parts
 from indexer.store.documents import read_texts
 from indexer.store.embeddings import open_embeddings

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from indexer.config import BuildConfig, RunOptions
+from indexer.config import BuildConfig
 from indexer.corpus.document import joined_text
 from indexer.encoders import Encoder, EncoderSpec, resolve_spec, spec_difference
 from indexer.encoders.fitted_state import Texts, fit_state, load_fitted_state
@@ -29,6 +29,7 @@ from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.rows import RowView
 from indexer.progress import Progress, step_callback
 from indexer.regular_files import read_regular
+from indexer.run_options import RunOptions
 from indexer.store import layout
 from indexer.store.files import FileDigest, atomic_write_bytes, digest_file, make_folder
 from indexer.store.integrity import check_sizes, read_checked

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.ann import flat_file
-from indexer.config import BuildConfig, RunOptions
+from indexer.config import BuildConfig
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError, QualityError
 from indexer.parallel import part_threads
@@ -21,6 +21,7 @@ from indexer.pipeline.generation import FittedTransform, Generation
 from indexer.pipeline.index_encoder import LazyEncoder
 from indexer.pipeline.rows import RowView
 from indexer.progress import Progress
+from indexer.run_options import RunOptions
 from indexer.store.files import FileDigest, atomic_write, make_folder, remove_file
 from indexer.store.manifest import SegmentEntry
 from indexer.store.parts import PartRecord

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from indexer import ann
-from indexer.config import BuildConfig, RunOptions
+from indexer.config import BuildConfig
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError
 from indexer.pipeline.fit import KnownQueryMean, fit
@@ -15,6 +15,7 @@ from indexer.pipeline.index_encoder import LazyEncoder
 from indexer.pipeline.index_segment import write_segment
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.progress import NoProgress, Progress
+from indexer.run_options import RunOptions
 from indexer.settings import named_path
 from indexer.store.integrity import verify_parts
 

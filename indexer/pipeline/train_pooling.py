@@ -9,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from indexer.config import BuildConfig, RunOptions
+from indexer.config import BuildConfig
 from indexer.corpus import joined_text
 from indexer.corpus.document import Document
 from indexer.encoders import resolve_spec
@@ -19,6 +19,7 @@ from indexer.errors import ConfigError, CorpusError
 from indexer.hashing import hash_id
 from indexer.output_files import check_output_folder
 from indexer.progress import NoProgress, Progress, step_callback
+from indexer.run_options import RunOptions
 from indexer.settings import require_text
 from indexer.store.files import atomic_write_bytes, make_folder
 

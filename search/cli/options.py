@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from indexer.config import Backend, RunOptions
+from indexer.run_options import Backend, RunOptions
 
 if TYPE_CHECKING:
     from indexer.config import BuildConfig

@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from indexer.config import MOST_THREADS
 from indexer.errors import ConfigError
+from indexer.run_options import MOST_THREADS
 
 Method = Literal["exact", "ann"]
 TextDuplicates = Literal["keep", "drop"]

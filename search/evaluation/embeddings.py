@@ -12,7 +12,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from indexer.arrays import Float32Array
-from indexer.config import TOKEN_POOLINGS, EncoderConfig, RunOptions
+from indexer.config import TOKEN_POOLINGS, EncoderConfig
 from indexer.encoders import Encoder, EncoderSpec, EncodeStats, Role, resolve_spec
 from indexer.encoders.fitted_state import load_fitted_state
 from indexer.encoders.identity import EncoderIdentity, PoolingKey
@@ -23,6 +23,7 @@ from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import canonical_json
 from indexer.progress import NoProgress, Progress
 from indexer.regular_files import read_regular
+from indexer.run_options import RunOptions
 from indexer.store.files import atomic_write_bytes, make_folder
 from search.evaluation.settings import Setting, state_keys, union_of_layers
 

@@ -4,13 +4,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from indexer.config import BuildConfig, RunOptions
+from indexer.config import BuildConfig
 from indexer.encoders import EncoderSpec, resolve_spec
 from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError
 from indexer.moments import Moments
 from indexer.pipeline.rows import RowView
 from indexer.progress import NoProgress, Progress
+from indexer.run_options import RunOptions
 from indexer.transforms import FitData
 from search.evaluation.embeddings import EmbeddingSource
 from search.evaluation.settings import Setting, Sweep

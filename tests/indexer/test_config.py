@@ -10,17 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexer.config import (
-    BuildConfig,
-    CorpusConfig,
-    EncoderConfig,
-    IndexConfig,
-    RunOptions,
-    StoreConfig,
-    WhiteningConfig,
-)
+from indexer.config import BuildConfig, CorpusConfig, EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
 from indexer.corpus.query_file import query_file_sha256, read_query_vectors
 from indexer.errors import ConfigError
+from indexer.run_options import RunOptions
 
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
 

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 from indexer import Document, RunOptions, add_documents, build_index, delete_documents, parallel, refit_index
-from indexer.config import Backend, BuildConfig, EncoderConfig, StoreConfig
+from indexer.config import BuildConfig, EncoderConfig, StoreConfig
 from indexer.parallel import single_blas_thread
+from indexer.run_options import Backend
 from indexer.store import documents as documents_module
 from indexer.store import embeddings as embeddings_module
 from search import SearchEngine

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from indexer.config import EncoderConfig, RunOptions
+from indexer.config import EncoderConfig
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.hub import quiet_transformers
 from indexer.errors import ModelError
+from indexer.run_options import RunOptions
 
 TEXTS = [
     "how do whales sing",

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer.config import EncoderConfig, PoolingMode, RunOptions, WhiteningConfig
+from indexer.config import EncoderConfig, PoolingMode, WhiteningConfig
 from indexer.encoders import EncodeStats, load_encoder, resolve_spec
 from indexer.encoders import load as load_module
 from indexer.encoders.batching import BatchedEncoder
@@ -22,6 +22,7 @@ from indexer.encoders.openvino import OpenVinoEncoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
 from indexer.moments import Moments
+from indexer.run_options import RunOptions
 from indexer.transforms import fit_whitening
 from tests.tiny_models import architecture_cases
 
@@ -177,7 +178,8 @@ def test_the_light_backends_import_neither_torch_nor_transformers(backend: str, 
     load(tiny_model("bert"), backend)  # converts, if need be
     code = (
         "import sys\n"
-        "from indexer.config import EncoderConfig, RunOptions\n"
+        "from indexer.config import EncoderConfig\n"
+        "from indexer.run_options import RunOptions\n"
         "from indexer.encoders import load_encoder\n"
         f"config = EncoderConfig(model={str(tiny_model('bert'))!r}, max_length=64, precision='float32')\n"
         f"print(load_encoder(config, RunOptions(backend={backend!r})).encode(['whale'], 'query').shape)\n"

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from indexer.cache import cache_folder, cached_folder
-from indexer.config import EncoderConfig, RunOptions
+from indexer.config import EncoderConfig
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.load import open_tokenizer
 from indexer.encoders.model_files import file_sha256
 from indexer.encoders.static_tables import load_table
 from indexer.errors import ModelError
+from indexer.run_options import RunOptions
 
 
 @pytest.fixture

@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from indexer.config import EncoderConfig, RunOptions
+from indexer.config import EncoderConfig
 from indexer.encoders import device as device_module
 from indexer.encoders import load_encoder
 from indexer.encoders.batching import is_oom
 from indexer.encoders.device import choose_device, compute_dtype, cpu_has_bfloat16
 from indexer.errors import ConfigError, MachineError
+from indexer.run_options import RunOptions
 
 CPU, CUDA, MPS = torch.device("cpu"), torch.device("cuda"), torch.device("mps")
 

@@ -12,11 +12,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from indexer.config import EncoderConfig, RunOptions
+from indexer.config import EncoderConfig
 from indexer.encoders import hub, load_encoder, resolve_spec
 from indexer.encoders.convert import convert_to_safetensors
 from indexer.encoders.hub import DEMO_SHA256, locate_model
 from indexer.errors import ExistsError, ModelError
+from indexer.run_options import RunOptions
 
 TEXTS = ["the whale", "a song of the deep sea", "data"]
 DEMO_ID = "sentence-transformers/all-MiniLM-L6-v2"

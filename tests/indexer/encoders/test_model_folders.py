@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
-from indexer.config import EncoderConfig, RunOptions
+from indexer.config import EncoderConfig
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.convert import convert_to_safetensors
 from indexer.encoders.model_files import find_model_files, own_file
@@ -24,6 +24,7 @@ from indexer.encoders.numpy_bert import suits_numpy
 from indexer.encoders.static_tables import load_table
 from indexer.errors import CorpusError, IsotropeError, ModelError
 from indexer.pooling.sif import read_counts
+from indexer.run_options import RunOptions
 from indexer.safetensors_file import read_header
 
 DEEP = "[" * 100_000

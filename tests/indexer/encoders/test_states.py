@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from indexer.config import Backend, EncoderConfig, PoolingMode, RunOptions
+from indexer.config import EncoderConfig, PoolingMode
 from indexer.encoders import EncodeStats, load_encoder
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError
+from indexer.run_options import Backend, RunOptions
 from tests.tiny_models import architecture_cases
 
 TEXTS = ["a whale sings in the deep sea", "a library", "of the data of the library", "deep", "the song of the whale"]

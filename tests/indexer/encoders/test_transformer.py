@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from indexer.config import EncoderConfig, RunOptions
+from indexer.config import EncoderConfig
 from indexer.encoders import EncodeStats, load_encoder
 from indexer.encoders.batching import BatchPlan
 from indexer.encoders.tokenizer import FastTokenizer
 from indexer.encoders.transformer import TransformerEncoder
 from indexer.errors import ConfigError, CorpusError, MachineError, ModelError
+from indexer.run_options import RunOptions
 
 WORDS = ("whale", "song", "of", "the", "deep", "sea", "library", "data")
 TEXTS = [" ".join(WORDS[(i * j) % 8] for j in range(1 + i % 11)) for i in range(60)]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from indexer import ann
 from indexer.ann import selection
-from indexer.config import BuildConfig, IndexConfig, RunOptions
+from indexer.config import BuildConfig, IndexConfig
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError, QualityError
 from indexer.hashing import hash_id
@@ -25,6 +25,7 @@ from indexer.pipeline.index_segment import Segment, fill_segment, judge_segment
 from indexer.pipeline.recall_queries import QUERIES, perturbed, split_train_queries
 from indexer.pipeline.rows import RowView
 from indexer.progress import NoProgress
+from indexer.run_options import RunOptions
 from indexer.store import parts
 from indexer.store.embeddings import open_embeddings
 from indexer.store.quality import Quality

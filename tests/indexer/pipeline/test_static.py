@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import ChunkConfig, EncoderConfig, FlowConfig, RunOptions, StoreConfig, WhiteningConfig
+from indexer.config import ChunkConfig, EncoderConfig, FlowConfig, StoreConfig, WhiteningConfig
 from indexer.encoders import EncodeStats, load_encoder, resolve_spec
 from indexer.encoders.identity import UNLIMITED
 from indexer.encoders.static import StaticEncoder
@@ -22,6 +22,7 @@ from indexer.errors import ConfigError, MismatchError, ModelError
 from indexer.pipeline.add import add_documents
 from indexer.pipeline.compact import compact_index
 from indexer.pipeline.refit import refit_index
+from indexer.run_options import RunOptions
 from indexer.store.manifest import load_manifest
 from indexer.transforms import Flow
 from search import SearchEngine, deduplicate, verify_index

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import BuildConfig, build_index
-from indexer.config import EncoderConfig, FlowConfig, LatteMixConfig, RunOptions, WhiteningConfig
+from indexer.config import EncoderConfig, FlowConfig, LatteMixConfig, WhiteningConfig
 from indexer.encoders import load_encoder, resolve_spec
 from indexer.encoders.fitted_state import fit_state
 from indexer.encoders.load import open_encoder
@@ -26,6 +26,7 @@ from indexer.errors import ConfigError, ModelError
 from indexer.moments import Moments
 from indexer.pooling.sbert_wk import sbert_wk
 from indexer.pooling.sif import count_tokens, read_counts, sif_weights, write_counts
+from indexer.run_options import RunOptions
 from indexer.transforms import (
     FitData,
     Flow,

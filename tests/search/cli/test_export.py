@@ -8,9 +8,10 @@ import pytest
 from click.testing import CliRunner
 
 from indexer import BuildConfig, build_index
-from indexer.config import EncoderConfig, RunOptions, WhiteningConfig
+from indexer.config import EncoderConfig, WhiteningConfig
 from indexer.encoders.hub import quiet_transformers
 from indexer.errors import ExistsError
+from indexer.run_options import RunOptions
 from search.cli import cli
 from tests.documents import DOCUMENTS
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save as save_tensors
 
 from indexer import BuildConfig, build_index
-from indexer.config import RunOptions, WhiteningConfig
+from indexer.config import WhiteningConfig
 from indexer.encoders import EncoderSpec, load_encoder
 from indexer.encoders.load import open_encoder
 from indexer.errors import ConfigError, CorpusError, EvaluationError, MachineError, NotAnIndexError
@@ -22,6 +22,7 @@ from indexer.hashing import hash_id
 from indexer.lazy import require_extra
 from indexer.moments import Moments
 from indexer.output_files import check_output
+from indexer.run_options import RunOptions
 from indexer.transforms import Normalisation, Whitening, fit_whitening
 from search.evaluation import embeddings as states_module
 from search.evaluation.embeddings import EmbeddingSource

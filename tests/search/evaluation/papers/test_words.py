@@ -9,9 +9,9 @@ import pytest
 
 from indexer import BuildConfig
 from indexer.arrays import Float64Array as Array
-from indexer.config import RunOptions
 from indexer.errors import ConfigError, EvaluationError
 from indexer.progress import NoProgress
+from indexer.run_options import RunOptions
 from search.cli.evaluate import COMMANDS
 from search.evaluation.papers.word_sets import Analogies, Categories, Similarity, WordSet
 from search.evaluation.papers.word_vectors import WordVectors, context_vectors

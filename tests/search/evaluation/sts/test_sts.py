@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from indexer import BuildConfig, lazy
-from indexer.config import RunOptions
 from indexer.encoders.hub import DEMO_PACKAGE
 from indexer.errors import ConfigError, EvaluationError
+from indexer.run_options import RunOptions
 from search.evaluation import embeddings as states_module
 from search.evaluation.settings import Sweep
 from search.evaluation.sts.data import TASKS, Subset, Task, read_tasks

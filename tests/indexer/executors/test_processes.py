@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from indexer.errors import CorpusError, MachineError, ModelError
-from indexer.pipeline.workers import IN_FLIGHT, run_tasks
+from indexer.executors.processes import IN_FLIGHT, run_tasks
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 120  # seconds; only a hang takes as long
@@ -218,8 +218,8 @@ INTERRUPTED = """
 import sys
 from functools import partial
 from pathlib import Path
-from indexer.pipeline.workers import run_tasks
-from tests.indexer.pipeline.test_workers import hanging
+from indexer.executors.processes import run_tasks
+from tests.indexer.executors.test_processes import hanging
 try:
     list(run_tasks(partial(hanging, Path(sys.argv[1])), [1, 2], 2))
 except KeyboardInterrupt:
@@ -243,8 +243,8 @@ PARENT = """
 import sys
 from functools import partial
 from pathlib import Path
-from indexer.pipeline.workers import run_tasks
-from tests.indexer.pipeline.test_workers import hanging
+from indexer.executors.processes import run_tasks
+from tests.indexer.executors.test_processes import hanging
 list(run_tasks(partial(hanging, Path(sys.argv[1])), [1, 2], 2))
 """
 
