@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from indexer.errors import ConfigError
+from indexer.executors import Executor, WorkerPool
 from indexer.settings import describe_type
 
 Backend = Literal["auto", "torch", "openvino", "numpy"]
@@ -22,6 +23,9 @@ class RunOptions:
     half: Literal["auto", "bfloat16", "float16"] = "auto"  # how precision class bfloat16 is computed on CUDA
     compile: bool = False  # run torch's compiler over the model first; pays for long runs on a GPU
     overwrite: bool = False  # publish the next generation over a complete index of another recipe or corpus
+    executor: Executor = "auto"  # where workers run: processes of this machine, or a Ray cluster
+    ray_address: str = ""  # of a running cluster, or "auto"; empty: Ray is started on this machine
+    gpus_per_worker: float = 0.0  # that Ray reserves for each worker
     allow_low_recall: bool = False  # publish an approximate index that misses index.recall, with what it reached
 
     def __post_init__(self) -> None:
@@ -31,3 +35,10 @@ class RunOptions:
             raise ConfigError(f"workers is {self.workers}; expected 1 to {MOST_THREADS:,}.")
         if not 0 <= self.threads <= MOST_THREADS:
             raise ConfigError(f"threads is {self.threads}; expected 0 (all cores) to {MOST_THREADS:,}.")
+        if self.executor not in get_args(Executor):
+            raise ConfigError(f'executor is "{self.executor}"; expected {describe_type(Executor)}.')
+
+    @property
+    def pool(self) -> WorkerPool:
+        """The workers."""
+        return WorkerPool(self.workers, self.executor, self.ray_address, self.gpus_per_worker)

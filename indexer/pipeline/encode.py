@@ -138,7 +138,7 @@ def _encode(
     if not alone:
         encoder.prepare()
     setup = WorkerSetup(encoder, alone, progress.advance if alone else None)
-    for encoded in run_tasks(setup, tasks, options.workers):
+    for encoded in run_tasks(setup, tasks, options.pool):
         # now, and not after hours of encoding the rest
         require_nonzero_finite(encoded.record.not_finite, encoded.record.zero)
         yield encoded
