@@ -41,4 +41,4 @@ class RunOptions:
     @property
     def pool(self) -> WorkerPool:
         """The workers."""
-        return WorkerPool(self.workers, self.executor, self.ray_address, self.gpus_per_worker)
+        return WorkerPool(self.workers, self.executor, self.ray_address, self.gpus_per_worker, self.threads)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from indexer.encoders import EncodeStats
 from indexer.encoders.chunker import DocumentChunker
-from indexer.executors import run_tasks
+from indexer.executors import run_tasks, threads_per_worker
 from indexer.hashing import hash_texts
 from indexer.parallel import pipelined
 from indexer.pipeline.gates import require_nonzero_finite
@@ -97,11 +97,11 @@ class WorkerSetup:
     """Makes a worker's function from its number; picklable."""
 
     encoder: LazyEncoder
-    alone: bool  # all in this process, which then has every thread
+    threads: int | None  # CPU threads of each worker; None: all in this process, which then has every thread
     on_batch: Callable[[int, int], None] | None = None
 
     def __call__(self, worker: int) -> Callable[[Iterator[EncodeTask]], Iterator[EncodedPart]]:
-        encoder = self.encoder if self.alone else self.encoder.for_worker(worker)
+        encoder = self.encoder if self.threads is None else self.encoder.for_worker(worker, self.threads)
         return _Stages(encoder, self.on_batch).run
 
 
@@ -134,10 +134,11 @@ def _encode(
     if not tasks:
         return
     progress.phase("encoding", sum(task.part.missing for task in tasks))
-    alone = min(options.workers, len(tasks)) <= 1
+    alone = options.pool.is_this_process(len(tasks))
     if not alone:
         encoder.prepare()
-    setup = WorkerSetup(encoder, alone, progress.advance if alone else None)
+    threads = None if alone else threads_per_worker(options.pool)
+    setup = WorkerSetup(encoder, threads, progress.advance if alone else None)
     for encoded in run_tasks(setup, tasks, options.pool):
         # now, and not after hours of encoding the rest
         require_nonzero_finite(encoded.record.not_finite, encoded.record.zero)
