@@ -29,9 +29,9 @@ def run_tasks(
     `prepare` runs once a worker (it loads what its tasks share). It, tasks and results must be picklable where there
     are worker processes; there is one result a task. The function it gives may be called again, for more tasks.
 
-    A worker that dies is followed by another. A task that three workers did not survive is added to `lost`; without
-    such a list it is a MachineError. A worker whose work raises MachineError or StoreError leaves its tasks to the
-    others while there are any. All other exceptions of the work come through as they are.
+    A worker that dies is followed by another. A task that `pool.tries` workers did not survive is added to `lost`;
+    without such a list it is a MachineError. A worker whose work raises MachineError or StoreError leaves its tasks to
+    the others while there are any. All other exceptions of the work come through as they are.
     """
     if not tasks:
         return
@@ -39,7 +39,7 @@ def run_tasks(
         yield from prepare(0)(iter(tasks))
         return
     with _fleet(prepare, pool) as fleet:
-        yield from Scheduler[Task, Result](fleet, tasks, pool.workers, lost).results()
+        yield from Scheduler[Task, Result](fleet, tasks, pool, lost).results()
 
 
 @contextmanager

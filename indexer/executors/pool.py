@@ -14,6 +14,7 @@ class WorkerPool:
     executor: Executor = "auto"
     ray_address: str = ""  # of a running cluster, or "auto"; empty: Ray is started on this machine
     gpus_per_worker: float = 0.0  # that Ray reserves for each
+    tries: int = 3  # workers that a task may cost; with 1 each task has its worker to itself
     threads: int = 0  # CPU threads of all workers together; 0: as many as there are cores
 
     def is_this_process(self, tasks: int) -> bool:

@@ -1,8 +1,8 @@
 """Tasks dealt out to workers that may die: one result a task, whoever is killed and however often.
 
 A worker is given a few tasks at a time, since it reads one ahead and writes one behind. When it dies, each of these
-may have killed it: they are tried again one by one, with nothing beside them, and a task that three workers did not
-survive is lost. Where the workers run is their `Fleet`'s concern.
+may have killed it: they are tried again one by one, with nothing beside them, and a task that
+several workers did not survive is lost. Where the workers run is their `Fleet`'s concern.
 """
 
 import warnings
@@ -12,14 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from indexer.errors import CorruptIndexError, MachineError, StoreError
+from indexer.executors.pool import WorkerPool
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Prepare = Callable[[int], Callable[[Iterator[Task]], Iterator[Result]]]
 READY = "ready"  # what a worker gives first
 IN_FLIGHT = 3  # tasks a worker holds: one it reads, one it computes, one it writes
-TRIES = 3  # workers that a task may cost
 
+_STARTS = 3  # failures in a row, for each worker, that are taken for the machine's fault
 _AGAIN = "Finished parts are kept: run the same command again to continue, with fewer --workers if memory was short."
 
 
@@ -72,12 +73,14 @@ class _Post:
 class Scheduler(Generic[Task, Result]):
     """Deals out `tasks`; `lost` takes those that no worker survived, and without it the first one is an error."""
 
-    def __init__(self, fleet: Fleet, tasks: Sequence[Task], workers: int, lost: list[Task] | None = None) -> None:
+    def __init__(self, fleet: Fleet, tasks: Sequence[Task], pool: WorkerPool, lost: list[Task] | None = None) -> None:
         self._fleet, self._tasks, self._lost = fleet, tasks, lost
         self._waiting, self._suspects = deque(range(len(tasks))), deque[int]()
+        if pool.tries == 1:
+            self._waiting, self._suspects = self._suspects, self._waiting
         self._deaths: Counter[int] = Counter()  # of workers, by task
         self._failed_starts = self._done = 0
-        self._workers = min(workers, len(tasks))
+        self._workers, self._tries = min(pool.workers, len(tasks)), pool.tries
         self._posts: list[_Post] = []
 
     def results(self) -> Iterator[Result]:
@@ -134,7 +137,7 @@ class Scheduler(Generic[Task, Result]):
     def _bury(self, post: _Post) -> None:
         """A worker has died: another takes its place, and its tasks are looked at one by one."""
         self._failed_starts += not post.ready
-        if self._failed_starts >= TRIES * self._workers:
+        if self._failed_starts >= _STARTS * self._workers:
             raise MachineError(f"workers die before they begin (out of memory, or killed). {_AGAIN}")
         self._suspect(post)
         post.worker.close()
@@ -155,11 +158,11 @@ class Scheduler(Generic[Task, Result]):
     def _suspect(self, post: _Post) -> None:
         for task in post.in_flight:
             self._deaths[task] += 1
-            if self._deaths[task] < TRIES:
+            if self._deaths[task] < self._tries:
                 self._suspects.append(task)
-            elif self._lost is None or (not self._done and len(self._lost) >= TRIES):
+            elif self._lost is None or (not self._done and len(self._lost) >= self._tries > 1):
                 raise MachineError(
-                    f"{TRIES} worker processes died on the same task (out of memory, or killed). {_AGAIN}"
+                    f"{self._tries} worker processes died on the same task (out of memory, or killed). {_AGAIN}"
                 )
             else:
                 self._lost.append(self._tasks[task])

@@ -183,7 +183,9 @@ class Generation:
         self.delete(np.flatnonzero(~self.followed.live))
 
     def add_part(self, name: str, documents: PartDocuments, record: PartRecord) -> None:
-        """A complete part, whoever wrote it; parts follow in order."""
+        """A complete part, whoever wrote it; parts follow in order. What was set aside in it is deleted."""
+        first = sum(part.documents for part in self.parts)
+        self.delete(np.array(record.set_aside, np.int64) + first)
         self.parts.append(
             PartEntry(name, documents.documents, record.rows, documents.document_key, documents.embedding_key)
         )

@@ -245,6 +245,7 @@ class RecordFields(Struct, forbid_unknown_fields=True):
     schema: dict[str, Any]
     files: dict[PartFile, Digest]
     without_tokens: Count = 0
+    set_aside: list[Count] = []
 
 
 class StateFields(Struct):

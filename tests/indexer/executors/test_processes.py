@@ -202,7 +202,7 @@ def test_an_exception_while_getting_ready_comes_through_as_it_is(workers: int) -
 
 
 def test_a_killed_worker_is_an_error_that_names_the_way_out() -> None:
-    with pytest.raises(MachineError, match=r"worker processes died on the same task.*run the same command again.*fewer --workers"):
+    with pytest.raises(MachineError, match=r"processes died on the same task.*the same command again.*fewer --workers"):
         list(run_tasks(dying, [1, 2, 3], WorkerPool(2)))
 
 
