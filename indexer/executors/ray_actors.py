@@ -27,6 +27,8 @@ def cluster(address: str) -> Iterator[None]:
 
     A connection that this process has already is used, and left as it is. Raises MachineError.
     """
+    if not address:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # nobody else on the network may send it work
     ray = import_ray()
     if ray.is_initialized():
         yield

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,26 @@ def build_index(
     (unless `options.overwrite`), QualityError when a gate fails, LockedError, StoreError, ModelError and
     MachineError as their names say. Whatever was complete before an error or a kill is kept for the next run.
     """
-    config, options, progress = config or BuildConfig(), options or RunOptions(), progress or NoProgress()
+    options, progress = options or RunOptions(), progress or NoProgress()
+    with ingested_corpus(corpus, index, config or BuildConfig(), options, progress, transform_from) as begun:
+        generation, ingested = begun
+        if is_up_to_date(generation, ingested):
+            return _up_to_date(generation.followed)
+        if fit_encoder(generation, ingested.rows(generation.index), options, progress):
+            ingested = ingested.to_encode_anew()
+        return _encode_and_publish(generation, ingested, options, progress)
+
+
+@contextmanager
+def ingested_corpus(
+    corpus: Iterable[Document],
+    index: str | Path,
+    config: BuildConfig,
+    options: RunOptions,
+    progress: Progress,
+    transform_from: str | Path | None = None,
+) -> Iterator[tuple[Generation, Ingested]]:
+    """The next generation of an index, with the corpus read and its documents written; raises as `build_index`."""
     index = named_path(index, "the index")
     spec, donor = _check_recipe(corpus, config), None
     if transform_from is not None:
@@ -101,12 +121,7 @@ def build_index(
             require_same_recipe(generation)
         generation.sweep_before(generation.spec.fingerprint)
         documents = corpus if isinstance(corpus, Corpus) else validated_documents(corpus, config.corpus)
-        ingested = ingest(documents, generation, progress)
-        if _is_up_to_date(generation, ingested):
-            return _up_to_date(generation.followed)
-        if fit_encoder(generation, ingested.rows(index), options, progress):
-            ingested = ingested.to_encode_anew()
-        return _encode_and_publish(generation, ingested, options, progress)
+        yield generation, ingest(documents, generation, progress)
 
 
 def _check_recipe(corpus: Iterable[Document], config: BuildConfig) -> EncoderSpec:
@@ -175,7 +190,7 @@ def _up_to_date(published: PublishedIndex) -> BuildReport:
     )
 
 
-def _is_up_to_date(generation: Generation, ingested: Ingested) -> bool:
+def is_up_to_date(generation: Generation, ingested: Ingested) -> bool:
     """With `overwrite`, only an index of the same recipe whose every byte is right needs no new generation."""
     published = generation.published
     if published is None:

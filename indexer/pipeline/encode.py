@@ -1,12 +1,15 @@
 """The second step: embeddings for every part that has none. Each part is one task, on any worker."""
 
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from indexer.arrays import Mask
-from indexer.errors import CorpusError
+from indexer.errors import CorpusError, StoreError
 from indexer.executors import run_tasks, threads_per_worker
 from indexer.pipeline.fatal_documents import find_fatal_documents
 from indexer.pipeline.gates import require_nonzero_finite
@@ -17,7 +20,9 @@ from indexer.pipeline.part_encoder import EncodedPart, EncodeTask, WorkerSetup
 from indexer.progress import Progress
 from indexer.run_options import RunOptions
 from indexer.store.documents import read_documents_at
-from indexer.store.parts import PartRecord
+from indexer.store.parts import PartRecord, read_record
+
+_LOOKS, _PAUSE = 20, 0.5  # times and seconds: a file system in a network shows a file somewhat later
 
 
 @dataclass(frozen=True)
@@ -142,8 +147,25 @@ def _run(
     for encoded in run_tasks(setup, tasks, options.pool, lost):
         if encoded is None:
             raise RuntimeError("a worker gave nothing back")
+        if options.executor == "ray":
+            _require_visible(tasks[0].index, encoded)
         # now, and not after hours of encoding the rest
         require_nonzero_finite(encoded.record.not_finite, encoded.record.zero)
         yield encoded
         if setup.on_batch is None:
             progress.advance(encoded.record.rows - encoded.reused, encoded.record.tokens)
+
+
+def _require_visible(index: Path, encoded: EncodedPart) -> None:
+    """Raises StoreError for a part that another machine wrote where this one does not see it."""
+    folder, files = index / encoded.name, encoded.record.files
+    for _ in range(_LOOKS):
+        with suppress(OSError):
+            sizes = {name: (folder / name).lstat().st_size for name in files}
+            if all(sizes[name] == digest.bytes for name, digest in files.items()) and read_record(folder):
+                return
+        time.sleep(_PAUSE)
+    raise StoreError(
+        f"{folder}: a worker wrote this part, and it is not here. Every machine of the Ray cluster must see the index "
+        "folder under the same path: build on a shared file system, or to object storage."
+    )
