@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from indexer.executors.pool import Executor
+from indexer.executors.pool import Executor, WorkerPool
 from indexer.run_options import Backend, RunOptions
 
 if TYPE_CHECKING:
@@ -104,6 +104,11 @@ WORKER_NAMES = ("workers", "executor", "ray_address", "gpus_per_worker")
 def run_options(options: Mapping[str, Any], **more: Any) -> RunOptions:
     """How to run, from `hardware_options`; `more` are further fields."""
     return RunOptions(**{name: options[name] for name in ("device", "backend", "threads")}, **more)
+
+
+def worker_pool(options: Mapping[str, Any]) -> WorkerPool:
+    """The workers of `worker_options`, with the threads of `hardware_options`."""
+    return run_options(options, **{name: options[name] for name in WORKER_NAMES}).pool
 
 
 # What is read, and by which recipe.

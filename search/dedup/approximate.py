@@ -118,9 +118,13 @@ class ApproximateJoin(ExactJoin):
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
-        lists = self._lists(members)
         self.progress.phase("comparing vectors", len(members))
-        return self.pairs_of(self._cell_tasks(lists, lists, itself=True))
+        return self.pairs_of(iter(self.tasks_within(members)))
+
+    def tasks_within(self, members: RowIds) -> list[Task]:
+        """See `ExactJoin`; a piece is a cell."""
+        lists = self._lists(members)
+        return list(self._cell_tasks(lists, lists, itself=True))
 
     def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
