@@ -36,7 +36,7 @@ def cluster(address: str) -> Iterator[None]:
     where: dict[str, Any] = {"address": address} if address else {"address": "local", "include_dashboard": False}
     try:
         ray.init(**where, log_to_driver=False, logging_level="ERROR", configure_logging=False)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         raise MachineError(
             f"Ray cannot be reached at {address or 'this machine'}: {reason}. Start a cluster with `ray start --head` "

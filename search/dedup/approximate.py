@@ -195,7 +195,7 @@ class ApproximateJoin(ExactJoin):
     def _exact_pairs(self, sample: RowIds, rows: RowIds) -> Iterator[Pairs]:
         """All pairs of a sampled row with any other; those of two sampled rows once."""
         others = np.setdiff1d(rows, sample, assume_unique=True)
-        yield from super().within(sample)
+        yield from self.pairs_of(iter(super().tasks_within(sample)))
         yield from super().between(sample, others)
 
     def _ranks(self, sample: RowIds, rows: RowIds) -> RowIds:

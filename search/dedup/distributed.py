@@ -36,9 +36,8 @@ class DistributedJoin:
         """See `PairSource`."""
         tasks = self.join.tasks_within(members)
         self.join.progress.phase("comparing vectors", len(members))
-        ends: list[int] = (
-            np.linspace(0, len(tasks), min(len(tasks), _RUNS * self.pool.workers) + 1).astype(int).tolist()
-        )
+        runs = min(len(tasks), _RUNS * self.pool.workers)
+        ends: list[int] = np.linspace(0, len(tasks), runs + 1).astype(int).tolist()
         work = TileWorker(self.join, members, self.folder, threads_per_worker(self.pool))
         for path, rows in run_tasks(work, list(pairwise(ends)), self.pool):
             yield from _read(path)
