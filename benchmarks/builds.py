@@ -117,7 +117,7 @@ def measure(name: str, threads: int) -> dict[str, Any]:
     """A run, in this process."""
     run = RUNS[name]
     with tempfile.TemporaryDirectory() as folder:
-        return _build(run, threads, Path(folder)) if isinstance(run, Build) else _join(run, threads, Path(folder))
+        return _build(run, threads, Path(folder)) if isinstance(run, Build) else _join(run, threads)
 
 
 def _build(run: Build, threads: int, folder: Path) -> dict[str, Any]:
@@ -141,6 +141,7 @@ def _build(run: Build, threads: int, folder: Path) -> dict[str, Any]:
         "rows": report.rows,
         "dim": report.dim,
         "tokens": report.tokens,
+        "encoded_tokens": _encoded_tokens(folder / "index", [part.name for part in manifest.parts], config),
         "text_bytes": _text_bytes(config, corpus),
         "parts": len(manifest.parts),
         "factory": manifest.segments[0].factory,
@@ -181,6 +182,16 @@ def _text_bytes(config: Any, corpus: Any) -> int:
     return sum(len(joined_text(document, config.corpus.text).encode()) for document in corpus)
 
 
+def _encoded_tokens(index: Path, parts: list[str], config: Any) -> int:
+    """Tokens of all rows, those that a transformer cuts off left out."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    longest = config.encoder.max_length if config.encoder.kind == "transformer" else 1 << 30
+    files = [pq.ParquetFile(index / part / "windows.parquet", pre_buffer=False) for part in parts]
+    return sum(int(pc.sum(pc.min_element_wise(file.read()["tokens"], longest)).as_py()) for file in files)
+
+
 def _random_model(shape: str, folder: Path) -> Path:
     from benchmarks.gpu import SHAPES, write_model
     from indexer.encoders.hub import locate_model
@@ -188,17 +199,10 @@ def _random_model(shape: str, folder: Path) -> Path:
     return write_model(folder / shape, SHAPES[shape], locate_model("sentence-transformers/all-MiniLM-L6-v2").folder)
 
 
-def _join(run: Join, threads: int, folder: Path) -> dict[str, Any]:
-    from benchmarks.dedup import corpus
+def _join(run: Join, threads: int) -> dict[str, Any]:
     from benchmarks.dedup_peers import isotrope_ann, isotrope_exact
-    from indexer import BuildConfig, RunOptions, build_index, read_corpus
 
-    every = RUNS["static-flat"]
-    assert isinstance(every, Build)
-    config = BuildConfig.load(every.recipe).with_overrides(every.settings)
-    index = Path(tempfile.gettempdir()) / "isotrope-builds-static-flat"  # kept between the joins
-    build_index(read_corpus(*every.sources), index, config, RunOptions(device="cpu"))
-    vectors = corpus((index,), run.rows)
+    vectors = _vectors(run.rows)
     join: Callable[..., Any] = {"exact": isotrope_exact, "ann": isotrope_ann}[run.method]
     at = time.process_time(), time.perf_counter()
     found = join(vectors, run.threshold, threads)
@@ -211,6 +215,23 @@ def _join(run: Join, threads: int, folder: Path) -> dict[str, Any]:
         "seconds": taken[1],
         "pairs": len(found.pairs),
     }
+
+
+def _vectors(rows: int) -> Any:
+    """Vectors (rows, 128), made once and kept in the folder for temporary files."""
+    import numpy as np
+
+    from benchmarks.dedup import corpus
+    from indexer import BuildConfig, RunOptions, build_index, read_corpus
+
+    place = Path(tempfile.gettempdir())
+    kept, index, every = place / f"isotrope-builds-{rows}.npy", place / "isotrope-builds-static-flat", RUNS["static-flat"]
+    assert isinstance(every, Build)
+    if not kept.exists():
+        config = BuildConfig.load(every.recipe).with_overrides(every.settings)
+        build_index(read_corpus(*every.sources), index, config, RunOptions(device="cpu"))
+        np.save(kept, corpus((index,), rows))
+    return np.load(kept)
 
 
 if __name__ == "__main__":

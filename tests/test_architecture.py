@@ -44,7 +44,7 @@ LEVELS: list[set[str]] = [
     {"search.files", "search.text", "search.unit_vectors"},
     {"search.segments"},
     {"search.index"},
-    {"search.dedup", "search.describe", "search.filters", "search.latency", "search.queries", "search.verify"},
+    {"search.dedup", "search.describe", "search.filters", "search.latency", "search.plan", "search.queries", "search.verify"},
     {"search.ranking"},
     {"search.engine"},
     {"search.export"},

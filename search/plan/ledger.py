@@ -1,6 +1,6 @@
 """The lines of a plan: each a figure with its arithmetic in words and the constants that went into it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,8 +79,3 @@ def number(value: float) -> str:
     if value >= 1e15:
         return f"{value:.3g}"
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
-
-
-def totals(lines: list[Line], prefix: str) -> Mapping[str, float]:
-    """The values of the lines whose key begins so, by the rest of it."""
-    return {line.key.removeprefix(prefix): line.value for line in lines if line.key.startswith(prefix)}

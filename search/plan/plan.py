@@ -6,7 +6,6 @@ their number: all the steps that grow with the corpus are shared out by parts, s
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ from search.plan.settings import PlanSettings
 
 _MIB = 1 << 20
 _QUERY_TEXTS = 1024  # query-like texts that are encoded for the mean of queries
-_QUERY_TOKENS = 12
+_QUERY_TOKENS = 13
 _COVARIANCE = 8  # bytes of a number in moments and transforms
 _BITS_OF_FINE = 0.99  # recall up to which codes of 8 bits a dimension are enough to score candidates again
 _REGISTER = 16  # dimensions that codes are padded to
@@ -102,7 +101,7 @@ class _Planner:
     def __init__(self, settings: PlanSettings, shape: ModelShape) -> None:
         self.asked, self.shape, self.ledger = settings, shape, Ledger()
         self.rows, self.tokens = settings.rows, settings.row_tokens
-        self.dim = settings.config.whitening.dim or shape.hidden
+        self.dim = min(settings.config.whitening.dim or shape.hidden, max(1, settings.rows - 1))
         self.parts = math.ceil(settings.documents / settings.config.store.part_documents)
         self.text = settings.text_bytes or settings.tokens * _c("text.bytes_a_token")
         self.flat = settings.config.index.type == "flat"
@@ -125,7 +124,7 @@ class _Planner:
         if asked.hardware.gpus:
             self._on_gpus(row)
         else:
-            self._on_cores(row)
+            self._on_cores(weights, attention)
 
     def _on_gpus(self, row: float) -> None:
         hardware, name = self.asked.hardware, f"{self.asked.hardware.gpu}.peak"
@@ -148,24 +147,26 @@ class _Planner:
             "cpu.tokenise_token", "cpu.write_row",
         )  # fmt: skip
 
-    def _on_cores(self, row: float) -> None:
+    def _on_cores(self, weights: float, attention: float) -> None:
         name = "cpu-amx.flops" if self.asked.hardware.amx else "cpu.flops"
         few = min(_QUERY_TEXTS, self.asked.documents)
-        texts = self.rows + few * _QUERY_TOKENS / self.tokens
-        seconds = _c("cpu.load") + texts * row / _c(name)
+        row = weights + _c("cpu.attention") * attention
+        work = self.rows * row + few * _QUERY_TOKENS * weights / self.tokens
         self._line(
-            "encode.cpu_seconds", "encoding on cores", (seconds, "core-seconds"),
-            f"{_u('cpu.load')} to load + ({self.rows:.4g} rows and {few:,} query-like texts of {_QUERY_TOKENS} tokens) x "
-            f"{row / 1e9:.3g} GFLOP / {_c(name) / 1e9:.4g} GFLOP/s a core",
-            "cpu.load", name,
+            "encode.cpu_seconds", "encoding on cores", (_c("cpu.load") + work / _c(name), "core-seconds"),
+            f"{_u('cpu.load')} to load + ({self.rows:.4g} rows x {row / 1e9:.3g} GFLOP, attention taking "
+            f"{_u('cpu.attention')} as long, and {few:,} query-like texts of {_QUERY_TOKENS} tokens) / "
+            f"{_c(name) / 1e9:.4g} GFLOP/s a core",
+            "cpu.load", name, "cpu.attention",
         )  # fmt: skip
 
     def _static(self) -> None:
-        seconds = self.rows * (_c("cpu.write_row") + self.tokens * _c("cpu.static_token"))
+        seconds = _c("cpu.static_load") + self.rows * (_c("cpu.write_row") + self.tokens * _c("cpu.static_token"))
         self._line(
             "encode.cpu_seconds", "looking tokens up", (seconds, "core-seconds"),
-            f"{self.rows:.4g} rows x ({_u('cpu.write_row')} + {self.tokens:.4g} tokens x {_u('cpu.static_token')})",
-            "cpu.write_row", "cpu.static_token",
+            f"{_u('cpu.static_load')} to load + {self.rows:.4g} rows x ({_u('cpu.write_row')} + {self.tokens:.4g} tokens x "
+            f"{_u('cpu.static_token')})",
+            "cpu.static_load", "cpu.write_row", "cpu.static_token",
         )  # fmt: skip
 
     def storage(self) -> None:
@@ -180,8 +181,9 @@ class _Planner:
             "documents.row", "documents.text_share", *(() if asked.text_bytes else ("text.bytes_a_token",)),
         )  # fmt: skip
         self._line(
-            "storage.windows", "windows.parquet", (self.rows * _c("windows.row"), "bytes"),
-            f"{self.rows:.4g} rows x {_u('windows.row')}", "windows.row",
+            "storage.windows", "windows.parquet", (self.rows * _c("windows.row") + parts * _c("windows.part"), "bytes"),
+            f"{self.rows:.4g} rows x {_u('windows.row')} + {parts:,} parts x {_u('windows.part')}",
+            "windows.row", "windows.part",
         )  # fmt: skip
         self._line(
             "storage.embeddings", "embeddings.npy", (self.rows * hidden * width + 128 * parts, "bytes"),
@@ -213,7 +215,7 @@ class _Planner:
             f"{show_bytes(kind.shared_bytes)} of centroids: {kind.factory}",
             *(() if kind.factory == "Flat" else ("index.kind",)),
         )  # fmt: skip
-        self._manifest(size)
+        self._manifest(size, 0.0 if kind.factory == "Flat" else _c("manifest.kinds"))
         stored = sum(line.value for line in self.ledger.lines if line.key.startswith("storage."))
         self._line("storage.total", "all of the index directory", (stored, "bytes"), "the sum of these layers")
         limit = f"{show_bytes(hardware.memory)} a host" if hardware.memory else "no limit given"
@@ -244,15 +246,15 @@ class _Planner:
             return IndexKind("Flat", 4.0 * self.dim)
         return index_kind(rows, self.dim, recall, bool(self.asked.config.index.memory_bytes))
 
-    def _manifest(self, segments: float) -> None:
+    def _manifest(self, segments: float, kinds: float) -> None:
         """Names, sizes and hashes of all files, and a digest for each MiB of those that are larger."""
         whole = sum(self.ledger.value(f"storage.{name}") for name in ("documents", "embeddings", "moments"))
-        size = _c("manifest.base") + self.parts * _c("manifest.part") + 16 * (whole + segments) / _MIB
+        size = _c("manifest.base") + kinds + self.parts * _c("manifest.part") + 16 * (whole + segments) / _MIB
         self._line(
             "storage.manifest", "manifest", (size, "bytes"),
             f"{_u('manifest.base')} + {self.parts:,} parts x {_u('manifest.part')} + 16 B for each MiB of "
-            "documents, embeddings, moments, segments",
-            "manifest.base", "manifest.part",
+            f"documents, embeddings, moments, segments{' + the kinds compared' if kinds else ''}",
+            "manifest.base", "manifest.part", *(("manifest.kinds",) if kinds else ()),
         )  # fmt: skip
 
     def building(self, kind: IndexKind, shards: int) -> None:
@@ -375,8 +377,3 @@ def show_constant(value: float, unit: str) -> str:
         power = min(4, math.ceil(-math.log10(value) / 3))
         return f"{value * 1000**power:.3g} {('', 'm', 'µ', 'n', 'p')[power]}s"
     return f"{value:.4g} {'B' if unit.split()[0] == 'B' else unit.split()[0]}"
-
-
-def figures(plan: Plan) -> Mapping[str, float]:
-    """All figures by their keys."""
-    return {line.key: line.value for line in plan.ledger.lines}
