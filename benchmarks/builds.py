@@ -225,7 +225,11 @@ def _vectors(rows: int) -> Any:
     from indexer import BuildConfig, RunOptions, build_index, read_corpus
 
     place = Path(tempfile.gettempdir())
-    kept, index, every = place / f"isotrope-builds-{rows}.npy", place / "isotrope-builds-static-flat", RUNS["static-flat"]
+    kept, index, every = (
+        place / f"isotrope-builds-{rows}.npy",
+        place / "isotrope-builds-static-flat",
+        RUNS["static-flat"],
+    )
     assert isinstance(every, Build)
     if not kept.exists():
         config = BuildConfig.load(every.recipe).with_overrides(every.settings)

@@ -27,7 +27,9 @@ _SECTIONS = {
 @click.option("--tokens", type=float, default=128, show_default=True, help="Mean tokens of a document.")
 @click.option("--text-bytes", type=float, default=0, metavar="B", help="Mean bytes of a document's text; 0: as many a "
               "token as in what was measured.")  # fmt: skip
-@click.option("--model", metavar="NAME|FOLDER", help="Encoder, by a known name or by its folder. Default: the recipe's.")
+@click.option(
+    "--model", metavar="NAME|FOLDER", help="Encoder, by a known name or by its folder. Default: the recipe's."
+)
 @recipe_options
 @click.option("--dim", type=int, help="Leading directions kept, as whitening.dim.")
 @click.option("--embeddings", type=click.Choice(["float32", "float16"]), help="As store.embeddings.")

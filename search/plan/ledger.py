@@ -19,6 +19,7 @@ class Line:
     unit: str
     arithmetic: str
     constants: tuple[str, ...] = ()
+    beyond: bool = False  # larger than anything that was measured
 
     @property
     def shown(self) -> str:
@@ -27,8 +28,8 @@ class Line:
 
     @property
     def extrapolated(self) -> bool:
-        """Whether a constant in it was carried over from another machine or size."""
-        return any(constants()[name].origin != "measured" for name in self.constants)
+        """Whether it is beyond what was measured, or a constant in it was carried over from another kind of machine."""
+        return self.beyond or any(constants()[name].origin != "measured" for name in self.constants)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types."""

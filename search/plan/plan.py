@@ -25,7 +25,7 @@ _ROW_NUMBER = 8  # bytes
 _TRAINING_ROWS, _TRAINING_ROUNDS = 262_144, 10
 _TILE = (512, 2048)  # rows of a tile of the exact join
 _WIDE = 256  # dimensions above which the join's constants are those of 381-dimensional vectors
-_HOURS_A_MONTH = 730
+_LARGEST = {"dedup.exact": "join.largest", "dedup.ann": "join.largest", "build.indexing": "index.largest"}
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,9 @@ class _Planner:
         self.flat = settings.config.index.type == "flat"
 
     def _line(self, key: str, title: str, value: tuple[float, str], arithmetic: str, *used: str) -> float:
-        return self.ledger.add(Line(key, title, value[0], value[1], arithmetic, used))
+        largest = next((limit for section, limit in _LARGEST.items() if key.startswith(section)), "")
+        beyond = bool(largest) and self.rows > _c(largest)
+        return self.ledger.add(Line(key, title, value[0], value[1], arithmetic, used, beyond))
 
     def encoding(self) -> None:
         """The work of the encoder, on GPUs or on cores."""
@@ -280,7 +282,7 @@ class _Planner:
         spread = (seconds - reading) / cores
         self._line(
             "build.seconds", "elapsed, start to end", (reading + spread + self.ledger.value("encode.seconds"), "seconds"),
-            f"reading + the rest over {cores} cores{' + the GPUs' if asked.hardware.gpus else ''}; steps follow each other",
+            f"reading + the rest over {cores} cores{' + the GPUs' if asked.hardware.gpus and self.shape.blocks else ''}; steps follow each other",
         )  # fmt: skip
 
     def _indexing(self, kind: IndexKind, shards: int) -> None:

@@ -9,6 +9,7 @@ from indexer.errors import ConfigError
 from indexer.settings import require_above_zero, require_at_least
 from search.plan.constants import require_gpu
 
+LEAST_MEMORY = 1 << 30  # bytes of a host that serves
 CORES_A_GPU = 8  # that feed it, where no number is given
 _SCALES = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 
@@ -30,6 +31,8 @@ class Hardware:
     def __post_init__(self) -> None:
         require_at_least("--gpus", self.gpus, 0)
         require_at_least("--cores", self.cores, 0)
+        if self.memory and self.memory < LEAST_MEMORY:
+            raise ConfigError(f"--memory is {self.memory:,} bytes; expected at least 1G, or 0 for no limit.")
         object.__setattr__(self, "gpu", require_gpu(self.gpu))
         object.__setattr__(self, "cores", self.cores or CORES_A_GPU * max(1, self.gpus))
 
