@@ -119,10 +119,12 @@ class _Planner:
             return
         weights, attention = 2 * shape.parameters * self.tokens, 4 * shape.blocks * shape.hidden * self.tokens**2
         row = self._line(
-            "encode.flops_a_row", "arithmetic of a row", (weights + attention, "FLOP"),
+            "encode.flops_a_row",
+            "arithmetic of a row",
+            (weights + attention, "FLOP"),
             f"2 x {shape.parameters / 1e6:.1f}M params x {self.tokens:.4g} tokens + attention 4 x {shape.blocks} blocks "
             f"x {shape.hidden} x {self.tokens:.4g} tokens² = {(weights + attention) / 1e9:.3g} GFLOP",
-        )  # fmt: skip
+        )
         if asked.hardware.gpus:
             self._on_gpus(row)
         else:
@@ -133,21 +135,30 @@ class _Planner:
         peak, share = _c(name), _c("gpu.utilisation")
         seconds = row * self.rows / (share * peak)
         self._line(
-            "encode.gpu_seconds", "GPU time", (seconds, "GPU-seconds"),
+            "encode.gpu_seconds",
+            "GPU time",
+            (seconds, "GPU-seconds"),
             f"{self.rows:.4g} rows x {row / 1e9:.3g} GFLOP / ({share:.2f} x {peak / 1e12:.4g} TFLOP/s) "
             f"= {number(self.rows / seconds)} rows/s a GPU",
-            name, "gpu.utilisation",
-        )  # fmt: skip
+            name,
+            "gpu.utilisation",
+        )
         self._line(
-            "encode.seconds", "elapsed", (seconds / hardware.gpus, "seconds"), f"over {hardware.gpus} GPUs",
-            name, "gpu.utilisation",
-        )  # fmt: skip
+            "encode.seconds",
+            "elapsed",
+            (seconds / hardware.gpus, "seconds"),
+            f"over {hardware.gpus} GPUs",
+            name,
+            "gpu.utilisation",
+        )
         self._line(
-            "encode.cpu_seconds", "tokenising and writing beside them",
+            "encode.cpu_seconds",
+            "tokenising and writing beside them",
             (self.rows * (self.tokens * _c("cpu.tokenise_token") + _c("cpu.write_row")), "core-seconds"),
             f"rows x ({self.tokens:.4g} tokens x {_u('cpu.tokenise_token')} + {_u('cpu.write_row')})",
-            "cpu.tokenise_token", "cpu.write_row",
-        )  # fmt: skip
+            "cpu.tokenise_token",
+            "cpu.write_row",
+        )
 
     def _on_cores(self, weights: float, attention: float) -> None:
         name = "cpu-amx.flops" if self.asked.hardware.amx else "cpu.flops"
@@ -155,54 +166,78 @@ class _Planner:
         row = weights + _c("cpu.attention") * attention
         work = self.rows * row + few * _QUERY_TOKENS * weights / self.tokens
         self._line(
-            "encode.cpu_seconds", "encoding on cores", (_c("cpu.load") + work / _c(name), "core-seconds"),
+            "encode.cpu_seconds",
+            "encoding on cores",
+            (_c("cpu.load") + work / _c(name), "core-seconds"),
             f"{_u('cpu.load')} to load + ({self.rows:.4g} rows x {row / 1e9:.3g} GFLOP, attention taking "
             f"{_u('cpu.attention')} as long, and {few:,} query-like texts of {_QUERY_TOKENS} tokens) / "
             f"{_c(name) / 1e9:.4g} GFLOP/s a core",
-            "cpu.load", name, "cpu.attention",
-        )  # fmt: skip
+            "cpu.load",
+            name,
+            "cpu.attention",
+        )
 
     def _static(self) -> None:
         seconds = _c("cpu.static_load") + self.rows * (_c("cpu.write_row") + self.tokens * _c("cpu.static_token"))
         self._line(
-            "encode.cpu_seconds", "looking tokens up", (seconds, "core-seconds"),
+            "encode.cpu_seconds",
+            "looking tokens up",
+            (seconds, "core-seconds"),
             f"{_u('cpu.static_load')} to load + {self.rows:.4g} rows x ({_u('cpu.write_row')} + {self.tokens:.4g} tokens x "
             f"{_u('cpu.static_token')})",
-            "cpu.static_load", "cpu.write_row", "cpu.static_token",
-        )  # fmt: skip
+            "cpu.static_load",
+            "cpu.write_row",
+            "cpu.static_token",
+        )
 
     def storage(self) -> None:
         """Bytes of the index directory, layer by layer; the segments come with `serving`."""
         asked, hidden, parts = self.asked, self.shape.hidden, self.parts
         width = 2 if asked.config.store.embeddings == "float16" else 4
         self._line(
-            "storage.documents", "documents.parquet",
+            "storage.documents",
+            "documents.parquet",
             (asked.documents * _c("documents.row") + asked.documents * self.text * _c("documents.text_share"), "bytes"),
             f"{asked.documents:.4g} x ({_u('documents.row')} + {self.text:.4g} B of text x "
             f"{_c('documents.text_share'):.2f} compressed); further columns are not counted",
-            "documents.row", "documents.text_share", *(() if asked.text_bytes else ("text.bytes_a_token",)),
-        )  # fmt: skip
+            "documents.row",
+            "documents.text_share",
+            *(() if asked.text_bytes else ("text.bytes_a_token",)),
+        )
         self._line(
-            "storage.windows", "windows.parquet", (self.rows * _c("windows.row") + parts * _c("windows.part"), "bytes"),
+            "storage.windows",
+            "windows.parquet",
+            (self.rows * _c("windows.row") + parts * _c("windows.part"), "bytes"),
             f"{self.rows:.4g} rows x {_u('windows.row')} + {parts:,} parts x {_u('windows.part')}",
-            "windows.row", "windows.part",
-        )  # fmt: skip
+            "windows.row",
+            "windows.part",
+        )
         self._line(
-            "storage.embeddings", "embeddings.npy", (self.rows * hidden * width + 128 * parts, "bytes"),
+            "storage.embeddings",
+            "embeddings.npy",
+            (self.rows * hidden * width + 128 * parts, "bytes"),
             f"{self.rows:.4g} rows x {hidden} numbers x {width} B ({asked.config.store.embeddings})",
-        )  # fmt: skip
+        )
         self._line(
-            "storage.moments", "moments.npz", (parts * (_COVARIANCE * (hidden**2 + hidden) + 758), "bytes"),
+            "storage.moments",
+            "moments.npz",
+            (parts * (_COVARIANCE * (hidden**2 + hidden) + 758), "bytes"),
             f"{parts:,} parts x ({hidden}² + {hidden} numbers) x 8 B",
-        )  # fmt: skip
-        self._line("storage.records", "part.json", (parts * _c("part.json"), "bytes"),
-                   f"{parts:,} parts x {_u('part.json')}", "part.json")  # fmt: skip
+        )
+        self._line(
+            "storage.records",
+            "part.json",
+            (parts * _c("part.json"), "bytes"),
+            f"{parts:,} parts x {_u('part.json')}",
+            "part.json",
+        )
         if asked.config.whitening.strength != "none":
             self._line(
-                "storage.transforms", "transforms",
+                "storage.transforms",
+                "transforms",
                 (_COVARIANCE * (hidden * self.dim + 3 * hidden) + 600, "bytes"),
                 f"({hidden} x {self.dim} + 3 x {hidden} numbers) x 8 B, once",
-            )  # fmt: skip
+            )
 
     def serving(self) -> tuple[IndexKind, int]:
         """Segments, memory, and how many hosts hold them."""
@@ -212,23 +247,31 @@ class _Planner:
         size = self.rows * kind.bytes_per_vector + shards * kind.shared_bytes
         made = "4 B x dimensions" if kind.factory == "Flat" else "codes of 4 bits for 4 dimensions, finer ones, numbers"
         self._line(
-            "storage.segments", "segments", (size, "bytes"),
+            "storage.segments",
+            "segments",
+            (size, "bytes"),
             f"{self.rows:.4g} rows x {kind.bytes_per_vector:,.0f} B ({made}) + {shards:,} x "
             f"{show_bytes(kind.shared_bytes)} of centroids: {kind.factory}",
             *(() if kind.factory == "Flat" else ("index.kind",)),
-        )  # fmt: skip
+        )
         self._manifest(size, 0.0 if kind.factory == "Flat" else _c("manifest.kinds"))
         stored = sum(line.value for line in self.ledger.lines if line.key.startswith("storage."))
         self._line("storage.total", "all of the index directory", (stored, "bytes"), "the sum of these layers")
         limit = f"{show_bytes(hardware.memory)} a host" if hardware.memory else "no limit given"
         self._line("serve.shards", "shards", (shards, "hosts"), f"{shard_rows:,} rows each; memory: {limit}")
         self._line(
-            "serve.memory", "memory to serve", (size + shards * _c("serve.process"), "bytes"),
+            "serve.memory",
+            "memory to serve",
+            (size + shards * _c("serve.process"), "bytes"),
             f"segments + {shards:,} x {_u('serve.process')} for encoder and libraries; documents stay on disk",
             "serve.process",
-        )  # fmt: skip
-        self._line("serve.recall", "recall@10 asked for", (config.index.recall, ""),
-                   "index.recall; a build measures what it reaches, and refuses to publish less")  # fmt: skip
+        )
+        self._line(
+            "serve.recall",
+            "recall@10 asked for",
+            (config.index.recall, ""),
+            "index.recall; a build measures what it reaches, and refuses to publish less",
+        )
         return kind, shards
 
     def _shards(self) -> tuple[IndexKind, int]:
@@ -253,46 +296,58 @@ class _Planner:
         whole = sum(self.ledger.value(f"storage.{name}") for name in ("documents", "embeddings", "moments"))
         size = _c("manifest.base") + kinds + self.parts * _c("manifest.part") + 16 * (whole + segments) / _MIB
         self._line(
-            "storage.manifest", "manifest", (size, "bytes"),
+            "storage.manifest",
+            "manifest",
+            (size, "bytes"),
             f"{_u('manifest.base')} + {self.parts:,} parts x {_u('manifest.part')} + 16 B for each MiB of "
             f"documents, embeddings, moments, segments{' + the kinds compared' if kinds else ''}",
-            "manifest.base", "manifest.part", *(("manifest.kinds",) if kinds else ()),
-        )  # fmt: skip
+            "manifest.base",
+            "manifest.part",
+            *(("manifest.kinds",) if kinds else ()),
+        )
 
     def building(self, kind: IndexKind, shards: int) -> None:
         """What the cores do beside encoding, and how long all of it takes."""
         asked, cores = self.asked, self.asked.hardware.cores
         reading = self._line(
-            "build.reading", "reading the corpus, documents to Parquet",
+            "build.reading",
+            "reading the corpus, documents to Parquet",
             (asked.documents * (_c("cpu.read_document") + self.text * _c("cpu.read_byte")), "core-seconds"),
             f"{asked.documents:.4g} x ({_u('cpu.read_document')} + {self.text:.4g} B x {_u('cpu.read_byte')}); one process",
-            "cpu.read_document", "cpu.read_byte",
-        )  # fmt: skip
+            "cpu.read_document",
+            "cpu.read_byte",
+        )
         sample = self.rows if asked.config.whitening.sample == "all" else min(self.rows, asked.config.whitening.sample)
         self._line(
-            "build.fitting", "fitting the transform",
+            "build.fitting",
+            "fitting the transform",
             (sample * self.shape.hidden**2 * _c("cpu.fit") + _c("cpu.fit_once"), "core-seconds"),
             f"{sample:,.0f} rows x {self.shape.hidden}² x {_u('cpu.fit')} + {_u('cpu.fit_once')}",
-            "cpu.fit", "cpu.fit_once",
-        )  # fmt: skip
+            "cpu.fit",
+            "cpu.fit_once",
+        )
         self._indexing(kind, shards)
         keys = ("encode.cpu_seconds", "build.reading", "build.fitting", "build.indexing")
         seconds = sum(self.ledger.value(key) for key in keys)
         self._line("build.cpu_seconds", "cores, all steps", (seconds, "core-seconds"), "encoding and the steps above")
         spread = (seconds - reading) / cores
         self._line(
-            "build.seconds", "elapsed, start to end", (reading + spread + self.ledger.value("encode.seconds"), "seconds"),
+            "build.seconds",
+            "elapsed, start to end",
+            (reading + spread + self.ledger.value("encode.seconds"), "seconds"),
             f"reading + the rest over {cores} cores{' + the GPUs' if asked.hardware.gpus and self.shape.blocks else ''}; steps follow each other",
-        )  # fmt: skip
+        )
 
     def _indexing(self, kind: IndexKind, shards: int) -> None:
         if kind.factory == "Flat":
             self._line(
-                "build.indexing", "transforming and writing segments",
+                "build.indexing",
+                "transforming and writing segments",
                 (self.rows * self.dim * _c("cpu.flat_number") + _c("cpu.check"), "core-seconds"),
                 f"{self.rows:.4g} rows x {self.dim} x {_u('cpu.flat_number')} + {_u('cpu.check')}",
-                "cpu.flat_number", "cpu.check",
-            )  # fmt: skip
+                "cpu.flat_number",
+                "cpu.check",
+            )
             return
         rows, lists = math.ceil(self.rows / shards), kind.lists
         more = max(0, lists - _c("index.lists"))  # than there were where it was measured
@@ -300,52 +355,85 @@ class _Planner:
         measuring = self.dim * _c("cpu.index_measuring")
         filling = rows * self.dim * _c("cpu.index_number")
         self._line(
-            "build.indexing", "choosing, training and filling indexes",
+            "build.indexing",
+            "choosing, training and filling indexes",
             (shards * (measuring + filling + assigning), "core-seconds"),
             f"{shards:,} shards x ({self.dim} dimensions x {_u('cpu.index_measuring')} to compare kinds + {rows:,} rows x "
             f"{self.dim} x {_u('cpu.index_number')} + {show(assigning, 'core-seconds')} for {more:,.0f} more lists than "
             "where that was measured)",
-            "cpu.index_measuring", "cpu.index_number", "index.lists", "cpu.flops", "index.kind",
-        )  # fmt: skip
+            "cpu.index_measuring",
+            "cpu.index_number",
+            "index.lists",
+            "cpu.flops",
+            "index.kind",
+        )
 
     def deduplication(self) -> None:
         """Both joins: all tiles, and neighbouring cells."""
         rows, size = self.rows, "wide" if self.dim > _WIDE else "narrow"
         base, pair, cell = (f"join.{size}.{name}" for name in ("row", "pair", "cell"))
         tiles = math.ceil(rows / _TILE[0]) * math.ceil(rows / _TILE[1]) / 2
-        self._line("dedup.tiles", "tiles of the exact join", (tiles, ""),
-                   f"({rows:.4g} / {_TILE[0]}) x ({rows:.4g} / {_TILE[1]}) / 2: ten times the rows, a hundred times")  # fmt: skip
         self._line(
-            "dedup.exact", "exact join", (rows * _c(base) + rows**2 / 2 * _c(pair), "core-seconds"),
-            f"{rows:.4g} rows x {_u(base)} + {rows:.4g}² / 2 pairs x {_u(pair)}", base, pair,
-        )  # fmt: skip
+            "dedup.tiles",
+            "tiles of the exact join",
+            (tiles, ""),
+            f"({rows:.4g} / {_TILE[0]}) x ({rows:.4g} / {_TILE[1]}) / 2: ten times the rows, a hundred times",
+        )
+        self._line(
+            "dedup.exact",
+            "exact join",
+            (rows * _c(base) + rows**2 / 2 * _c(pair), "core-seconds"),
+            f"{rows:.4g} rows x {_u(base)} + {rows:.4g}² / 2 pairs x {_u(pair)}",
+            base,
+            pair,
+        )
         first = f"join.{size}.ann_row"
         self._line(
-            "dedup.ann", "--method ann", (rows * _c(first) + rows**1.5 * _c(cell), "core-seconds"),
-            f"{rows:.4g} rows x {_u(first)} + {rows:.4g}^1.5 x {_u(cell)}: 2 x √rows cells", first, cell,
-        )  # fmt: skip
+            "dedup.ann",
+            "--method ann",
+            (rows * _c(first) + rows**1.5 * _c(cell), "core-seconds"),
+            f"{rows:.4g} rows x {_u(first)} + {rows:.4g}^1.5 x {_u(cell)}: 2 x √rows cells",
+            first,
+            cell,
+        )
 
     def money(self) -> None:
         """What is priced."""
         prices, value = self.asked.prices, self.ledger.value
         once = 0.0
         if prices.gpu:
-            once += self._line("money.gpu", "GPUs", (value("encode.gpu_seconds") / 3600 * prices.gpu, "money"),
-                               f"{show(value('encode.gpu_seconds'), 'GPU-seconds')} x {prices.gpu:g}")  # fmt: skip
+            once += self._line(
+                "money.gpu",
+                "GPUs",
+                (value("encode.gpu_seconds") / 3600 * prices.gpu, "money"),
+                f"{show(value('encode.gpu_seconds'), 'GPU-seconds')} x {prices.gpu:g}",
+            )
         if prices.core:
-            once += self._line("money.cores", "cores", (value("build.cpu_seconds") / 3600 * prices.core, "money"),
-                               f"{show(value('build.cpu_seconds'), 'core-seconds')} x {prices.core:g}")  # fmt: skip
+            once += self._line(
+                "money.cores",
+                "cores",
+                (value("build.cpu_seconds") / 3600 * prices.core, "money"),
+                f"{show(value('build.cpu_seconds'), 'core-seconds')} x {prices.core:g}",
+            )
             for name in ("exact", "ann"):
                 seconds = value(f"dedup.{name}")
-                self._line(f"money.dedup_{name}", f"de-duplication, {name}", (seconds / 3600 * prices.core, "money"),
-                           f"{show(seconds, 'core-seconds')} x {prices.core:g}; not in the build")  # fmt: skip
+                self._line(
+                    f"money.dedup_{name}",
+                    f"de-duplication, {name}",
+                    (seconds / 3600 * prices.core, "money"),
+                    f"{show(seconds, 'core-seconds')} x {prices.core:g}; not in the build",
+                )
         if once:
             self._line("money.build", "the build", (once, "money"), "GPUs and cores")
         month = 0.0
         for name, key, price in (("storage", "storage.total", prices.storage), ("ram", "serve.memory", prices.ram)):
             if price:
-                month += self._line(f"money.{name}", f"{name} a month", (value(key) / 1e9 * price, "money"),
-                                    f"{value(key) / 1e9:,.4g} GB x {price:g}")  # fmt: skip
+                month += self._line(
+                    f"money.{name}",
+                    f"{name} a month",
+                    (value(key) / 1e9 * price, "money"),
+                    f"{value(key) / 1e9:,.4g} GB x {price:g}",
+                )
         if month:
             self._line("money.month", "a month", (month, "money"), "storage and memory")
 
@@ -355,8 +443,10 @@ class _Planner:
         if self.asked.hardware.gpus and self.shape.blocks:
             found.append("no GPU was measured here: GPU time is a data sheet's peak times the share that CPUs reached")
         if self.rows > _c("index.largest"):
-            found.append(f"the largest index measured has {_c('index.largest'):,.0f} rows: kind, recall and building "
-                         "time of larger ones are extrapolated")  # fmt: skip
+            found.append(
+                f"the largest index measured has {_c('index.largest'):,.0f} rows: kind, recall and building "
+                "time of larger ones are extrapolated"
+            )
         if self.rows > _c("join.largest"):
             found.append(f"the largest join measured has {_c('join.largest'):,.0f} rows; larger ones are extrapolated")
         if self.asked.config.chunk.tokens:

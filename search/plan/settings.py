@@ -89,8 +89,7 @@ class PlanSettings:
     def row_tokens(self) -> float:
         """Tokens that are encoded for a row: those of a window, or of a document up to encoder.max_length."""
         chunk, longest = self.config.chunk, self.config.encoder.max_length or math.inf
-        whole = self.tokens if not chunk.tokens else self.tokens / self.windows + chunk.overlap * (
-            1 - 1 / self.windows)  # fmt: skip
+        whole = self.tokens if not chunk.tokens else self.tokens / self.windows + chunk.overlap * (1 - 1 / self.windows)
         return whole if self.config.encoder.kind == "static" else min(whole, longest)
 
 

@@ -42,7 +42,7 @@ def test_short_options_are_settings_of_the_recipe() -> None:
     [
         (("--documents", "lots"), '--documents is "lots"'),
         (("--documents", "1M", "--model", "bert-bse-uncased"), 'did you mean "bert-base-uncased"?'),
-        (("--documents", "1M", "--gpus", "1", "--gpu", "h1oo"), 'did you mean "h100"?'),
+        (("--documents", "1M", "--gpus", "1", "--gpu", "h10"), 'did you mean "h100"?'),
         (("--documents", "1M", "--gpu-price", "-1"), "--gpu-price is -1.0"),
         (("--documents", "1M", "--memory", "huge"), 'memory is "huge"'),
         (("--documents", "1M", "--memory", "100M"), "--memory"),
