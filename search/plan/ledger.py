@@ -60,6 +60,8 @@ def show(value: float, unit: str) -> str:
     """A value with its unit, in three digits: bytes in powers of 1000, seconds in hours where they are many."""
     if unit == "bytes":
         return show_bytes(value)
+    if unit == "money":
+        return f"{value:,.2f}"
     if unit in ("core-seconds", "GPU-seconds", "seconds"):
         many = value >= 3600
         name = unit.replace("seconds", "hours") if many else unit

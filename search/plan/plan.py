@@ -122,8 +122,8 @@ class _Planner:
             "encode.flops_a_row",
             "arithmetic of a row",
             (weights + attention, "FLOP"),
-            f"2 x {shape.parameters / 1e6:.1f}M params x {self.tokens:.4g} tokens + attention 4 x {shape.blocks} blocks "
-            f"x {shape.hidden} x {self.tokens:.4g} tokens² = {(weights + attention) / 1e9:.3g} GFLOP",
+            f"2 x {shape.parameters / 1e6:.1f}M params x {self.tokens:.4g} tokens + attention "
+            f"4 x {shape.blocks} blocks x {shape.hidden} x {self.tokens:.4g} tokens² = {(weights + attention) / 1e9:.3g} GFLOP",
         )
         if asked.hardware.gpus:
             self._on_gpus(row)
@@ -183,8 +183,8 @@ class _Planner:
             "encode.cpu_seconds",
             "looking tokens up",
             (seconds, "core-seconds"),
-            f"{_u('cpu.static_load')} to load + {self.rows:.4g} rows x ({_u('cpu.write_row')} + {self.tokens:.4g} tokens x "
-            f"{_u('cpu.static_token')})",
+            f"{_u('cpu.static_load')} to load + {self.rows:.4g} rows x ({_u('cpu.write_row')} + {self.tokens:.4g} "
+            f"tokens x {_u('cpu.static_token')})",
             "cpu.static_load",
             "cpu.write_row",
             "cpu.static_token",
@@ -313,7 +313,8 @@ class _Planner:
             "build.reading",
             "reading the corpus, documents to Parquet",
             (asked.documents * (_c("cpu.read_document") + self.text * _c("cpu.read_byte")), "core-seconds"),
-            f"{asked.documents:.4g} x ({_u('cpu.read_document')} + {self.text:.4g} B x {_u('cpu.read_byte')}); one process",
+            f"{asked.documents:.4g} x ({_u('cpu.read_document')} + {self.text:.4g} B x {_u('cpu.read_byte')}); "
+            "one process",
             "cpu.read_document",
             "cpu.read_byte",
         )
@@ -330,12 +331,12 @@ class _Planner:
         keys = ("encode.cpu_seconds", "build.reading", "build.fitting", "build.indexing")
         seconds = sum(self.ledger.value(key) for key in keys)
         self._line("build.cpu_seconds", "cores, all steps", (seconds, "core-seconds"), "encoding and the steps above")
-        spread = (seconds - reading) / cores
+        spread, waits = (seconds - reading) / cores, asked.hardware.gpus and self.shape.blocks
         self._line(
             "build.seconds",
             "elapsed, start to end",
             (reading + spread + self.ledger.value("encode.seconds"), "seconds"),
-            f"reading + the rest over {cores} cores{' + the GPUs' if asked.hardware.gpus and self.shape.blocks else ''}; steps follow each other",
+            f"reading + the rest over {cores} cores{' + the GPUs' if waits else ''}; steps follow each other",
         )
 
     def _indexing(self, kind: IndexKind, shards: int) -> None:
@@ -358,9 +359,9 @@ class _Planner:
             "build.indexing",
             "choosing, training and filling indexes",
             (shards * (measuring + filling + assigning), "core-seconds"),
-            f"{shards:,} shards x ({self.dim} dimensions x {_u('cpu.index_measuring')} to compare kinds + {rows:,} rows x "
-            f"{self.dim} x {_u('cpu.index_number')} + {show(assigning, 'core-seconds')} for {more:,.0f} more lists than "
-            "where that was measured)",
+            f"{shards:,} shards x ({self.dim} dimensions x {_u('cpu.index_measuring')} to compare kinds + {rows:,} "
+            f"rows x {self.dim} x {_u('cpu.index_number')} + {show(assigning, 'core-seconds')} for {more:,.0f} more lists "
+            "than where that was measured)",
             "cpu.index_measuring",
             "cpu.index_number",
             "index.lists",
