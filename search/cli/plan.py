@@ -92,7 +92,6 @@ def _settings(options: Mapping[str, Any]) -> "PlanSettings":
 
 def _show(plan: "Plan") -> None:
     """Sections of figures, each with its arithmetic below; then the constants, and what is not known."""
-    from search.cli.output import print_table
     from search.plan.plan import show_constant
 
     asked = plan.settings
@@ -103,10 +102,9 @@ def _show(plan: "Plan") -> None:
             click.echo(f"\n{click.style(title, bold=True)}")
             _show_lines(lines)
     used = list(plan.ledger.used())
-    click.echo()
-    rows = [[one.name, show_constant(one.value, one.unit), one.unit, one.origin, one.date, one.machine, one.command]
-            for one in used]  # fmt: skip
-    print_table(["constant", "value", "unit", "origin", "date", "machine", "by"], rows, "Constants")
+    click.echo(f"\n{click.style('Constants', bold=True)} (* above: extrapolated)")
+    rows = [[one.name, f"{show_constant(one.value, one.unit)}{_per(one.unit)}", one.source] for one in used]
+    _show_columns(rows)
     for note in plan.notes:
         click.echo(f"note: {note}", err=True)
 
@@ -117,3 +115,15 @@ def _show_lines(lines: "list[Line]") -> None:
         mark = " *" if line.extrapolated else ""
         click.echo(f"  {line.title:<{width}}  {click.style(line.shown + mark, bold=True)}")
         click.echo(f"      = {line.arithmetic}")
+
+
+def _per(unit: str) -> str:
+    """What a constant is for one of: " a row"."""
+    rest = unit.partition(" ")[2]
+    return f" {rest}" if rest else ""
+
+
+def _show_columns(rows: list[list[str]]) -> None:
+    widths = [max(len(row[place]) for row in rows) for place in (0, 1)]
+    for name, value, source in rows:
+        click.echo(f"  {name:<{widths[0]}}  {value:<{widths[1]}}  {source}")

@@ -35,7 +35,7 @@ class Constant:
     def source(self) -> str:
         """Where it comes from, in words."""
         where = f" on {self.machine}" if self.machine else ""
-        return f"{self.origin} {self.date}{where}: {self.command}"
+        return f"{self.origin}, {self.date}{where}: {self.command}"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types."""

@@ -25,6 +25,8 @@ _ROW_NUMBER = 8  # bytes
 _TRAINING_ROWS, _TRAINING_ROUNDS = 262_144, 10
 _TILE = (512, 2048)  # rows of a tile of the exact join
 _WIDE = 256  # dimensions above which the join's constants are those of 381-dimensional vectors
+_KILOBYTES, _TERA = 10_000, 1e12  # from where constants are shown in larger units
+_MEASURED_WIDTH = 381  # dimensions of the widest vectors that joins were measured with
 _LARGEST = {"dedup.exact": "join.largest", "dedup.ann": "join.largest", "build.indexing": "index.largest"}
 
 
@@ -123,7 +125,8 @@ class _Planner:
             "arithmetic of a row",
             (weights + attention, "FLOP"),
             f"2 x {shape.parameters / 1e6:.1f}M params x {self.tokens:.4g} tokens + attention "
-            f"4 x {shape.blocks} blocks x {shape.hidden} x {self.tokens:.4g} tokens² = {(weights + attention) / 1e9:.3g} GFLOP",
+            f"4 x {shape.blocks} blocks x {shape.hidden} x {self.tokens:.4g} tokens² = "
+            f"{(weights + attention) / 1e9:.3g} GFLOP",
         )
         if asked.hardware.gpus:
             self._on_gpus(row)
@@ -170,7 +173,7 @@ class _Planner:
             "encoding on cores",
             (_c("cpu.load") + work / _c(name), "core-seconds"),
             f"{_u('cpu.load')} to load + ({self.rows:.4g} rows x {row / 1e9:.3g} GFLOP, attention taking "
-            f"{_u('cpu.attention')} as long, and {few:,} query-like texts of {_QUERY_TOKENS} tokens) / "
+            f"{_u('cpu.attention')} times as long, and {few:,} query-like texts of {_QUERY_TOKENS} tokens) / "
             f"{_c(name) / 1e9:.4g} GFLOP/s a core",
             "cpu.load",
             name,
@@ -360,8 +363,8 @@ class _Planner:
             "choosing, training and filling indexes",
             (shards * (measuring + filling + assigning), "core-seconds"),
             f"{shards:,} shards x ({self.dim} dimensions x {_u('cpu.index_measuring')} to compare kinds + {rows:,} "
-            f"rows x {self.dim} x {_u('cpu.index_number')} + {show(assigning, 'core-seconds')} for {more:,.0f} more lists "
-            "than where that was measured)",
+            f"rows x {self.dim} x {_u('cpu.index_number')} + {show(assigning, 'core-seconds')} for {more:,.0f} more "
+            "lists than where that was measured)",
             "cpu.index_measuring",
             "cpu.index_number",
             "index.lists",
@@ -450,6 +453,8 @@ class _Planner:
             )
         if self.rows > _c("join.largest"):
             found.append(f"the largest join measured has {_c('join.largest'):,.0f} rows; larger ones are extrapolated")
+        if self.dim > _MEASURED_WIDTH:
+            found.append(f"joins were measured with {_MEASURED_WIDTH} dimensions, which stand here for {self.dim}")
         if self.asked.config.chunk.tokens:
             found.append("windows are counted for a document of mean length; a corpus of mixed lengths has more")
         return tuple(found)
@@ -465,8 +470,13 @@ def _u(name: str) -> str:
 
 
 def show_constant(value: float, unit: str) -> str:
-    """A constant as a formula has it: 9.2 µs for 9.2e-6 s."""
-    if unit.split()[0] == "s" and 0 < value < 0.1:
+    """A constant as a formula has it: 9.2 µs for one of 9.2e-6 in "s a row"."""
+    quantity = unit.split()[0]
+    if quantity == "s" and 0 < value < 0.1:
         power = min(4, math.ceil(-math.log10(value) / 3))
         return f"{value * 1000**power:.3g} {('', 'm', 'µ', 'n', 'p')[power]}s"
-    return f"{value:.4g} {'B' if unit.split()[0] == 'B' else unit.split()[0]}"
+    if quantity == "B":
+        return show_bytes(value) if value >= _KILOBYTES else f"{value:.4g} B"
+    if quantity == "FLOP/s":
+        return f"{value / 1e12:.4g} TFLOP/s" if value >= _TERA else f"{value / 1e9:.4g} GFLOP/s"
+    return f"{value:.4g} s" if quantity == "s" else f"{value:.4g}"
