@@ -36,6 +36,10 @@ _COMMANDS = {
     "train": ("search.cli.prepare:train", "Train what a pooling needs, without labels."),
     "tune": ("search.cli.tune:command", "Pick whitening settings for a corpus, without labels or with them."),
     "report": ("search.cli.report:command", "One page about an index: spectrum, scores, gates, measured quality."),
+    "plan": (
+        "search.cli.plan:command",
+        "Work out what a corpus of any size will take: time, storage, hosts, money.",
+    ),
     "export": ("search.cli.export:command", "Write an index in the format of another program."),
     "verify": ("search.cli.inspect:verify", "Check every byte and count of an index."),
     "convert": ("search.cli.prepare:convert", "Turn pytorch_model.bin weights into safetensors."),

@@ -1,0 +1,110 @@
+"""Sizes of encoders: those of well-known names, and those of a model's folder."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from indexer.config import EncoderConfig
+from indexer.errors import ConfigError, ModelError
+from indexer.regular_files import read_regular
+from indexer.settings import did_you_mean
+
+_CONFIG_BYTES = 1 << 20
+_BERT = {"small": (384, 12, 1536), "base": (768, 12, 3072), "large": (1024, 24, 4096)}  # hidden, blocks, inner
+_BLOCKS = {
+    "all-minilm-l6-v2": (384, 6, 1536),
+    "all-minilm-l12-v2": _BERT["small"],
+    "multi-qa-minilm-l6-cos-v1": (384, 6, 1536),
+    "bert-base-uncased": _BERT["base"],
+    "bert-base-cased": _BERT["base"],
+    "bert-base": _BERT["base"],
+    "bert-large-uncased": _BERT["large"],
+    "bert-large-cased": _BERT["large"],
+    "bert-large": _BERT["large"],
+    "distilbert-base-uncased": (768, 6, 3072),
+    "roberta-base": _BERT["base"],
+    "roberta-large": _BERT["large"],
+    "xlm-roberta-base": _BERT["base"],
+    "xlm-roberta-large": _BERT["large"],
+    "all-mpnet-base-v2": _BERT["base"],
+    "all-distilroberta-v1": (768, 6, 3072),
+    **{f"bge-{size}-en-v1.5": shape for size, shape in _BERT.items()},
+    **{f"e5-{size}-v2": shape for size, shape in _BERT.items()},
+    **{f"multilingual-e5-{size}": shape for size, shape in _BERT.items()},
+    **{f"gte-{size}": shape for size, shape in _BERT.items()},
+    "labse": _BERT["base"],
+}
+_TABLES = {"potion-base-2m": 64, "potion-base-4m": 128, "potion-base-8m": 256, "potion-base-32m": 512,
+           "potion-retrieval-32m": 512, "potion-multilingual-128m": 256}  # fmt: skip
+_HIDDEN = ("hidden_size", "dim", "d_model")
+_LAYERS = ("num_hidden_layers", "n_layers", "num_layers")
+_INNER = ("intermediate_size", "hidden_dim", "d_ff")
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """An encoder as arithmetic sees it: `blocks` of width `hidden` and `inner`; a static table has no blocks."""
+
+    name: str
+    hidden: int
+    blocks: int = 0
+    inner: int = 0
+
+    @property
+    def parameters(self) -> int:
+        """Weights of the matrices of all blocks: what each token is multiplied with."""
+        return self.blocks * (4 * self.hidden**2 + 2 * self.hidden * self.inner)
+
+    def flops(self, tokens: float) -> float:
+        """FLOPs (a multiplication and an addition are two) of one text of so many tokens, without padding."""
+        return 2 * self.parameters * tokens + 4 * self.blocks * self.hidden * tokens**2
+
+
+def model_shape(encoder: EncoderConfig) -> ModelShape:
+    """The shape of a recipe's encoder, by name or from its folder; nothing is downloaded.
+
+    A transformer is run up to the highest of the recipe's layers. Raises ConfigError for a name that is not known,
+    ModelError for a folder whose config.json does not tell.
+    """
+    folder = Path(encoder.model).expanduser()
+    name = folder.name
+    if encoder.kind == "vectors":
+        raise ConfigError("a plan needs an encoder, and encoder.kind is vectors. Name one with --model.")
+    if (folder / "config.json").is_file():
+        return _cut(_of_folder(folder, encoder.kind == "static"), encoder.layers)
+    if name.lower() in _TABLES:
+        return ModelShape(name, _TABLES[name.lower()])
+    if name.lower() in _BLOCKS and encoder.kind != "static":
+        return _cut(ModelShape(name, *_BLOCKS[name.lower()]), encoder.layers)
+    known = _TABLES if encoder.kind == "static" else {**_BLOCKS, **_TABLES}
+    raise ConfigError(f"--model: {did_you_mean('model', name.lower(), known)} A folder with its config.json does too.")
+
+
+def _cut(shape: ModelShape, layers: tuple[int, ...]) -> ModelShape:
+    if not shape.blocks:
+        return shape
+    highest = max(shape.blocks + 1 + layer if layer < 0 else layer for layer in layers)
+    return ModelShape(shape.name, shape.hidden, min(shape.blocks, highest), shape.inner)
+
+
+def _of_folder(folder: Path, static: bool) -> ModelShape:
+    path = folder / "config.json"
+    try:
+        config = json.loads(read_regular(path, _CONFIG_BYTES))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: cannot be read: {error}.") from error
+    if not isinstance(config, dict):
+        raise ModelError(f"{path}: holds no table of settings.")
+    if static or config.get("model_type") == "model2vec":
+        return ModelShape(folder.name, _size(config, ("hidden_dim", *_HIDDEN), path))
+    return ModelShape(folder.name, _size(config, _HIDDEN, path), _size(config, _LAYERS, path),
+                      _size(config, _INNER, path))  # fmt: skip
+
+
+def _size(config: Mapping[str, Any], names: tuple[str, ...], path: Path) -> int:
+    for name in names:
+        if isinstance(config.get(name), int) and config[name] > 0:
+            return int(config[name])
+    raise ModelError(f"{path}: tells no {names[0]}; expected a whole number above 0.")

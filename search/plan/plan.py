@@ -1,0 +1,482 @@
+"""A plan: what building, keeping, serving and de-duplicating a corpus takes, line by line, with the arithmetic shown.
+
+Nothing is run and no model is loaded. Every figure is a formula over the settings and the constants of
+`constants.json`; the lines say which. Times are those of a core or a GPU that does nothing else, and are divided by
+their number: all the steps that grow with the corpus are shared out by parts, shards or tiles.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from indexer.ann.selection import SMALL_BYTES, nlist_for
+from search.plan.constants import constants
+from search.plan.ledger import Ledger, Line, number, show, show_bytes
+from search.plan.models import ModelShape, model_shape
+from search.plan.settings import PlanSettings
+
+_MIB = 1 << 20
+_QUERY_TEXTS = 1024  # query-like texts that are encoded for the mean of queries
+_QUERY_TOKENS = 13
+_COVARIANCE = 8  # bytes of a number in moments and transforms
+_BITS_OF_FINE = 0.99  # recall up to which codes of 8 bits a dimension are enough to score candidates again
+_REGISTER = 16  # dimensions that codes are padded to
+_ROW_NUMBER = 8  # bytes
+_TRAINING_ROWS, _TRAINING_ROUNDS = 262_144, 10
+_TILE = (512, 2048)  # rows of a tile of the exact join
+_WIDE = 256  # dimensions above which the join's constants are those of 381-dimensional vectors
+_KILOBYTES, _TERA = 10_000, 1e12  # from where constants are shown in larger units
+_MEASURED_WIDTH = 381  # dimensions of the widest vectors that joins were measured with
+_LARGEST = {"dedup.exact": "join.largest", "dedup.ann": "join.largest", "build.indexing": "index.largest"}
+
+
+@dataclass(frozen=True)
+class IndexKind:
+    """The kind of index that is planned: a FAISS factory string, bytes of a vector and of what all share, lists."""
+
+    factory: str
+    bytes_per_vector: float
+    shared_bytes: float = 0.0
+    lists: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All lines. `kind` is the index of one shard, `notes` say what is not known."""
+
+    settings: PlanSettings
+    shape: ModelShape
+    kind: IndexKind
+    shards: int
+    ledger: Ledger
+    notes: tuple[str, ...]
+
+    def value(self, key: str) -> float:
+        """A figure by its key."""
+        return self.ledger.value(key)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types."""
+        asked = self.settings
+        return {
+            "documents": asked.documents,
+            "tokens": asked.tokens,
+            "rows": asked.rows,
+            "model": vars(self.shape) | {"parameters": self.shape.parameters},
+            "hardware": vars(asked.hardware),
+            "prices": vars(asked.prices),
+            "index": vars(self.kind) | {"shards": self.shards},
+            "figures": {line.key: line.value for line in self.ledger.lines},
+            "lines": [line.to_dict() for line in self.ledger.lines],
+            "constants": [constant.to_dict() for constant in self.ledger.used()],
+            "notes": list(self.notes),
+        }
+
+
+def make_plan(settings: PlanSettings) -> Plan:
+    """Work it all out. Raises ConfigError for a model that is not known."""
+    shape = model_shape(settings.config.encoder)
+    planner = _Planner(settings, shape)
+    planner.encoding()
+    planner.storage()
+    kind, shards = planner.serving()
+    planner.building(kind, shards)
+    planner.deduplication()
+    planner.money()
+    return Plan(settings, shape, kind, shards, planner.ledger, planner.notes())
+
+
+def index_kind(rows: int, dim: int, recall: float, limited: bool) -> IndexKind:
+    """The kind of index that `index.type = "auto"` most often chose for so many rows, here taken for granted."""
+    if rows * dim * 4 <= SMALL_BYTES and not limited:
+        return IndexKind("Flat", 4.0 * dim)
+    wide = -(-dim // _REGISTER) * _REGISTER
+    lists = nlist_for(rows)
+    finer, width = ("SQ8", 1) if recall <= _BITS_OF_FINE and limited else ("SQfp16", 2)
+    size = wide // 8 + width * wide + _ROW_NUMBER
+    return IndexKind(f"Pad{wide},IVF{lists},PQ{wide // 4}x4fs,Refine({finer})", size, 4.0 * lists * wide, lists)
+
+
+class _Planner:
+    """The lines, section after section."""
+
+    def __init__(self, settings: PlanSettings, shape: ModelShape) -> None:
+        self.asked, self.shape, self.ledger = settings, shape, Ledger()
+        self.rows, self.tokens = settings.rows, settings.row_tokens
+        self.dim = min(settings.config.whitening.dim or shape.hidden, max(1, settings.rows - 1))
+        self.parts = math.ceil(settings.documents / settings.config.store.part_documents)
+        self.text = settings.text_bytes or settings.tokens * _c("text.bytes_a_token")
+        self.flat = settings.config.index.type == "flat"
+
+    def _line(self, key: str, title: str, value: tuple[float, str], arithmetic: str, *used: str) -> float:
+        largest = next((limit for section, limit in _LARGEST.items() if key.startswith(section)), "")
+        beyond = bool(largest) and self.rows > _c(largest)
+        return self.ledger.add(Line(key, title, value[0], value[1], arithmetic, used, beyond))
+
+    def encoding(self) -> None:
+        """The work of the encoder, on GPUs or on cores."""
+        shape, asked = self.shape, self.asked
+        if not shape.blocks:
+            self._static()
+            return
+        weights, attention = 2 * shape.parameters * self.tokens, 4 * shape.blocks * shape.hidden * self.tokens**2
+        row = self._line(
+            "encode.flops_a_row",
+            "arithmetic of a row",
+            (weights + attention, "FLOP"),
+            f"2 x {shape.parameters / 1e6:.1f}M params x {self.tokens:.4g} tokens + attention "
+            f"4 x {shape.blocks} blocks x {shape.hidden} x {self.tokens:.4g} tokens² = "
+            f"{(weights + attention) / 1e9:.3g} GFLOP",
+        )
+        if asked.hardware.gpus:
+            self._on_gpus(row)
+        else:
+            self._on_cores(weights, attention)
+
+    def _on_gpus(self, row: float) -> None:
+        hardware, name = self.asked.hardware, f"{self.asked.hardware.gpu}.peak"
+        peak, share = _c(name), _c("gpu.utilisation")
+        seconds = row * self.rows / (share * peak)
+        self._line(
+            "encode.gpu_seconds",
+            "GPU time",
+            (seconds, "GPU-seconds"),
+            f"{self.rows:.4g} rows x {row / 1e9:.3g} GFLOP / ({share:.2f} x {peak / 1e12:.4g} TFLOP/s) "
+            f"= {number(self.rows / seconds)} rows/s a GPU",
+            name,
+            "gpu.utilisation",
+        )
+        self._line(
+            "encode.seconds",
+            "elapsed",
+            (seconds / hardware.gpus, "seconds"),
+            f"over {hardware.gpus} GPUs",
+            name,
+            "gpu.utilisation",
+        )
+        self._line(
+            "encode.cpu_seconds",
+            "tokenising and writing beside them",
+            (self.rows * (self.tokens * _c("cpu.tokenise_token") + _c("cpu.write_row")), "core-seconds"),
+            f"rows x ({self.tokens:.4g} tokens x {_u('cpu.tokenise_token')} + {_u('cpu.write_row')})",
+            "cpu.tokenise_token",
+            "cpu.write_row",
+        )
+
+    def _on_cores(self, weights: float, attention: float) -> None:
+        name = "cpu-amx.flops" if self.asked.hardware.amx else "cpu.flops"
+        few = min(_QUERY_TEXTS, self.asked.documents)
+        row = weights + _c("cpu.attention") * attention
+        work = self.rows * row + few * _QUERY_TOKENS * weights / self.tokens
+        self._line(
+            "encode.cpu_seconds",
+            "encoding on cores",
+            (_c("cpu.load") + work / _c(name), "core-seconds"),
+            f"{_u('cpu.load')} to load + ({self.rows:.4g} rows x {row / 1e9:.3g} GFLOP, attention taking "
+            f"{_u('cpu.attention')} times as long, and {few:,} query-like texts of {_QUERY_TOKENS} tokens) / "
+            f"{_c(name) / 1e9:.4g} GFLOP/s a core",
+            "cpu.load",
+            name,
+            "cpu.attention",
+        )
+
+    def _static(self) -> None:
+        seconds = _c("cpu.static_load") + self.rows * (_c("cpu.write_row") + self.tokens * _c("cpu.static_token"))
+        self._line(
+            "encode.cpu_seconds",
+            "looking tokens up",
+            (seconds, "core-seconds"),
+            f"{_u('cpu.static_load')} to load + {self.rows:.4g} rows x ({_u('cpu.write_row')} + {self.tokens:.4g} "
+            f"tokens x {_u('cpu.static_token')})",
+            "cpu.static_load",
+            "cpu.write_row",
+            "cpu.static_token",
+        )
+
+    def storage(self) -> None:
+        """Bytes of the index directory, layer by layer; the segments come with `serving`."""
+        asked, hidden, parts = self.asked, self.shape.hidden, self.parts
+        width = 2 if asked.config.store.embeddings == "float16" else 4
+        self._line(
+            "storage.documents",
+            "documents.parquet",
+            (asked.documents * _c("documents.row") + asked.documents * self.text * _c("documents.text_share"), "bytes"),
+            f"{asked.documents:.4g} x ({_u('documents.row')} + {self.text:.4g} B of text x "
+            f"{_c('documents.text_share'):.2f} compressed); further columns are not counted",
+            "documents.row",
+            "documents.text_share",
+            *(() if asked.text_bytes else ("text.bytes_a_token",)),
+        )
+        self._line(
+            "storage.windows",
+            "windows.parquet",
+            (self.rows * _c("windows.row") + parts * _c("windows.part"), "bytes"),
+            f"{self.rows:.4g} rows x {_u('windows.row')} + {parts:,} parts x {_u('windows.part')}",
+            "windows.row",
+            "windows.part",
+        )
+        self._line(
+            "storage.embeddings",
+            "embeddings.npy",
+            (self.rows * hidden * width + 128 * parts, "bytes"),
+            f"{self.rows:.4g} rows x {hidden} numbers x {width} B ({asked.config.store.embeddings})",
+        )
+        self._line(
+            "storage.moments",
+            "moments.npz",
+            (parts * (_COVARIANCE * (hidden**2 + hidden) + 758), "bytes"),
+            f"{parts:,} parts x ({hidden}² + {hidden} numbers) x 8 B",
+        )
+        self._line(
+            "storage.records",
+            "part.json",
+            (parts * _c("part.json"), "bytes"),
+            f"{parts:,} parts x {_u('part.json')}",
+            "part.json",
+        )
+        if asked.config.whitening.strength != "none":
+            self._line(
+                "storage.transforms",
+                "transforms",
+                (_COVARIANCE * (hidden * self.dim + 3 * hidden) + 600, "bytes"),
+                f"({hidden} x {self.dim} + 3 x {hidden} numbers) x 8 B, once",
+            )
+
+    def serving(self) -> tuple[IndexKind, int]:
+        """Segments, memory, and how many hosts hold them."""
+        hardware, config = self.asked.hardware, self.asked.config
+        kind, shards = self._shards()
+        shard_rows = math.ceil(self.rows / shards)
+        size = self.rows * kind.bytes_per_vector + shards * kind.shared_bytes
+        made = "4 B x dimensions" if kind.factory == "Flat" else "codes of 4 bits for 4 dimensions, finer ones, numbers"
+        self._line(
+            "storage.segments",
+            "segments",
+            (size, "bytes"),
+            f"{self.rows:.4g} rows x {kind.bytes_per_vector:,.0f} B ({made}) + {shards:,} x "
+            f"{show_bytes(kind.shared_bytes)} of centroids: {kind.factory}",
+            *(() if kind.factory == "Flat" else ("index.kind",)),
+        )
+        self._manifest(size, 0.0 if kind.factory == "Flat" else _c("manifest.kinds"))
+        stored = sum(line.value for line in self.ledger.lines if line.key.startswith("storage."))
+        self._line("storage.total", "all of the index directory", (stored, "bytes"), "the sum of these layers")
+        limit = f"{show_bytes(hardware.memory)} a host" if hardware.memory else "no limit given"
+        self._line("serve.shards", "shards", (shards, "hosts"), f"{shard_rows:,} rows each; memory: {limit}")
+        self._line(
+            "serve.memory",
+            "memory to serve",
+            (size + shards * _c("serve.process"), "bytes"),
+            f"segments + {shards:,} x {_u('serve.process')} for encoder and libraries; documents stay on disk",
+            "serve.process",
+        )
+        self._line(
+            "serve.recall",
+            "recall@10 asked for",
+            (config.index.recall, ""),
+            "index.recall; a build measures what it reaches, and refuses to publish less",
+        )
+        return kind, shards
+
+    def _shards(self) -> tuple[IndexKind, int]:
+        """The kind of index of a shard, and their number: the fewest that fit the memory of a host."""
+        hardware, recall = self.asked.hardware, self.asked.config.index.recall
+        room, shards = hardware.memory - _c("serve.process"), 1
+        while True:
+            rows = math.ceil(self.rows / shards)
+            kind = self._kind(rows, recall)
+            needed = rows * kind.bytes_per_vector + kind.shared_bytes
+            if not hardware.memory or needed <= room or rows <= 1:
+                return kind, shards
+            shards = max(shards + 1, math.ceil(shards * needed / max(room, needed / 2)))
+
+    def _kind(self, rows: int, recall: float) -> IndexKind:
+        if self.flat:
+            return IndexKind("Flat", 4.0 * self.dim)
+        return index_kind(rows, self.dim, recall, bool(self.asked.config.index.memory_bytes))
+
+    def _manifest(self, segments: float, kinds: float) -> None:
+        """Names, sizes and hashes of all files, and a digest for each MiB of those that are larger."""
+        whole = sum(self.ledger.value(f"storage.{name}") for name in ("documents", "embeddings", "moments"))
+        size = _c("manifest.base") + kinds + self.parts * _c("manifest.part") + 16 * (whole + segments) / _MIB
+        self._line(
+            "storage.manifest",
+            "manifest",
+            (size, "bytes"),
+            f"{_u('manifest.base')} + {self.parts:,} parts x {_u('manifest.part')} + 16 B for each MiB of "
+            f"documents, embeddings, moments, segments{' + the kinds compared' if kinds else ''}",
+            "manifest.base",
+            "manifest.part",
+            *(("manifest.kinds",) if kinds else ()),
+        )
+
+    def building(self, kind: IndexKind, shards: int) -> None:
+        """What the cores do beside encoding, and how long all of it takes."""
+        asked, cores = self.asked, self.asked.hardware.cores
+        reading = self._line(
+            "build.reading",
+            "reading the corpus, documents to Parquet",
+            (asked.documents * (_c("cpu.read_document") + self.text * _c("cpu.read_byte")), "core-seconds"),
+            f"{asked.documents:.4g} x ({_u('cpu.read_document')} + {self.text:.4g} B x {_u('cpu.read_byte')}); "
+            "one process",
+            "cpu.read_document",
+            "cpu.read_byte",
+        )
+        sample = self.rows if asked.config.whitening.sample == "all" else min(self.rows, asked.config.whitening.sample)
+        self._line(
+            "build.fitting",
+            "fitting the transform",
+            (sample * self.shape.hidden**2 * _c("cpu.fit") + _c("cpu.fit_once"), "core-seconds"),
+            f"{sample:,.0f} rows x {self.shape.hidden}² x {_u('cpu.fit')} + {_u('cpu.fit_once')}",
+            "cpu.fit",
+            "cpu.fit_once",
+        )
+        self._indexing(kind, shards)
+        keys = ("encode.cpu_seconds", "build.reading", "build.fitting", "build.indexing")
+        seconds = sum(self.ledger.value(key) for key in keys)
+        self._line("build.cpu_seconds", "cores, all steps", (seconds, "core-seconds"), "encoding and the steps above")
+        spread, waits = (seconds - reading) / cores, asked.hardware.gpus and self.shape.blocks
+        self._line(
+            "build.seconds",
+            "elapsed, start to end",
+            (reading + spread + self.ledger.value("encode.seconds"), "seconds"),
+            f"reading + the rest over {cores} cores{' + the GPUs' if waits else ''}; steps follow each other",
+        )
+
+    def _indexing(self, kind: IndexKind, shards: int) -> None:
+        if kind.factory == "Flat":
+            self._line(
+                "build.indexing",
+                "transforming and writing segments",
+                (self.rows * self.dim * _c("cpu.flat_number") + _c("cpu.check"), "core-seconds"),
+                f"{self.rows:.4g} rows x {self.dim} x {_u('cpu.flat_number')} + {_u('cpu.check')}",
+                "cpu.flat_number",
+                "cpu.check",
+            )
+            return
+        rows, lists = math.ceil(self.rows / shards), kind.lists
+        more = max(0, lists - _c("index.lists"))  # than there were where it was measured
+        assigning = 2 * self.dim * more * (rows + _TRAINING_ROUNDS * min(rows, _TRAINING_ROWS)) / _c("cpu.flops")
+        measuring = self.dim * _c("cpu.index_measuring")
+        filling = rows * self.dim * _c("cpu.index_number")
+        self._line(
+            "build.indexing",
+            "choosing, training and filling indexes",
+            (shards * (measuring + filling + assigning), "core-seconds"),
+            f"{shards:,} shards x ({self.dim} dimensions x {_u('cpu.index_measuring')} to compare kinds + {rows:,} "
+            f"rows x {self.dim} x {_u('cpu.index_number')} + {show(assigning, 'core-seconds')} for {more:,.0f} more "
+            "lists than where that was measured)",
+            "cpu.index_measuring",
+            "cpu.index_number",
+            "index.lists",
+            "cpu.flops",
+            "index.kind",
+        )
+
+    def deduplication(self) -> None:
+        """Both joins: all tiles, and neighbouring cells."""
+        rows, size = self.rows, "wide" if self.dim > _WIDE else "narrow"
+        base, pair, cell = (f"join.{size}.{name}" for name in ("row", "pair", "cell"))
+        tiles = math.ceil(rows / _TILE[0]) * math.ceil(rows / _TILE[1]) / 2
+        self._line(
+            "dedup.tiles",
+            "tiles of the exact join",
+            (tiles, ""),
+            f"({rows:.4g} / {_TILE[0]}) x ({rows:.4g} / {_TILE[1]}) / 2: ten times the rows, a hundred times",
+        )
+        self._line(
+            "dedup.exact",
+            "exact join",
+            (rows * _c(base) + rows**2 / 2 * _c(pair), "core-seconds"),
+            f"{rows:.4g} rows x {_u(base)} + {rows:.4g}² / 2 pairs x {_u(pair)}",
+            base,
+            pair,
+        )
+        first = f"join.{size}.ann_row"
+        self._line(
+            "dedup.ann",
+            "--method ann",
+            (rows * _c(first) + rows**1.5 * _c(cell), "core-seconds"),
+            f"{rows:.4g} rows x {_u(first)} + {rows:.4g}^1.5 x {_u(cell)}: 2 x √rows cells",
+            first,
+            cell,
+        )
+
+    def money(self) -> None:
+        """What is priced."""
+        prices, value = self.asked.prices, self.ledger.value
+        once = 0.0
+        if prices.gpu:
+            once += self._line(
+                "money.gpu",
+                "GPUs",
+                (value("encode.gpu_seconds") / 3600 * prices.gpu, "money"),
+                f"{show(value('encode.gpu_seconds'), 'GPU-seconds')} x {prices.gpu:g}",
+            )
+        if prices.core:
+            once += self._line(
+                "money.cores",
+                "cores",
+                (value("build.cpu_seconds") / 3600 * prices.core, "money"),
+                f"{show(value('build.cpu_seconds'), 'core-seconds')} x {prices.core:g}",
+            )
+            for name in ("exact", "ann"):
+                seconds = value(f"dedup.{name}")
+                self._line(
+                    f"money.dedup_{name}",
+                    f"de-duplication, {name}",
+                    (seconds / 3600 * prices.core, "money"),
+                    f"{show(seconds, 'core-seconds')} x {prices.core:g}; not in the build",
+                )
+        if once:
+            self._line("money.build", "the build", (once, "money"), "GPUs and cores")
+        month = 0.0
+        for name, key, price in (("storage", "storage.total", prices.storage), ("ram", "serve.memory", prices.ram)):
+            if price:
+                month += self._line(
+                    f"money.{name}",
+                    f"{name} a month",
+                    (value(key) / 1e9 * price, "money"),
+                    f"{value(key) / 1e9:,.4g} GB x {price:g}",
+                )
+        if month:
+            self._line("money.month", "a month", (month, "money"), "storage and memory")
+
+    def notes(self) -> tuple[str, ...]:
+        """What must be known beside the figures."""
+        found = []
+        if self.asked.hardware.gpus and self.shape.blocks:
+            found.append("no GPU was measured here: GPU time is a data sheet's peak times the share that CPUs reached")
+        if self.rows > _c("index.largest"):
+            found.append(
+                f"the largest index measured has {_c('index.largest'):,.0f} rows: kind, recall and building "
+                "time of larger ones are extrapolated"
+            )
+        if self.rows > _c("join.largest"):
+            found.append(f"the largest join measured has {_c('join.largest'):,.0f} rows; larger ones are extrapolated")
+        if self.dim > _MEASURED_WIDTH:
+            found.append(f"joins were measured with {_MEASURED_WIDTH} dimensions, which stand here for {self.dim}")
+        if self.asked.config.chunk.tokens:
+            found.append("windows are counted for a document of mean length; a corpus of mixed lengths has more")
+        return tuple(found)
+
+
+def _c(name: str) -> float:
+    return constants()[name].value
+
+
+def _u(name: str) -> str:
+    constant = constants()[name]
+    return show_constant(constant.value, constant.unit)
+
+
+def show_constant(value: float, unit: str) -> str:
+    """A constant as a formula has it: 9.2 µs for one of 9.2e-6 in "s a row"."""
+    quantity = unit.split()[0]
+    if quantity == "s" and 0 < value < 0.1:
+        power = min(4, math.ceil(-math.log10(value) / 3))
+        return f"{value * 1000**power:.3g} {('', 'm', 'µ', 'n', 'p')[power]}s"
+    if quantity == "B":
+        return show_bytes(value) if value >= _KILOBYTES else f"{value:.4g} B"
+    if quantity == "FLOP/s":
+        return f"{value / 1e12:.4g} TFLOP/s" if value >= _TERA else f"{value / 1e9:.4g} GFLOP/s"
+    return f"{value:.4g} s" if quantity == "s" else f"{value:.4g}"
