@@ -1,0 +1,148 @@
+"""What one more worker gives: documents encoded and pairs compared a second, by worker, one thread each.
+
+    python -m benchmarks.scale CORPUS [--documents 4000] [--rows 100000] [--set SECTION.KEY=VALUE] [-o FILE]
+
+The same parts are encoded, and the same vectors joined, by one worker and by several, as processes and as Ray actors,
+in turns; medians are compared. Starting workers is counted. What all of them write must be equal, byte for byte.
+"""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks.interleaved import Timed, machine, run_in_turns, save
+from indexer import BuildConfig, RunOptions, encode_pending, prepare_parts, read_corpus
+from indexer.executors import Executor
+from search.cli.output import print_table
+from search.dedup.distributed import DistributedJoin
+from search.dedup.join import ExactJoin
+from search.dedup.settings import JoinOptions
+
+_EXECUTORS: tuple[Executor, ...] = ("processes", "ray")
+_NOISE = 0.1  # of a planted copy
+
+
+@dataclass(frozen=True)
+class Way:
+    """Workers of one thread each."""
+
+    executor: Executor
+    workers: int
+
+    @property
+    def options(self) -> RunOptions:
+        """How they run."""
+        return RunOptions(device="cpu", executor=self.executor, workers=self.workers, threads=self.workers)
+
+    def __str__(self) -> str:
+        return f"{self.executor}, {self.workers}"
+
+
+@click.command()
+@click.argument("corpus", nargs=-1, required=True)
+@click.option("--documents", type=int, default=4000, show_default=True, help="Encoded; 0 leaves encoding out.")
+@click.option("--rows", type=int, default=100_000, show_default=True, help="Vectors joined; 0 leaves the join out.")
+@click.option("--dim", type=int, default=384, show_default=True, help="Dimensions of the vectors joined.")
+@click.option("--workers", type=int, default=2, show_default=True, help="Compared with one.")
+@click.option("--rounds", type=int, default=3, show_default=True)
+@click.option("--set", "assignments", multiple=True, metavar="SECTION.KEY=VALUE", help="Settings of the recipe.")
+@click.option("-o", "--output", type=click.Path(path_type=Path))
+def main(corpus: tuple[str, ...], output: Path | None, **given: Any) -> None:
+    """Compare one worker with several."""
+    ways = [Way(executor, workers) for executor in _EXECUTORS for workers in (1, given["workers"])]
+    results = []
+    with tempfile.TemporaryDirectory(prefix="isotrope-scale-") as folder:
+        if given["documents"]:
+            config = BuildConfig().with_overrides(["store.part_documents=128", *given["assignments"]])
+            results += encoding(Path(folder), corpus, config, given["documents"], ways, given["rounds"])
+        if given["rows"]:
+            results += joining(Path(folder), given["rows"], given["dim"], ways, given["rounds"])
+    about = machine(1, ("ray",))
+    click.echo(f"{about['processor']}, {about['cores']} cores, {about['date']}, {about['versions']}")
+    if output:
+        save(output, {"machine": about, "command": sys.argv[1:], "results": results})
+
+
+def encoding(
+    folder: Path, corpus: Sequence[str], config: BuildConfig, documents: int, ways: Sequence[Way], rounds: int
+) -> list[dict[str, Any]]:
+    """Documents a second, by way."""
+    prepare_parts(islice(read_corpus(*corpus), documents), folder / "prepared", config)
+
+    def run(way: Way) -> str:
+        shutil.rmtree(folder / "index", ignore_errors=True)
+        shutil.copytree(folder / "prepared", folder / "index")
+        encode_pending(folder / "index", options=way.options)
+        return "".join(path.read_text() for path in sorted((folder / "index").rglob("part.json")))
+
+    return _compared("documents encoded", documents, {way: partial(run, way) for way in ways}, rounds)
+
+
+def joining(folder: Path, rows: int, dim: int, ways: Sequence[Way], rounds: int) -> list[dict[str, Any]]:
+    """Pairs compared a second, by way."""
+    np.save(folder / "vectors.npy", _clouds(rows, dim))
+    join = ExactJoin(np.load(folder / "vectors.npy", mmap_mode="r"), np.float32(0.95), folder, JoinOptions("cpu"))
+
+    def run(way: Way) -> str:
+        batches = list(DistributedJoin(join, folder, way.options.pool).within(np.arange(rows)))
+        found = np.concatenate([np.stack([batch.left, batch.right], axis=1) for batch in batches])
+        return found[np.lexsort(found.T)].tobytes().hex()
+
+    return _compared("pairs compared", rows * (rows - 1) / 2, {way: partial(run, way) for way in ways}, rounds)
+
+
+def _clouds(rows: int, dim: int) -> Any:
+    """Unit vectors (rows, dim), a tenth of them close to another."""
+    draw = np.random.default_rng(0)
+    vectors = draw.standard_normal((rows, dim), np.float32)
+    copies = draw.integers(0, rows, rows // 10)
+    vectors[: len(copies)] = vectors[copies] + _NOISE * draw.standard_normal((len(copies), dim), np.float32)
+    exact = vectors.astype(np.float64)
+    return (exact / np.linalg.norm(exact, axis=1, keepdims=True)).astype(np.float32)
+
+
+def _compared(what: str, count: float, runners: dict[Way, Callable[[], str]], rounds: int) -> list[dict[str, Any]]:
+    timed: dict[str, Timed[str]] = run_in_turns({str(way): run for way, run in runners.items()}, rounds)
+    if len({found.result for found in timed.values()}) != 1:
+        raise click.ClickException(f"{what}: workers found something else than one worker did")
+    alone = {way.executor: timed[str(way)].median for way in runners if way.workers == 1}
+    rows = [
+        {
+            "what": what,
+            "executor": way.executor,
+            "workers": way.workers,
+            "seconds": timed[str(way)].seconds,
+            "per_second": count / timed[str(way)].median,
+            "per_second_and_worker": count / timed[str(way)].median / way.workers,
+            "times_one_worker": alone[way.executor] / timed[str(way)].median,
+        }
+        for way in runners
+    ]
+    print_table(
+        ["executor", "workers", "a second", "a second and worker", "x one worker"],
+        [
+            [
+                str(row["executor"]),
+                str(row["workers"]),
+                f"{row['per_second']:,.0f}",
+                f"{row['per_second_and_worker']:,.0f}",
+                f"{row['times_one_worker']:.2f}",
+            ]
+            for row in rows
+        ],
+        f"{what}: {count:,.0f}",
+    )
+    return rows
+
+
+if __name__ == "__main__":
+    main()
