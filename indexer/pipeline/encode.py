@@ -121,6 +121,7 @@ def encode_parts(
             done[part.name] = EncodedPart(part.name, part.record, 0, 0, given=part.rows)
     tasks = [EncodeTask(generation.index, part) for part in pending if part.record is None]
     for encoded in _encode(tasks, encoder, options, progress):
+        generation.sender.send_part(encoded.name, encoded.record.files)
         done[encoded.name] = encoded
     records = [part.record or done[part.name].record for part in pending]
     for part, record in zip(pending, records, strict=True):

@@ -8,15 +8,16 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from indexer.arrays import Embeddings, RowIds
 from indexer.errors import CorruptIndexError, StoreError
-from indexer.regular_files import open_regular
 from indexer.store import layout
 from indexer.store.integrity import CheckedFile
 from indexer.store.manifest import Manifest
+from indexer.store.mirror import open_stored
 
 # The start of embeddings.npy. numpy's own reader parses it with `ast`, which in several threads at once fails now and
 # then in Python before 3.11.9 and 3.12.4 ("AST constructor recursion depth mismatch").
@@ -34,7 +35,15 @@ def open_embeddings(folder: Path) -> Embeddings:
     """Embeddings (n, d) of a part, memory-mapped. Raises CorruptIndexError if the file is not as an index holds it."""
     path = folder / layout.EMBEDDINGS
     try:
-        with open_regular(path, follow_links=False) as file:
+        return _map(open_stored(path), path)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}.") from error
+
+
+def _map(opened: IO[bytes], path: Path) -> Embeddings:
+    try:
+        with opened as file:
+            file.seek(0)  # another descriptor of the file may share its place
             header = _HEADER.match(file.read(_HEADER_BYTES))
             size = os.fstat(file.fileno()).st_size
             if header is not None:
@@ -106,7 +115,7 @@ class EmbeddingReader:
             path, digest = self._index / name, self._manifest.files[name]
             file = CheckedFile(path, digest)
             file.check((np.array([0]), np.array([1])))
-            embeddings = open_embeddings(path.parent)
+            embeddings = _map(file.open_map(), path)
             if embeddings.shape != (entry.rows, self.dim):
                 raise CorruptIndexError(
                     f"{path}: {embeddings.shape[0]:,} embeddings of {embeddings.shape[1]} dimensions, the manifest "
