@@ -82,7 +82,7 @@ class BlobCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             size = file.stat().st_size
-            os.replace(file, self.path(sha256))
+            file.replace(self.path(sha256))
         except OSError as error:
             raise _unusable(self.folder, error) from error
         self._make_room_after(size)
@@ -145,8 +145,8 @@ def _is(path: Path, descriptor: int) -> bool:
 def _unusable(folder: Path, error: OSError) -> StoreError:
     if error.errno == errno.ENOSPC:
         return StoreError(
-            f"{folder}: the disk is full. Free some space, let the cache keep less (the environment variable {LIMIT}), or "
-            "name another folder with ISOTROPE_CACHE."
+            f"{folder}: the disk is full. Free some space, let the cache keep less (the environment variable {LIMIT}), "
+            "or name another folder with ISOTROPE_CACHE."
         )
     return StoreError(
         f"{folder}: the cache of object storage cannot be used ({error.strerror}). Name another folder with the "

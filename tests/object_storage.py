@@ -106,7 +106,7 @@ class _Proxy(BaseHTTPRequestHandler):
         finally:
             connection.close()
 
-    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on  # noqa: N815
 
     def _body(self) -> bytes:
         if "chunked" in self.headers.get("Transfer-Encoding", ""):

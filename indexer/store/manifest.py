@@ -13,6 +13,7 @@ from indexer.config import BuildConfig
 from indexer.errors import ConfigError, CorruptIndexError, NotAnIndexError, StoreError
 from indexer.hashing import canonical_sha256
 from indexer.regular_files import read_regular
+from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.files import FileDigest, create_exclusive, make_folder, require_own_folders
 from indexer.store.mirror import mirror_of
@@ -123,6 +124,14 @@ def list_generations(index: Path) -> list[int]:
         raise StoreError(f"{index}: cannot be opened: {error.strerror}.") from error
     matches = (layout.MANIFEST_NAME.fullmatch(name) for name in names)
     return sorted(int(match.group(1)) for match in matches if match)
+
+
+def published_at(place: str | Path) -> Path | None:
+    """The folder of the index that a path or a URL names; None where none was published."""
+    index = named_path(place, "the index")
+    if mirror_of(index) is None:
+        return index if layout.is_index(index) else None
+    return index if list_generations(index) else None
 
 
 def load_manifest(index: Path) -> Manifest:

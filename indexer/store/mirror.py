@@ -1,9 +1,9 @@
 """Files of an index that may lie in object storage, read under the path of its mirror folder (see `indexer.urls`).
 
 Whoever opens a file of an index opens it here. A file that this machine's writer has made and not yet sent lies in the
-mirror folder itself. Every other one is a blob of the cache, whose missing blocks are fetched by range and compared with
-the digests that the manifest gives: no byte is used before it was checked, and none is fetched that nobody reads. Of an
-index on a disk, all of this is what the file system does.
+mirror folder itself. Every other one is a blob of the cache, whose missing blocks are fetched by range and compared
+with the digests that the manifest gives: no byte is used before it was checked, and none is fetched that nobody reads.
+Of an index on a disk, all of this is what the file system does.
 """
 
 import errno
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from indexer.blob_cache import blob_cache
-from indexer.errors import CorruptIndexError, StoreError
+from indexer.errors import StoreError
 from indexer.parallel import ordered_map
 from indexer.regular_files import open_regular
 from indexer.store import layout

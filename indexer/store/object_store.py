@@ -148,7 +148,7 @@ class ObjectStore:
         self._asked(name, lambda: self._store.put(name, b"first", use_multipart=False))
         try:
             self._asked(name, lambda: self._store.put(name, b"second", mode="create"))
-        except _Refused as error:
+        except ConditionError as error:
             if not isinstance(error.__cause__, obstore.exceptions.AlreadyExistsError):
                 raise StoreError(f"{self.url}: cannot create objects conditionally ({error}).") from error
             self._honours_create = True
@@ -156,8 +156,8 @@ class ObjectStore:
             self.remove([name])
         if not self._honours_create:
             raise StoreError(
-                f"{self.url}: this store takes a conditional put (If-None-Match: *) over an object that is there, so two "
-                "writers could not be kept apart. Nothing was written. Use a store that honours it, or build on a "
+                f"{self.url}: this store takes a conditional put (If-None-Match: *) over an object that is there, so "
+                "two writers could not be kept apart. Nothing was written. Use a store that honours it, or build on a "
                 "local disk and copy the index there."
             )
 
@@ -185,11 +185,11 @@ class ObjectStore:
                     raise StoreError(f"{self.url}: there is no such bucket. Create it, or correct the URL.") from error
                 raise FileNotFoundError(f"{self._shown(name)}: not there") from error
             except (failures.AlreadyExistsError, failures.PreconditionError) as error:
-                raise _Refused(f"{self._shown(name)}: {_reason(error)}") from error
+                raise ConditionError(f"{self._shown(name)}: {_reason(error)}") from error
             except (failures.PermissionDeniedError, failures.UnauthenticatedError) as error:
                 raise StoreError(
-                    f"{self._shown(name)}: access is denied ({_reason(error)}). Set the credentials of the store in the "
-                    "environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+                    f"{self._shown(name)}: access is denied ({_reason(error)}). Set the credentials of the store in "
+                    "the environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
                 ) from error
             except (failures.BaseError, EOFError) as error:
                 if "NoSuchBucket" in str(error):
@@ -206,7 +206,7 @@ class ObjectStore:
         return f"{self.url}/{name}" if name else self.url
 
 
-class _Refused(StoreError):
+class ConditionError(StoreError):
     """A condition of a request was not met."""
 
 
@@ -214,11 +214,6 @@ class _Refused(StoreError):
 def open_store(url: str) -> ObjectStore:
     """The store below a URL, one a process. Raises MachineError without obstore, ConfigError for what is no URL."""
     return ObjectStore(url)
-
-
-def is_changed(error: BaseException) -> bool:
-    """Whether an object was written anew since the version that was asked for."""
-    return isinstance(error, _Refused)
 
 
 def _opened(url: str) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from indexer.run_options import Backend, RunOptions
+from indexer.urls import mirrored
 
 if TYPE_CHECKING:
     from indexer.config import BuildConfig
@@ -182,7 +183,9 @@ def corpus_of(
 
 
 def beside(index: Path, suffix: str) -> Path:
-    """A path next to an index, called as it is and a suffix."""
+    """A path next to an index, called as it is and a suffix; of one in object storage, in the current folder."""
+    if mirrored(index) is not None:
+        return Path(f"{index.name}{suffix}")
     whole = index.resolve() if index.name in ("", "..") else index  # "." has no name
     return whole.with_name(f"{whole.name}{suffix}")
 
