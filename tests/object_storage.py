@@ -46,6 +46,7 @@ class Fault:
     lost: bool = False  # the server is asked, and its answer is replaced by a cut connection
     wait: float = 0.0  # seconds in the middle of the body
     without: str = ""  # header that the server does not see
+    changed: bool = False  # one byte of what is sent arrives as another
 
 
 @dataclass
@@ -90,6 +91,8 @@ class _Proxy(BaseHTTPRequestHandler):
             self._answer(fault.status, {}, b"<Error><Code>InternalError</Code></Error>", Fault())
             return
         headers = {name: value for name, value in request.headers.items() if name != fault.without}
+        if fault.changed:
+            body = body[:-1] + bytes([body[-1] ^ 1])
         connection = http.client.HTTPConnection(storage.upstream.removeprefix("http://"), timeout=30)
         try:
             connection.request(self.command, self.path, body, headers)
@@ -196,6 +199,19 @@ def storage(_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         forget()
         proxy.shutdown()
         proxy.server_close()
+
+
+def first(count: int, fault: Fault, method: str, ending: str = "") -> Callable[[Request], Fault | None]:
+    """The fault for the first requests of a method, of objects whose names end so."""
+    left = [count]
+
+    def of(request: Request) -> Fault | None:
+        if request.method != method or not request.path.partition("?")[0].endswith(ending) or not left[0]:
+            return None
+        left[0] -= 1
+        return fault
+
+    return of
 
 
 def forget() -> None:

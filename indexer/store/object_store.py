@@ -8,6 +8,7 @@ times. Names are relative to the URL.
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -23,11 +24,12 @@ Result = TypeVar("Result")
 PIECE = 8 << 20  # bytes of an upload's piece
 _MOST_PIECES = 9000  # of an upload; stores allow 10,000
 _READ_BACK = 8 << 20
+_FINAL = re.compile(r"status code: 4(?!08|09|29)\d\d")  # what asking again does not change
 PROBE = "probe-"  # what objects are called that a store is tried with
-ATTEMPTS = 5  # of one request, beside the retries of obstore itself
-PAUSE = 0.2  # seconds before the second attempt; each later one waits twice as long
+ATTEMPTS = 6  # of one request, beside the retries of obstore itself
+PAUSE = 0.5  # seconds before the second attempt; each later one waits twice as long
 TIMEOUTS = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "300s"}
-RETRIES = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
+RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
 BACKOFF = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2}
 
 
@@ -194,10 +196,11 @@ class ObjectStore:
             except (failures.BaseError, EOFError) as error:
                 if "NoSuchBucket" in str(error):
                     raise StoreError(f"{self.url}: there is no such bucket. Create it, or correct the URL.") from error
-                if attempt == ATTEMPTS - 1:
+                if attempt == ATTEMPTS - 1 or _FINAL.search(str(error)):
                     raise StoreError(
-                        f"{self._shown(name)}: object storage does not answer as it should ({_reason(error)}), asked "
-                        f"{ATTEMPTS} times. Check the connection and AWS_ENDPOINT_URL, and run the command again."
+                        f"{self._shown(name)}: object storage does not answer as it should, at attempt {attempt + 1} "
+                        f"({_reason(error)}). Check the connection, the credentials, and AWS_ENDPOINT_URL where it is "
+                        "set, and run the command again."
                     ) from error
             time.sleep(PAUSE * 2**attempt)
         raise AssertionError("the last attempt returns or raises")

@@ -181,14 +181,12 @@ def is_intact(folder: Path, record: PartRecord) -> bool:
     """Whether every file of the part is there with the bytes its record names; in object storage, where it was checked
     when it was sent and will be when it is read, with as many."""
     remote = mirror_of(folder)
-    if remote is not None and not (folder / layout.PART).exists():
-        found = remote[0].store.list(remote[1])
-        sizes = {name: found[f"{remote[1]}/{name}"].bytes for name in record.files if f"{remote[1]}/{name}" in found}
-        return sizes == {name: digest.bytes for name, digest in record.files.items()}
+    sent = {Path(name).name: entry.bytes for name, entry in remote[0].store.list(remote[1]).items()} if remote else {}
     try:
         return all(
             (folder / name).lstat().st_size == digest.bytes and digest_file(folder / name) == digest
             for name, digest in record.files.items()
+            if sent.get(name) != digest.bytes
         )
     except (OSError, StoreError):
         return False
