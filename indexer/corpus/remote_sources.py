@@ -102,8 +102,6 @@ def _corpus_files(url: str, found: dict[str, StoredObject]) -> list[str]:
 
 def _matching(pattern: str) -> tuple[str, list[str]]:
     fixed = re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0]
-    if fixed.endswith("/"):
-        raise CorpusError(f"{pattern}: a pattern in place of a bucket. Way out: name the bucket.")
     compiled = re.compile(
         "/".join(map(_part, pattern.removeprefix(f"{fixed}/").split("/"))).replace("(?:.*/)?/", "(?:.*/)?")
     )

@@ -175,8 +175,9 @@ class _Placing:
         self._generation, self._known = generation, known
         self._index, self._config = generation.index, generation.config
         self._entries = generation.followed.manifest.parts if generation.continues else None  # what must come again
-        self._complete = _complete_parts(generation, beside)
-        self._free = _free_names(self._index, generation.sender.first_part)
+        numbers = part_numbers(self._index)
+        self._complete = _complete_parts(generation, numbers, beside)
+        self._free = _free_names(numbers, generation.sender.first_part)
         self._size, self._held = _embedding_size(generation, beside), 0
         self._rules = asdict(self._config.corpus) | {"embeddings": self._config.store.embeddings}
         del self._rules["vector_column"]  # what is read from there is hashed
@@ -266,11 +267,11 @@ class _Placing:
         raise corpus_differs(self._generation, how)
 
 
-def _complete_parts(generation: Generation, beside: bool) -> dict[str, tuple[str, PartRecord]]:
+def _complete_parts(generation: Generation, numbers: Sequence[int], beside: bool) -> dict[str, tuple[str, PartRecord]]:
     """Complete parts on disk by document key; those that the newest manifest names win, or are left out (`beside`)."""
     found, index = {}, generation.index
     published = {part.name for part in generation.published.manifest.parts} if generation.published else set()
-    names = [layout.part_name(number) for number in part_numbers(index)]
+    names = [layout.part_name(number) for number in numbers]
     for name in sorted(names, key=lambda name: name in published):
         if beside and name in published:
             continue
@@ -287,9 +288,9 @@ def _embedding_size(generation: Generation, beside: bool) -> int:
     return int(generation.followed.manifest.encoder["dim"]) if beside else 0
 
 
-def _free_names(index: Path, first: int) -> Iterator[str]:
+def _free_names(numbers: Sequence[int], first: int) -> Iterator[str]:
     """Names for new parts, lowest first. Folders that are there hold complete parts (see `sweep_before`)."""
-    taken = set(part_numbers(index))
+    taken = set(numbers)
     return (layout.part_name(number) for number in count(first) if number not in taken)
 
 

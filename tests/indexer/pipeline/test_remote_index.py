@@ -34,7 +34,7 @@ _DELETE = "import sys; from indexer import delete_documents; delete_documents(sy
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    write_rows(tmp_path / "docs.jsonl", documents(22))
+    write_rows(tmp_path / "docs.jsonl", documents(10))
     return tmp_path / "docs.jsonl"
 
 
@@ -56,7 +56,7 @@ def test_an_index_answers_as_one_on_a_disk_and_opening_it_reads_no_embeddings(
 ) -> None:
     build_index(read_corpus(corpus), tmp_path / "local", tiny_config)
     report = build_index(read_corpus(corpus), url, tiny_config)
-    assert (report.documents, report.parts_encoded) == (22, 6)
+    assert (report.documents, report.parts_encoded) == (10, 3)
     use_cache(tmp_path / "elsewhere")
     storage.served.clear()
     engine = SearchEngine(url)
@@ -69,13 +69,13 @@ def test_an_index_answers_as_one_on_a_disk_and_opening_it_reads_no_embeddings(
 
 def test_its_whole_life(corpus: Path, url: str, tiny_config: BuildConfig, tmp_path: Path) -> None:
     build_index(read_corpus(corpus), url, tiny_config)
-    write_rows(corpus, documents(30))
-    assert add_documents(read_corpus(corpus), url).added == 8
+    write_rows(corpus, documents(14))
+    assert add_documents(read_corpus(corpus), url).added == 4
     use_cache(tmp_path / "elsewhere")
-    assert delete_documents(url, ["doc3"]).documents == 29
+    assert delete_documents(url, ["doc3"]).documents == 13
     refit_index(url, ["whitening.strength=0.5"])
     report = compact_index(url, grace=0)
-    assert (report.documents, report.generations_removed, report.dropped) == (29, 3, 1)
+    assert (report.documents, report.generations_removed, report.dropped) == (13, 3, 1)
     assert verify_index(url).passed
     compact_index(url, grace=0, keep=1)
     left = {name for name in open_store(url).list() if not name.startswith("manifests/")}
@@ -93,10 +93,10 @@ def test_an_interrupted_build_goes_on_from_an_empty_cache(
     with pytest.raises(NotAnIndexError, match=f"^{url}: an unfinished build"):
         load_manifest(named_path(url, "the index"))
     sent = {name for name in open_store(url).list() if name.endswith("part.json")}
-    assert len(sent) >= 2
+    assert sent
     use_cache(tmp_path / "elsewhere")
     report = build_index(read_corpus(corpus), url, tiny_config)
-    assert (report.parts_kept, report.parts_encoded) == (len(sent), 6 - len(sent))
+    assert (report.parts_kept, report.parts_encoded) == (len(sent), 3 - len(sent))
     assert verify_index(url).passed
 
 
@@ -117,11 +117,11 @@ def test_of_two_publishers_one_has_lost_and_touched_nothing(
         with pytest.raises(LockedError, match=f"^{url}: another writer has published generation 2 meanwhile"):
             delete_documents(url, ["doc5"])
     theirs = load_manifest(named_path(url, "the index"))
-    assert (theirs.generation, theirs.documents) == (2, 21)
+    assert (theirs.generation, theirs.documents) == (2, 9)
     after = open_store(url).list()
     assert all(after[name] == entry for name, entry in before.items())
     assert verify_index(url).passed
-    assert delete_documents(url, ["doc5"]).documents == 20
+    assert delete_documents(url, ["doc5"]).documents == 8
     assert verify_index(url).passed
 
 
@@ -133,7 +133,7 @@ def test_a_store_that_fails_in_the_middle_leaves_what_the_next_run_goes_on_from(
         build_index(read_corpus(corpus), url, tiny_config)
     storage.fault = lambda _: None
     report = build_index(read_corpus(corpus), url, tiny_config)
-    assert (report.parts_kept, report.parts_encoded) == (6, 0)
+    assert (report.parts_kept, report.parts_encoded) == (3, 0)
     assert verify_index(url).passed
 
 
