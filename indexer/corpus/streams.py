@@ -87,7 +87,7 @@ class ByteStream:
         return BrokenFile("compression", f"the {self.file.compression} stream {how}", "fetch the file again")
 
 
-def open_source(file: SourceFile) -> IO[bytes]:
+def open_source(file: SourceFile) -> io.BufferedReader:
     """Open a file, not stdin, as it is stored; seekable. Raises OSError, and of object storage StoreError."""
     return open_regular(file.path) if file.path is not None else open_object(file.url)
 

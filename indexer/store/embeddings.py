@@ -14,10 +14,11 @@ import numpy as np
 
 from indexer.arrays import Embeddings, RowIds
 from indexer.errors import CorruptIndexError, StoreError
+from indexer.parallel import ordered_map
 from indexer.store import layout
 from indexer.store.integrity import CheckedFile
 from indexer.store.manifest import Manifest
-from indexer.store.mirror import open_stored
+from indexer.store.mirror import mirror_of, open_stored
 
 # The start of embeddings.npy. numpy's own reader parses it with `ast`, which in several threads at once fails now and
 # then in Python before 3.11.9 and 3.12.4 ("AST constructor recursion depth mismatch").
@@ -29,6 +30,7 @@ _HEADER = re.compile(
 _HEADER_BYTES = 256
 BLOCK_ROWS = 4096
 OPEN_PARTS = 384  # files open at a time
+_REQUESTS = 8  # to object storage at a time
 
 
 def open_embeddings(folder: Path) -> Embeddings:
@@ -83,6 +85,7 @@ class EmbeddingReader:
         """Embeddings (n, d) of the given rows, in the order given."""
         part_of = np.searchsorted(self.firsts, rows, side="right") - 1
         found: Embeddings = np.zeros((len(rows), self.dim), np.float32)
+        self._fetch_together(rows, part_of)
         for part in np.unique(part_of).tolist():
             places = np.flatnonzero(part_of == part)
             within = rows[places] - self.firsts[part]
@@ -106,6 +109,27 @@ class EmbeddingReader:
             for file, _, _ in self._parts.values():
                 file.close()
             self._parts.clear()
+
+    def _fetch_together(self, rows: RowIds, part_of: RowIds) -> None:
+        """Of object storage, what several parts are read for is fetched at once and not part by part."""
+        asked = np.unique(part_of).tolist()
+        if len(asked) < 2 or mirror_of(self._index) is None:
+            return
+
+        def fetch(part: int) -> None:
+            entry = self._manifest.parts[part]
+            name = f"{entry.name}/{layout.EMBEDDINGS}"
+            digest = self._manifest.files[name]
+            width = digest.bytes // entry.rows  # of a row, and a little more
+            within = (rows[part_of == part] - self.firsts[part]) * width
+            ranges = within, np.minimum(within + 2 * width, digest.bytes)
+            held = self._parts.get(part)
+            if held is None or not held[0].is_checked(ranges):
+                with CheckedFile(self._index / name, digest) as file:
+                    file.check(ranges)
+
+        for _ in ordered_map(fetch, asked, _REQUESTS):
+            pass
 
     def _part(self, number: int) -> _Open:
         """The file of a part, its array, memory-mapped, and the byte the array starts at."""

@@ -4,7 +4,7 @@ import hashlib
 import os
 import stat
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +33,7 @@ from indexer.store.manifest import Manifest
 from indexer.store.mirror import Mirror, is_block, mirror_of
 from indexer.transforms import Transform, transform_from_bytes
 
+_AHEAD = 7  # blocks beyond the one that is asked for
 OPEN_HASH_BYTES = 256 << 20  # what opening an index hashes at once; larger ones are checked as they are read
 
 
@@ -48,7 +49,7 @@ class CheckedFile:
         self._position = 0
         self._checked: set[int] = set()
         self._descriptor: int | None = None
-        self._remote = _in_object_storage(path)
+        self._remote = in_object_storage(path)
         if self._remote is not None:
             self._descriptor = self._remote[0].open(digest)
         else:
@@ -72,10 +73,11 @@ class CheckedFile:
 
     def check(self, ranges: tuple[Int64Array, Int64Array]) -> None:
         """Compare what lies in some byte ranges (starts and ends, (n,) each) for a reader that maps the file itself."""
-        firsts, lasts = ranges[0] // BLOCK, (ranges[1] - 1) // BLOCK
-        steps = range(int((lasts - firsts).max(initial=-1)) + 1)
-        blocks = {block for step in steps for block in np.minimum(firsts + step, lasts).tolist()}
-        self._check(sorted(blocks))
+        self._check(sorted(_blocks_of(ranges)))
+
+    def is_checked(self, ranges: tuple[Int64Array, Int64Array]) -> bool:
+        """Whether all of them have been compared already."""
+        return _blocks_of(ranges) <= self._checked
 
     def open_map(self) -> IO[bytes]:
         """The file itself, for a reader that maps it after `check`."""
@@ -132,8 +134,13 @@ class CheckedFile:
             if self._remote is None or self._descriptor is None:
                 raise changed(self._path)
             mirror, name = self._remote
-            mirror.fetch(self._descriptor, name, self._digest, wrong)
+            mirror.fetch(self._descriptor, name, self._digest, [*wrong, *self._ahead_of(wrong)])
         self._checked.update(new)
+
+    def _ahead_of(self, blocks: Sequence[int]) -> range:
+        """Who reads one block after the other is given more of them at once."""
+        goes_on = blocks[0] - 1 in self._checked
+        return range(blocks[-1] + 1, min(blocks[-1] + 1 + _AHEAD, -(-self._digest.bytes // BLOCK)) if goes_on else 0)
 
     def _pread(self, size: int, position: int) -> bytes:
         """Up to `size` bytes at `position`, fewer only at the end of the file."""
@@ -147,6 +154,12 @@ class CheckedFile:
         except OSError as error:
             raise _unreadable(self._path, error) from error
         return b"".join(pieces)
+
+
+def _blocks_of(ranges: tuple[Int64Array, Int64Array]) -> set[int]:
+    firsts, lasts = ranges[0] // BLOCK, (ranges[1] - 1) // BLOCK
+    steps = range(int((lasts - firsts).max(initial=-1)) + 1)
+    return {block for step in steps for block in np.minimum(firsts + step, lasts).tolist()}
 
 
 class BackgroundCheck:
@@ -173,7 +186,7 @@ class BackgroundCheck:
             self._error = error
 
 
-def _in_object_storage(path: Path) -> tuple[Mirror, str] | None:
+def in_object_storage(path: Path) -> tuple[Mirror, str] | None:
     """Where a file lies; None for one on a disk, also one that is yet to be sent."""
     found = mirror_of(path)
     return None if found is None or path.is_file() else found
@@ -181,13 +194,13 @@ def _in_object_storage(path: Path) -> tuple[Mirror, str] | None:
 
 def map_checked(path: Path, digest: FileDigest) -> Path:
     """A whole file for a library that maps it by its path: of object storage fetched, and checked already."""
-    remote = _in_object_storage(path)
+    remote = in_object_storage(path)
     return path if remote is None else remote[0].map(remote[1], digest)
 
 
 def read_checked(path: Path, digest: FileDigest) -> bytes:
     """The whole file, its size and sha256 checked."""
-    if (remote := _in_object_storage(path)) is not None:
+    if (remote := in_object_storage(path)) is not None:
         with os.fdopen(remote[0].open_whole(remote[1], digest), "rb") as file:
             return file.read()
     check_size(path, digest)
@@ -202,7 +215,7 @@ def read_checked(path: Path, digest: FileDigest) -> bytes:
 
 def check_file(path: Path, digest: FileDigest) -> None:
     """Compare size, sha256 and the digest of each MiB. Raises CorruptIndexError, and StoreError as `check_size`."""
-    if (remote := _in_object_storage(path)) is not None:
+    if (remote := in_object_storage(path)) is not None:
         os.close(remote[0].open_whole(remote[1], digest))
         return
     check_size(path, digest)
