@@ -5,6 +5,7 @@ and who creates the next manifest first has published. The mirror folder's lock 
 """
 
 import random
+import re
 from collections import deque
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -149,6 +150,6 @@ def _fetch_states(mirror: Mirror) -> None:
     """Fitted states of encoders, an interrupted build's among them, are read by libraries from the mirror folder."""
     for name in mirror.store.list(layout.ENCODER):
         path = mirror.folder / name
-        if not path.exists():
+        if re.match(layout.FILE_PATTERN, name) and not path.exists():
             make_folder(path.parent)
             atomic_write_bytes(path, mirror.store.read(name))
