@@ -14,7 +14,6 @@ from typing import Any, TextIO
 import click
 
 from indexer.errors import IsotropeError, as_shown
-from indexer.urls import local_path, mirror_folder, url_of
 from search.text import escape
 
 _COMMANDS = {
@@ -54,6 +53,8 @@ class NamedPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("it is empty; expected a path (. is the current folder).", param, ctx)
+        from indexer.urls import local_path, mirror_folder, url_of  # here, as --help needs none of it
+
         if (url := url_of(value or "")) and param is not None:
             if param.name not in _INDEXES:
                 self.fail(
