@@ -70,6 +70,23 @@ def test_an_index_answers_as_one_on_a_disk_and_opening_it_reads_no_embeddings(
     assert build_index(read_corpus(corpus), url, tiny_config).up_to_date
 
 
+def test_a_copy_of_an_index_is_an_index_both_ways(
+    corpus: Path, url: str, tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    local, back = tmp_path / "local", tmp_path / "back"
+    build_index(read_corpus(corpus), local, tiny_config)
+    for path in local.rglob("*"):
+        if path.is_file():
+            open_store(url).put(path.relative_to(local).as_posix(), path.read_bytes())
+    assert answers(url) == answers(str(local))
+    delete_documents(url, ["doc3"])
+    for name in open_store(url).list():
+        (back / name).parent.mkdir(parents=True, exist_ok=True)
+        (back / name).write_bytes(open_store(url).read(name))
+    assert verify_index(back).passed
+    assert answers(str(back)) == answers(url)
+
+
 def test_large_segments_are_mapped_and_embeddings_of_several_parts_fetched_together(
     corpus: Path, url: str, tiny_config: BuildConfig, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -182,6 +182,9 @@ def test_processes_share_what_they_fetch(path: Path, url: str, storage: Storage,
     storage.served.clear()
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert not storage.served
+    crowded = environment | {LIMIT: str(4 * BLOCK)}
+    running = [subprocess.Popen(command, env=crowded, stdout=subprocess.PIPE) for _ in range(4)]
+    assert [process.communicate()[0].split() for process in running] == [[str(len(DATA)).encode()]] * 4
     use_cache(tmp_path / "other")
     check_file(named_path(url, "the index") / "file", digest)
     assert storage.bytes_of("/file") == len(DATA)

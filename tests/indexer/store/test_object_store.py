@@ -1,12 +1,13 @@
 """Objects stored, created once and read, while the server and the connection fail in the ways they do."""
 
 import os
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from indexer.errors import ConfigError, StoreError
+from indexer.errors import ConfigError, MachineError, StoreError
 from indexer.store import object_store
 from indexer.store.object_store import ConditionError, ObjectStore
 from tests.object_storage import Fault, Storage, first
@@ -124,6 +125,12 @@ def test_a_file_that_arrives_changed_is_sent_again(store: ObjectStore, storage: 
     storage.fault = first(99, Fault(changed=True), "PUT", "file")
     with pytest.raises(StoreError, match="differs from what was sent"):
         store.write("file", tmp_path / "file")
+
+
+def test_without_obstore_the_way_to_install_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(MachineError, match=r'needs obstore. Install it with: pip install "isotrope\[remote\]"'):
+        ObjectStore("s3://bucket/folder")
 
 
 def test_another_version_of_an_object_is_not_read_for_the_first(store: ObjectStore) -> None:
