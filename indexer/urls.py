@@ -13,7 +13,6 @@ from urllib.parse import unquote
 from indexer.cache import cache_folder
 from indexer.errors import ConfigError, StoreError, show_as
 
-SCHEMES = ("s3", "gs", "az")
 _URL = re.compile(r"(s3|gs|az|file):/+(.*)", re.DOTALL)
 _NAMED_URL = "url"  # file beside a mirror folder: what it stands for
 

@@ -123,6 +123,7 @@ def encode_parts(
     for encoded in _encode(tasks, encoder, options, progress):
         generation.sender.send_part(encoded.name, encoded.record.files)
         done[encoded.name] = encoded
+    generation.sender.wait()
     records = [part.record or done[part.name].record for part in pending]
     for part, record in zip(pending, records, strict=True):
         generation.add_part(part.name, part.written, record)

@@ -179,7 +179,7 @@ def _parse_record(data: bytes) -> PartRecord:
 
 def is_intact(folder: Path, record: PartRecord) -> bool:
     """Whether every file of the part is there with the bytes its record names; in object storage, where it was checked
-    when it was sent and will be when it is read, with as many."""
+    when it was sent and is when it is read, with as many."""
     remote = mirror_of(folder)
     sent = {Path(name).name: entry.bytes for name, entry in remote[0].store.list(remote[1]).items()} if remote else {}
     try:
@@ -189,6 +189,20 @@ def is_intact(folder: Path, record: PartRecord) -> bool:
             if sent.get(name) != digest.bytes
         )
     except (OSError, StoreError):
+        return False
+
+
+def is_stored_intact(folder: Path, record: PartRecord) -> bool:
+    """The same, and of object storage every byte is fetched."""
+    if not is_intact(folder, record):
+        return False
+    try:
+        if (remote := mirror_of(folder)) is not None:
+            for name, digest in record.files.items():
+                if not (folder / name).is_file():
+                    remote[0].check_stored(f"{remote[1]}/{name}", digest)
+        return True
+    except CorruptIndexError:
         return False
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from indexer.blob_cache import blob_cache
 from indexer.errors import LockedError
@@ -64,15 +64,19 @@ class Sender:
         digests[record] = digest_file(self._mirror.folder / record)
         self._sending.append(self._threads.submit(_send, self._mirror, digests))
 
+    def wait(self) -> None:
+        """Until every part is sent; from then on none of their files moves."""
+        while self._sending:
+            self._sending.popleft().result()
+
     def send_all(self, files: Mapping[str, FileDigest], generation: int) -> None:
         """Send what a manifest names and the store has not got; then see that it has all of it.
 
         Raises LockedError where that generation is there already.
         """
-        while self._sending:
-            self._sending.popleft().result()
         if (mirror := self._mirror) is None:
             return
+        self.wait()
         if mirror.store.head(layout.manifest_name(generation)) is not None:
             raise _lost(mirror, generation)
         _send(mirror, {name: digest for name, digest in files.items() if not mirror.knows(name, digest)})
@@ -101,12 +105,11 @@ class Sender:
 
     def _is_own(self, name: str) -> bool:
         """Whether a file was numbered by this writer."""
-        folder, number = PurePosixPath(name).parts[0], PurePosixPath(name).parts[-1]
-        if folder == layout.PARTS:
-            part = PurePosixPath(name).parts[1]
-            return part.isdecimal() and int(part) // _PARTS == self._writer
-        digits = number.partition(".")[0].partition("-")[0]
-        return folder != layout.ENCODER and digits.isdecimal() and int(digits) % _WRITERS == self._writer
+        folder, _, rest = name.partition("/")
+        number = re.split(r"[-./]", rest)[0]
+        if folder == layout.ENCODER or not number.isdecimal():
+            return False
+        return self._writer == (int(number) // _PARTS if folder == layout.PARTS else int(number) % _WRITERS)
 
 
 def create_manifest(mirror: Mirror, generation: int, data: bytes) -> None:

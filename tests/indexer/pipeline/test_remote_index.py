@@ -22,7 +22,8 @@ from indexer import (
     refit_index,
 )
 from indexer.config import BuildConfig
-from indexer.errors import LockedError, NotAnIndexError, StoreError
+from indexer.errors import CorruptIndexError, LockedError, NotAnIndexError, StoreError
+from indexer.run_options import RunOptions
 from indexer.settings import named_path
 from indexer.store.manifest import load_manifest
 from indexer.store.object_store import ObjectStore, open_store
@@ -173,6 +174,25 @@ def test_a_store_that_fails_in_the_middle_leaves_what_the_next_run_goes_on_from(
     storage.fault = lambda _: None
     report = build_index(read_corpus(corpus), url, tiny_config)
     assert (report.parts_kept, report.parts_encoded) == (3, 0)
+    assert verify_index(url).passed
+
+
+def test_what_the_store_lost_is_encoded_again_with_overwrite(
+    corpus: Path, url: str, tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    build_index(read_corpus(corpus), url, tiny_config)
+    files = load_manifest(named_path(url, "the index")).files
+    damaged, gone, _ = sorted(name for name in files if name.endswith("embeddings.npy"))
+    data = bytearray(open_store(url).read(damaged))
+    data[-1] ^= 1
+    open_store(url).put(damaged, bytes(data))
+    open_store(url).remove([gone])
+    use_cache(tmp_path / "elsewhere")
+    assert [problem.split(": ")[0] for problem in verify_index(url).problems] == [f"{url}/{damaged}", f"{url}/{gone}"]
+    with pytest.raises(CorruptIndexError, match=f"^{url}/{gone}: the index names this file, but it is not there"):
+        SearchEngine(url)
+    report = build_index(read_corpus(corpus), url, tiny_config, RunOptions(overwrite=True))
+    assert (report.parts_kept, report.parts_encoded) == (1, 2)
     assert verify_index(url).passed
 
 
