@@ -39,14 +39,14 @@ def local_path(path: str | Path) -> Path:
 
 def remote_folder() -> Path:
     """Where the cache keeps what is of object storage."""
-    return cache_folder() / "remote"
+    return cache_folder().absolute() / "remote"
 
 
 def mirror_folder(url: str) -> Path:
     """The folder that stands for an index in object storage; made if it is not there. Raises StoreError."""
     if url.count("/") < 3:
         raise ConfigError(f"{url}: names a whole bucket; expected a folder in it, such as {url}/my-index.")
-    place = remote_folder().absolute() / hashlib.sha256(url.encode()).hexdigest()[:20]
+    place = remote_folder() / hashlib.sha256(url.encode()).hexdigest()[:20]
     folder = place / url.rpartition("/")[2]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def mirror_folder(url: str) -> Path:
 
 def mirrored(path: Path) -> tuple[Path, str, str] | None:
     """(mirror folder, its URL, name in it) of a path in a mirror folder, in whatever process; None for another path."""
-    remote = remote_folder().absolute()
+    remote = remote_folder()
     if not path.is_relative_to(remote):
         return None
     parts = path.relative_to(remote).parts

@@ -100,7 +100,7 @@ class ObjectStore:
     def write(self, name: str, path: Path) -> None:
         """Store a local file, in pieces, and see by its checksum that every byte has arrived."""
         size = path.stat().st_size
-        piece = max(PIECE, -(-size // (_MOST_PIECES << 20)) << 20)
+        piece = _piece(size)
 
         def send() -> None:
             with open_regular(path, follow_links=False) as file:
@@ -109,6 +109,11 @@ class ObjectStore:
                 self._compare(name, path)
 
         self._asked(name, send)
+
+    def holds(self, name: str, path: Path) -> bool:
+        """Whether an object has the bytes of a file, by its checksum; False where that does not tell."""
+        found = self.head(name)
+        return found is not None and found.version.strip('"') in _expected_tags(path, _piece(found.bytes))
 
     def create(self, name: str, data: bytes) -> bool:
         """Create an object in one step; False where there is another one already.
@@ -239,6 +244,11 @@ def _reason(error: BaseException) -> str:
     """What went wrong, on one line, without the dump that follows it."""
     text = " ".join(str(error).split()).partition("Debug source")[0].strip()
     return (text or type(error).__name__)[:300]
+
+
+def _piece(size: int) -> int:
+    """What an upload of so many bytes is sent in."""
+    return max(PIECE, -(-size // (_MOST_PIECES << 20)) << 20)
 
 
 def _expected_tags(path: Path, piece: int) -> set[str]:

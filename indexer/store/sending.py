@@ -153,6 +153,6 @@ def _fetch_states(mirror: Mirror) -> None:
     """Fitted states of encoders, an interrupted build's among them, are read by libraries from the mirror folder."""
     for name in mirror.store.list(layout.ENCODER):
         path = mirror.folder / name
-        if re.match(layout.FILE_PATTERN, name) and not path.exists():
+        if re.match(layout.FILE_PATTERN, name) and not (path.is_file() and mirror.store.holds(name, path)):
             make_folder(path.parent)
             atomic_write_bytes(path, mirror.store.read(name))

