@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from indexer.pipeline.compact import compact_index as compact_index
     from indexer.pipeline.delete import DeleteReport as DeleteReport
     from indexer.pipeline.delete import delete_documents as delete_documents
+    from indexer.pipeline.pending_parts import EncodedPending as EncodedPending
+    from indexer.pipeline.pending_parts import PreparedParts as PreparedParts
+    from indexer.pipeline.pending_parts import encode_pending as encode_pending
+    from indexer.pipeline.pending_parts import prepare_parts as prepare_parts
     from indexer.pipeline.refit import RefitReport as RefitReport
     from indexer.pipeline.refit import refit_index as refit_index
     from indexer.run_options import RunOptions as RunOptions
@@ -33,13 +37,17 @@ _HOME = {
     "Corpus": "indexer.corpus",
     "DeleteReport": "indexer.pipeline.delete",
     "Document": "indexer.corpus",
+    "EncodedPending": "indexer.pipeline.pending_parts",
     "IsotropeError": "indexer.errors",
+    "PreparedParts": "indexer.pipeline.pending_parts",
     "RefitReport": "indexer.pipeline.refit",
     "RunOptions": "indexer.run_options",
     "add_documents": "indexer.pipeline.add",
     "build_index": "indexer.pipeline",
     "compact_index": "indexer.pipeline.compact",
     "delete_documents": "indexer.pipeline.delete",
+    "encode_pending": "indexer.pipeline.pending_parts",
+    "prepare_parts": "indexer.pipeline.pending_parts",
     "read_corpus": "indexer.corpus",
     "refit_index": "indexer.pipeline.refit",
 }

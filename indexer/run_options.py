@@ -26,6 +26,7 @@ class RunOptions:
     executor: Executor = "auto"  # where workers run: processes of this machine, or a Ray cluster
     ray_address: str = ""  # of a running cluster, or "auto"; empty: Ray is started on this machine
     gpus_per_worker: float = 0.0  # that Ray reserves for each worker
+    set_aside: bool = False  # leave documents out that kill the encoder, and name them, instead of failing
     allow_low_recall: bool = False  # publish an approximate index that misses index.recall, with what it reached
 
     def __post_init__(self) -> None:
@@ -41,4 +42,4 @@ class RunOptions:
     @property
     def pool(self) -> WorkerPool:
         """The workers."""
-        return WorkerPool(self.workers, self.executor, self.ray_address, self.gpus_per_worker)
+        return WorkerPool(self.workers, self.executor, self.ray_address, self.gpus_per_worker, threads=self.threads)

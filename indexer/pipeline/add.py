@@ -97,7 +97,7 @@ def add_documents(
         generation.keep_everything()
         generation.delete(upserts.replaced_documents)
         encoded = encode_parts(ingested.parts, generation, encoder, options, progress)
-        rows = ingested.rows(generation.index)
+        rows = ingested.rows(generation.index, encoded.live)
         segment = write_segment(generation, rows, encoded.records, encoder, options, progress)
         since = AddedSince.of(published.manifest)
         drift = drift_since(since, generation.transform, generation.index, generation.parts, generation.files)
@@ -105,7 +105,7 @@ def add_documents(
         if drift:
             quality["drift"] = drift.to_dict()
         manifest = generation.publish(quality)
-        notes = (*unknown_note(segment.figures), *segment.notes, generation.sweep())
+        notes = (*encoded.notes, *unknown_note(segment.figures), *segment.notes, generation.sweep())
         return _report(generation.index, manifest, upserts, encoded, drift, notes)
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,26 @@ def build_index(
     (unless `options.overwrite`), QualityError when a gate fails, LockedError, StoreError, ModelError and
     MachineError as their names say. Whatever was complete before an error or a kill is kept for the next run.
     """
-    config, options, progress = config or BuildConfig(), options or RunOptions(), progress or NoProgress()
+    options, progress = options or RunOptions(), progress or NoProgress()
+    with ingested_corpus(corpus, index, config or BuildConfig(), options, progress, transform_from) as begun:
+        generation, ingested = begun
+        if is_up_to_date(generation, ingested):
+            return _up_to_date(generation.followed)
+        if fit_encoder(generation, ingested.rows(generation.index), options, progress):
+            ingested = ingested.to_encode_anew()
+        return _encode_and_publish(generation, ingested, options, progress)
+
+
+@contextmanager
+def ingested_corpus(
+    corpus: Iterable[Document],
+    index: str | Path,
+    config: BuildConfig,
+    options: RunOptions,
+    progress: Progress,
+    transform_from: str | Path | None = None,
+) -> Iterator[tuple[Generation, Ingested]]:
+    """The next generation of an index, with the corpus read and its documents written; raises as `build_index`."""
     index = named_path(index, "the index")
     spec, donor = _check_recipe(corpus, config), None
     if transform_from is not None:
@@ -101,12 +121,7 @@ def build_index(
             require_same_recipe(generation)
         generation.sweep_before(generation.spec.fingerprint)
         documents = corpus if isinstance(corpus, Corpus) else validated_documents(corpus, config.corpus)
-        ingested = ingest(documents, generation, progress)
-        if _is_up_to_date(generation, ingested):
-            return _up_to_date(generation.followed)
-        if fit_encoder(generation, ingested.rows(index), options, progress):
-            ingested = ingested.to_encode_anew()
-        return _encode_and_publish(generation, ingested, options, progress)
+        yield generation, ingest(documents, generation, progress)
 
 
 def _check_recipe(corpus: Iterable[Document], config: BuildConfig) -> EncoderSpec:
@@ -130,8 +145,9 @@ def _donor(index: Path, spec: EncoderSpec) -> PublishedIndex:
 def _encode_and_publish(
     generation: Generation, ingested: Ingested, options: RunOptions, progress: Progress
 ) -> BuildReport:
-    encoder, rows = LazyEncoder(generation.config, options, generation.spec), ingested.rows(generation.index)
+    encoder = LazyEncoder(generation.config, options, generation.spec)
     encoded = encode_parts(ingested.parts, generation, encoder, options, progress)
+    rows = ingested.rows(generation.index, encoded.live)
     if generation.donor:
         generation.copy_transform(generation.donor)
     else:
@@ -141,7 +157,7 @@ def _encode_and_publish(
     generation.set_encoder(encoded.records[0].dim, state_files(generation.index, generation.spec))
     manifest = generation.publish(segment.figures)
     left = (kept_state_note(generation), generation.sweep())
-    about = (manifest.transform["note"], *unknown_note(manifest.quality), *notes, *segment.notes, *left)
+    about = (manifest.transform["note"], *encoded.notes, *unknown_note(manifest.quality), *notes, *segment.notes, *left)
     return _report(generation.index, manifest, encoded, tuple(note for note in about if note))
 
 
@@ -174,13 +190,15 @@ def _up_to_date(published: PublishedIndex) -> BuildReport:
     )
 
 
-def _is_up_to_date(generation: Generation, ingested: Ingested) -> bool:
+def is_up_to_date(generation: Generation, ingested: Ingested) -> bool:
     """With `overwrite`, only an index of the same recipe whose every byte is right needs no new generation."""
     published = generation.published
-    if published is None or published.manifest.deleted is not None:
+    if published is None:
         return False
     manifest = published.manifest
     if [part.name for part in ingested.parts] != [part.name for part in manifest.parts]:
+        return False
+    if manifest.stored_documents - manifest.documents != count_set_aside(published):
         return False
     if generation.continues:
         return True
@@ -197,9 +215,16 @@ def require_same_recipe(generation: Generation) -> None:
             f"{generation.index}: holds a complete index of another recipe: {'; '.join(differences)}. "
             "Pass --overwrite to publish this one as its next generation, or build at another path."
         )
-    if published.deleted:
-        gone = published.stored_documents - published.documents
+    gone = published.stored_documents - published.documents - count_set_aside(generation.followed)
+    if gone:
         raise corpus_differs(generation, f"{gone:,} of the documents it was built from were deleted or replaced since")
+
+
+def count_set_aside(published: PublishedIndex) -> int:
+    """Documents of an index that were never live, since the encoder died of them."""
+    if published.manifest.deleted is None:
+        return 0
+    return sum(len(record.set_aside) for record in published.records())
 
 
 def _recipe_differences(generation: Generation) -> Iterator[str]:

@@ -187,7 +187,9 @@ class Generation:
         self.delete(np.flatnonzero(~self.followed.live))
 
     def add_part(self, name: str, documents: PartDocuments, record: PartRecord) -> None:
-        """A complete part, whoever wrote it; parts follow in order."""
+        """A complete part, whoever wrote it; parts follow in order. What was set aside in it is deleted."""
+        first = sum(part.documents for part in self.parts)
+        self.delete(np.array(record.set_aside, np.int64) + first)
         self.parts.append(
             PartEntry(name, documents.documents, record.rows, documents.document_key, documents.embedding_key)
         )
@@ -319,6 +321,8 @@ class Generation:
         """Remove temporary files and unfinished parts; before the first publication also parts of another encoder."""
         for name in (layout.MANIFESTS, *_SWEPT):
             _remove_temporary(self.index, name)
+        if (self.index / layout.PENDING).exists():
+            remove_file(self.index, layout.PENDING)
         fresh = not list_generations(self.index)
         for number in layout.part_numbers(self.index):
             name = layout.part_name(number)

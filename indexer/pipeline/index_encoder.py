@@ -23,7 +23,6 @@ from indexer.encoders.load import open_encoder, warm_backend
 from indexer.encoders.spec import with_fitted_state
 from indexer.errors import ConfigError, MismatchError
 from indexer.hashing import fingerprint
-from indexer.parallel import available_cores
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.rows import RowView
@@ -235,14 +234,9 @@ class LazyEncoder:
         """Make what workers would otherwise all make at the same time."""
         warm_backend(self.spec, self._options)
 
-    def for_worker(self, worker: int) -> "LazyEncoder":
+    def for_worker(self, worker: int, threads: int) -> "LazyEncoder":
         """The encoder for one of several processes: with its share of the threads, and its own GPU."""
-        cores = self._options.threads or available_cores()
-        options = replace(
-            self._options,
-            device=_device_of(worker, self._options.device),
-            threads=max(1, cores // self._options.workers),
-        )
+        options = replace(self._options, device=_device_of(worker, self._options.device), threads=threads)
         return LazyEncoder(self.config, options, self.spec)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from indexer.arrays import Embeddings, TextHashes
+from indexer.arrays import Embeddings, Mask, TextHashes
 from indexer.chunking import Windows
 from indexer.config import StoreConfig
 from indexer.corpus import Corpus
@@ -101,10 +101,10 @@ class Ingested:
         """The same with no embedding known: those at hand are another encoder's."""
         return Ingested([replace(part, record=None, known=None) for part in self.parts], self.id_hashes)
 
-    def rows(self, index: Path) -> RowView:
-        """Their rows, as what follows sees them."""
+    def rows(self, index: Path, live: Mask | None = None) -> RowView:
+        """Their rows, as what follows sees them; `live` (documents,) says which are not set aside, None: all."""
         documents, rows = [part.documents for part in self.parts], [part.rows for part in self.parts]
-        return RowView([index / part.name for part in self.parts], documents, rows, self.id_hashes)
+        return RowView([index / part.name for part in self.parts], documents, rows, self.id_hashes, live)
 
 
 class EmbeddingLookup(Protocol):

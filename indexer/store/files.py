@@ -147,7 +147,7 @@ def atomic_write(path: Path) -> Iterator[DurableFile]:
 
     Raises StoreError naming the path when the disk is full or fails; nothing is then left under the name.
     """
-    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
+    temporary = _temporary(path)
     try:
         file = DurableFile(_create(temporary))
         try:
@@ -166,6 +166,11 @@ def atomic_write(path: Path) -> Iterator[DurableFile]:
         raise
 
 
+def _temporary(path: Path) -> Path:
+    """A name beside `path` that no other process has, of this machine or another."""
+    return path.with_name(f"{path.name}.{os.urandom(6).hex()}{TEMPORARY}")
+
+
 def atomic_write_bytes(path: Path, data: bytes) -> FileDigest:
     """`atomic_write` for data already in memory."""
     with atomic_write(path) as file:
@@ -175,7 +180,7 @@ def atomic_write_bytes(path: Path, data: bytes) -> FileDigest:
 
 def create_exclusive(path: Path, data: bytes) -> None:
     """Create `path` with `data` in one step: it is not there, or it is whole. Raises StoreError if it exists."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
+    temporary = _temporary(path)
     atomic_write_bytes(temporary, data)
     try:
         try:
@@ -357,14 +362,16 @@ def _store_error(path: Path, error: OSError) -> StoreError:
 
 
 @contextmanager
-def writer_lock(index: Path) -> Iterator[None]:
+def writer_lock(index: Path, shared: bool = False) -> Iterator[None]:
     """Hold the index directory for writing, by an advisory lock that the kernel frees when the writer dies, however.
+
+    `shared`: beside others who write nothing but the files of parts that are to be encoded.
 
     Raises LockedError at once if another process does, and StoreError if anything in it is a link or a special file.
     """
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        file = os.fdopen(os.open(index / LOCK, flags, 0o666), "wb")
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = os.fdopen(os.open(index / LOCK, flags, 0o666), "r+b")
     except OSError as error:
         what = "it is a link" if error.errno == errno.ELOOP else error.strerror
         raise StoreError(f"{index / LOCK}: cannot be opened for writing: {what}.") from error
@@ -372,7 +379,7 @@ def writer_lock(index: Path) -> Iterator[None]:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise StoreError(f"{index / LOCK}: is no regular file. Remove it, and run the command again.")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             raise LockedError(f"{index}: another process is writing to this index. Wait for it to end.") from None
         except OSError as error:

@@ -10,7 +10,8 @@ transforms/0007.safetensors    the fitted transform of generation 7
 segments/0007-00.faiss         vectors of a run of rows
 deleted/0007.npy               numbers of the documents that generation 7 holds no longer
 encoder/1f2e.../               fitted encoder state (int8), named by the encoder's fingerprint without it
-lock                           held by the one writer
+pending.json                   parts that are to be encoded, by whoever will; only between a build's two halves
+lock                           held by the one writer, or shared by those who encode parts
 """
 
 import os
@@ -30,8 +31,9 @@ TRANSFORMS = "transforms"
 ENCODER = "encoder"
 SEGMENTS = "segments"
 DELETED = "deleted"
+PENDING = "pending.json"
 
-TOP_LEVEL = {LOCK, MANIFESTS, PARTS, TRANSFORMS, SEGMENTS, ENCODER, DELETED}
+TOP_LEVEL = {LOCK, MANIFESTS, PARTS, TRANSFORMS, SEGMENTS, ENCODER, DELETED, PENDING}
 
 DOCUMENTS = "documents.parquet"
 WINDOWS = "windows.parquet"

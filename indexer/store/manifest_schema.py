@@ -245,6 +245,35 @@ class RecordFields(Struct, forbid_unknown_fields=True):
     schema: dict[str, Any]
     files: dict[PartFile, Digest]
     without_tokens: Count = 0
+    set_aside: list[Count] = []
+
+
+class PendingDocuments(Struct, forbid_unknown_fields=True):
+    """See `PartDocuments`."""
+
+    documents: Count
+    document_key: Hash
+    embedding_key: Hash
+    schema: dict[str, Any]
+    digest: Digest
+
+
+class PendingPart(Struct, forbid_unknown_fields=True):
+    """A part of `pending.json`; `known`: rows whose embeddings are those of rows of a complete part."""
+
+    name: PartName
+    rows: Count
+    written: PendingDocuments
+    known: list[tuple[PartName, list[Count], list[Count]]]
+
+
+class PendingFields(Struct, forbid_unknown_fields=True):
+    """What `pending.json` says."""
+
+    format: Count
+    config: dict[str, Any]
+    fingerprint: Hash
+    parts: list[PendingPart]
 
 
 class StateFields(Struct):

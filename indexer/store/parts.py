@@ -53,9 +53,12 @@ class PartRecord:
     schema: dict[str, Any]
     files: dict[str, FileDigest]
     without_tokens: int = 0  # rows whose text holds nothing that a static table knows
+    set_aside: tuple[int, ...] = ()  # documents, from the part's first, that the encoder died of: stored, never live
 
     def to_json(self) -> bytes:
         plain = vars(self) | {"files": {name: digest.to_dict() for name, digest in self.files.items()}}
+        if not self.set_aside:
+            del plain["set_aside"]
         return json.dumps(plain, sort_keys=True, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
@@ -80,6 +83,7 @@ class PartRows:
     windows: Windows | None = None  # which document each row is of; None: row i is document i
     truncated: int = 0
     without_tokens: int = 0
+    set_aside: tuple[int, ...] = ()
 
 
 def embedding_key(fingerprint: str, hashes: TextHashes) -> str:
@@ -147,6 +151,7 @@ def write_part(folder: Path, documents: PartDocuments, rows: PartRows, fingerpri
         schema=documents.schema,
         files=files,
         without_tokens=rows.without_tokens,
+        set_aside=rows.set_aside,
     )
     write_record(folder, record)
     return record
@@ -174,7 +179,8 @@ def _parse_record(data: bytes) -> PartRecord:
 
     plain = decode_json(data, dict[str, Any], MAX_DEPTH)
     convert_json(plain, RecordFields)
-    return PartRecord(**plain | {"files": {name: FileDigest(**digest) for name, digest in plain["files"].items()}})
+    files = {name: FileDigest(**digest) for name, digest in plain["files"].items()}
+    return PartRecord(**plain | {"files": files, "set_aside": tuple(plain.get("set_aside", ()))})
 
 
 def is_intact(folder: Path, record: PartRecord) -> bool:

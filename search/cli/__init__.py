@@ -18,6 +18,7 @@ from search.text import escape
 
 _COMMANDS = {
     "build": ("search.cli.build:command", "Build an index from a corpus, or continue an interrupted build."),
+    "encode-parts": ("search.cli.encode_parts:command", "Encode parts of a prepared build, on any machine."),
     "query": ("search.cli.query:command", "Find the documents closest to a text."),
     "add": ("search.cli.add:command", "Add documents to an index, or replace them by id."),
     "delete": ("search.cli.delete:command", "Take documents out of an index."),

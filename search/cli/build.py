@@ -9,6 +9,7 @@ import click
 from indexer.errors import as_shown
 from search.cli.options import (
     PATH,
+    WORKER_NAMES,
     check_rejects,
     corpus_of,
     corpus_options,
@@ -20,11 +21,13 @@ from search.cli.options import (
     recipe_reads,
     rejects_file,
     run_options,
+    worker_options,
 )
 
 if TYPE_CHECKING:
     from indexer.corpus import CorpusReport
     from indexer.pipeline import BuildReport
+    from indexer.pipeline.pending_parts import PreparedParts
 
 
 @click.command("build")
@@ -54,7 +57,12 @@ if TYPE_CHECKING:
     help="16-bit type on CUDA for precision bfloat16.",
 )
 @click.option("--compile", is_flag=True, help="Run torch's compiler over the model first: for long runs on a GPU.")
-@click.option("--workers", type=int, default=1, show_default=True, help="Encoding processes; one a GPU.")
+@worker_options
+@click.option(
+    "--prepare",
+    is_flag=True,
+    help="Stop before encoding: write documents, and list the parts for isotrope encode-parts.",
+)
 @json_option
 @quiet_option
 def command(
@@ -72,28 +80,56 @@ def command(
       isotrope build demo/stdlib.jsonl glove-index --config static --set encoder.model=glove.6B.300d.txt
       isotrope build "dumps/*.parquet" dumps-index --text-column body --set whitening.strength=0.5
       zcat notes.txt.gz | isotrope build - notes-index --format text
+      isotrope build "dumps/*.parquet" dumps-index --text-column body --executor ray --ray-address auto --workers 16
     """
-    from indexer import build_index
+    from indexer import build_index, prepare_parts
     from search.cli.output import print_note, stdout_free_for
     from search.cli.progress import ProgressBar
 
     if not sources:
         raise click.UsageError(f"{index} is all that was named; expected a SOURCE and then the INDEX to make of it.")
+    if options["prepare"] and options["transform_from"]:
+        raise click.UsageError("--prepare stops before there is a transform; pass --transform-from to the build after.")
     config = recipe_of(options)
     if options["queries"]:
         config = replace(config, index=replace(config.index, queries=str(options["queries"])))
-    fields = ("workers", "half", "compile", "overwrite", "allow_low_recall")
-    run = run_options(options, **{name: options[name] for name in fields})
+    fields = (*WORKER_NAMES, "half", "compile", "overwrite", "allow_low_recall")
+    set_aside = options["on_error"] == "skip"
+    run = run_options(options, set_aside=set_aside, **{name: options[name] for name in fields})
     rejects = rejects_file(rejects, index, ".rejects.jsonl", options["on_error"])
     corpus = corpus_of(sources, config, options, rejects)
     reads = [options["recipe"], options["transform_from"], *recipe_reads(config)]
     check_rejects(rejects, reads, options, {"INDEX": index})
+    if options["prepare"]:
+        with ProgressBar(quiet) as progress:
+            prepared = prepare_parts(corpus, index, config, run, progress)
+        with stdout_free_for(rejects):
+            _print_prepared(prepared, corpus.report, as_json)
+        return
     with ProgressBar(quiet) as progress:
         report = build_index(corpus, index, config, run, progress, options["transform_from"])
     if options["on_error"] == "fail" and rejects.exists():
         print_note(f"{rejects} lists rows that an earlier run left out; this one left out none")
     with stdout_free_for(rejects):
         _print(report, corpus.report, as_json)
+
+
+def _print_prepared(prepared: "PreparedParts", read: "CorpusReport", as_json: bool) -> None:
+    from search.cli.output import print_json, print_note, remarks_on
+
+    for line in remarks_on(read):
+        print_note(line)
+    if as_json:
+        corpus = {name: value for name, value in vars(read).items() if value}
+        print_json(asdict(prepared) | {"index": str(prepared.index), "corpus": corpus})
+    elif not prepared.pending:
+        click.echo(f"{prepared.index}: nothing is to be encoded. Run the same build without --prepare.")
+    else:
+        click.echo(
+            f"{prepared.index}: {prepared.documents:,} documents in {prepared.parts:,} parts, {prepared.pending:,} of "
+            f"them to encode ({prepared.rows:,} texts). Encode 0:{prepared.pending} with isotrope encode-parts, "
+            "on any machines, then run the same build without --prepare."
+        )
 
 
 def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:

@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from search.cli.options import (
     CORPUS_NAMES,
+    WORKER_NAMES,
     check_written,
     corpus_of,
     corpus_options,
@@ -19,6 +20,8 @@ from search.cli.options import (
     recipe_of,
     recipe_reads,
     run_options,
+    worker_options,
+    worker_pool,
 )
 
 if TYPE_CHECKING:
@@ -68,6 +71,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--keep-index", type=_PATH, metavar="DIR", help="Keep the index of a CORPUS here. Default: a "
               "temporary folder.")  # fmt: skip
 @hardware_options
+@worker_options
 @force_option
 @click.option("--memory", default="1G", show_default=True, help="Working memory, such as 512M or 8G.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
@@ -127,7 +131,8 @@ def _given(ctx: click.Context, names: Iterable[str]) -> list[str]:
 def _join_options(options: dict[str, Any]) -> "JoinOptions":
     from search.dedup.settings import JoinOptions, parse_memory
 
-    return JoinOptions(options["device"], options["threads"], parse_memory(options["memory"]))
+    memory = parse_memory(options["memory"])
+    return JoinOptions(options["device"], options["threads"], memory, worker_pool(options))
 
 
 def _index_among(ctx: click.Context, sources: tuple[str, ...], mode: str) -> Path | None:
@@ -207,7 +212,8 @@ def _build(options: dict[str, Any]) -> "CorpusBuild":
     if options["device"] == "mps":
         print_note("--device mps encodes; near-duplicates are found on the CPU")
     memory = parse_memory(options["memory"])
-    return CorpusBuild(recipe_of(options), run_options(options), options["keep_index"], memory)
+    run = run_options(options, **{name: options[name] for name in WORKER_NAMES})
+    return CorpusBuild(recipe_of(options), run, options["keep_index"], memory)
 
 
 def _show(facts: dict[str, Any], written: "Mapping[str, int]", options: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
+from indexer.executors.pool import Executor, WorkerPool
 from indexer.run_options import Backend, RunOptions
 from indexer.urls import mirrored
 
@@ -80,9 +81,35 @@ change_options = all_of(
 """`encoder_options`, --allow-low-recall, --json and --quiet, of commands that make a new generation of an index"""
 
 
+worker_options = all_of(
+    click.option("--workers", type=int, default=1, show_default=True, help="Worker processes; one a GPU."),
+    click.option(
+        "--executor",
+        type=click.Choice(get_args(Executor)),
+        default="auto",
+        show_default=True,
+        help="Where workers run: processes of this machine (auto: none where one worker is enough), or Ray.",
+    ),
+    click.option(
+        "--ray-address", default="", metavar="ADDRESS", help="Ray cluster; auto finds it. Default: this machine alone."
+    ),
+    click.option(
+        "--gpus-per-worker", type=float, default=0.0, metavar="N", help="GPUs that Ray reserves for each worker."
+    ),
+)
+"""--workers, --executor, --ray-address, --gpus-per-worker"""
+WORKER_NAMES = ("workers", "executor", "ray_address", "gpus_per_worker")
+"""The names of `worker_options` in a command's arguments."""
+
+
 def run_options(options: Mapping[str, Any], **more: Any) -> RunOptions:
     """How to run, from `hardware_options`; `more` are further fields."""
     return RunOptions(**{name: options[name] for name in ("device", "backend", "threads")}, **more)
+
+
+def worker_pool(options: Mapping[str, Any]) -> WorkerPool:
+    """The workers of `worker_options`, with the threads of `hardware_options`."""
+    return run_options(options, **{name: options[name] for name in WORKER_NAMES}).pool
 
 
 # What is read, and by which recipe.

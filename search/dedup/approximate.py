@@ -118,9 +118,13 @@ class ApproximateJoin(ExactJoin):
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
-        lists = self._lists(members)
         self.progress.phase("comparing vectors", len(members))
-        return self.pairs_of(self._cell_tasks(lists, lists, itself=True))
+        return self.pairs_of(iter(self.tasks_within(members)))
+
+    def tasks_within(self, members: RowIds) -> list[Task]:
+        """See `ExactJoin`; a piece is a cell."""
+        lists = self._lists(members)
+        return list(self._cell_tasks(lists, lists, itself=True))
 
     def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
@@ -191,7 +195,7 @@ class ApproximateJoin(ExactJoin):
     def _exact_pairs(self, sample: RowIds, rows: RowIds) -> Iterator[Pairs]:
         """All pairs of a sampled row with any other; those of two sampled rows once."""
         others = np.setdiff1d(rows, sample, assume_unique=True)
-        yield from super().within(sample)
+        yield from self.pairs_of(iter(super().tasks_within(sample)))
         yield from super().between(sample, others)
 
     def _ranks(self, sample: RowIds, rows: RowIds) -> RowIds:

@@ -38,7 +38,7 @@ class CorpusBuild:
     def join(self) -> JoinOptions:
         """How pairs are found; on the CPU where the encoder runs on mps, which does not find pairs."""
         device = "cpu" if self.run.device == "mps" else self.run.device
-        return JoinOptions(device, self.run.threads, self.memory)
+        return JoinOptions(device, self.run.threads, self.memory, self.run.pool)
 
 
 def deduplicate_corpus(

@@ -15,6 +15,7 @@ from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
 from indexer.store.files import FileDigest
 from search.dedup.approximate import ApproximateJoin
+from search.dedup.distributed import DistributedJoin
 from search.dedup.duplicates_file import SCHEMA, Duplicates, write_duplicates
 from search.dedup.greedy import Decision, DedupDocuments, decide
 from search.dedup.inputs import DedupInputs, open_inputs, place_of
@@ -135,10 +136,12 @@ def _source(
         return stored, stored.facts["method"]
     floor = settings.threshold if pairs.floor is None else pairs.floor
     join, method = _join(inputs, floor, settings, options)
-    if not pairs.write:
+    is_shared = not options.pool.is_this_process(2)
+    if not pairs.write and not is_shared:
         return join, method
-    save_pairs(inputs, join, method, floor, pairs.write, pairs.force)
-    return PairsFile(pairs.write, settings.threshold, options.memory // 4), method
+    saved = pairs.write or inputs.folder / "pairs.parquet"  # workers find all pairs once; what asks again reads them
+    save_pairs(inputs, join, method, floor, saved, pairs.force)
+    return PairsFile(saved, settings.threshold, options.memory // 4), method
 
 
 def _join(
@@ -147,8 +150,14 @@ def _join(
     arguments = (inputs.distinct_vectors, lowest_score(floor), inputs.folder, options, inputs.progress)
     if settings.method == "ann":
         approximate = ApproximateJoin(*arguments)
-        return inputs.across_documents(approximate), {"name": "ann", **approximate.figures}
-    return inputs.across_documents(ExactJoin(*arguments)), {"name": "exact"}
+        return inputs.across_documents(_placed(approximate, inputs)), {"name": "ann", **approximate.figures}
+    return inputs.across_documents(_placed(ExactJoin(*arguments), inputs)), {"name": "exact"}
+
+
+def _placed(join: ExactJoin, inputs: DedupInputs) -> PairSource:
+    """Where a join runs: on threads of this process, or on workers."""
+    pool = join.options.pool
+    return join if pool.is_this_process(2) else DistributedJoin(join, inputs.folder, pool)
 
 
 def save_pairs(

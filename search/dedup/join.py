@@ -7,14 +7,18 @@ Threads work ahead of who takes their results, but only so far: what waits is bo
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import torch
 
 from indexer.arrays import Float32Array, RowIds, Vectors
+from indexer.errors import MachineError
 from indexer.parallel import available_cores, single_blas_thread
 from indexer.progress import NoProgress, Progress
 from search.dedup.codes import Kernel, choose_kernel, fit_basis, float32_accumulation, margin
@@ -50,6 +54,7 @@ class CodeMatrix:
     kernel: Kernel
     codes: torch.Tensor
     errors: Float32Array
+    path: Path
 
     @classmethod
     def of(cls, vectors: Vectors, kernel: Kernel, path: Path, advance: Callable[[int], None]) -> "CodeMatrix":
@@ -62,8 +67,16 @@ class CodeMatrix:
                 yield codes
                 advance(len(codes))
 
-        codes = write_codes(blocks(), len(vectors), kernel.width, kernel.dtype, path)
-        return cls(kernel, _near(codes, kernel.device), errors)
+        write_codes(blocks(), len(vectors), path)
+        return cls(kernel, _near(open_codes(path, len(vectors), kernel), kernel.device), errors, path)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"codes": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        with seen_by_all(state["path"]):
+            codes = open_codes(state["path"], len(state["errors"]), state["kernel"])
+        vars(self).update(state, codes=codes)
 
     def compare(self, left: RowIds, right: RowIds, score: float) -> Iterator[Tile]:
         """Tiles of rows `left` against rows `right`, both ascending, in which some pair may score at least `score`."""
@@ -198,12 +211,16 @@ class ExactJoin:
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
-        step = self.kernel.tile[0]
         self.progress.phase("comparing vectors", len(members))
-        return self.pairs_of(
+        return self.pairs_of(iter(self.tasks_within(members)))
+
+    def tasks_within(self, members: RowIds) -> list[Task]:
+        """What `within` does, in pieces that any thread or worker may do, in any order."""
+        step = self.kernel.tile[0]
+        return [
             (len(members[first : first + step]), self._within(members, first, first + step))
             for first in range(0, len(members), step)
-        )
+        ]
 
     def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
@@ -224,6 +241,26 @@ class ExactJoin:
                 if pairs is not None:
                     yield pairs
 
+    def for_worker(self, worker: int, threads: int) -> "ExactJoin":
+        """The same join for one of several processes: with its share of the threads, and its own GPU."""
+        join = copy(self)
+        join.options = replace(self.options, threads=threads)
+        if self.kernel.device.type == "cuda":
+            device = torch.device("cuda", worker % torch.cuda.device_count())
+            join.kernel = replace(self.kernel, device=device)  # type: ignore[type-var]
+            join.coded = replace(self.coded, kernel=join.kernel, codes=_near(self.coded.codes, device))
+        return join
+
+    def __getstate__(self) -> dict[str, Any]:
+        vectors = getattr(self.vectors, "filename", None)
+        return vars(self) | {"vectors": self.vectors if vectors is None else Path(vectors), "progress": NoProgress()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if isinstance(state["vectors"], Path):
+            with seen_by_all(state["vectors"]):
+                state["vectors"] = np.load(state["vectors"], mmap_mode="r", allow_pickle=False)
+        vars(self).update(state)
+
     def _within(self, members: RowIds, first: int, last: int) -> Callable[[], Iterator[Tile]]:
         return lambda: self.coded.compare_within(members, first, last, self.threshold)
 
@@ -242,14 +279,33 @@ class ExactJoin:
         return Pairs(left, right, scores).take(scores >= self.lowest)
 
 
-def write_codes(blocks: Iterable[torch.Tensor], rows: int, dim: int, dtype: torch.dtype, path: Path) -> torch.Tensor:
-    """Blocks of a tensor (rows, dim) into a file, given back memory-mapped. Raises StoreError when the disk is full."""
+def write_codes(blocks: Iterable[torch.Tensor], rows: int, path: Path) -> None:
+    """Blocks of codes into a file, none where there are no rows. Raises StoreError when the disk is full."""
     if not rows:
-        return torch.zeros((0, dim), dtype=dtype)
+        return
     try:
         with path.open("wb") as file:
             for block in blocks:
                 file.write(block.contiguous().view(torch.uint8).numpy().data)
     except OSError as error:
         raise disk_full(path, error) from error
-    return torch.from_file(str(path), size=rows * dim, dtype=dtype).view(rows, dim)
+
+
+def open_codes(path: Path, rows: int, kernel: Kernel) -> torch.Tensor:
+    """The codes of a file, (rows, width), memory-mapped."""
+    if not rows:
+        return torch.zeros((0, kernel.width), dtype=kernel.dtype)
+    path.stat()  # torch would make a file that is not there
+    return torch.from_file(str(path), size=rows * kernel.width, dtype=kernel.dtype).view(rows, kernel.width)
+
+
+@contextmanager
+def seen_by_all(path: Path) -> Iterator[None]:
+    """Raises MachineError for a file that whoever began the join sees and this worker does not."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise MachineError(
+            f"{path}: this file of the join is not on a worker's machine. Every machine must see the folder of "
+            "temporary files: name a shared one with TMPDIR=/shared isotrope dedup ..."
+        ) from None

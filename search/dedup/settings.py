@@ -2,13 +2,14 @@
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from indexer.errors import ConfigError
+from indexer.executors import WorkerPool
 from indexer.run_options import MOST_THREADS
 
 Method = Literal["exact", "ann"]
@@ -47,6 +48,7 @@ class JoinOptions:
     device: str = "auto"  # auto, cpu, cuda, cuda:N; auto takes CUDA if it is there, else the CPU
     threads: int = 0  # CPU threads; 0: as many as there are cores
     memory: int = 1 << 30  # bytes of working memory, about
+    pool: WorkerPool = field(default_factory=WorkerPool)  # "auto" with one worker: threads of this process
 
     def __post_init__(self) -> None:
         if self.device == "mps":

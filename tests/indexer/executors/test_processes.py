@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from indexer.errors import CorpusError, MachineError, ModelError
-from indexer.executors.processes import IN_FLIGHT, run_tasks
+from indexer.executors import WorkerPool, run_tasks
+from indexer.executors.scheduler import IN_FLIGHT
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = 120  # seconds; only a hang takes as long
@@ -138,19 +139,19 @@ def has_ended(process: int) -> bool:
 
 
 def test_without_tasks_nothing_is_prepared() -> None:
-    assert list(run_tasks(unprepared, [], 1)) == []
-    assert list(run_tasks(unprepared, [], 4)) == []
+    assert list(run_tasks(unprepared, [], WorkerPool(1))) == []
+    assert list(run_tasks(unprepared, [], WorkerPool(4))) == []
 
 
 @pytest.mark.parametrize(("tasks", "workers"), [([1, 2, 3], 1), ([1], 4)])
 def test_one_worker_or_one_task_stays_in_this_process(tasks: list[int], workers: int, tmp_path: Path) -> None:
-    assert list(run_tasks(partial(noting, tmp_path), tasks, workers)) == [2 * task for task in tasks]
+    assert list(run_tasks(partial(noting, tmp_path), tasks, WorkerPool(workers))) == [2 * task for task in tasks]
     (note,) = [entry.name.split("-") for entry in tmp_path.iterdir()]
     assert note[:2] == ["0", str(os.getpid())]
 
 
 def test_each_worker_is_prepared_once_and_has_a_number_of_its_own(tmp_path: Path) -> None:
-    assert sorted(run_tasks(partial(noting, tmp_path), range(30), 2)) == list(range(0, 60, 2))
+    assert sorted(run_tasks(partial(noting, tmp_path), range(30), WorkerPool(2))) == list(range(0, 60, 2))
     notes = [entry.name.split("-") for entry in tmp_path.iterdir()]
     numbers, processes = [note[0] for note in notes], [int(note[1]) for note in notes]
     assert set(numbers) <= {"0", "1"}
@@ -162,52 +163,52 @@ def test_each_worker_is_prepared_once_and_has_a_number_of_its_own(tmp_path: Path
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_exception_of_the_work_comes_through_as_it_is(workers: int) -> None:
     with pytest.raises(CorpusError, match=r"^corpus\.jsonl:7: not JSON$"):
-        list(run_tasks(failing, [7, 7, 7], workers))
+        list(run_tasks(failing, [7, 7, 7], WorkerPool(workers)))
 
 
 @pytest.mark.check
 def test_an_exception_that_cannot_be_sent_comes_through_in_words() -> None:
     with pytest.raises(RuntimeError, match="UnsendableError: a hair in the soup") as error:
-        list(run_tasks(failing_unsendably, [1, 2], 2))
+        list(run_tasks(failing_unsendably, [1, 2], WorkerPool(2)))
     assert "in work" in str(error.value.__cause__)  # where it was raised
 
 
 @pytest.mark.check
 def test_a_worker_may_hold_three_tasks_at_once() -> None:
     for workers in (1, 2):
-        assert sorted(run_tasks(reading_ahead, range(20), workers)) == list(range(0, 40, 2))
+        assert sorted(run_tasks(reading_ahead, range(20), WorkerPool(workers))) == list(range(0, 40, 2))
 
 
 def test_results_of_one_worker_come_in_order() -> None:
-    assert list(run_tasks(doubling, range(50), 1)) == list(range(0, 100, 2))
+    assert list(run_tasks(doubling, range(50), WorkerPool(1))) == list(range(0, 100, 2))
 
 
 @pytest.mark.check
 def test_tasks_are_spread_over_the_workers_and_never_more_than_three_are_given_ahead() -> None:
-    assert sorted(run_tasks(counting, range(4), 2)) == [2, 2, 2, 2]
-    assert max(run_tasks(counting, range(40), 2)) == IN_FLIGHT
+    assert sorted(run_tasks(counting, range(4), WorkerPool(2))) == [2, 2, 2, 2]
+    assert max(run_tasks(counting, range(40), WorkerPool(2))) == IN_FLIGHT
 
 
 @pytest.mark.check
 def test_tasks_and_results_larger_than_a_pipe_hold_nobody_up() -> None:
     tasks = [bytes(4 << 20)] * 8
-    assert [len(result) for result in run_tasks(large, tasks, 2)] == [8 << 20] * 8
+    assert [len(result) for result in run_tasks(large, tasks, WorkerPool(2))] == [8 << 20] * 8
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_exception_while_getting_ready_comes_through_as_it_is(workers: int) -> None:
     with pytest.raises(ModelError, match=r"^no such model$"):
-        list(run_tasks(unprepared, [1, 2, 3], workers))
+        list(run_tasks(unprepared, [1, 2, 3], WorkerPool(workers)))
 
 
 def test_a_killed_worker_is_an_error_that_names_the_way_out() -> None:
-    with pytest.raises(MachineError, match=r"a worker process died.*run the same command again.*fewer --workers"):
-        list(run_tasks(dying, [1, 2, 3], 2))
+    with pytest.raises(MachineError, match=r"processes died on the same task.*the same command again.*fewer --workers"):
+        list(run_tasks(dying, [1, 2, 3], WorkerPool(2)))
 
 
 @pytest.mark.check
 def test_workers_end_when_the_results_are_no_longer_wanted(tmp_path: Path) -> None:
-    results = run_tasks(partial(hanging, tmp_path), [0, 1, 2], 2)
+    results = run_tasks(partial(hanging, tmp_path), [0, 1, 2], WorkerPool(2))
     assert next(results) == 0
     wait_until(lambda: len(noted(tmp_path)) == 2)
     results.close()  # type: ignore[attr-defined]
@@ -218,10 +219,10 @@ INTERRUPTED = """
 import sys
 from functools import partial
 from pathlib import Path
-from indexer.executors.processes import run_tasks
+from indexer.executors import WorkerPool, run_tasks
 from tests.indexer.executors.test_processes import hanging
 try:
-    list(run_tasks(partial(hanging, Path(sys.argv[1])), [1, 2], 2))
+    list(run_tasks(partial(hanging, Path(sys.argv[1])), [1, 2], WorkerPool(2)))
 except KeyboardInterrupt:
     sys.exit(130)
 """
@@ -243,9 +244,9 @@ PARENT = """
 import sys
 from functools import partial
 from pathlib import Path
-from indexer.executors.processes import run_tasks
+from indexer.executors import WorkerPool, run_tasks
 from tests.indexer.executors.test_processes import hanging
-list(run_tasks(partial(hanging, Path(sys.argv[1])), [1, 2], 2))
+list(run_tasks(partial(hanging, Path(sys.argv[1])), [1, 2], WorkerPool(2)))
 """
 
 

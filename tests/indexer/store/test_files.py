@@ -184,11 +184,14 @@ def test_a_folder_loses_its_mark_of_completeness_first(tmp_path: Path, monkeypat
     assert names(tmp_path / "parts") == []
 
 
-def test_what_lies_under_the_temporary_name_is_never_written_into(tmp_path: Path) -> None:
+def test_what_lies_under_the_temporary_name_is_never_written_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A link, or another name of somebody's file, in an index that was packed elsewhere."""
     theirs = tmp_path / "theirs"
     theirs.write_text("keep")
-    temporary = tmp_path / f"a.{os.getpid()}{layout.TEMPORARY}"
+    temporary = tmp_path / f"a.0{layout.TEMPORARY}"
+    monkeypatch.setattr(files, "_temporary", lambda path: temporary)
     for plant in (temporary.symlink_to, temporary.hardlink_to):
         plant(theirs)
         atomic_write_bytes(tmp_path / "a", b"ours")

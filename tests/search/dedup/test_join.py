@@ -478,7 +478,7 @@ def test_a_full_disk_is_said() -> None:
     with pytest.raises(StoreError, match="TMPDIR"):
         write_vectors([(0, corpus(2000, 9))], 2000, 9, full)
     with pytest.raises(StoreError, match="TMPDIR"):
-        write_codes(iter([torch.zeros(100_000, 8)]), 100_000, 8, torch.float32, full)
+        write_codes(iter([torch.zeros(100_000, 8)]), 100_000, full)
 
 
 def test_settings_are_frozen() -> None:

@@ -1,0 +1,201 @@
+"""Workers as Ray actors, on one machine or many; Ray's task and actor layer only, none of its data sets.
+
+A call carries one task and comes back with its result. What a task makes lies in files that its name determines, on a
+file system that every machine sees, so a call that is made again changes nothing.
+"""
+
+import os
+import threading
+import warnings
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, Generic
+
+from indexer.errors import MachineError
+from indexer.executors.pool import WorkerPool
+from indexer.executors.processes import Failure, failure_of, raise_failure
+from indexer.executors.scheduler import IN_FLIGHT, READY, Prepare, Result, Task, WorkerDiedError
+
+_Answer = tuple[Any, Failure | None]  # a result, or what the work raised
+
+
+@contextmanager
+def cluster(address: str) -> Iterator[None]:
+    """Ray, connected to: the cluster at `address`, or one of this machine alone, which ends with the block.
+
+    A connection that this process has already is used, and left as it is. Raises MachineError.
+    """
+    if not address:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # nobody else on the network may send it work
+    ray = import_ray()
+    if ray.is_initialized():
+        yield
+        return
+    where: dict[str, Any] = {"address": address} if address else {"address": "local", "include_dashboard": False}
+    try:
+        ray.init(**where, log_to_driver=False, logging_level="ERROR", configure_logging=False)
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise MachineError(
+            f"Ray cannot be reached at {address or 'this machine'}: {reason}. Start a cluster with `ray start --head` "
+            "and name its address, or leave --ray-address out to run Ray on this machine."
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def import_ray() -> Any:
+    """Raises MachineError if Ray is not installed."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise MachineError('Ray is not installed; it comes with: pip install "isotrope[ray]"') from error
+    return ray
+
+
+def cluster_cores(address: str) -> int:
+    """CPU cores of all machines of the cluster. Raises MachineError."""
+    with cluster(address):
+        return int(import_ray().cluster_resources().get("CPU", 1))
+
+
+class RayFleet(Generic[Task, Result]):
+    """Actors, each with some CPU threads and GPUs of its own, wherever Ray finds room.
+
+    Raises MachineError where this machine alone has too little for all of them; a cluster may grow, and a warning says
+    what it has not got yet.
+    """
+
+    def __init__(self, prepare: Prepare[Task, Result], pool: WorkerPool, threads: int) -> None:
+        self._ray = import_ray()
+        there = self._ray.cluster_resources()
+        cores, gpus = there.get("CPU", 1), there.get("GPU", 0)
+        self._cpus = min(threads, cores / pool.workers)
+        self._gpus = pool.gpus_per_worker
+        if self._gpus * pool.workers > gpus:
+            missing = f"{pool.workers} workers need {self._gpus * pool.workers:g} GPUs, and Ray has {gpus:g}"
+            if not pool.ray_address:
+                raise MachineError(f"{missing}. Pass fewer --workers or --gpus-per-worker 0, or name a cluster.")
+            warnings.warn(f"{missing}; workers without one wait until the cluster grows", stacklevel=2)
+        self._prepare = self._ray.put(prepare)
+
+    def start(self, number: int) -> "_Worker":
+        # Another actor stands in for one that died, on any machine: the same as Ray's restarting it, but for tasks that
+        # were given to the one and must not be run by the other as well.
+        actor = self._ray.remote(_Actor).options(
+            num_cpus=self._cpus, num_gpus=self._gpus, max_restarts=0, max_concurrency=IN_FLIGHT + 2
+        )
+        return _Worker(self._ray, actor.remote(self._prepare, number))
+
+    def wait(self, workers: Sequence[Any]) -> Iterator["_Worker"]:
+        by_call = {worker.next_call: worker for worker in workers}
+        done, _ = self._ray.wait(list(by_call), num_returns=1)
+        for call in done:
+            yield by_call[call]
+
+
+class _Worker:
+    """An actor as its driver sees it."""
+
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self._ray, self._actor = ray, actor
+        self._calls = deque([actor.ready.remote()])
+        self._given = 0
+
+    @property
+    def next_call(self) -> Any:
+        """The call whose answer is taken next."""
+        return self._calls[0]
+
+    def give(self, task: Any) -> None:
+        self._given += 1
+        self._calls.append(self._actor.run.remote(self._given, task))
+
+    def flush(self) -> None:
+        self._actor.flush.remote(self._given)
+
+    def take(self) -> Any:
+        try:
+            result, failure = self._ray.get(self._calls.popleft())
+        except self._ray.exceptions.RayError as error:
+            raise WorkerDiedError from error
+        raise_failure(failure)
+        return result
+
+    def end(self) -> None:
+        self._ray.kill(self._actor, no_restart=True)
+
+    def close(self) -> None:
+        self._ray.kill(self._actor, no_restart=True)
+
+
+class _Actor:
+    """Runs a stream of tasks on a thread of its own; every call brings one and waits for its result."""
+
+    def __init__(self, prepare: Prepare[Any, Any], number: int) -> None:
+        self._changed = threading.Condition()
+        self._tasks: dict[int, Any] = {}  # by number, from 1: calls may overtake each other
+        self._answers: defaultdict[int, Future[_Answer]] = defaultdict(Future)
+        self._taken = self._flushed = 0
+        threading.Thread(target=self._serve, args=(prepare, number), daemon=True).start()
+
+    def ready(self) -> "_Answer":
+        """READY, once the worker's function is there."""
+        return self._answer(0)
+
+    def run(self, number: int, task: Any) -> "_Answer":
+        """The result of the task, which is the `number`-th that this worker is given."""
+        with self._changed:
+            self._tasks[number] = task
+            self._changed.notify()
+        return self._answer(number)
+
+    def flush(self, number: int) -> None:
+        """No task after the `number`-th comes for now."""
+        with self._changed:
+            self._flushed = max(self._flushed, number)
+            self._changed.notify()
+
+    def _answer(self, number: int) -> "_Answer":
+        with self._changed:
+            future = self._answers[number]
+        answer = future.result()
+        with self._changed:
+            del self._answers[number]
+        return answer
+
+    def _serve(self, prepare: Prepare[Any, Any], number: int) -> None:
+        given = 0
+        try:
+            work = prepare(number)
+            self._give_back(given, (READY, None))
+            while True:
+                for result in work(self._stream()):
+                    given += 1
+                    self._give_back(given, (result, None))
+        except BaseException as error:  # noqa: BLE001 - the driver raises it
+            for left in range(given, given + IN_FLIGHT + 1):
+                self._give_back(left, (None, failure_of(error)))
+
+    def _give_back(self, number: int, answer: "_Answer") -> None:
+        with self._changed:
+            future = self._answers[number]
+        if not future.done():
+            future.set_result(answer)
+
+    def _stream(self) -> Iterator[Any]:
+        """Tasks up to where the driver wants to see all results; the first is waited for."""
+        first = self._taken
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._taken + 1 in self._tasks or first < self._taken <= self._flushed)
+                if self._taken + 1 not in self._tasks:
+                    return
+                self._taken += 1
+                task = self._tasks.pop(self._taken)
+            yield task

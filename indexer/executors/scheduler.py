@@ -1,0 +1,173 @@
+"""Tasks dealt out to workers that may die: one result a task, whoever is killed and however often.
+
+A worker is given a few tasks at a time, since it reads one ahead and writes one behind. When it dies, each of these
+may have killed it: they are tried again one by one, with nothing beside them, and a task that
+several workers did not survive is lost. Where the workers run is their `Fleet`'s concern.
+"""
+
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from indexer.errors import CorruptIndexError, MachineError, StoreError
+from indexer.executors.pool import WorkerPool
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Prepare = Callable[[int], Callable[[Iterator[Task]], Iterator[Result]]]
+READY = "ready"  # what a worker gives first
+IN_FLIGHT = 3  # tasks a worker holds: one it reads, one it computes, one it writes
+
+_STARTS = 3  # failures in a row, for each worker, that are taken for the machine's fault
+_AGAIN = "Finished parts are kept: run the same command again to continue, with fewer --workers if memory was short."
+
+
+class WorkerDiedError(Exception):
+    """A worker is gone, and with it whatever it was working on."""
+
+
+class Worker(Protocol):
+    """One worker, as whoever deals out tasks sees it."""
+
+    def give(self, task: Any) -> None:
+        """One more task."""
+
+    def flush(self) -> None:
+        """No further task comes for now: results must not wait for one."""
+
+    def take(self) -> Any:
+        """READY at first, then the next result. Raises WorkerDiedError, and what the work raised."""
+
+    def end(self) -> None:
+        """Tell it to stop, whatever it is doing."""
+
+    def close(self) -> None:
+        """Wait for its end."""
+
+
+class Fleet(Protocol):
+    """Where workers run."""
+
+    def start(self, number: int) -> Worker:
+        """A worker, which may not be READY yet."""
+        ...
+
+    def wait(self, workers: Sequence[Worker]) -> Iterable[Worker]:
+        """Those of some workers that have something to take; at least one."""
+        ...
+
+
+@dataclass
+class _Post:
+    """A worker and the numbers of its tasks, in the order given."""
+
+    number: int
+    worker: Worker
+    ready: bool = False
+    alone: bool = False  # with a task that may have killed another
+    in_flight: deque[int] = field(default_factory=deque)
+
+
+class Scheduler(Generic[Task, Result]):
+    """Deals out `tasks`; `lost` takes those that no worker survived, and without it the first one is an error."""
+
+    def __init__(self, fleet: Fleet, tasks: Sequence[Task], pool: WorkerPool, lost: list[Task] | None = None) -> None:
+        self._fleet, self._tasks, self._lost = fleet, tasks, lost
+        self._waiting, self._suspects = deque(range(len(tasks))), deque[int]()
+        if pool.tries == 1:
+            self._waiting, self._suspects = self._suspects, self._waiting
+        self._deaths: Counter[int] = Counter()  # of workers, by task
+        self._failed_starts = self._done = 0
+        self._workers, self._tries = min(pool.workers, len(tasks)), pool.tries
+        self._posts: list[_Post] = []
+
+    def results(self) -> Iterator[Result]:
+        """Results as they come. Raises MachineError where workers die again and again, and what the work raised."""
+        try:
+            for number in range(self._workers):
+                self._posts.append(_Post(number, self._fleet.start(number)))
+            while self._waiting or self._suspects or any(post.in_flight for post in self._posts):
+                expected = {id(post.worker): post for post in self._posts if post.in_flight or not post.ready}
+                for worker in self._fleet.wait([post.worker for post in expected.values()]):
+                    yield from self._take(expected[id(worker)])
+        finally:
+            for post in self._posts:
+                post.worker.end()
+            for post in self._posts:
+                post.worker.close()
+
+    def _take(self, post: _Post) -> Iterator[Result]:
+        try:
+            result = post.worker.take()
+        except WorkerDiedError:
+            self._bury(post)
+        except (MachineError, StoreError) as error:
+            if isinstance(error, CorruptIndexError):
+                raise
+            self._retire(post, error)
+        else:
+            was_ready, post.ready = post.ready, True
+            if was_ready:
+                post.in_flight.popleft()
+                post.alone, self._failed_starts, self._done = False, 0, self._done + 1
+            self._fill(post)
+            if was_ready:
+                yield result
+
+    def _fill(self, post: _Post) -> None:
+        """Give a worker what it may hold beside what it holds."""
+        if not post.ready or post.alone:
+            return
+        if self._suspects and not post.in_flight:
+            post.alone = True
+            self._give(post, self._suspects.popleft())
+        left = len(self._waiting) + sum(len(each.in_flight) for each in self._posts)
+        share = -(-left // len(self._posts))  # a few tasks are spread over all
+        while not post.alone and self._waiting and len(post.in_flight) < min(IN_FLIGHT, share):
+            self._give(post, self._waiting.popleft())
+        if post.in_flight and (post.alone or len(post.in_flight) < IN_FLIGHT):
+            post.worker.flush()
+
+    def _give(self, post: _Post, task: int) -> None:
+        post.in_flight.append(task)
+        post.worker.give(self._tasks[task])
+
+    def _bury(self, post: _Post) -> None:
+        """A worker has died: another takes its place, and its tasks are looked at one by one."""
+        self._failed_starts += not post.ready
+        if self._failed_starts >= _STARTS * self._workers:
+            raise MachineError(f"workers die before they begin (out of memory, or killed). {_AGAIN}")
+        self._suspect(post)
+        post.worker.close()
+        self._posts[self._posts.index(post)] = _Post(post.number, self._fleet.start(post.number))
+        self._fill_idle()
+
+    def _retire(self, post: _Post, error: Exception) -> None:
+        """A worker's machine is not up to it, with a full disk perhaps: the others go on without."""
+        if len(self._posts) == 1:
+            raise error
+        warnings.warn(f"worker {post.number} has stopped, and the others do its part: {error}", stacklevel=2)
+        self._posts.remove(post)
+        post.worker.end()
+        post.worker.close()
+        self._waiting.extendleft(reversed(post.in_flight))
+        self._fill_idle()
+
+    def _suspect(self, post: _Post) -> None:
+        for task in post.in_flight:
+            self._deaths[task] += 1
+            if self._deaths[task] < self._tries:
+                self._suspects.append(task)
+            elif self._lost is None or (not self._done and len(self._lost) >= self._tries > 1):
+                raise MachineError(
+                    f"{self._tries} worker processes died on the same task (out of memory, or killed). {_AGAIN}"
+                )
+            else:
+                self._lost.append(self._tasks[task])
+
+    def _fill_idle(self) -> None:
+        for post in self._posts:
+            if not post.in_flight:
+                self._fill(post)

@@ -1,0 +1,207 @@
+"""A build in two halves, for batch queues: documents written and listed here, encoded anywhere, published by `build`.
+
+`prepare_parts` writes the documents of every part and `pending.json`, which lists the parts without embeddings.
+`encode_pending` encodes some of them, as many processes as there are on as many machines, with nothing but the index
+folder between them. `build_index` then finds the parts, encodes what is missing, and goes on as it always does.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from indexer.config import BuildConfig
+from indexer.corpus.document import Document
+from indexer.encoders import EncoderSpec, resolve_spec
+from indexer.errors import ConfigError, CorruptIndexError, MismatchError, NotAnIndexError, StoreError
+from indexer.pipeline.build import ingested_corpus, is_up_to_date
+from indexer.pipeline.encode import encode_tasks
+from indexer.pipeline.generation import Generation
+from indexer.pipeline.index_encoder import LazyEncoder, fit_encoder, with_stored_state
+from indexer.pipeline.ingest import PendingPart
+from indexer.pipeline.part_encoder import EncodedPart, EncodeTask
+from indexer.pipeline.reuse import ReusedRows
+from indexer.progress import NoProgress, Progress
+from indexer.regular_files import read_regular
+from indexer.run_options import RunOptions
+from indexer.settings import named_path
+from indexer.store import layout, parts
+from indexer.store.files import FileDigest, atomic_write_bytes, writer_lock
+from indexer.store.integrity import check_file
+from indexer.store.parts import PartDocuments
+from indexer.typed_json import convert_json, decode_json
+
+_MOST_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class PreparedParts:
+    """What `prepare_parts` left to do. `pending` parts are numbered from 0 for `encode_pending`."""
+
+    index: Path
+    up_to_date: bool
+    documents: int
+    parts: int
+    pending: int
+    rows: int  # to encode
+
+
+@dataclass(frozen=True)
+class EncodedPending:
+    """What `encode_pending` did. `left` counts parts, of all that are pending, that have no embeddings yet."""
+
+    index: Path
+    parts_encoded: int
+    parts_kept: int  # complete already
+    left: int
+    rows_encoded: int = 0
+    tokens: int = 0
+    retries: int = 0
+    backend: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def prepare_parts(
+    corpus: Iterable[Document],
+    index: str | Path,
+    config: BuildConfig | None = None,
+    options: RunOptions | None = None,
+    progress: Progress | None = None,
+) -> PreparedParts:
+    """The first half of `build_index`: read the corpus, write its documents, list the parts that are to be encoded.
+
+    Raises what `build_index` raises of the recipe and the corpus.
+    """
+    options, progress = options or RunOptions(), progress or NoProgress()
+    with ingested_corpus(corpus, index, config or BuildConfig(), options, progress) as (generation, ingested):
+        if is_up_to_date(generation, ingested):
+            return PreparedParts(generation.index, True, ingested.documents, len(ingested.parts), 0, 0)
+        if fit_encoder(generation, ingested.rows(generation.index), options, progress):
+            ingested = ingested.to_encode_anew()
+        pending = [part for part in ingested.parts if part.record is None]
+        _write_pending(generation, pending)
+        missing = sum(part.missing for part in pending)
+        return PreparedParts(generation.index, False, ingested.documents, len(ingested.parts), len(pending), missing)
+
+
+def encode_pending(
+    index: str | Path,
+    numbers: slice = slice(None),
+    options: RunOptions | None = None,
+    progress: Progress | None = None,
+    model: str | Path | None = None,
+) -> EncodedPending:
+    """Encode some of the parts that `prepare_parts` listed, those whose `numbers` a slice takes, unless they are whole.
+
+    Any number of these may run at once, on any machine that sees the folder; two that encode the same part write the
+    same bytes. `model` is the model's folder if it lies elsewhere here. Raises NotAnIndexError where nothing was
+    prepared, MismatchError for another encoder than the one it was prepared for, ModelError, MachineError, StoreError.
+    """
+    options, progress = options or RunOptions(), progress or NoProgress()
+    folder = named_path(index, "the index")
+    if not folder.is_dir():
+        raise _not_prepared(folder)
+    with writer_lock(folder, shared=True):
+        config, fingerprint, pending = _read_pending(folder)
+        spec = _spec(folder, config, fingerprint, model)
+        chosen = pending[numbers]
+        tasks = [EncodeTask(folder, part) for part in chosen if not _is_whole(folder, part, fingerprint)]
+        for task in tasks:
+            check_file(task.folder / layout.DOCUMENTS, task.part.written.digest)
+        encoded = list(encode_tasks(tasks, LazyEncoder(config, options, spec), options, progress))
+        left = sum(not (folder / part.name / layout.PART).exists() for part in pending)
+        return _report(folder, encoded, len(chosen), left)
+
+
+def _report(folder: Path, encoded: Sequence[EncodedPart], chosen: int, left: int) -> EncodedPending:
+    aside = sum(len(part.record.set_aside) for part in encoded)
+    said = f"the encoder's process died of {aside:,} documents; `isotrope build` names them, and says what to do"
+    return EncodedPending(
+        index=folder,
+        parts_encoded=len(encoded),
+        parts_kept=chosen - len(encoded),
+        left=left,
+        rows_encoded=sum(part.record.rows - part.reused for part in encoded),
+        tokens=sum(part.record.tokens for part in encoded),
+        retries=sum(part.retries for part in encoded),
+        backend="; ".join(sorted({part.backend for part in encoded if part.backend})),
+        notes=(said,) if aside else (),
+    )
+
+
+def _spec(folder: Path, config: BuildConfig, fingerprint: str, model: str | Path | None) -> EncoderSpec:
+    spec = with_stored_state(folder, resolve_spec(config.encoder, model))
+    if spec.fingerprint != fingerprint:
+        raise MismatchError(
+            f"{folder}: prepared for another encoder than the one found here ({spec.folder}). The model's files, or "
+            "the state fitted to the corpus, have changed since: put them back, or prepare the build again."
+        )
+    return spec
+
+
+def _is_whole(folder: Path, part: PendingPart, fingerprint: str) -> bool:
+    record = parts.read_record(folder / part.name)
+    if record is None or (record.document_key, record.fingerprint) != (part.written.document_key, fingerprint):
+        return False
+    return parts.is_intact(folder / part.name, record)
+
+
+# --- pending.json
+
+
+def _write_pending(generation: Generation, pending: Sequence[PendingPart]) -> None:
+    plain = {
+        "format": layout.FORMAT,
+        "config": generation.config.to_dict(),
+        "fingerprint": generation.spec.fingerprint,
+        "parts": [_part_to_json(part) for part in pending],
+    }
+    atomic_write_bytes(generation.index / layout.PENDING, json.dumps(plain, indent=0, ensure_ascii=False).encode())
+
+
+def _part_to_json(part: PendingPart) -> dict[str, Any]:
+    written = vars(part.written) | {"digest": part.written.digest.to_dict()}
+    known = [(name, here.tolist(), there.tolist()) for name, here, there in part.known.by_part()] if part.known else []
+    return {"name": part.name, "rows": part.rows, "written": written, "known": known}
+
+
+def _part_from_json(plain: dict[str, Any]) -> PendingPart:
+    written = PartDocuments(**plain["written"] | {"digest": FileDigest(**plain["written"]["digest"])})
+    known = plain["known"]
+    if not known:
+        return PendingPart(plain["name"], written, plain["rows"], None)
+    names = [name for name, _, _ in known]
+    of = np.concatenate([np.full(len(here), number, np.int32) for number, (_, here, _) in enumerate(known)])
+    here, there = (np.concatenate([np.array(one[place], np.int32) for one in known]) for place in (1, 2))
+    order = np.argsort(here, kind="stable")
+    return PendingPart(
+        plain["name"], written, plain["rows"], None, ReusedRows(here[order], of[order], there[order], names)
+    )
+
+
+def _read_pending(folder: Path) -> tuple[BuildConfig, str, list[PendingPart]]:
+    """Recipe, fingerprint of the encoder, and parts."""
+    path = folder / layout.PENDING
+    try:
+        plain = decode_json(read_regular(path, _MOST_BYTES, follow_links=False), dict[str, Any])
+        from indexer.store.manifest_schema import PendingFields
+
+        convert_json(plain, PendingFields)
+        if plain["format"] != layout.FORMAT:
+            raise ValueError(f"it is of format {plain['format']}, expected {layout.FORMAT}")
+        return BuildConfig.from_dict(plain["config"]), plain["fingerprint"], list(map(_part_from_json, plain["parts"]))
+    except FileNotFoundError:
+        raise _not_prepared(folder) from None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    except (ValueError, ConfigError) as error:
+        raise CorruptIndexError(f"{path}: damaged ({str(error).rstrip('.')}). Prepare the build again.") from error
+
+
+def _not_prepared(folder: Path) -> NotAnIndexError:
+    return NotAnIndexError(
+        f"{folder}: no parts wait here to be encoded. List them with: isotrope build SOURCE {folder} --prepare"
+    )

@@ -1,0 +1,95 @@
+"""The join over worker processes, of this machine or many: tiles are the unit of work for them as for threads.
+
+Vectors and codes lie in files that every worker maps. A worker compares a run of tiles and writes their pairs to a file
+that the run's number names, so a run that is done again changes nothing; who gathers the pairs sorts them.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from indexer.arrays import RowIds
+from indexer.errors import MachineError
+from indexer.executors import WorkerPool, run_tasks, threads_per_worker
+from search.dedup.codes import Int8Kernel, int8_is_exact
+from search.dedup.join import ExactJoin, seen_by_all
+from search.dedup.pairs import Pairs
+from search.dedup.vectors import disk_full
+
+_RUNS = 32  # of tiles, for each worker: the last ones are short beside the whole
+_BATCH = 1 << 20  # pairs read at once
+_PAIR = np.dtype([("left", "<i8"), ("right", "<i8"), ("score", "<f4")])
+
+
+@dataclass(frozen=True)
+class DistributedJoin:
+    """A `PairSource`: the pairs of a join, found by the workers of a pool. What lies in `folder` they must all see."""
+
+    join: ExactJoin
+    folder: Path
+    pool: WorkerPool
+
+    def within(self, members: RowIds) -> Iterator[Pairs]:
+        """See `PairSource`."""
+        tasks = self.join.tasks_within(members)
+        self.join.progress.phase("comparing vectors", len(members))
+        runs = min(len(tasks), _RUNS * self.pool.workers)
+        ends: list[int] = np.linspace(0, len(tasks), runs + 1).astype(int).tolist()
+        work = TileWorker(self.join, members, self.folder, threads_per_worker(self.pool))
+        for path, rows in run_tasks(work, list(pairwise(ends)), self.pool):
+            yield from _read(path)
+            path.unlink()
+            self.join.progress.advance(rows)
+
+    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
+        """See `PairSource`; on this machine."""
+        return self.join.between(left, right)
+
+
+@dataclass(frozen=True)
+class TileWorker:
+    """Makes a worker's function: runs of tiles, numbered (first, end), to files of pairs and how many rows they had."""
+
+    join: ExactJoin
+    members: RowIds
+    folder: Path
+    threads: int
+
+    def __call__(self, worker: int) -> Callable[[Iterator[tuple[int, int]]], Iterator[tuple[Path, int]]]:
+        if isinstance(self.join.kernel, Int8Kernel) and not int8_is_exact():
+            raise MachineError("int8 products are not exact on this processor, as they are on the one that began.")
+        join = self.join.for_worker(worker, self.threads)
+        tasks = join.tasks_within(self.members)
+
+        def work(runs: Iterator[tuple[int, int]]) -> Iterator[tuple[Path, int]]:
+            for first, end in runs:
+                chosen = tasks[first:end]
+                path = self.folder / f"tiles-{first:08d}.pairs"
+                _write(path, join.pairs_of(iter(chosen)))
+                yield path, sum(rows for rows, _ in chosen)
+
+        return work
+
+
+def _write(path: Path, found: Iterator[Pairs]) -> None:
+    """Pairs to a file, which is there when it is whole. Raises StoreError for a full disk."""
+    beside = path.with_suffix(".part")
+    try:
+        with beside.open("wb") as file:
+            for pairs in found:
+                block = np.empty(len(pairs), _PAIR)
+                block["left"], block["right"], block["score"] = pairs.left, pairs.right, pairs.scores
+                file.write(block.data)
+        beside.replace(path)
+    except OSError as error:
+        raise disk_full(path, error) from error
+
+
+def _read(path: Path) -> Iterator[Pairs]:
+    with seen_by_all(path), path.open("rb") as file:
+        while data := file.read(_BATCH * _PAIR.itemsize):
+            block = np.frombuffer(data, _PAIR)
+            yield Pairs(block["left"].astype(np.int64), block["right"].astype(np.int64), block["score"].copy())

@@ -1,0 +1,119 @@
+"""A build in two halves: whoever encodes which parts, in whatever order and however often, the index is the same."""
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from indexer import BuildConfig, RunOptions, build_index, encode_pending, prepare_parts
+from indexer.errors import CorruptIndexError, ExistsError, LockedError, MismatchError, NotAnIndexError
+from indexer.store import layout
+from indexer.store.files import writer_lock
+from tests.directories import snapshot
+from tests.documents import DOCUMENTS
+
+PARTS = -(-len(DOCUMENTS) // 4)
+SLICES = st.lists(st.builds(slice, st.integers(0, PARTS), st.integers(0, PARTS + 2)), max_size=4)
+
+
+@given(slices=SLICES)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_parts_encoded_apart_make_the_same_index(
+    slices: list[slice], tiny_config: BuildConfig, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("halves")
+    prepared = prepare_parts(DOCUMENTS, folder / "index", tiny_config)
+    assert (prepared.parts, prepared.pending, prepared.rows) == (PARTS, PARTS, len(DOCUMENTS))
+    done = set[int]()
+    for numbers in slices:
+        wanted = set(range(PARTS)[numbers])
+        report = encode_pending(folder / "index", numbers)
+        assert (report.parts_encoded, report.parts_kept) == (len(wanted - done), len(wanted & done))
+        done |= wanted
+        assert report.left == PARTS - len(done)
+    built = build_index(DOCUMENTS, folder / "index", tiny_config)
+    assert (built.parts_encoded, built.parts_kept) == (PARTS - len(done), len(done))
+    build_index(DOCUMENTS, folder / "alone", tiny_config)
+    assert snapshot(folder / "index") == snapshot(folder / "alone")
+
+
+def test_two_at_once_write_the_same_part(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    prepare_parts(DOCUMENTS, tmp_path / "index", tiny_config)
+    several = [threading.Thread(target=encode_pending, args=(tmp_path / "index",)) for _ in range(3)]
+    for one in several:
+        one.start()
+    for one in several:
+        one.join()
+    assert build_index(DOCUMENTS, tmp_path / "index", tiny_config).parts_encoded == 0
+    build_index(DOCUMENTS, tmp_path / "alone", tiny_config)
+    assert snapshot(tmp_path / "index") == snapshot(tmp_path / "alone")
+
+
+def test_known_embeddings_are_taken_over_as_in_one_build(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    changed = [replace(DOCUMENTS[3], text="Another text."), *DOCUMENTS]
+    for name in ("halves", "alone"):
+        build_index(DOCUMENTS, tmp_path / name, tiny_config)
+    overwrite = RunOptions(overwrite=True)
+    changed[0] = replace(changed[0], id="new")
+    prepared = prepare_parts(changed, tmp_path / "halves", tiny_config, overwrite)
+    assert prepared.rows == 1
+    assert encode_pending(tmp_path / "halves").rows_encoded == 1
+    for name in ("halves", "alone"):
+        build_index(changed, tmp_path / name, tiny_config, overwrite)
+    assert snapshot(tmp_path / "halves") == snapshot(tmp_path / "alone")
+
+
+def test_a_finished_index_leaves_nothing_to_do(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config)
+    assert prepare_parts(DOCUMENTS, tmp_path / "index", tiny_config).up_to_date
+    with pytest.raises(NotAnIndexError, match=r"no parts wait here.*--prepare"):
+        encode_pending(tmp_path / "index")
+    with pytest.raises(ExistsError):
+        prepare_parts(DOCUMENTS[:4], tmp_path / "index", tiny_config)
+
+
+def test_nobody_builds_while_parts_are_being_encoded(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    prepare_parts(DOCUMENTS, index, tiny_config)
+    with writer_lock(index, shared=True), pytest.raises(LockedError):
+        build_index(DOCUMENTS, index, tiny_config)
+    with writer_lock(index), pytest.raises(LockedError):
+        encode_pending(index)
+    assert encode_pending(index).parts_encoded == PARTS
+
+
+def test_another_encoder_is_refused(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    prepare_parts(DOCUMENTS, index, tiny_config)
+    plain = json.loads((index / layout.PENDING).read_text())
+    plain["config"]["encoder"]["max_length"] = 16
+    (index / layout.PENDING).write_text(json.dumps(plain))
+    with pytest.raises(MismatchError, match="prepared for another encoder"):
+        encode_pending(index)
+
+
+def test_changed_documents_are_refused(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    prepare_parts(DOCUMENTS, index, tiny_config)
+    path = index / "parts/00001" / layout.DOCUMENTS
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptIndexError, match=r"parts/00001/documents.parquet: its bytes"):
+        encode_pending(index)
+    assert encode_pending(index, slice(0, 1)).parts_encoded == 1
+
+
+@pytest.mark.parametrize(
+    "data", [b"{", b'{"format": 1}', b'{"format": 2, "config": {}, "fingerprint": "%s", "parts": []}' % (b"0" * 64)]
+)
+def test_a_damaged_list_is_named(data: bytes, tiny_config: BuildConfig, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    prepare_parts(DOCUMENTS, index, tiny_config)
+    (index / layout.PENDING).write_bytes(data)
+    with pytest.raises(CorruptIndexError, match=r"pending.json: damaged.*Prepare the build again"):
+        encode_pending(index)
