@@ -18,9 +18,26 @@ A message says what was found, what was expected, where, and the way out. The co
 and exits with 1 (2 where the command line itself is wrong).
 """
 
+_shown: dict[str, str] = {}  # folders that nobody named, and what stands for them in messages
+
+
+def show_as(folder: str, name: str) -> None:
+    """Messages say `name` instead of this folder: it is the cache's stand-in for what the user named."""
+    _shown[folder] = name
+
+
+def as_shown(text: str) -> str:
+    """A message as it is shown."""
+    for folder, name in _shown.items():
+        text = text.replace(folder, name)
+    return text
+
 
 class IsotropeError(Exception):
     """Base of the tree above."""
+
+    def __str__(self) -> str:
+        return as_shown(super().__str__())
 
 
 class ConfigError(IsotropeError):

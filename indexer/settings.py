@@ -10,6 +10,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from indexer.errors import ConfigError
+from indexer.urls import local_path, mirror_folder, url_of
 
 _SEED_BITS = 32
 
@@ -72,10 +73,14 @@ def did_you_mean(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def named_path(path: str | Path, what: str) -> Path:
-    """The path that somebody gave for `what`. Raises ConfigError for an empty text, which Path takes for "."."""
+    """The path that somebody gave for `what`; of a URL in object storage the folder that stands for it.
+
+    Raises ConfigError for an empty text, which Path takes for ".".
+    """
     if not str(path):
         raise ConfigError(f"the path of {what} is empty; expected one that says where (. is the current folder).")
-    return Path(path)
+    url = url_of(path)
+    return mirror_folder(url) if url else local_path(path)
 
 
 def require_text(value: str, name: str) -> None:

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from indexer.errors import ConfigError, EvaluationError, ModelError, StoreError
+from indexer.errors import ConfigError, EvaluationError, ModelError, StoreError, as_shown
 from indexer.output_files import (
     behind_links,
     check_output,
@@ -28,6 +28,9 @@ from indexer.output_files import (
 )
 from indexer.regular_files import open_regular
 from indexer.store.files import FileDigest, atomic_write, make_folder, sync_folder
+
+if TYPE_CHECKING:
+    from indexer.corpus.sources import SourceFile
 
 Content = bytes | Path
 """What a file is to hold: these bytes, or those of the file at this path."""
@@ -123,9 +126,24 @@ def file_hash(path: Path) -> str:
         raise EvaluationError(f"{path}: cannot be read: {error.strerror or error}.") from error
 
 
+def source_hashes(files: "Iterable[SourceFile]") -> dict[str, str]:
+    """sha256 of the files of a corpus as they are stored, by label; stdin has none. Raises EvaluationError."""
+    from indexer.corpus.streams import open_source
+
+    found = {}
+    for source in files:
+        if not source.is_stdin:
+            try:
+                with open_source(source) as file:
+                    found[source.label] = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                raise EvaluationError(f"{source.display_name}: cannot be read: {error.strerror or error}.") from error
+    return found
+
+
 def to_json(value: Any, indent: int | None = None) -> str:
     """Strict JSON, on one line unless `indent` is given. A number that JSON has no word for becomes null."""
-    return json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False, default=str)
+    return as_shown(json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False, default=str))
 
 
 def _plain(value: Any) -> Any:

@@ -202,7 +202,7 @@ class Index:
 
     @cached_property
     def _hashed_at_once(self) -> bool:
-        return hashed_on_open(self.manifest, _needed(self.manifest))
+        return hashed_on_open(self.path, self.manifest, _needed(self.manifest))
 
 
 def _needed(manifest: Manifest) -> list[str]:

@@ -19,7 +19,7 @@ from indexer import ann
 from indexer.arrays import Mask, RowIds, SearchResult, Vectors
 from indexer.errors import ConfigError, CorruptIndexError
 from indexer.store.files import BLOCK, FileDigest
-from indexer.store.integrity import BackgroundCheck, CheckedFile, read_checked
+from indexer.store.integrity import BackgroundCheck, CheckedFile, in_object_storage, map_checked, read_checked
 from indexer.store.manifest import SegmentEntry
 
 MAPPED_BYTES = 256 << 20  # a larger segment is memory-mapped
@@ -57,13 +57,17 @@ class Segment:
 def open_segment(path: Path, entry: SegmentEntry, digest: FileDigest, dim: int, at_once: bool) -> Segment:
     """Open a segment; `at_once`: hash it now, as the whole index is small. Raises CorruptIndexError."""
     background = None
-    if at_once:  # sha256 is twice as fast as a digest for each MiB
+    if at_once or (
+        digest.bytes <= MAPPED_BYTES and in_object_storage(path)
+    ):  # sha256 is twice as fast as a digest for each MiB
         index = ann.load_index(BytesIO(read_checked(path, digest)), str(path), digest.bytes)
     elif digest.bytes > MAPPED_BYTES:
         with CheckedFile(path, digest) as file:  # what FAISS reads to lay out the index
             file.check((np.array([0, digest.bytes - 1]), np.array([BLOCK, digest.bytes])))
-        background = BackgroundCheck(path, digest)  # and it reads ahead of FAISS, whose pages come one by one
-        index = ann.map_index(path)
+        mapped = map_checked(path, digest)
+        if mapped == path:  # it reads ahead of FAISS, whose pages come one by one
+            background = BackgroundCheck(path, digest)
+        index = ann.map_index(mapped)
     else:
         with CheckedFile(path, digest) as file:
             index = ann.load_index(file, str(path), digest.bytes)

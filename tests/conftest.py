@@ -30,6 +30,8 @@ from indexer.config import BuildConfig, EncoderConfig, StoreConfig
 from indexer.encoders import hf_model, transformer
 from indexer.encoders.hf_model import LoadedModel
 from indexer.encoders.model_files import ModelFiles
+from tests.object_storage import _server as _server
+from tests.object_storage import storage as storage
 from tests.tiny_models import make_tiny_model
 
 if sys.version_info < (3, 11, 9):

@@ -27,14 +27,17 @@ LEVELS: list[set[str]] = [
         "indexer.versions",
     },
     {"indexer.hashing", "indexer.parallel", "indexer.safetensors_file", "indexer.store.layout"},
+    {"indexer.cache"},
+    {"indexer.urls"},
     {
         "indexer.ann",
-        "indexer.cache",
+        "indexer.blob_cache",
         "indexer.executors",
         "indexer.moments",
         "indexer.recipe_names",
         "indexer.settings",
         "indexer.store.files",
+        "indexer.store.object_store",
     },
     {"indexer.config", "indexer.output_files", "indexer.run_options"},
     {"indexer.chunking", "indexer.corpus", "indexer.pooling", "indexer.transforms"},
@@ -64,7 +67,7 @@ LEVELS: list[set[str]] = [
     {"search.evaluation.report"},
     {"search.cli"},
 ]
-HEAVY = {"numpy", "torch", "transformers", "faiss", "pyarrow", "duckdb", "openvino", "scipy", "ray"}
+HEAVY = {"numpy", "torch", "transformers", "faiss", "pyarrow", "duckdb", "openvino", "scipy", "ray", "obstore"}
 ALL = ("indexer", "search", "benchmarks")
 MOST_LINES = 500
 MOST_ARGUMENTS = 6

@@ -14,9 +14,8 @@ import pyarrow.parquet as pq
 
 from indexer.corpus.row import BadRow, BrokenFile, Header, Row, RowStream
 from indexer.corpus.sources import SourceFile
-from indexer.corpus.streams import to_seekable, unreadable
+from indexer.corpus.streams import open_source, to_seekable, unreadable
 from indexer.errors import CorpusError
-from indexer.regular_files import open_regular
 
 BATCH_ROWS = 1024
 _FILE_MAGIC = b"ARROW1"  # of a file; a stream begins with a message
@@ -58,9 +57,7 @@ def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = 
 
 
 def _seekable(file: SourceFile) -> IO[bytes]:
-    if file.path is None or file.compression:
-        return to_seekable(file)
-    return open_regular(file.path)
+    return to_seekable(file) if file.is_stdin or file.compression else open_source(file)
 
 
 def _open(raw: IO[bytes], file_format: str) -> tuple[Header, Iterator[pa.RecordBatch]]:

@@ -99,7 +99,7 @@ class Corpus:
     def _spend_stdin(self) -> None:
         if self._stdin_spent:
             raise CorpusError("stdin can be read only once. Way out: write it to a file and read that.")
-        self._stdin_spent = any(file.path is None for file in self._files)
+        self._stdin_spent = any(file.is_stdin for file in self._files)
 
     def _new_report(self) -> CorpusReport:
         return CorpusReport(ignored_files=list(self._ignored_files))

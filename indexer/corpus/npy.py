@@ -89,7 +89,9 @@ def _header(raw: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
 @contextmanager
 def _mapped(file: SourceFile) -> Iterator[Embeddings]:
     if file.path is None:
-        raise CorpusError("stdin: an array of embeddings needs a list of ids beside it. Way out: name a file.")
+        raise CorpusError(
+            f"{file.display_name}: an array of embeddings needs a list of ids beside it. Way out: name a file."
+        )
     try:
         raw = to_seekable(file) if file.compression else open_regular(file.path)
     except OSError as error:

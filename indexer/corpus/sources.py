@@ -6,10 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
+from indexer.corpus.remote_sources import find_objects
 from indexer.errors import ConfigError, CorpusError
+from indexer.urls import local_path, url_of
 
 FORMATS = {
     ".jsonl": "jsonl",
@@ -33,7 +35,7 @@ _BEIR_CORPUS = [f"corpus.jsonl{suffix}" for suffix in ("", *COMPRESSIONS)]
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file to read; `path` is None for stdin.
+    """One file to read; `path` is None for stdin, and for an object, which `url` names.
 
     `display_name` stands in messages, `label` in records of what was read.
     """
@@ -43,6 +45,11 @@ class SourceFile:
     label: str
     format: str  # a value of FORMATS, or "npy"
     compression: str = ""  # a value of COMPRESSIONS, or "" for none
+    url: str = ""  # in object storage
+
+    @property
+    def is_stdin(self) -> bool:
+        return self.path is None and not self.url
 
 
 def find_sources(
@@ -73,7 +80,7 @@ def find_sources(
         ignored += unknown
     if not files:
         raise ConfigError("no source was given; expected files, folders, globs, or - for stdin.")
-    if sum(file.path is None for file in files) > 1:
+    if sum(file.is_stdin for file in files) > 1:
         raise ConfigError("stdin (-) was given twice; it can be read only once.")
     return _told_apart(_without_id_lists(files)), ignored
 
@@ -81,7 +88,9 @@ def find_sources(
 def id_list_beside(file: SourceFile) -> SourceFile:
     """The list of ids beside X.npy: the one file of a known format called X.ids.*. Raises CorpusError."""
     if file.path is None:
-        raise CorpusError("stdin: an array of embeddings needs a list of ids beside it. Way out: name a file.")
+        raise CorpusError(
+            f"{file.display_name}: an array of embeddings needs a list of ids beside it. Way out: name a file."
+        )
     found = _id_lists(file.path)
     if len(found) == 1:
         return found[0]
@@ -127,7 +136,10 @@ def _told_apart(files: list[SourceFile]) -> list[SourceFile]:
 def _expand(source: str, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:
     if source == "-":
         return [_stdin(file_format)], []
-    path = Path(source)
+    if url := url_of(source):
+        return _objects(url, file_format)
+    path = local_path(source)
+    source = str(path)
     if _is_index(path):
         raise CorpusError(f"{path}: is an index, not a corpus. Way out: name the files that it was built of.")
     if path.is_dir():
@@ -148,6 +160,25 @@ def _require_regular(path: Path) -> None:
         )
 
 
+def _objects(url: str, file_format: str) -> tuple[list[SourceFile], list[str]]:
+    """What a URL in object storage means. Arrays of embeddings are read on this machine only."""
+    folder, names, is_one = find_objects(url)
+    beir = [name for name in _BEIR_CORPUS if name in names]
+    files, ignored = [], []
+    for name in names if is_one else beir[:1] or names:
+        place = PurePosixPath(name)
+        file = None if _is_rejects(Path(name)) and not is_one else _typed(Path(name), str(place), file_format)
+        if file is None and is_one:
+            raise _unknown_type(f"{folder}/{name}")
+        if file is None:
+            ignored.append(f"{folder}/{name}")
+        else:
+            files.append(replace(file, path=None, url=f"{folder}/{name}", display_name=f"{folder}/{name}"))
+    if not files:
+        raise CorpusError(f"{url}: nothing to read there; expected files such as {' '.join(FORMATS)}.")
+    return files, ignored
+
+
 def _stdin(file_format: str) -> SourceFile:
     if not file_format:
         raise ConfigError(f"reading stdin (-) needs --format, one of {', '.join(_FORMAT_NAMES)}.")
@@ -159,12 +190,16 @@ def _explicit(path: Path, file_format: str, arrays: bool) -> SourceFile:
     if file is None and _plain(path).suffix.lower() == _ARRAY:
         raise CorpusError(f"{path}: an array of embeddings. Way out: pass --set encoder.kind=vectors to take them.")
     if file is None:
-        known = f"{' '.join(FORMATS)} (each also with {' '.join(COMPRESSIONS)})"
-        raise CorpusError(
-            f"{path}: unknown type of file; expected one of {known}. "
-            f"Way out: pass --format, one of {', '.join(_FORMAT_NAMES)}."
-        )
+        raise _unknown_type(str(path))
     return file
+
+
+def _unknown_type(shown: str) -> CorpusError:
+    known = f"{' '.join(FORMATS)} (each also with {' '.join(COMPRESSIONS)})"
+    return CorpusError(
+        f"{shown}: unknown type of file; expected one of {known}. "
+        f"Way out: pass --format, one of {', '.join(_FORMAT_NAMES)}."
+    )
 
 
 def _folder(folder: Path, file_format: str, arrays: bool) -> tuple[list[SourceFile], list[str]]:

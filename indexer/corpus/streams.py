@@ -12,9 +12,9 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import IO, Any, Protocol
 
+from indexer.corpus.remote_sources import open_object
 from indexer.corpus.row import RAW_CHARACTERS, BadRow, BrokenFile
 from indexer.corpus.sources import SourceFile
 from indexer.errors import CorpusError, IsotropeError
@@ -42,11 +42,11 @@ class ByteStream:
         self._stack = ExitStack()
 
     def __enter__(self) -> "ByteStream":
-        if self.file.path is None and sys.stdin is None:
+        if self.file.is_stdin and sys.stdin is None:
             raise CorpusError("stdin: it is closed. Way out: pipe the corpus in, or name a file.")
         try:
             raw: IO[bytes] | _CountingReader
-            raw = sys.stdin.buffer if self.file.path is None else self._opened(self.file.path)
+            raw = sys.stdin.buffer if self.file.is_stdin else self._stack.enter_context(open_source(self.file))
         except OSError as error:
             raise unreadable(self.file, error) from error
         self._input = _CountingReader(raw)
@@ -55,9 +55,6 @@ class ByteStream:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-    def _opened(self, path: Path) -> IO[bytes]:
-        return self._stack.enter_context(open_regular(path))
 
     def read(self) -> bytes:
         """The next bytes, at most CHUNK_BYTES; empty at the end of the file."""
@@ -88,6 +85,11 @@ class ByteStream:
         # checksums come after the data, so what was already read need not be right
         how = "is cut short" if cut else f"is corrupt ({error}), and rows before this point may be damaged"
         return BrokenFile("compression", f"the {self.file.compression} stream {how}", "fetch the file again")
+
+
+def open_source(file: SourceFile) -> io.BufferedReader:
+    """Open a file, not stdin, as it is stored; seekable. Raises OSError, and of object storage StoreError."""
+    return open_regular(file.path) if file.path is not None else open_object(file.url)
 
 
 def to_seekable(file: SourceFile) -> IO[bytes]:

@@ -27,6 +27,7 @@ from indexer.errors import ConfigError, IsotropeError, MismatchError, ModelError
 from indexer.hashing import fingerprint
 from indexer.store import layout
 from indexer.store.manifest import Manifest
+from indexer.store.mirror import mirror_of
 
 RULES = 2  # bump when the same files and settings would give other embeddings
 STATIC_RULES = 1  # those of kind "static"
@@ -312,5 +313,8 @@ def _resolved(index: Path, manifest: Manifest, folder: str | Path | None) -> Enc
     unfitted = {key: value for key, value in identity.items() if key != "state"}
     if "state" not in identity or spec.fingerprint != fingerprint(unfitted):
         return spec
-    state = index / layout.state_folder(spec.fingerprint)
+    name = layout.state_folder(spec.fingerprint)
+    if (remote := mirror_of(index)) is not None:
+        remote[0].copy_out({file: digest for file, digest in manifest.files.items() if file.startswith(f"{name}/")})
+    state = index / name
     return with_fitted_state(spec, state, {name: file_sha256(state / name) for name in identity["state"]})

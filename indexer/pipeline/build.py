@@ -104,7 +104,7 @@ def ingested_corpus(
     index = named_path(index, "the index")
     spec, donor = _check_recipe(corpus, config), None
     if transform_from is not None:
-        donor = _donor(Path(transform_from), spec)
+        donor = _donor(named_path(transform_from, "the index whose transform is taken over"), spec)
         config = replace(config, whitening=donor.config.whitening)
     else:
         query_file_sha256(config.whitening.query_sample, "whitening.query_sample")

@@ -5,6 +5,7 @@ others are written anew with the embeddings they have. The transform is kept. No
 """
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -23,8 +24,8 @@ from indexer.progress import NoProgress, Progress
 from indexer.run_options import RunOptions
 from indexer.settings import named_path
 from indexer.store import layout
-from indexer.store.files import remove_file
-from indexer.store.manifest import Manifest, list_generations
+from indexer.store.manifest import Manifest, list_generations, load_generation
+from indexer.store.mirror import manifest_time, remove_manifest, stored_bytes
 
 KEPT_GENERATIONS = 2
 GRACE_SECONDS = 3600.0  # readers may still be at work on a generation published so lately
@@ -64,10 +65,10 @@ def compact_index(
     options, progress = options or RunOptions(), progress or NoProgress()
     with open_generation(named_path(index, "the index")) as generation:
         index, published, generation.model = generation.index, generation.followed.manifest, model
-        before, folds = _bytes(index), _is_scattered(generation.followed)
+        before, folds = stored_bytes(index), _is_scattered(generation.followed)
         manifest, notes = _fold(generation, options, progress) if folds else (published, ())
-        removed = _forget(index, max(keep, 1), grace)
-        left = generation.sweep()
+        removed, forgotten = _forget(index, max(keep, 1), grace)
+        left = generation.sweep(forgotten)
         return CompactReport(
             index=index,
             generation=manifest.generation,
@@ -78,7 +79,7 @@ def compact_index(
             segments_before=len(published.segments),
             generations_removed=removed,
             generations_kept=len(list_generations(index)),
-            bytes_freed=before - _bytes(index),
+            bytes_freed=before - stored_bytes(index),
             notes=tuple(note for note in (*notes, left) if note),
             quality=manifest.quality,
         )
@@ -111,20 +112,15 @@ def _fold(generation: Generation, options: RunOptions, progress: Progress) -> tu
     return generation.publish(kept | segment.figures), segment.notes
 
 
-def _forget(index: Path, keep: int, grace: float) -> int:
-    """Remove manifests of old generations; what only they name goes with the next sweep. Returns how many."""
-    numbers, removed = list_generations(index), 0
+def _forget(index: Path, keep: int, grace: float) -> tuple[int, set[str]]:
+    """Remove manifests of old generations; what only they name goes with the next sweep. Returns how many, and the
+    files that those named which can be read."""
+    numbers, removed, named = list_generations(index), 0, set[str]()
     for number, follower in pairwise(numbers[: max(0, len(numbers) - keep + 1)]):
-        path = index / layout.manifest_name(follower)
-        try:
-            age = time.time() - path.stat().st_mtime
-        except OSError as error:
-            raise StoreError(f"{path}: cannot be read: {error.strerror}.") from error
+        age = time.time() - manifest_time(index, layout.manifest_name(follower))
         if age >= grace:
-            remove_file(index, layout.manifest_name(number))
+            with suppress(StoreError):
+                named |= {*load_generation(index, number).files}
+            remove_manifest(index, layout.manifest_name(number))
             removed += 1
-    return removed
-
-
-def _bytes(index: Path) -> int:
-    return sum(path.stat().st_size for path in index.rglob("*") if path.is_file())
+    return removed, named

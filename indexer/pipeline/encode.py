@@ -86,7 +86,9 @@ def encode_parts(
             done[part.name] = EncodedPart(part.name, part.record, 0, 0, given=part.rows)
     tasks = [EncodeTask(generation.index, part) for part in pending if part.record is None]
     for encoded in encode_tasks(tasks, encoder, options, progress):
+        generation.sender.send_part(encoded.name, encoded.record.files)
         done[encoded.name] = encoded
+    generation.sender.wait()
     records = [part.record or done[part.name].record for part in pending]
     notes = _set_aside_notes(generation, pending, records)
     if notes and not options.set_aside:

@@ -5,7 +5,7 @@ seen of it before `publish` has created its manifest. Noting something down touc
 """
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,7 +27,6 @@ from indexer.store import layout, parts
 from indexer.store.files import (
     FileDigest,
     atomic_write_bytes,
-    digest_file,
     make_folder,
     remove_file,
     remove_folder,
@@ -46,8 +45,11 @@ from indexer.store.manifest import (
     load_manifest,
     publish,
 )
+from indexer.store.mirror import digest_stored, mirror_of
 from indexer.store.numbering import write_deleted
+from indexer.store.object_store import PROBE
 from indexer.store.parts import PartDocuments, PartRecord
+from indexer.store.sending import Sender
 from indexer.transforms import Transform, transform_to_bytes
 from indexer.versions import library_versions
 
@@ -77,6 +79,7 @@ class Generation:
     def __init__(self, index: Path, published: PublishedIndex | None, overwrite: bool) -> None:
         self.index, self.published, self.overwrite = index, published, overwrite
         self.number = (list_generations(index) or [0])[-1] + 1
+        self.sender = Sender(index)
         self.donor: PublishedIndex | None = None
         self.model: str | Path | None = None  # the folder of a published index's model, if it has moved
         self.fitted: FittedTransform | None = None  # how the transform was fitted, if that was now
@@ -134,6 +137,7 @@ class Generation:
     def close(self) -> None:
         """Let go of files."""
         try:
+            self.sender.close()
             if self.published is not None:
                 self.published.close()
         finally:
@@ -190,7 +194,7 @@ class Generation:
             PartEntry(name, documents.documents, record.rows, documents.document_key, documents.embedding_key)
         )
         self.files |= {f"{name}/{file}": digest for file, digest in record.files.items()}
-        self.files[f"{name}/{layout.PART}"] = digest_file(self.index / name / layout.PART)
+        self.files[f"{name}/{layout.PART}"] = digest_stored(self.index / name / layout.PART)
         self._schemas.append(record.schema)
 
     def delete(self, stored_documents: RowIds) -> None:
@@ -216,7 +220,7 @@ class Generation:
         self._write_transform(donor.transform, entry)
 
     def _write_transform(self, transform: Transform, entry: dict[str, Any]) -> None:
-        name = layout.transform_name(self.number)
+        name = layout.transform_name(self._file_number)
         make_folder((self.index / name).parent)
         digest = atomic_write_bytes(self.index / name, transform_to_bytes(transform))
         self._note_transform(transform, entry | {"file": name}, digest)
@@ -236,7 +240,7 @@ class Generation:
     @property
     def next_segment(self) -> str:
         """The name of the segment that this generation writes."""
-        return layout.segment_name(self.number)
+        return layout.segment_name(self._file_number)
 
     def add_segment(self, entry: SegmentEntry, digest: FileDigest) -> None:
         """A segment that was written, of the rows after those of the segments before."""
@@ -248,6 +252,11 @@ class Generation:
         """Rows in all segments so far."""
         return sum(entry.rows for entry in self.segments)
 
+    @property
+    def _file_number(self) -> int:
+        """What new files are numbered by: the generation, and in object storage by whom."""
+        return self.sender.file_number(self.number)
+
     # --- the end
 
     def publish(self, quality: dict[str, Any]) -> Manifest:
@@ -255,7 +264,7 @@ class Generation:
         deleted, live = None, self._live()
         documents, rows = sum(part.documents for part in self.parts), sum(part.rows for part in self.parts)
         if live is not None:
-            deleted, self.files[deleted] = write_deleted(self.index, self.number, np.flatnonzero(~live))
+            deleted, self.files[deleted] = write_deleted(self.index, self._file_number, np.flatnonzero(~live))
             documents, rows = int(np.count_nonzero(live)), self._live_rows(live)
         chunked = self.config.chunk.tokens > 0 or any(part.rows != part.documents for part in self.parts)
         features = {ENCODER_STATE: self._has_state, DELETED: deleted is not None, WINDOWS: chunked}
@@ -277,6 +286,7 @@ class Generation:
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             deleted=deleted,
         )
+        self.sender.send_all(self.files, self.number)
         publish(self.index, manifest)
         return manifest
 
@@ -323,14 +333,16 @@ class Generation:
             else:
                 _remove_temporary(self.index, name)
 
-    def sweep(self) -> str:
+    def sweep(self, forgotten: Collection[str] = ()) -> str:
         """Remove parts, transforms and segments that no manifest names; files we did not make are left alone.
+        `forgotten` are those that removed manifests named.
 
         The index is published by now, so what cannot be removed is no failure: it is said in the note returned.
         """
         index = self.index
         try:
             named = {name for number in list_generations(index) for name in load_generation(index, number).files}
+            self.sender.sweep(named, forgotten)
             for number in layout.part_numbers(index):
                 if f"{layout.part_name(number)}/{layout.PART}" not in named:
                     remove_folder(index, layout.part_name(number))
@@ -375,11 +387,13 @@ def require_index_folder(index: Path) -> None:
     """Refuse a path where anything is that is not part of an index. Raises StoreError."""
     try:
         names = {entry.name for entry in index.iterdir()} if index.is_dir() else set()
+        if (remote := mirror_of(index)) is not None:
+            names = remote[0].store.top()
         if index.exists() and not index.is_dir():
             raise StoreError(f"{index}: is a file; expected a folder for the index, or a path where nothing is yet.")
     except OSError as error:
         raise StoreError(f"{index}: cannot be used: {error.strerror}.") from error
-    if foreign := sorted(names - layout.TOP_LEVEL):
+    if foreign := sorted(name for name in names - layout.TOP_LEVEL if not name.startswith(PROBE)):
         raise StoreError(
             f"{index}: holds files that are not an index's ({', '.join(foreign[:3])}); nothing was changed. "
             "Give an empty or a new folder."

@@ -30,6 +30,7 @@ from indexer.progress import Progress
 from indexer.store import layout, parts
 from indexer.store.documents import write_documents
 from indexer.store.files import make_folder
+from indexer.store.mirror import part_numbers
 from indexer.store.parts import PartDocuments, PartRecord, PartRows, write_part
 
 _HELD_BYTES = 64 << 20  # of what was cut, for some two million rows
@@ -174,7 +175,9 @@ class _Placing:
         self._generation, self._known = generation, known
         self._index, self._config = generation.index, generation.config
         self._entries = generation.followed.manifest.parts if generation.continues else None  # what must come again
-        self._complete, self._free = _complete_parts(generation, beside), _free_names(self._index)
+        numbers = part_numbers(self._index)
+        self._complete = _complete_parts(generation, numbers, beside)
+        self._free = _free_names(numbers, generation.sender.first_part)
         self._size, self._held = _embedding_size(generation, beside), 0
         self._rules = asdict(self._config.corpus) | {"embeddings": self._config.store.embeddings}
         del self._rules["vector_column"]  # what is read from there is hashed
@@ -235,12 +238,16 @@ class _Placing:
         """A part whose documents are written, once the rest of it is."""
         rows = PartRows(hashes, np.zeros(len(embeddings), np.int32), embeddings)
         record = write_part(self._index / name, written, rows, self._generation.spec.fingerprint)
+        self._generation.sender.send_part(name, record.files)
         return PendingPart(name, written, len(embeddings), record, given=True)
 
     def _is_still_whole(self, name: str, record: PartRecord) -> bool:
         """A part left by an interrupted build is hashed before it is used. That of a finished index has been compared
         by size already, and is hashed by whoever opens it, so that `build` on a finished index stays quick."""
-        return self._entries is not None or parts.is_intact(self._index / name, record)
+        if self._entries is not None:
+            return True
+        repairs = self._generation.published is not None and self._generation.overwrite
+        return (parts.is_stored_intact if repairs else parts.is_intact)(self._index / name, record)
 
     def _require_published(
         self, documents: Sequence[Document], there: tuple[str, PartRecord] | None, position: int
@@ -263,11 +270,11 @@ class _Placing:
         raise corpus_differs(self._generation, how)
 
 
-def _complete_parts(generation: Generation, beside: bool) -> dict[str, tuple[str, PartRecord]]:
+def _complete_parts(generation: Generation, numbers: Sequence[int], beside: bool) -> dict[str, tuple[str, PartRecord]]:
     """Complete parts on disk by document key; those that the newest manifest names win, or are left out (`beside`)."""
     found, index = {}, generation.index
     published = {part.name for part in generation.published.manifest.parts} if generation.published else set()
-    names = [layout.part_name(number) for number in layout.part_numbers(index)]
+    names = [layout.part_name(number) for number in numbers]
     for name in sorted(names, key=lambda name: name in published):
         if beside and name in published:
             continue
@@ -284,10 +291,10 @@ def _embedding_size(generation: Generation, beside: bool) -> int:
     return int(generation.followed.manifest.encoder["dim"]) if beside else 0
 
 
-def _free_names(index: Path) -> Iterator[str]:
+def _free_names(numbers: Sequence[int], first: int) -> Iterator[str]:
     """Names for new parts, lowest first. Folders that are there hold complete parts (see `sweep_before`)."""
-    taken = set(layout.part_numbers(index))
-    return (layout.part_name(number) for number in count() if number not in taken)
+    taken = set(numbers)
+    return (layout.part_name(number) for number in count(first) if number not in taken)
 
 
 def given_embeddings(documents: Sequence[Document], store: StoreConfig) -> Embeddings:

@@ -16,6 +16,7 @@ from indexer.errors import MismatchError, StoreError
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.store import parts
+from indexer.store.embeddings import open_embeddings
 from indexer.store.integrity import verify_parts
 from indexer.versions import version_of
 
@@ -78,7 +79,7 @@ class ReuseByText:
         if part not in self._intact:
             folder = self._index / self._names[part]
             record = parts.read_record(folder)
-            self._intact[part] = record is not None and parts.is_intact(folder, record)
+            self._intact[part] = record is not None and parts.is_intact(folder, record) and _has_embeddings(folder)
         return self._intact[part]
 
     @property
@@ -103,6 +104,14 @@ class ReuseByText:
             return None
         order = np.lexsort((whole[:, 1], whole[:, 0]))
         return whole[order, 0], whole[order, 1], numbers[order], rows[order], self._names
+
+
+def _has_embeddings(folder: Path) -> bool:
+    """Whether they can be read: of object storage it is now that they are fetched and checked."""
+    try:
+        return bool(len(open_embeddings(folder)))
+    except StoreError:
+        return False
 
 
 def _text_hashes(folder: Path) -> TextHashes:

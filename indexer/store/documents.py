@@ -24,11 +24,11 @@ from indexer.arrays import RowIds
 from indexer.corpus.document import Document, join_columns
 from indexer.corpus.schema import EXACT_INTEGER, drop_nulls, infer_schema
 from indexer.errors import CorruptIndexError
-from indexer.regular_files import open_regular
 from indexer.store import layout
 from indexer.store.files import FileDigest, atomic_write
 from indexer.store.integrity import CheckedFile, as_damage
 from indexer.store.manifest import Manifest
+from indexer.store.mirror import open_stored
 
 GROUP_BYTES = 48 << 10  # of a row group; small, so that fetching one hit's text reads little
 _GROUP_ROWS = (32, 256)  # documents in one, at least and at most, however long they are
@@ -114,7 +114,7 @@ def _opened(folder: Path) -> Iterator[pq.ParquetFile]:
     path = folder / layout.DOCUMENTS
     with (
         as_damage(path),
-        open_regular(path, follow_links=False) as source,
+        open_stored(path) as source,
         pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False) as file,
     ):
         yield file

@@ -8,15 +8,17 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 
 from indexer.arrays import Embeddings, RowIds
 from indexer.errors import CorruptIndexError, StoreError
-from indexer.regular_files import open_regular
+from indexer.parallel import ordered_map
 from indexer.store import layout
 from indexer.store.integrity import CheckedFile
 from indexer.store.manifest import Manifest
+from indexer.store.mirror import mirror_of, open_stored
 
 # The start of embeddings.npy. numpy's own reader parses it with `ast`, which in several threads at once fails now and
 # then in Python before 3.11.9 and 3.12.4 ("AST constructor recursion depth mismatch").
@@ -28,13 +30,22 @@ _HEADER = re.compile(
 _HEADER_BYTES = 256
 BLOCK_ROWS = 4096
 OPEN_PARTS = 384  # files open at a time
+_REQUESTS = 8  # to object storage at a time
 
 
 def open_embeddings(folder: Path) -> Embeddings:
     """Embeddings (n, d) of a part, memory-mapped. Raises CorruptIndexError if the file is not as an index holds it."""
     path = folder / layout.EMBEDDINGS
     try:
-        with open_regular(path, follow_links=False) as file:
+        return _map(open_stored(path), path)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}.") from error
+
+
+def _map(opened: IO[bytes], path: Path) -> Embeddings:
+    try:
+        with opened as file:
+            file.seek(0)  # another descriptor of the file may share its place
             header = _HEADER.match(file.read(_HEADER_BYTES))
             size = os.fstat(file.fileno()).st_size
             if header is not None:
@@ -74,6 +85,7 @@ class EmbeddingReader:
         """Embeddings (n, d) of the given rows, in the order given."""
         part_of = np.searchsorted(self.firsts, rows, side="right") - 1
         found: Embeddings = np.zeros((len(rows), self.dim), np.float32)
+        self._fetch_together(rows, part_of)
         for part in np.unique(part_of).tolist():
             places = np.flatnonzero(part_of == part)
             within = rows[places] - self.firsts[part]
@@ -98,6 +110,27 @@ class EmbeddingReader:
                 file.close()
             self._parts.clear()
 
+    def _fetch_together(self, rows: RowIds, part_of: RowIds) -> None:
+        """Of object storage, what several parts are read for is fetched at once and not part by part."""
+        asked = np.unique(part_of).tolist()
+        if len(asked) < 2 or mirror_of(self._index) is None:
+            return
+
+        def fetch(part: int) -> None:
+            entry = self._manifest.parts[part]
+            name = f"{entry.name}/{layout.EMBEDDINGS}"
+            digest = self._manifest.files[name]
+            width = digest.bytes // entry.rows  # of a row, and a little more
+            within = (rows[part_of == part] - self.firsts[part]) * width
+            ranges = within, np.minimum(within + 2 * width, digest.bytes)
+            held = self._parts.get(part)
+            if held is None or not held[0].is_checked(ranges):
+                with CheckedFile(self._index / name, digest) as file:
+                    file.check(ranges)
+
+        for _ in ordered_map(fetch, asked, _REQUESTS):
+            pass
+
     def _part(self, number: int) -> _Open:
         """The file of a part, its array, memory-mapped, and the byte the array starts at."""
         if number not in self._parts:
@@ -106,7 +139,7 @@ class EmbeddingReader:
             path, digest = self._index / name, self._manifest.files[name]
             file = CheckedFile(path, digest)
             file.check((np.array([0]), np.array([1])))
-            embeddings = open_embeddings(path.parent)
+            embeddings = _map(file.open_map(), path)
             if embeddings.shape != (entry.rows, self.dim):
                 raise CorruptIndexError(
                     f"{path}: {embeddings.shape[0]:,} embeddings of {embeddings.shape[1]} dimensions, the manifest "

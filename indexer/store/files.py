@@ -48,6 +48,24 @@ class FileDigest:
         return self.blocks[number * 2 * _DIGEST : (number + 1) * 2 * _DIGEST]
 
 
+WAY_OUT = "Restore the file from a copy, or build again with --overwrite, which encodes only what is lost."
+
+
+def missing(path: Path) -> CorruptIndexError:
+    """The error for a file that is not there."""
+    return CorruptIndexError(f"{path}: the index names this file, but it is not there. {WAY_OUT}")
+
+
+def changed(path: Path) -> CorruptIndexError:
+    """The error for a file whose bytes are not those that were published."""
+    return CorruptIndexError(f"{path}: its bytes are not those that were published (checksum mismatch). {WAY_OUT}")
+
+
+def wrong_size(path: Path, found: int, digest: FileDigest) -> CorruptIndexError:
+    """The error for a file that was cut short, or has grown."""
+    return CorruptIndexError(f"{path}: {found:,} bytes, the index says {digest.bytes:,}. {WAY_OUT}")
+
+
 def digest_block(data: bytes | memoryview) -> str:
     """The digest of one block, as `FileDigest.blocks` holds it."""
     return hashlib.blake2b(data, digest_size=_DIGEST).hexdigest()

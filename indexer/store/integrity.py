@@ -4,11 +4,11 @@ import hashlib
 import os
 import stat
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import get_args
+from typing import IO, get_args
 
 import numpy as np
 
@@ -19,24 +19,29 @@ from indexer.parallel import available_cores
 from indexer.regular_files import open_regular, read_regular
 from indexer.store.files import (
     BLOCK,
+    WAY_OUT,
     FileDigest,
-    digest_block,
+    changed,
     digest_file,
     hash_file,
+    missing,
     require_own_files,
     require_own_folders,
+    wrong_size,
 )
 from indexer.store.manifest import Manifest
+from indexer.store.mirror import Mirror, is_block, mirror_of
 from indexer.transforms import Transform, transform_from_bytes
 
-_WAY_OUT = "Restore the file from a copy, or build again with --overwrite, which encodes only what is lost."
+_AHEAD = 7  # blocks beyond the one that is asked for
 OPEN_HASH_BYTES = 256 << 20  # what opening an index hashes at once; larger ones are checked as they are read
 
 
 class CheckedFile:
     """A seekable read-only binary file; every MiB is compared with its digest the first time it is touched.
 
-    A file of one block or less is compared with its sha256 at once. Raises CorruptIndexError naming the file.
+    A file of one block or less is compared with its sha256 at once. Blocks of a file in object storage are fetched
+    where the cache has not got them. Raises CorruptIndexError naming the file.
     """
 
     def __init__(self, path: Path, digest: FileDigest) -> None:
@@ -44,34 +49,41 @@ class CheckedFile:
         self._position = 0
         self._checked: set[int] = set()
         self._descriptor: int | None = None
-        check_size(path, digest)
-        try:
-            with open_regular(path, follow_links=False) as file:
-                self._descriptor = os.dup(file.fileno())
-        except OSError as error:
-            raise _unreadable(path, error) from error
+        self._remote = in_object_storage(path)
+        if self._remote is not None:
+            self._descriptor = self._remote[0].open(digest)
+        else:
+            check_size(path, digest)
+            try:
+                with open_regular(path, follow_links=False) as file:
+                    self._descriptor = os.dup(file.fileno())
+            except OSError as error:
+                raise _unreadable(path, error) from error
         if not digest.blocks:
-            if hashlib.sha256(self._pread(digest.bytes, 0)).hexdigest() != digest.sha256:
-                raise changed(path)
-            self._checked.add(0)
+            self._check([0])
 
     def read(self, size: int = -1) -> bytes:
         end = self._digest.bytes if size is None or size < 0 else min(self._position + size, self._digest.bytes)
         if end <= self._position:
             return b""
-        for block in range(self._position // BLOCK, (end - 1) // BLOCK + 1):
-            self._check(block)
+        self._check(range(self._position // BLOCK, (end - 1) // BLOCK + 1))
         data = self._pread(end - self._position, self._position)
         self._position = end
         return data
 
     def check(self, ranges: tuple[Int64Array, Int64Array]) -> None:
         """Compare what lies in some byte ranges (starts and ends, (n,) each) for a reader that maps the file itself."""
-        firsts, lasts = ranges[0] // BLOCK, (ranges[1] - 1) // BLOCK
-        steps = range(int((lasts - firsts).max(initial=-1)) + 1)
-        blocks = {block for step in steps for block in np.minimum(firsts + step, lasts).tolist()}
-        for block in sorted(blocks - self._checked):
-            self._check(block)
+        self._check(sorted(_blocks_of(ranges)))
+
+    def is_checked(self, ranges: tuple[Int64Array, Int64Array]) -> bool:
+        """Whether all of them have been compared already."""
+        return _blocks_of(ranges) <= self._checked
+
+    def open_map(self) -> IO[bytes]:
+        """The file itself, for a reader that maps it after `check`."""
+        if self._descriptor is None:
+            raise ValueError(f"{self._path}: opened after close")
+        return os.fdopen(os.dup(self._descriptor), "rb")
 
     def seek(self, offset: int, whence: int = 0) -> int:
         base = (0, self._position, self._digest.bytes)[whence]
@@ -114,12 +126,21 @@ class CheckedFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _check(self, block: int) -> None:
-        if block in self._checked:
-            return
-        if digest_block(self._pread(BLOCK, block * BLOCK)) != self._digest.block_digest(block):
-            raise changed(self._path)
-        self._checked.add(block)
+    def _check(self, blocks: Iterable[int]) -> None:
+        """Compare some blocks, ascending."""
+        new = [block for block in blocks if block not in self._checked]
+        wrong = [block for block in new if not is_block(self._pread(BLOCK, block * BLOCK), self._digest, block)]
+        if wrong:
+            if self._remote is None or self._descriptor is None:
+                raise changed(self._path)
+            mirror, name = self._remote
+            mirror.fetch(self._descriptor, name, self._digest, [*wrong, *self._ahead_of(wrong)])
+        self._checked.update(new)
+
+    def _ahead_of(self, blocks: Sequence[int]) -> range:
+        """Who reads one block after the other is given more of them at once."""
+        goes_on = blocks[0] - 1 in self._checked
+        return range(blocks[-1] + 1, min(blocks[-1] + 1 + _AHEAD, -(-self._digest.bytes // BLOCK)) if goes_on else 0)
 
     def _pread(self, size: int, position: int) -> bytes:
         """Up to `size` bytes at `position`, fewer only at the end of the file."""
@@ -133,6 +154,12 @@ class CheckedFile:
         except OSError as error:
             raise _unreadable(self._path, error) from error
         return b"".join(pieces)
+
+
+def _blocks_of(ranges: tuple[Int64Array, Int64Array]) -> set[int]:
+    firsts, lasts = ranges[0] // BLOCK, (ranges[1] - 1) // BLOCK
+    steps = range(int((lasts - firsts).max(initial=-1)) + 1)
+    return {block for step in steps for block in np.minimum(firsts + step, lasts).tolist()}
 
 
 class BackgroundCheck:
@@ -159,8 +186,23 @@ class BackgroundCheck:
             self._error = error
 
 
+def in_object_storage(path: Path) -> tuple[Mirror, str] | None:
+    """Where a file lies; None for one on a disk, also one that is yet to be sent."""
+    found = mirror_of(path)
+    return None if found is None or path.is_file() else found
+
+
+def map_checked(path: Path, digest: FileDigest) -> Path:
+    """A whole file for a library that maps it by its path: of object storage fetched, and checked already."""
+    remote = in_object_storage(path)
+    return path if remote is None else remote[0].map(remote[1], digest)
+
+
 def read_checked(path: Path, digest: FileDigest) -> bytes:
     """The whole file, its size and sha256 checked."""
+    if (remote := in_object_storage(path)) is not None:
+        with os.fdopen(remote[0].open_whole(remote[1], digest), "rb") as file:
+            return file.read()
     check_size(path, digest)
     try:
         data = read_regular(path, digest.bytes, follow_links=False)
@@ -173,14 +215,12 @@ def read_checked(path: Path, digest: FileDigest) -> bytes:
 
 def check_file(path: Path, digest: FileDigest) -> None:
     """Compare size, sha256 and the digest of each MiB. Raises CorruptIndexError, and StoreError as `check_size`."""
+    if (remote := in_object_storage(path)) is not None:
+        os.close(remote[0].open_whole(remote[1], digest))
+        return
     check_size(path, digest)
     if digest_file(path) != digest:
         raise changed(path)
-
-
-def changed(path: Path) -> CorruptIndexError:
-    """The error for a file whose bytes are not those that were published."""
-    return CorruptIndexError(f"{path}: its bytes are not those that were published (checksum mismatch). {_WAY_OUT}")
 
 
 def check_size(path: Path, digest: FileDigest) -> None:
@@ -189,7 +229,7 @@ def check_size(path: Path, digest: FileDigest) -> None:
     try:
         found = path.lstat()
     except FileNotFoundError:
-        raise CorruptIndexError(f"{path}: the index names this file, but it is not there. {_WAY_OUT}") from None
+        raise missing(path) from None
     except OSError as error:
         raise _unreadable(path, error) from error
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
@@ -199,7 +239,7 @@ def check_size(path: Path, digest: FileDigest) -> None:
             "index with: cp -rL"
         )
     if found.st_size != digest.bytes:
-        raise CorruptIndexError(f"{path}: {found.st_size:,} bytes, the index says {digest.bytes:,}. {_WAY_OUT}")
+        raise wrong_size(path, found.st_size, digest)
 
 
 @contextmanager
@@ -222,7 +262,7 @@ def as_damage(path: Path) -> Iterator[None]:
 
 def _not_ours(path: Path, error: Exception) -> CorruptIndexError:
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
-    return CorruptIndexError(f"{path}: does not hold what an index has there ({reason}). {_WAY_OUT}")
+    return CorruptIndexError(f"{path}: does not hold what an index has there ({reason}). {WAY_OUT}")
 
 
 def _unreadable(path: Path, error: OSError) -> StoreError:
@@ -243,19 +283,25 @@ def load_transform(index: Path, manifest: Manifest) -> Transform:
 
 def check_sizes(index: Path, manifest: Manifest) -> None:
     """Raises CorruptIndexError for the first file that is missing or of another size, StoreError for links."""
+    if (remote := mirror_of(index)) is not None:
+        remote[0].check_sizes(manifest.files)
+        return
     require_own_folders(index, manifest.files)
     for name, digest in manifest.files.items():
         check_size(index / name, digest)
 
 
-def hashed_on_open(manifest: Manifest, names: list[str]) -> bool:
-    """Whether the named files are small enough together to be hashed when an index is opened."""
-    return sum(manifest.files[name].bytes for name in names) <= OPEN_HASH_BYTES
+def hashed_on_open(index: Path, manifest: Manifest, names: list[str]) -> bool:
+    """Whether the named files are to be hashed when an index is opened: on a disk, where they are small together.
+
+    Of object storage, what is read is hashed before it is used, and nothing else is fetched.
+    """
+    return mirror_of(index) is None and sum(manifest.files[name].bytes for name in names) <= OPEN_HASH_BYTES
 
 
 def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:
     """Hash the named files if they are small enough together. Raises CorruptIndexError for the first changed one."""
-    if not hashed_on_open(manifest, names):
+    if not hashed_on_open(index, manifest, names):
         return
     with ThreadPoolExecutor(available_cores(), thread_name_prefix="hash") as hashers:  # hashing lets go of the GIL
         for name, sha256 in zip(names, hashers.map(lambda name: hash_file(index / name), names), strict=True):
@@ -265,7 +311,8 @@ def check_files(index: Path, manifest: Manifest, names: list[str]) -> None:
 
 def verify_parts(index: Path, manifest: Manifest, parts: Collection[str]) -> None:
     """Hash every file of the named parts. Raises CorruptIndexError for the first that is not what was published."""
-    require_own_folders(index, [name for name in manifest.files if name.rpartition("/")[0] in parts])
+    if mirror_of(index) is None:
+        require_own_folders(index, [name for name in manifest.files if name.rpartition("/")[0] in parts])
     for name, digest in manifest.files.items():
         if name.rpartition("/")[0] in parts:
             check_file(index / name, digest)
@@ -274,15 +321,19 @@ def verify_parts(index: Path, manifest: Manifest, parts: Collection[str]) -> Non
 def damaged_files(
     index: Path, manifest: Manifest, on_file: Callable[[str], None] = lambda name: None
 ) -> list[CorruptIndexError]:
-    """Hash every file the manifest names; one error for each that is not what it should be.
+    """Hash every file the manifest names; one error for each that is not what it should be. In object storage every
+    byte is fetched, whatever the cache has.
 
     Raises StoreError for a link or a special file anywhere in the index.
     """
     require_own_files(index)
-    errors = []
+    errors, remote = [], mirror_of(index)
     for name, digest in sorted(manifest.files.items()):
         try:
-            check_file(index / name, digest)
+            if remote is None:
+                check_file(index / name, digest)
+            else:
+                remote[0].check_stored(name, digest)
         except CorruptIndexError as error:
             errors.append(error)
         on_file(name)

@@ -13,9 +13,12 @@ from indexer.config import BuildConfig
 from indexer.errors import ConfigError, CorruptIndexError, NotAnIndexError, StoreError
 from indexer.hashing import canonical_sha256
 from indexer.regular_files import read_regular
+from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.files import FileDigest, create_exclusive, make_folder, require_own_folders
+from indexer.store.mirror import mirror_of
 from indexer.store.quality import Quality
+from indexer.store.sending import create_manifest
 from indexer.typed_json import convert_json, decode_json
 
 # What a reader must understand to answer rightly. A manifest that needs more is refused, so later versions can
@@ -111,13 +114,24 @@ class Manifest:
 def list_generations(index: Path) -> list[int]:
     """Numbers of the manifests present, ascending; empty when there is no index."""
     try:
-        names = [entry.name for entry in (index / layout.MANIFESTS).iterdir()]
+        if (remote := mirror_of(index)) is not None:
+            names = [Path(name).name for name in remote[0].store.list(layout.MANIFESTS)]
+        else:
+            names = [entry.name for entry in (index / layout.MANIFESTS).iterdir()]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise StoreError(f"{index}: cannot be opened: {error.strerror}.") from error
     matches = (layout.MANIFEST_NAME.fullmatch(name) for name in names)
     return sorted(int(match.group(1)) for match in matches if match)
+
+
+def published_at(place: str | Path) -> Path | None:
+    """The folder of the index that a path or a URL names; None where none was published."""
+    index = named_path(place, "the index")
+    if mirror_of(index) is None:
+        return index if layout.is_index(index) else None
+    return index if list_generations(index) else None
 
 
 def load_manifest(index: Path) -> Manifest:
@@ -128,7 +142,10 @@ def load_manifest(index: Path) -> Manifest:
             raise NotAnIndexError(_nothing_here(index))
         way_back = f", delete it to go back to generation {numbers[-2]}" if len(numbers) > 1 else ""
         try:
-            return load_generation(index, numbers[-1], f"{way_back}, or build again with --overwrite")
+            manifest = load_generation(index, numbers[-1], f"{way_back}, or build again with --overwrite")
+            if (remote := mirror_of(index)) is not None:
+                remote[0].know(manifest.files)
+            return manifest
         except StoreError:
             before, numbers = numbers, list_generations(index)
             if numbers[-1:] == before[-1:]:
@@ -138,9 +155,12 @@ def load_manifest(index: Path) -> Manifest:
 def load_generation(index: Path, number: int, way_out: str = "") -> Manifest:
     """One manifest by its number; errors as in `load_manifest`."""
     path = index / layout.manifest_name(number)
-    require_own_folders(index, [layout.manifest_name(number)])
     try:
-        data = read_regular(path, _MOST_BYTES, follow_links=False)
+        if (remote := mirror_of(index)) is not None:
+            data = remote[0].store.read(layout.manifest_name(number))
+        else:
+            require_own_folders(index, [layout.manifest_name(number)])
+            data = read_regular(path, _MOST_BYTES, follow_links=False)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}.") from error
     return _parse(data, path, number, way_out)
@@ -148,8 +168,12 @@ def load_generation(index: Path, number: int, way_out: str = "") -> Manifest:
 
 def publish(index: Path, manifest: Manifest) -> None:
     """Make `manifest` the index, in one step. Every file it names must already be durable."""
+    data = _render(manifest.to_dict())
+    if (remote := mirror_of(index)) is not None:
+        create_manifest(remote[0], manifest.generation, data)
+        return
     make_folder(index / layout.MANIFESTS)
-    create_exclusive(index / layout.manifest_name(manifest.generation), _render(manifest.to_dict()))
+    create_exclusive(index / layout.manifest_name(manifest.generation), data)
 
 
 def _render(plain: dict[str, Any]) -> bytes:
@@ -188,6 +212,10 @@ def _parse(data: bytes, path: Path, number: int, way_out: str) -> Manifest:
 
 
 def _nothing_here(index: Path) -> str:
+    if (remote := mirror_of(index)) is not None and not remote[0].store.list(layout.PARTS):
+        return f"{index}: no such index. Build one with: isotrope build SOURCE {index}"
+    if remote is not None:
+        return f"{index}: an unfinished build, not an index yet. Run the same build command again to continue it."
     if not index.exists():
         near = difflib.get_close_matches(index.name, [path.name for path in _indexes_in(index.parent)], n=1)
         meant = f'; did you mean "{index.with_name(near[0])}"?' if near else "."

@@ -19,12 +19,12 @@ from indexer.corpus.document import Document
 from indexer.errors import CorruptIndexError, StoreError
 from indexer.hashing import canonical_json
 from indexer.moments import Moments
-from indexer.regular_files import open_regular, read_regular
 from indexer.store import layout
 from indexer.store.documents import parquet_options
 from indexer.store.files import FileDigest, atomic_write, atomic_write_bytes, digest_file
 from indexer.store.integrity import as_damage, read_checked
 from indexer.store.manifest import Manifest
+from indexer.store.mirror import mirror_of, open_stored, read_stored
 from indexer.typed_json import convert_json, decode_json
 
 _MOST_BYTES = 1 << 27  # of a record, which grows with the part's files and its columns
@@ -160,7 +160,7 @@ def write_part(folder: Path, documents: PartDocuments, rows: PartRows, fingerpri
 def read_record(folder: Path) -> PartRecord | None:
     """The record of a complete part; None when there is none or it is damaged."""
     try:
-        return _parse_record(read_regular(folder / layout.PART, _MOST_BYTES, follow_links=False))
+        return _parse_record(read_stored(folder / layout.PART, _MOST_BYTES))
     except (OSError, ValueError):
         return None
 
@@ -184,13 +184,31 @@ def _parse_record(data: bytes) -> PartRecord:
 
 
 def is_intact(folder: Path, record: PartRecord) -> bool:
-    """Whether every file of the part is there with the bytes its record names."""
+    """Whether every file of the part is there with the bytes its record names; in object storage, where it was checked
+    when it was sent and is when it is read, with as many."""
+    remote = mirror_of(folder)
+    sent = {Path(name).name: entry.bytes for name, entry in remote[0].store.list(remote[1]).items()} if remote else {}
     try:
         return all(
             (folder / name).lstat().st_size == digest.bytes and digest_file(folder / name) == digest
             for name, digest in record.files.items()
+            if sent.get(name) != digest.bytes
         )
     except (OSError, StoreError):
+        return False
+
+
+def is_stored_intact(folder: Path, record: PartRecord) -> bool:
+    """The same, and of object storage every byte is fetched."""
+    if not is_intact(folder, record):
+        return False
+    try:
+        if (remote := mirror_of(folder)) is not None:
+            for name, digest in record.files.items():
+                if not (folder / name).is_file():
+                    remote[0].check_stored(f"{remote[1]}/{name}", digest)
+        return True
+    except CorruptIndexError:
         return False
 
 
@@ -220,14 +238,14 @@ def load_moments(folder: Path) -> Moments:
     """The moments of a part whose files have been hashed. Raises CorruptIndexError for what are none."""
     path = folder / layout.MOMENTS
     try:
-        return Moments.from_bytes(read_regular(path, follow_links=False))
+        return Moments.from_bytes(read_stored(path))
     except (OSError, ValueError) as error:
         raise CorruptIndexError(f"{path}: not the moments of a part: {error}. Build the index again.") from error
 
 
 def _windows_column(folder: Path, name: str) -> pa.ChunkedArray:
     path = folder / layout.WINDOWS
-    with as_damage(path), open_regular(path, follow_links=False) as file:
+    with as_damage(path), open_stored(path) as file:
         table = pq.read_table(
             file, columns=[name], use_threads=False, pre_buffer=False, page_checksum_verification=True
         )

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import click
 
-from indexer.errors import IsotropeError
+from indexer.errors import IsotropeError, as_shown
 from search.text import escape
 
 _COMMANDS = {
@@ -45,16 +45,28 @@ _COMMANDS = {
     "convert": ("search.cli.prepare:convert", "Turn pytorch_model.bin weights into safetensors."),
     "demo-corpus": ("search.cli.prepare:demo_corpus", "Write the standard library's docstrings as a corpus."),
 }
+_INDEXES = ("index", "against", "transform_from")  # arguments and options that name an index
 _TRACEBACK = "ISOTROPE_TRACEBACK"
 
 
 class NamedPath(click.Path):
-    """A path that is not empty: that is an unset variable of a shell, and Path takes it for the current folder."""
+    """A path that is not empty: that is an unset variable of a shell, and Path takes it for the current folder.
+
+    Where an index is named it may be a URL in object storage; then the folder that stands for it.
+    """
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("it is empty; expected a path (. is the current folder).", param, ctx)
-        return super().convert(value, param, ctx)
+        from indexer.urls import local_path, mirror_folder, url_of  # here, as --help needs none of it
+
+        if (url := url_of(value or "")) and param is not None:
+            if param.name not in _INDEXES:
+                self.fail(
+                    f"{url} is in object storage, where only indexes and corpora are; expected a path.", param, ctx
+                )
+            return mirror_folder(url)
+        return super().convert(str(local_path(value)) if value else value, param, ctx)
 
 
 class LazyGroup(click.Group):
@@ -155,7 +167,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     """A warning, of ours or of a library, as a note: which line of which file gave it tells a user nothing."""
-    click.echo(f"note: {escape(' '.join(str(message).split()))}", err=True)
+    click.echo(f"note: {escape(as_shown(' '.join(str(message).split())))}", err=True)
 
 
 def _failure(message: str) -> int:

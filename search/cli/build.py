@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from indexer.errors import as_shown
 from search.cli.options import (
     PATH,
     WORKER_NAMES,
@@ -144,7 +145,10 @@ def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
         print_json(asdict(report) | {"index": str(report.index), "corpus": corpus})
         return
     if report.up_to_date:
-        click.echo(f"{report.index} is up to date: {report.documents:,} documents, generation {report.generation}.")
+        click.echo(
+            f"{as_shown(str(report.index))} is up to date: {report.documents:,} documents, "
+            f"generation {report.generation}."
+        )
         return
     made = "written" if report.rows_given else "encoded"
     print_facts(

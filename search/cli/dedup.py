@@ -138,9 +138,9 @@ def _join_options(options: dict[str, Any]) -> "JoinOptions":
 def _index_among(ctx: click.Context, sources: tuple[str, ...], mode: str) -> Path | None:
     """The index that is named, None for a corpus. Options that say how a corpus is built have no meaning with one."""
     from indexer.errors import ConfigError
-    from indexer.store.layout import is_index
+    from indexer.store.manifest import published_at
 
-    indexes = [source for source in sources if is_index(source)]
+    indexes = [index for source in sources if (index := published_at(source))]
     if not indexes and mode != "verify":
         return None
     if not indexes and Path(sources[0]).is_file():
@@ -152,7 +152,7 @@ def _index_among(ctx: click.Context, sources: tuple[str, ...], mode: str) -> Pat
         raise ConfigError(f"{(indexes or sources)[0]}: an index is deduplicated alone. Leave out the other sources.")
     if given := _given(ctx, (*CORPUS_NAMES, "keep_index", "backend")):
         raise ConfigError(f"{given[0]} is for a corpus, but {sources[0]} is an index. Leave it out.")
-    return Path(sources[0])
+    return indexes[0] if indexes else Path(sources[0])
 
 
 def _check_before(ctx: click.Context, sources: tuple[str, ...], options: dict[str, Any]) -> None:

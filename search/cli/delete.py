@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from indexer.errors import as_shown
 from search.cli.options import PATH, json_option
 
 
@@ -41,11 +42,12 @@ def command(
         report = delete_documents(index, [*ids, *(read_id_file(ids_file) if ids_file else [])], ignore_missing)
     if print_report(report, as_json):
         return
+    shown = as_shown(str(report.index))
     missing = f" {len(report.missing):,} ids were not there." if report.missing else ""
     if not report.deleted:
-        click.echo(f"{report.index}: nothing to delete; {report.documents:,} documents.{missing}")
+        click.echo(f"{shown}: nothing to delete; {report.documents:,} documents.{missing}")
         return
     click.echo(
-        f"{report.index}: {report.deleted:,} deleted, {report.documents:,} documents left, "
+        f"{shown}: {report.deleted:,} deleted, {report.documents:,} documents left, "
         f"generation {report.generation}.{missing}"
     )

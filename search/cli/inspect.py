@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from indexer.errors import as_shown
 from search.cli.options import PATH, check_written, force_option, json_option, output_option, quiet_option
 
 
@@ -63,7 +64,7 @@ def verify(index: Path, as_json: bool, quiet: bool) -> None:
         print_json(vars(found) | {"index": str(found.index), "passed": found.passed})
     elif found.passed:
         click.echo(
-            f"{found.index} is in order: generation {found.generation}, {found.files:,} files, "
+            f"{as_shown(str(found.index))} is in order: generation {found.generation}, {found.files:,} files, "
             f"{found.documents:,} documents, {found.vectors_compared:,} vectors compared with their embeddings."
         )
     else:

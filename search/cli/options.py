@@ -8,6 +8,7 @@ import click
 
 from indexer.executors.pool import Executor, WorkerPool
 from indexer.run_options import Backend, RunOptions
+from indexer.urls import mirrored
 
 if TYPE_CHECKING:
     from indexer.config import BuildConfig
@@ -209,7 +210,9 @@ def corpus_of(
 
 
 def beside(index: Path, suffix: str) -> Path:
-    """A path next to an index, called as it is and a suffix."""
+    """A path next to an index, called as it is and a suffix; of one in object storage, in the current folder."""
+    if mirrored(index) is not None:
+        return Path(f"{index.name}{suffix}")
     whole = index.resolve() if index.name in ("", "..") else index  # "." has no name
     return whole.with_name(f"{whole.name}{suffix}")
 

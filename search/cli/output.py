@@ -14,6 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from indexer.errors import as_shown
 from search.cli.options import written_by
 from search.text import escape
 
@@ -106,7 +107,7 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in facts:
-        table.add_row(Text(name), Text(escape(value, newlines=True)))
+        table.add_row(Text(name), Text(escape(as_shown(value), newlines=True)))
     Console().print(table)
 
 
@@ -138,7 +139,7 @@ def print_tables(tables: Sequence["ResultTable"]) -> None:
 
 def print_note(line: str) -> None:
     """A remark, on stderr."""
-    click.echo(f"note: {escape(line, newlines=True)}", err=True)
+    click.echo(f"note: {escape(as_shown(line), newlines=True)}", err=True)
 
 
 def remarks_on(read: "CorpusReport") -> list[str]:

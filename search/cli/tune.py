@@ -54,7 +54,7 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
       isotrope tune demo/index -o tuned.toml
       isotrope tune demo/stdlib.jsonl --layers -1 --layers 1,-1 --sample 500 -o tuned.toml --force
     """
-    from indexer.store.layout import is_index
+    from indexer.store.manifest import published_at
     from search.cli.output import print_result, stdout_free_for
     from search.cli.progress import ProgressBar
     from search.evaluation.tune.tune import TuneOptions, run_tune, write_recipe
@@ -70,7 +70,7 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
         options["format_"],
         options["on_error"],
     )
-    index = options["index"] or next(filter(is_index, sources), None)
+    index = options["index"] or next(filter(None, map(published_at, sources)), None)
     check_output_options(options | {"index": index}, *sources, options["beir"])
     with ProgressBar(options["quiet"]) as progress:
         result = run_tune(_target(sources, options), task, sweep_of(options), options["cache"], progress)
@@ -83,16 +83,16 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
 
 def _target(sources: tuple[str, ...], options: dict[str, Any]) -> Any:
     from indexer.errors import ConfigError
-    from indexer.store.layout import is_index
+    from indexer.store.manifest import published_at
     from search.cli.options import target_of
 
     if options["index"]:
         raise ConfigError("an index to tune is named as the source: isotrope tune INDEX. Leave out --index.")
-    indexes = [source for source in sources if is_index(source)]
+    indexes = [index for source in sources if (index := published_at(source))]
     if not indexes:
         return target_of(options)
     if len(sources) > 1:
         raise ConfigError(f"{indexes[0]} is an index; it is tuned alone. Leave out the other sources.")
     if options["format_"]:
         raise ConfigError("--format says how to read a corpus; an index needs none.")
-    return target_of(options | {"index": Path(indexes[0])})
+    return target_of(options | {"index": indexes[0]})

@@ -14,6 +14,7 @@ from indexer.arrays import RowIds, Scores, Vectors
 from indexer.corpus.document import joined_text
 from indexer.errors import ConfigError
 from indexer.progress import NoProgress, Progress
+from indexer.settings import named_path
 from search.dedup.distinct import CrossDocumentPairs, Distinct, find_distinct, is_one_to_one, number_texts
 from search.dedup.origin import require_same_encoder
 from search.dedup.pairs import PairSource, document_scores, pair_scores
@@ -139,7 +140,7 @@ def as_index(index: str | Path | Index) -> Index:
 
 def place_of(index: str | Path | Index | None) -> Path | None:
     """The folder of an index that may be open already."""
-    return index.path if isinstance(index, Index) else Path(index) if index else None
+    return index.path if isinstance(index, Index) else named_path(index, "the index") if index else None
 
 
 def require_another(index: str | Path | Index | None, against: str | Path | Index | None) -> None:

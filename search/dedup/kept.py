@@ -53,7 +53,7 @@ def check_kept(path: Path, index: Index | None = None, corpus: Corpus | None = N
     already, unless `force` is given.
     """
     files = corpus.files if corpus else ()
-    if any(file.path is None for file in files):
+    if any(file.is_stdin for file in files):
         raise ConfigError(f"{_OPTION} reads the corpus again, which stdin does not allow; write it to a file.")
     check_outputs({_OPTION: path}, [read for file in files for read in paths_of(file)], force)
     file_format = _format(path)

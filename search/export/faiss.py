@@ -12,6 +12,7 @@ from indexer.arrays import Vectors
 from indexer.errors import ConfigError
 from indexer.hashing import bottom_k
 from indexer.output_files import open_output
+from indexer.settings import named_path
 from indexer.transforms import AffineLayer, Transform
 from search.export import ExportReport
 from search.export.parquet import BLOCK_ROWS, write_ids
@@ -35,7 +36,7 @@ def export_faiss(index: str | Path, path: str | Path, force: bool = False) -> Ex
     """
     target = Path(path)
     names = Path(f"{target}.ids.parquet")
-    check_outputs({"-o": target, _IDS: names}, [Path(index)], force, whole=["-o", _IDS])
+    check_outputs({"-o": target, _IDS: names}, [named_path(index, "the index")], force, whole=["-o", _IDS])
     opened = Index.open(index)
     layers = _layers(opened.transform)
     found, factory, made = _index(opened)

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from indexer.arrays import RowIds
 from indexer.output_files import OutputFile, open_output
+from indexer.settings import named_path
 from search.export import ExportReport
 from search.files import check_outputs
 from search.index import Index
@@ -28,7 +29,7 @@ def export_parquet(index: str | Path, path: str | Path, force: bool = False) -> 
     CorruptIndexError and StoreError.
     """
     target = Path(path)
-    check_outputs({"-o": target}, [Path(index)], force)
+    check_outputs({"-o": target}, [named_path(index, "the index")], force)
     opened = Index.open(index)
     with open_output(target, force=force) as file:
         write_vectors(file, opened)

@@ -35,7 +35,7 @@ from search.evaluation.papers.word_vectors import (
 )
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.target import Target
-from search.files import file_hash
+from search.files import source_hashes
 from search.text import counted
 
 OCCURRENCES = 100
@@ -174,7 +174,7 @@ def choose_sources(
         raise ConfigError("--corpus - : standard input cannot be hashed; write it to a file and name that.")
     if subject.options.backend not in ("auto", "torch"):
         raise ConfigError(f'--backend is "{subject.options.backend}", but vectors of tokens are computed by torch.')
-    hashes = {file.label: file_hash(file.path) for file in find_sources([plan.corpus])[0] if file.path}
+    hashes = source_hashes(find_sources([plan.corpus])[0])
     return _context_sources(subject, plan, plan.corpus, progress), hashes
 
 

@@ -22,13 +22,13 @@ from indexer.encoders.identity import PoolingKey
 from indexer.errors import ConfigError, EvaluationError
 from indexer.hashing import hash_id
 from indexer.moments import Moments, tree_sum
-from indexer.store.layout import is_index
+from indexer.store.manifest import published_at
 from indexer.transforms import FitData, Transform
 from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings
 from search.evaluation.settings import Setting, fit_setting
 from search.evaluation.sts.data import Task
 from search.evaluation.target import Target
-from search.files import file_hash
+from search.files import source_hashes
 from search.text import counted
 
 _CORPUS = "corpus:"
@@ -109,10 +109,10 @@ def _corpus_fit(name: str, subject: Target, source: EmbeddingSource, settings: S
     path = name.removeprefix(_CORPUS)
     if path == "-":
         raise ConfigError("--fit corpus:- : standard input cannot be hashed; write it to a file and name that.")
-    if is_index(path):
+    if published_at(path):
         raise ConfigError(f"--fit {name}: {path} is an index; pass --index {path} --fit index.")
     files, ignored = find_sources([path])
-    hashes = {file.label: file_hash(file.path) for file in files if file.path}
+    hashes = source_hashes(files)
     texts = _sample(path, subject) if settings else []
     if settings and not texts:
         raise EvaluationError(f"{path}: no document to fit on; expected a corpus with some text.")

@@ -24,7 +24,7 @@ from search.evaluation.target import Subject, Target
 from search.evaluation.tune.choice import TOLD, Choice, MeasuredSetting, choose
 from search.evaluation.tune.judged import QrelsJudge
 from search.evaluation.tune.unlabelled import LEAST_PAIRS, Objective, UnlabelledJudge
-from search.files import check_cache, file_hash, write_output
+from search.files import check_cache, source_hashes, write_output
 
 DEFAULT_STRENGTHS: tuple[Strength, ...] = ("none", 0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 DEFAULT_CENTRES: tuple[Centre, ...] = ("role", "common", "none")
@@ -288,7 +288,7 @@ def _data(task: TuneOptions, subject: Target) -> dict[str, str]:
     if subject.index or task.beir:  # then the judge names its files
         return found
     files, _ = find_sources(task.sources, task.format)
-    return found | {file.label: file_hash(file.path) for file in files if file.path}
+    return found | source_hashes(files)
 
 
 def _require_one_corpus(task: TuneOptions, subject: Target) -> None:

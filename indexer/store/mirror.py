@@ -1,0 +1,266 @@
+"""Files of an index that may lie in object storage, read under the path of its mirror folder (see `indexer.urls`).
+
+Whoever opens a file of an index opens it here. A file that this machine's writer has made and not yet sent lies in the
+mirror folder itself. Every other one is a blob of the cache, whose missing blocks are fetched by range and compared
+with the digests that the manifest gives: no byte is used before it was checked, and none is fetched that nobody reads.
+Of an index on a disk, all of this is what the file system does.
+"""
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import IO
+
+from indexer.blob_cache import blob_cache
+from indexer.errors import StoreError
+from indexer.parallel import ordered_map
+from indexer.regular_files import open_regular
+from indexer.store import layout
+from indexer.store.files import (
+    BLOCK,
+    DigestBuilder,
+    FileDigest,
+    atomic_write_bytes,
+    changed,
+    digest_block,
+    digest_file,
+    make_folder,
+    missing,
+    remove_file,
+    wrong_size,
+)
+from indexer.store.object_store import ObjectStore, open_store
+from indexer.urls import mirrored
+
+_RUN = 8  # blocks that one request asks for
+_REQUESTS = 8  # at a time
+
+
+class Mirror:
+    """One index in object storage as this process reads it. Safe to share between threads."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder, self.url = folder, url
+        self._known: dict[str, FileDigest] = {}  # of the newest manifest that was read, and of parts
+        self._whole: set[str] = set()  # sha256 of blobs that this process has compared with all their digests
+        self._mapped: dict[str, int] = {}  # descriptors of blobs that are mapped by their path
+
+    @property
+    def store(self) -> ObjectStore:
+        """Where it really lies."""
+        return open_store(self.url)
+
+    def know(self, files: Mapping[str, FileDigest]) -> None:
+        """What these files must be."""
+        self._known |= files
+
+    def knows(self, name: str, digest: FileDigest) -> bool:
+        """Whether the store holds this file as it must be."""
+        return self._known.get(name) == digest
+
+    def open(self, digest: FileDigest) -> int:
+        """The descriptor of a file, of which not every byte need be there."""
+        return blob_cache().open(digest.sha256, digest.bytes)
+
+    def open_whole(self, name: str, digest: FileDigest) -> int:
+        """The descriptor of a file of which every byte is there and was checked."""
+        descriptor = self.open(digest)
+        try:
+            if digest.sha256 not in self._whole or not blob_cache().is_whole(descriptor):
+                self.fetch(descriptor, name, digest, _absent_blocks(descriptor, digest))
+                blob_cache().mark_whole(descriptor)
+                self._whole.add(digest.sha256)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def open_named(self, name: str) -> IO[bytes]:
+        """A whole file by its name alone. Raises FileNotFoundError where nothing says what it must be."""
+        if name not in self._known and name.endswith(f"/{layout.PART}"):
+            return BytesIO(self.store.read(name))
+        return os.fdopen(self.open_whole(name, self._digest_of(name)), "rb")
+
+    def map(self, name: str, digest: FileDigest) -> Path:
+        """A whole file for a library that maps it by its path; it stays as long as this process."""
+        if digest.sha256 not in self._mapped:
+            self._mapped[digest.sha256] = self.open_whole(name, digest)
+        return blob_cache().path(digest.sha256)
+
+    def fetch(self, descriptor: int, name: str, digest: FileDigest, blocks: Sequence[int]) -> None:
+        """Fetch some blocks (ascending) of a file, compare them and put them in their place.
+
+        Raises CorruptIndexError where the store has not what was published.
+        """
+
+        def fetch_run(run: range) -> None:
+            start, end = run[0] * BLOCK, min((run[-1] + 1) * BLOCK, digest.bytes)
+            try:
+                data = self.store.read_range(name, start, end) if end > start else b""
+            except FileNotFoundError:
+                raise missing(self.folder / name) from None
+            for block in run:
+                place = block * BLOCK - start
+                if not is_block(data[place : place + BLOCK], digest, block):
+                    raise changed(self.folder / name)
+            blob_cache().write(descriptor, data, start)
+
+        for _ in ordered_map(fetch_run, _runs(blocks), _REQUESTS):
+            pass
+
+    def check_stored(self, name: str, digest: FileDigest) -> None:
+        """See that the store itself holds what was published, whatever the cache has. Raises CorruptIndexError."""
+        found = self.store.head(name)
+        if found is None:
+            raise missing(self.folder / name)
+        if found.bytes != digest.bytes:
+            raise wrong_size(self.folder / name, found.bytes, digest)
+        descriptor = self.open(digest)
+        try:
+            self.fetch(descriptor, name, digest, range(_block_count(digest)))
+        finally:
+            os.close(descriptor)
+
+    def check_sizes(self, files: Mapping[str, FileDigest]) -> None:
+        """Compare all sizes with one listing. Raises CorruptIndexError for the first file that differs."""
+        found = self.store.list()
+        for name, digest in files.items():
+            if name not in found:
+                raise missing(self.folder / name)
+            if found[name].bytes != digest.bytes:
+                raise wrong_size(self.folder / name, found[name].bytes, digest)
+
+    def copy_out(self, files: Mapping[str, FileDigest]) -> None:
+        """Put whole files into the mirror folder itself, for libraries that read a folder."""
+        for name, digest in files.items():
+            path = self.folder / name
+            if not path.is_file() or digest_file(path) != digest:
+                make_folder(path.parent)
+                with os.fdopen(self.open_whole(name, digest), "rb") as file:
+                    atomic_write_bytes(path, file.read())
+
+    def _digest_of(self, name: str) -> FileDigest:
+        """What a file must be, by the manifest, or by the record of its part where that is not published."""
+        if name not in self._known:
+            folder, _, file = name.rpartition("/")
+            record = self.store.read(f"{folder}/{layout.PART}")
+            try:
+                self._known[name] = FileDigest(**json.loads(record)["files"][file])
+            except (ValueError, KeyError, TypeError):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name) from None
+        return self._known[name]
+
+
+def mirror_of(path: Path) -> tuple[Mirror, str] | None:
+    """The index in object storage that a path stands for, and the name of a file in it; None for one on a disk."""
+    found = mirrored(path)
+    return None if found is None else (_mirror(*found[:2]), found[2])
+
+
+@cache
+def _mirror(folder: Path, url: str) -> Mirror:
+    return Mirror(folder, url)
+
+
+def is_block(data: bytes, digest: FileDigest, number: int) -> bool:
+    """Whether these are the bytes of a block; of a file of one block its sha256 tells."""
+    if digest.blocks:
+        return digest_block(data) == digest.block_digest(number)
+    return hashlib.sha256(data).hexdigest() == digest.sha256
+
+
+def open_stored(path: Path) -> IO[bytes]:
+    """Open a file of an index for reading, whole. Raises OSError, and StoreError from object storage."""
+    try:
+        return open_regular(path, follow_links=False)
+    except FileNotFoundError:
+        if (found := mirror_of(path)) is None:
+            raise
+    return found[0].open_named(found[1])
+
+
+def read_stored(path: Path, most_bytes: int | None = None) -> bytes:
+    """All bytes of a file of an index. Raises OSError as `open_stored`, and for a file of more than `most_bytes`."""
+    with open_stored(path) as file:
+        data = file.read() if most_bytes is None else file.read(most_bytes + 1)
+    if most_bytes is not None and len(data) > most_bytes:
+        raise OSError(errno.EFBIG, f"it has more bytes than expected, {most_bytes:,} at most", str(path))
+    return data
+
+
+def digest_stored(path: Path) -> FileDigest:
+    """Hash a whole file of an index. Raises CorruptIndexError if it is not there."""
+    builder = DigestBuilder()
+    try:
+        with open_stored(path) as file:
+            while data := file.read(8 * BLOCK):
+                builder.update(data)
+    except FileNotFoundError:
+        raise missing(path) from None
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}.") from error
+    return builder.digest()
+
+
+def part_numbers(index: Path) -> list[int]:
+    """Numbers of the parts of an index: folders on a disk, complete or not, and complete ones in object storage."""
+    numbers = layout.part_numbers(index)
+    if (found := mirror_of(index)) is None:
+        return numbers
+    places = (name.split("/") for name in found[0].store.list(layout.PARTS) if name.endswith(f"/{layout.PART}"))
+    return sorted({*numbers, *(int(place[1]) for place in places if layout.PART_NAME.fullmatch(place[1]))})
+
+
+def manifest_time(index: Path, name: str) -> float:
+    """When a manifest was published, in seconds since 1970. Raises StoreError."""
+    path = index / name
+    try:
+        if (found := mirror_of(index)) is None:
+            return path.stat().st_mtime
+        there = found[0].store.head(name)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}.") from error
+    return there.modified.timestamp() if there else datetime.now().astimezone().timestamp()
+
+
+def remove_manifest(index: Path, name: str) -> None:
+    """Forget a generation."""
+    if (found := mirror_of(index)) is None:
+        remove_file(index, name)
+    else:
+        found[0].store.remove([name])
+
+
+def stored_bytes(index: Path) -> int:
+    """What an index takes where it lies."""
+    if (found := mirror_of(index)) is None:
+        return sum(path.stat().st_size for path in index.rglob("*") if path.is_file())
+    return sum(entry.bytes for entry in found[0].store.list().values())
+
+
+def _block_count(digest: FileDigest) -> int:
+    return max(1, -(-digest.bytes // BLOCK))
+
+
+def _absent_blocks(descriptor: int, digest: FileDigest) -> list[int]:
+    """Blocks of a file that were not fetched, or are not what they were."""
+    blocks = range(_block_count(digest))
+    if not os.fstat(descriptor).st_blocks:
+        return list(blocks)
+    return [block for block in blocks if not is_block(os.pread(descriptor, BLOCK, block * BLOCK), digest, block)]
+
+
+def _runs(blocks: Sequence[int]) -> Iterator[range]:
+    """The blocks as runs of neighbours, none too long for one request."""
+    start = 0
+    for place in range(1, len(blocks) + 1):
+        ends = place == len(blocks) or blocks[place] != blocks[place - 1] + 1
+        if ends or place - start == _RUN:
+            yield range(blocks[start], blocks[place - 1] + 1)
+            start = place

@@ -1,0 +1,84 @@
+"""URLs of object storage where a path may stand, and the folder of this machine that stands for each.
+
+An index in object storage is worked on under a local path: its mirror folder, in the cache. Who is handed such a path
+reads and writes there, and `indexer.store.mirror` fetches and sends what is really in the store.
+"""
+
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+from urllib.parse import unquote
+
+from indexer.cache import cache_folder
+from indexer.errors import ConfigError, StoreError, show_as
+
+_URL = re.compile(r"(s3|gs|az|file):/+(.*)", re.DOTALL)
+_NAMED_URL = "url"  # file beside a mirror folder: what it stands for
+
+
+def url_of(path: str | Path) -> str:
+    """The URL in object storage that a text or a path is, without a slash at its end; "" for a local one.
+
+    Path makes one slash of two, so `s3:/bucket/name` is one as well. Raises ConfigError for a URL that names no bucket.
+    """
+    match = _URL.fullmatch(str(path))
+    if match is None or match[1] == "file":
+        return ""
+    rest = re.sub(r"/+", "/", match[2]).rstrip("/")
+    if not rest:
+        raise ConfigError(f'"{path}" names no bucket; expected a URL such as {match[1]}://bucket/folder.')
+    return f"{match[1]}://{rest}"
+
+
+def local_path(path: str | Path) -> Path:
+    """The local path that a text, a path, or a URL of a file (file:///data/docs.jsonl) names."""
+    match = _URL.fullmatch(str(path))
+    return Path("/" + unquote(match[2])) if match is not None and match[1] == "file" else Path(path)
+
+
+def remote_folder() -> Path:
+    """Where the cache keeps what is of object storage."""
+    return cache_folder().absolute() / "remote"
+
+
+def mirror_folder(url: str) -> Path:
+    """The folder that stands for an index in object storage; made if it is not there. Raises StoreError."""
+    if url.count("/") < 3:
+        raise ConfigError(f"{url}: names a whole bucket; expected a folder in it, such as {url}/my-index.")
+    place = remote_folder() / hashlib.sha256(url.encode()).hexdigest()[:20]
+    folder = place / url.rpartition("/")[2]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        named = place / _NAMED_URL
+        if not named.exists():
+            named.write_text(url, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(
+            f"{url}: the cache {remote_folder()} cannot be written ({error.strerror}). Name another folder with the "
+            "environment variable ISOTROPE_CACHE."
+        ) from error
+    show_as(str(folder), url)
+    return folder
+
+
+def mirrored(path: Path) -> tuple[Path, str, str] | None:
+    """(mirror folder, its URL, name in it) of a path in a mirror folder, in whatever process; None for another path."""
+    remote = remote_folder()
+    if not path.is_relative_to(remote):
+        return None
+    parts = path.relative_to(remote).parts
+    if len(parts) < 2 or not (url := _url_beside(remote / parts[0])):
+        return None
+    folder = remote / parts[0] / parts[1]
+    return folder, url, "/".join(parts[2:])
+
+
+@cache
+def _url_beside(place: Path) -> str:
+    try:
+        url = (place / _NAMED_URL).read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    show_as(str(place / url.rpartition("/")[2]), url)
+    return url

@@ -1,0 +1,142 @@
+"""Objects stored, created once and read, while the server and the connection fail in the ways they do."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from indexer.errors import ConfigError, MachineError, StoreError
+from indexer.store import object_store
+from indexer.store.object_store import ConditionError, ObjectStore
+from tests.object_storage import Fault, Storage, first
+
+
+@pytest.fixture
+def store(storage: Storage) -> ObjectStore:
+    return ObjectStore(f"{storage.bucket()}/folder")
+
+
+def test_what_was_stored_is_listed_and_read_back(store: ObjectStore) -> None:
+    store.put("a/one", b"0123456789")
+    store.put("two", b"x")
+    assert {name: entry.bytes for name, entry in store.list().items()} == {"a/one": 10, "two": 1}
+    assert list(store.list("a")) == ["a/one"]
+    assert store.top() == {"a", "two"}
+    assert store.read("a/one") == b"0123456789"
+    assert store.read_range("a/one", 3, 7) == b"3456"
+    assert store.read_range("a/one", 8, 100) == b"89"
+    store.remove(["a/one", "never there"])
+    assert store.head("a/one") is None
+    with pytest.raises(FileNotFoundError, match=r"s3://test-.*/folder/a/one"):
+        store.read("a/one")
+
+
+def test_an_object_is_created_once(store: ObjectStore) -> None:
+    assert store.create("manifest", b"ours")
+    assert not store.create("manifest", b"theirs")
+    assert store.read("manifest") == b"ours"
+    assert set(store.list()) == {"manifest"}  # what the store was tried with is gone
+
+
+def test_a_creation_whose_answer_was_lost_has_succeeded(store: ObjectStore, storage: Storage) -> None:
+    storage.fault = first(1, Fault(lost=True), "PUT", "manifest")
+    assert store.create("manifest", b"ours")
+    assert store.read("manifest") == b"ours"
+
+
+@pytest.mark.parametrize("status", [409, 500, 503])
+def test_a_creation_is_asked_for_again(store: ObjectStore, storage: Storage, status: int) -> None:
+    storage.fault = first(2, Fault(status=status), "PUT", "manifest")
+    assert store.create("manifest", b"ours")
+
+
+def test_a_store_that_overwrites_what_was_created_is_refused(store: ObjectStore, storage: Storage) -> None:
+    storage.fault = lambda _: Fault(without="if-none-match")
+    with pytest.raises(StoreError, match=r"takes a conditional put .* Nothing was written"):
+        store.create("manifest", b"ours")
+    assert store.list() == {}
+
+
+@pytest.mark.parametrize("fault", [Fault(status=500), Fault(cut=True), Fault(lost=True)], ids=["500", "cut", "lost"])
+def test_reading_is_tried_again(store: ObjectStore, storage: Storage, fault: Fault) -> None:
+    data = os.urandom(100_000)
+    store.put("one", data)
+    storage.fault = first(3, fault, "GET", "one")
+    assert store.read("one") == data
+    storage.fault = first(3, fault, "GET", "one")
+    assert store.read_range("one", 10, 90_000) == data[10:90_000]
+
+
+def test_a_body_that_stands_still_is_asked_for_again(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_store, "TIMEOUTS", {"read_timeout": "300ms"})
+    store = ObjectStore(storage.bucket())
+    store.put("one", b"x" * 100_000)
+    storage.fault = first(1, Fault(wait=5.0), "GET", "one")
+    begun = time.monotonic()
+    assert store.read_range("one", 0, 100_000) == b"x" * 100_000
+    assert time.monotonic() - begun < 3
+
+
+def test_a_server_that_goes_on_failing_is_named(store: ObjectStore, storage: Storage) -> None:
+    storage.fault = lambda _: Fault(status=500)
+    with pytest.raises(StoreError, match=r"s3://test-.*/folder/one: object storage does not answer .* run the command"):
+        store.read("one")
+    assert len(storage.requests) == object_store.ATTEMPTS
+
+
+def test_what_asking_again_does_not_change_is_asked_once(store: ObjectStore, storage: Storage) -> None:
+    storage.fault = lambda _: Fault(status=400)
+    with pytest.raises(StoreError, match="at attempt 1"):
+        store.read("one")
+
+
+def test_access_that_is_denied_and_buckets_that_are_not_there_are_named(store: ObjectStore, storage: Storage) -> None:
+    storage.fault = lambda _: Fault(status=403)
+    with pytest.raises(StoreError, match=r"access is denied .* AWS_ACCESS_KEY_ID"):
+        store.read("one")
+    storage.fault = lambda _: None
+    absent = ObjectStore("s3://no-such-bucket/folder")
+    for ask in (absent.list, lambda: absent.read("one"), lambda: absent.create("one", b"")):
+        with pytest.raises(StoreError, match="s3://no-such-bucket/folder: there is no such bucket"):
+            ask()
+    with pytest.raises(ConfigError, match="not a URL that can be opened"):
+        ObjectStore("s3:///")
+
+
+def test_large_files_are_sent_in_pieces_and_proved_by_their_checksum(
+    store: ObjectStore, storage: Storage, tmp_path: Path
+) -> None:
+    data = os.urandom(object_store.PIECE + 1000)
+    (tmp_path / "large").write_bytes(data)
+    storage.fault = first(1, Fault(status=500), "PUT", "large")
+    store.write("large", tmp_path / "large")
+    assert sum("partNumber" in request.path for request in storage.requests) >= 3  # two, and one at least again
+    assert not storage.served  # nothing had to be read back
+    assert store.read("large") == data
+
+
+def test_a_file_that_arrives_changed_is_sent_again(store: ObjectStore, storage: Storage, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    storage.fault = first(1, Fault(changed=True), "PUT", "file")
+    store.write("file", tmp_path / "file")
+    assert store.read("file") == b"0123456789"
+    storage.fault = first(99, Fault(changed=True), "PUT", "file")
+    with pytest.raises(StoreError, match="differs from what was sent"):
+        store.write("file", tmp_path / "file")
+
+
+def test_without_obstore_the_way_to_install_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(MachineError, match=r'needs obstore. Install it with: pip install "isotrope\[remote\]"'):
+        ObjectStore("s3://bucket/folder")
+
+
+def test_another_version_of_an_object_is_not_read_for_the_first(store: ObjectStore) -> None:
+    store.put("one", b"first")
+    found = store.head("one")
+    assert found is not None
+    store.put("one", b"other")
+    with pytest.raises(ConditionError):
+        store.read_range("one", 0, 5, found.version)

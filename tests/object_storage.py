@@ -1,0 +1,226 @@
+"""An S3-compatible server on loopback, and in front of it a proxy that counts what goes by, and fails as it is told."""
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from indexer.blob_cache import LIMIT
+from indexer.store import mirror, object_store
+
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
+_HOP_BY_HOP = {"connection", "transfer-encoding", "content-length", "keep-alive", "date", "server"}
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request that came by."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What the proxy does to a request. By default: nothing."""
+
+    status: int = 0  # is answered, and the server is not asked
+    cut: bool = False  # half of the body, then the connection ends
+    lost: bool = False  # the server is asked, and its answer is replaced by a cut connection
+    wait: float = 0.0  # seconds in the middle of the body
+    without: str = ""  # header that the server does not see
+    changed: bool = False  # one byte of what is sent arrives as another
+
+
+@dataclass
+class Storage:
+    """The server, reached through the proxy; `faults` are asked in turn about each request."""
+
+    endpoint: str = ""
+    upstream: str = ""
+    requests: list[Request] = field(default_factory=list)
+    served: dict[str, int] = field(default_factory=dict)  # path -> bytes of bodies of GET
+    fault: Callable[[Request], Fault | None] = lambda _: None
+
+    def bucket(self) -> str:
+        """A new bucket; the URL of it."""
+        name = f"test-{uuid.uuid4().hex[:12]}"
+        request = urllib.request.Request(f"{self.upstream}/{name}", method="PUT")  # noqa: S310
+        urllib.request.urlopen(request, timeout=10).close()  # noqa: S310
+        return f"s3://{name}"
+
+    def environment(self, cache: Path) -> dict[str, str]:
+        """What a command needs to get there."""
+        return {**CREDENTIALS, "AWS_ENDPOINT_URL": self.endpoint, "ISOTROPE_CACHE": str(cache)}
+
+    def bytes_of(self, ending: str) -> int:
+        """Bytes served of objects whose names end so."""
+        return sum(size for path, size in self.served.items() if path.endswith(ending))
+
+
+class _Proxy(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    storage: Storage
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Say nothing."""
+
+    def _pass_on(self) -> None:
+        storage, body = self.storage, self._body()
+        request = Request(self.command, self.path, {name.lower(): value for name, value in self.headers.items()})
+        storage.requests.append(request)
+        fault = storage.fault(request) or Fault()
+        if fault.status:
+            self._answer(fault.status, {}, b"<Error><Code>InternalError</Code></Error>", Fault())
+            return
+        headers = {name: value for name, value in request.headers.items() if name != fault.without}
+        if fault.changed:
+            body = body[:-1] + bytes([body[-1] ^ 1])
+        connection = http.client.HTTPConnection(storage.upstream.removeprefix("http://"), timeout=30)
+        try:
+            connection.request(self.command, self.path, body, headers)
+            response = connection.getresponse()
+            data = response.read()
+            if fault.lost:
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            if self.command == "GET" and not self.path.partition("?")[2]:
+                path = self.path
+                storage.served[path] = storage.served.get(path, 0) + len(data)
+            self._answer(response.status, dict(response.getheaders()), data, fault)
+        finally:
+            connection.close()
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on  # noqa: N815
+
+    def _body(self) -> bytes:
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            pieces = []
+            while size := int(self.rfile.readline(), 16):
+                pieces.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(pieces)
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def _answer(self, status: int, headers: dict[str, str], data: bytes, fault: Fault) -> None:
+        self.send_response(status)
+        length = headers.get("Content-Length", str(len(data))) if self.command == "HEAD" else str(len(data))
+        for name, value in headers.items():
+            if name.lower() not in _HOP_BY_HOP:
+                self.send_header(name, value)
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        half = len(data) // 2
+        try:
+            if fault.cut:
+                self.wfile.write(data[:half])
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+                return
+            if fault.wait:
+                self.wfile.write(data[:half])
+                self.wfile.flush()
+                time.sleep(fault.wait)
+                data = data[half:]
+            self.wfile.write(data)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="session")
+def _server() -> Iterator[str]:
+    """moto's server, once a session."""
+    pytest.importorskip("obstore")
+    port = _free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(400):
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/", timeout=1).close()
+                break
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.fixture
+def storage(_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage]:
+    """Object storage as a test sees it: this process reaches it, with an empty cache of its own, and patiently waits
+    for nothing."""
+    found = Storage(upstream=_server)
+    handler = type("Handler", (_Proxy,), {"storage": found})
+    proxy = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    proxy.daemon_threads = True
+    found.endpoint = f"http://127.0.0.1:{proxy.server_port}"
+    thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    for name in ("AWS_ENDPOINT_URL_S3", LIMIT):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in found.environment(tmp_path / "cache").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(object_store, "PAUSE", 0.01)
+    monkeypatch.setattr(object_store, "RETRIES", {"max_retries": 0})
+    forget()
+    try:
+        yield found
+    finally:
+        forget()
+        proxy.shutdown()
+        proxy.server_close()
+
+
+def first(count: int, fault: Fault, method: str, ending: str = "") -> Callable[[Request], Fault | None]:
+    """The fault for the first requests of a method, of objects whose names end so."""
+    left = [count]
+
+    def of(request: Request) -> Fault | None:
+        if request.method != method or not request.path.partition("?")[0].endswith(ending) or not left[0]:
+            return None
+        left[0] -= 1
+        return fault
+
+    return of
+
+
+def forget() -> None:
+    """As a process that has just begun: no store is open."""
+    object_store.open_store.cache_clear()
+    mirror._mirror.cache_clear()
+
+
+def use_cache(folder: Path) -> None:
+    """From now on this process has another cache, as another machine would."""
+    os.environ["ISOTROPE_CACHE"] = str(folder)
+    forget()

@@ -1,0 +1,71 @@
+"""Commands on indexes and corpora in object storage: what they say names the URL, never a place in the cache."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import search.cli
+from indexer.store.object_store import open_store
+from tests.object_storage import Storage, use_cache
+
+
+@pytest.fixture
+def bucket(storage: Storage, place: Path) -> str:
+    bucket = storage.bucket()
+    open_store(bucket).put("docs.jsonl", Path("docs.jsonl").read_bytes())
+    return bucket
+
+
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command."""
+    monkeypatch.setattr("sys.argv", ["isotrope", *arguments])
+    status = 0
+    try:
+        search.cli.main()
+    except SystemExit as error:
+        status = int(error.code or 0)
+    out, err = capsys.readouterr()
+    assert "cache" not in out + err
+    return status, out, err
+
+
+def test_build_query_and_inspect_by_url(
+    bucket: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    url = f"{bucket}/my-index"
+    built = run(
+        capsys, monkeypatch, "build", f"{bucket}/docs.jsonl", url, "--config", "recipe.toml", "--json", "--quiet"
+    )
+    assert built[0] == 0
+    assert json.loads(built[1])["index"] == url
+    use_cache(tmp_path / "reader")
+    assert run(capsys, monkeypatch, "query", url, "whales", "--json")[0] == 0
+    for command in ("inspect", "verify", "delete"):
+        status, out, err = run(capsys, monkeypatch, command, url, *(["d1"] if command == "delete" else []))
+        assert (status, url in out) == (0, True), err
+    status, out, _ = run(
+        capsys, monkeypatch, "dedup", url, "--threshold", "0.99", "--json", "--quiet", "-o", "d.parquet"
+    )
+    assert status == 0
+    again = run(capsys, monkeypatch, "build", f"{bucket}/docs.jsonl", url, "--config", "recipe.toml", "--quiet")
+    assert again[0] == 1
+    assert again[2].startswith(f"error: {url}: holds a complete index of another corpus")
+
+
+def test_what_cannot_be_in_object_storage_is_refused(
+    bucket: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, _, err = run(capsys, monkeypatch, "inspect", "index", "-o", f"{bucket}/facts.json")
+    assert status == 2
+    assert "only indexes and corpora" in err
+    status, _, err = run(capsys, monkeypatch, "inspect", f"{bucket}/none")
+    assert (status, err.split("\n")[0]) == (
+        1, f"error: {bucket}/none: no such index. Build one with: isotrope build SOURCE {bucket}/none"
+    )  # fmt: skip
+
+
+def test_a_url_of_a_file_is_its_path(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    assert run(capsys, monkeypatch, "verify", (place / "index").as_uri())[0] == 0
