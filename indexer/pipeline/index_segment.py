@@ -79,7 +79,7 @@ def write_segment(
     if settings.queries and not Path(settings.queries).exists():
         notes = (f"index.queries: {settings.queries} is not there; documents of the corpus stand in for its queries",)
         settings = replace(settings, queries="")
-    request = IndexRequest(rows, generation.transform, settings, options, progress, encode_queries)
+    request = IndexRequest(rows, generation.transform, settings, options, progress, encode_queries, path)
     segment = fill_segment(request, path, small=bool(generation.segments) and rows.stored <= SMALL_ROWS)
     progress.phase("checking", None)
     try:

@@ -172,6 +172,26 @@ class RowView:
 
         return VectorBlocks(vectors, self, threads, progress)
 
+    def runs(self, rows: int) -> Iterator[tuple[int, "RowView"]]:
+        """(first row, view) of runs of whole parts, each of at least so many rows where there are as many."""
+        start = 0
+        for end in range(1, len(self.folders) + 1):
+            if end == len(self.folders) or self.firsts[end] - self.firsts[start] >= rows:
+                yield self.firsts[start], self._run(slice(start, end))
+                start = end
+
+    def _run(self, parts_of_it: slice) -> "RowView":
+        first = sum(self.documents[: parts_of_it.start])
+        documents = slice(first, first + sum(self.documents[parts_of_it]))
+        return RowView(
+            self.folders[parts_of_it],
+            self.documents[parts_of_it],
+            self.rows[parts_of_it],
+            self.id_hashes[documents],
+            None if self.live is None else self.live[documents],
+            None if self.chosen is None else self.chosen[parts_of_it],
+        )
+
 
 class VectorBlocks:
     """(first row, vectors (m, k)) of every part, in order; counts rows and vectors that are zero as they go by."""
