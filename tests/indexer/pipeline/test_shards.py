@@ -39,7 +39,7 @@ def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
         (folder / "segments").mkdir()
         path = folder / "segments" / "0001-00.faiss"
         config = IndexConfig(type=factory, recall=0.5)
-        options = RunOptions(workers=workers, device="cpu")
+        options = RunOptions(workers=workers, device="cpu", executor="processes" if workers > 1 else "auto")
         return fill_segment(
             IndexRequest(rows, transform or Normalisation(DIM, ""), config, options, NoProgress(), path=path), path
         )
