@@ -121,11 +121,12 @@ class IndexRequest:
     progress: Progress
     encode: Encode | None = None
     path: Path | None = None  # of the segment; workers leave shards beside it, and there are none without it
+    share: float = 1.0  # of index.memory
 
     @property
     def wanted(self) -> ann.IndexRequirements:
         """What the index must be."""
-        dim, memory = self.transform.dim, self.config.memory_bytes
+        dim, memory = self.transform.dim, int(self.config.memory_bytes * self.share)
         return ann.IndexRequirements(self.rows.stored, dim, self.config.recall, memory)
 
     def blocks(self) -> VectorBlocks:
@@ -200,10 +201,11 @@ def choose_index(request: IndexRequest) -> BuiltIndex:
 def too_large(request: IndexRequest, factory: str, bytes_per_vector: float) -> str:
     """That an index does not fit the memory budget, and the ways out."""
     needed = bytes_per_vector * request.wanted.rows / 2**20
+    share = "" if request.share == 1 else f", of which {request.share:.1%} are for these rows"
     return (
-        f"index.memory is {request.config.memory}, but {factory} takes {needed:,.0f}M for {request.wanted.rows:,} "
-        f"vectors ({bytes_per_vector:,.0f} bytes each). Allow more, choose another index.type, or keep fewer "
-        "dimensions (whitening.dim)."
+        f"index.memory is {request.config.memory}{share}, but {factory} takes {needed:,.0f}M for "
+        f"{request.wanted.rows:,} vectors ({bytes_per_vector:,.0f} bytes each). Allow more, choose another index.type, "
+        "or keep fewer dimensions (whitening.dim)."
     )
 
 

@@ -3,10 +3,11 @@
 Samples do not depend on the order of the corpus: they are the live documents with the smallest hashes of their ids.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -172,25 +173,26 @@ class RowView:
 
         return VectorBlocks(vectors, self, threads, progress)
 
-    def runs(self, rows: int) -> Iterator[tuple[int, "RowView"]]:
-        """(first row, view) of runs of whole parts, each of at least so many rows where there are as many."""
-        start = 0
-        for end in range(1, len(self.folders) + 1):
-            if end == len(self.folders) or self.firsts[end] - self.firsts[start] >= rows:
-                yield self.firsts[start], self._run(slice(start, end))
-                start = end
-
-    def _run(self, parts_of_it: slice) -> "RowView":
-        first = sum(self.documents[: parts_of_it.start])
-        documents = slice(first, first + sum(self.documents[parts_of_it]))
+    def run(self, of_parts: slice) -> "RowView":
+        """The rows of some parts that follow each other."""
+        first = sum(self.documents[: of_parts.start])
+        documents = slice(first, first + sum(self.documents[of_parts]))
         return RowView(
-            self.folders[parts_of_it],
-            self.documents[parts_of_it],
-            self.rows[parts_of_it],
+            self.folders[of_parts],
+            self.documents[of_parts],
+            self.rows[of_parts],
             self.id_hashes[documents],
             None if self.live is None else self.live[documents],
-            None if self.chosen is None else self.chosen[parts_of_it],
+            None if self.chosen is None else self.chosen[of_parts],
         )
+
+
+def even_runs(rows: Sequence[int], most: int) -> list[slice]:
+    """Parts, given their rows, in runs of about as many rows each: as few as have about `most` or fewer; 0: one run."""
+    total, ends = sum(rows), list(accumulate(rows))
+    count = -(-total // most) if most else 1
+    cuts = {bisect_left(ends, number * total / count) + 1 for number in range(1, count)}
+    return [slice(start, end) for start, end in pairwise([0, *sorted(cuts - {len(rows)}), len(rows)])]
 
 
 class VectorBlocks:

@@ -16,7 +16,7 @@ from typing import Any
 from indexer import ann
 from indexer.executors import run_tasks
 from indexer.parallel import available_cores, part_threads
-from indexer.pipeline.rows import RowView
+from indexer.pipeline.rows import RowView, even_runs
 from indexer.progress import NoProgress, Progress
 from indexer.run_options import RunOptions
 from indexer.store.files import FileDigest, atomic_write, remove_file
@@ -115,8 +115,8 @@ class ShardedFill:
         threads = max(1, (self.options.threads or available_cores()) // self.options.workers)
         filler = ShardFiller(empty, file.digest, self.transform, best, threads)
         tasks = [
-            ShardTask(self.scratch(f"{number:05d}"), first, rows)
-            for number, (first, rows) in enumerate(self.rows.runs(SHARD_ROWS))
+            ShardTask(self.scratch(f"{number:05d}"), self.rows.firsts[parts.start], self.rows.run(parts))
+            for number, parts in enumerate(even_runs(self.rows.rows, SHARD_ROWS))
         ]
         merger, zero = ann.IndexMerger(trained), 0
         with closing(run_tasks(filler, tasks, self.options.pool)) as filled:  # type: ignore[type-var]  # a generator

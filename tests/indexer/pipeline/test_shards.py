@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from indexer.config import IndexConfig
 from indexer.errors import CorruptIndexError, MachineError
@@ -17,7 +19,7 @@ from indexer.pipeline import shards
 from indexer.pipeline.auto_index import IndexRequest
 from indexer.pipeline.generation import open_generation
 from indexer.pipeline.index_segment import Segment, fill_segment
-from indexer.pipeline.rows import RowView
+from indexer.pipeline.rows import RowView, even_runs
 from indexer.progress import NoProgress
 from indexer.run_options import RunOptions
 from indexer.store.integrity import CheckedFile
@@ -61,14 +63,22 @@ def test_two_workers_make_the_bytes_and_figures_of_one(factory: str, fill: Fill)
 def test_runs_are_whole_parts_whoever_works(tmp_path: Path) -> None:
     live = np.arange(ROWS) % 3 == 0
     view = source_of(tmp_path, unit(ROWS, DIM), live)
-    found = list(view.runs(1800))
-    assert [(first, run.stored) for first, run in found] == [(0, 2000), (2000, 2000), (4000, 2000), (6000, 500)]
+    found = [(view.firsts[parts.start], view.run(parts)) for parts in even_runs(view.rows, 1800)]
+    assert [(first, run.stored) for first, run in found] == [(0, 2000), (2000, 2000), (4000, 1000), (5000, 1500)]
     assert [folder for _, run in found for folder in run.folders] == list(view.folders)
     for first, run in found:
         here = slice(first, first + run.stored)
         np.testing.assert_array_equal(run.id_hashes, view.id_hashes[here])
         np.testing.assert_array_equal(run.live_rows, live[here])
-    assert [run.stored for _, run in view.runs(10**9)] == [ROWS]
+
+
+@given(rows=st.lists(st.integers(1, 50), min_size=1, max_size=40), most=st.integers(0, 200))
+def test_runs_are_even_and_hold_every_part(rows: list[int], most: int) -> None:
+    runs = even_runs(rows, most)
+    assert [row for run in runs for row in rows[run]] == rows
+    assert all(rows[run] for run in runs)
+    assert len(runs) <= (-(-sum(rows) // most) if most else 1)
+    assert all(sum(rows[run]) < sum(rows) / len(runs) + 2 * max(rows) for run in runs) or len(runs) < len(rows)
 
 
 def test_zero_vectors_are_counted_in_shards_too(fill: Fill) -> None:
