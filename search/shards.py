@@ -8,6 +8,7 @@ goes without it if that was asked for.
 
 import math
 import os
+import platform
 import threading
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -19,9 +20,10 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.arrays import Mask, SearchResult, Vectors
-from indexer.errors import ConfigError, IsotropeError, MachineError, ShardLostError
+from indexer.errors import ConfigError, IsotropeError, MachineError, ShardLostError, StoreError
 from indexer.lazy import require_extra
 from indexer.settings import describe_type
+from indexer.store.layout import is_index
 from indexer.store.manifest import SegmentEntry, load_generation
 from search.index import Index
 from search.segments import Finish, Segment, VectorsOf
@@ -77,6 +79,11 @@ class SegmentProcess:
 
     @cached_property
     def _index(self) -> Index:
+        if not is_index(self._path):
+            raise StoreError(
+                f"{self._path}: is no index on {platform.node()}, where Ray runs the process of a shard; expected a "
+                "folder that every machine of the cluster sees under this path."
+            )
         return Index(self._path, load_generation(self._path, self._generation))
 
     @cached_property

@@ -1,6 +1,7 @@
 """Segments that other processes hold: the answers of one process, a lost one named or, when asked for, marked."""
 
 import dataclasses
+import json
 import os
 import pickle
 import sys
@@ -14,20 +15,22 @@ import numpy as np
 import pytest
 
 from indexer import Document, build_index, delete_documents
-from indexer.errors import ConfigError, CorruptIndexError, MachineError, ShardLostError
+from indexer.errors import ConfigError, CorruptIndexError, MachineError, ShardLostError, StoreError
 from search import SearchEngine, ShardOptions, shards
 from search.ranking.documents import Answer
 from search.segments import Finish
 from search.shards import HostedSegment, LostError, Question, SegmentProcess
 from tests.indexer.pipeline.test_segments import COUNT, documents, questions, recipe
+from tests.search.cli.test_cli import isotrope
 
 
 class FakeHost:
     """A process that is none: what goes in and out is pickled, and it can be lost."""
 
+    lost = False
+
     def __init__(self, ray: Any, segment: tuple[Path, int, int], timeout: float) -> None:
         self._segment, self._process = segment, SegmentProcess(*segment)
-        self.lost = False
 
     def ask(self, question: Question) -> Finish:
         return partial(self._answer, pickle.dumps(question))
@@ -161,6 +164,29 @@ def test_a_damaged_segment_is_an_error_of_the_index_also_from_afar(flat: Path, t
                 engine.search_vectors(questions(), partial=asked)
 
 
+@pytest.mark.usefixtures("fakes")
+def test_the_command_line_gives_segments_out_and_marks_partial_answers(
+    flat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    like, gone = ["query", flat, "--like", "d1", "--json"], ["--shards", "ray", "--partial"]
+    whole = isotrope(*like)
+    assert (whole.returncode, isotrope(*like, *gone)) == (0, whole)
+    monkeypatch.setattr(FakeHost, "lost", True)
+    done = isotrope(*like, "--shards", "ray")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: segments/0001-00.faiss: the process that holds rows 0 to 699 of the index does not" in done.stderr
+    done = isotrope(*like, *gone)
+    assert (done.returncode, json.loads(done.stdout)["partial"], json.loads(done.stdout)["hits"]) == (0, True, [])
+    assert json.loads(done.stdout)["missing"][1] == {"segment": "segments/0001-01.faiss", "first_row": 700, "rows": 700}
+    assert 'note: the answer to "like d1" is partial: nothing came from segments/0001-00.faiss (rows 0' in done.stderr
+    for option in (["--partial"], ["--ray-address", "auto"]):
+        done = isotrope(*like, *option)
+        assert (done.returncode, f"{option[0]} is for an index whose segments --shards gives out" in done.stderr) == (
+            2,
+            True,
+        )
+
+
 def test_what_cannot_be_asked_for_is_refused(flat: Path) -> None:
     with pytest.raises(ConfigError, match='shards is "spark"; expected "ray"'):
         SearchEngine(flat, shards="spark")  # type: ignore[arg-type]
@@ -208,6 +234,7 @@ def test_with_ray(ray: Any, flat: Path, coded: Path) -> None:
     while found[0].partial and time.monotonic() < until:  # Ray starts it again
         found = engine.search_vectors(questions(), partial=True)
     assert plain(found) == expected
-    with pytest.raises(CorruptIndexError, match="not there"):
-        shards.RayHost(ray, (flat.parent / "missing", 1, 0), 30).ask(Question(np.zeros((1, 16)), 1, None, False, {}))()
+    question = Question(np.zeros((1, 16), np.float32), 1, None, False, {})
+    with pytest.raises(StoreError, match=r"missing: is no index on .* every machine of the cluster sees"):
+        shards.RayHost(ray, (flat.parent / "missing", 1, 0), 30).ask(question)()
     engine.close()
