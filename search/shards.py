@@ -9,6 +9,7 @@ goes without it if that was asked for.
 import math
 import os
 import platform
+import socket
 import threading
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -30,6 +31,7 @@ from search.segments import Finish, Segment, VectorsOf
 
 Host = Literal["ray"]
 _LOCAL = "local"  # Ray's word for a cluster of its own on this machine
+_CONNECT_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,7 @@ def connect(address: str) -> Any:
         return ray
     alone = {} if address else {"include_dashboard": False}
     try:
+        _require_listener(address)
         ray.init(address=address or _LOCAL, log_to_driver=False, configure_logging=False, **alone)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
@@ -180,6 +183,13 @@ def connect(address: str) -> Any:
             "and give its address; or leave the address out and one is started here."
         ) from error
     return ray
+
+
+def _require_listener(address: str) -> None:
+    """Raises OSError where nobody listens at "host:port": Ray would try for many minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
 
 
 class RayHost:

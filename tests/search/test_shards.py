@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pickle
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -168,7 +169,7 @@ def test_a_damaged_segment_is_an_error_of_the_index_also_from_afar(flat: Path, t
 def test_the_command_line_gives_segments_out_and_marks_partial_answers(
     flat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    like, gone = ["query", flat, "--like", "d1", "--json"], ["--shards", "ray", "--partial"]
+    like, gone = ["query", str(flat), "--like", "d1", "--json"], ["--shards", "ray", "--partial"]
     whole = isotrope(*like)
     assert (whole.returncode, isotrope(*like, *gone)) == (0, whole)
     monkeypatch.setattr(FakeHost, "lost", True)
@@ -200,6 +201,15 @@ def test_without_ray_the_way_to_install_it_is_named(flat: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MachineError, match=r"pip install 'isotrope\[ray\]'"):
         SearchEngine(flat, shards="ray")
+
+
+def test_an_address_where_nobody_listens_is_named_at_once() -> None:
+    pytest.importorskip("ray")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(MachineError, match=f'no Ray cluster can be reached at "{address}"'):
+            shards.connect(address)
 
 
 @pytest.fixture(scope="module")
