@@ -32,7 +32,7 @@ def index_of(rows: Embeddings, transform: Any, exact: bool = True, store: str = 
     """An index that compares with every row; `exact` is what its segments say."""
     vectors = transform.transform(rows, "document")
 
-    def search(queries: Vectors, k: int, allowed: Mask | None, exact: bool, missing: None) -> list[SearchResult]:
+    def search(queries: Vectors, k: int, allowed: Mask | None, exact: bool, missing: None = None) -> list[SearchResult]:
         there = np.arange(len(rows)) if allowed is None else np.flatnonzero(allowed)
         found = []
         for query in queries:
