@@ -175,7 +175,7 @@ def connect(address: str) -> Any:
     try:
         _require_listener(address)
         ray.init(address=address or _LOCAL, log_to_driver=False, configure_logging=False, **alone)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+    except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
         reason = str(error).strip().partition("\n")[0]
         where = f'at "{address}"' if address else "on this machine"
         raise MachineError(

@@ -66,7 +66,9 @@ class IndexShard:
 class IndexMerger:
     """Fills a trained, empty index with shards, which are taken in the order of their rows.
 
-    Holds all codes once and, while they are packed at the end, the scanned ones twice; beside them one shard.
+    Takes at most about twice the memory of the index, and one shard: arrays are copied as they grow, and those that are
+    packed at the end are there in both forms, one layer at a time. With 500,000 rows of 384 dimensions it was 1.4 times
+    an index of codes (`IVF1,PQ96x4fs,Refine(SQ8)`), and 1.5 times one of whole vectors.
     """
 
     def __init__(self, trained: Any) -> None:
