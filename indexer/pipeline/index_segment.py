@@ -141,9 +141,9 @@ def _joined(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for other in figures[1:]:
         joined |= {count: joined[count] + other[count] for count in COUNTS}
         for name, gate in other.items():
-            if name in joined and isinstance(gate, dict) and "passed" in gate:
+            if isinstance(gate, dict) and "passed" in gate:
                 worst = min if name in _AT_LEAST else max
-                joined[name] = worst(joined[name], gate, key=lambda one: one["value"])
+                joined[name] = worst(joined.get(name, gate), gate, key=lambda one: one["value"])
     return joined
 
 

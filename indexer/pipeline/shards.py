@@ -8,7 +8,7 @@ their rows: the bytes are those that one process would have made.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,9 +116,10 @@ class ShardedFill:
             ann.save_index(trained, file)  # type: ignore[arg-type]
         threads = max(1, (self.options.threads or available_cores()) // self.options.workers)
         filler = ShardFiller(empty, file.digest, self.transform, best, threads)
+        rows = replace(self.rows, folders=[folder.absolute() for folder in self.rows.folders])
         tasks = [
-            ShardTask(self.scratch(f"{number:05d}"), self.rows.firsts[parts.start], self.rows.run(parts))
-            for number, parts in enumerate(even_runs(self.rows.rows, SHARD_ROWS))
+            ShardTask(self.scratch(f"{number:05d}"), rows.firsts[parts.start], rows.run(parts))
+            for number, parts in enumerate(even_runs(rows.rows, SHARD_ROWS))
         ]
         merger, zero = ann.IndexMerger(trained), 0
         with closing(run_tasks(filler, tasks, self.options.pool)) as filled:  # type: ignore[type-var]  # a generator
@@ -143,5 +144,8 @@ class ShardedFill:
             yield waiting.pop(task.path)
 
     def scratch(self, name: str) -> Path:
-        """A file that is removed with the temporary files of the index, if nobody did before."""
-        return self.path.with_name(f"{self.path.name}.{name}{TEMPORARY}")
+        """A file that is removed with the temporary files of the index, if nobody did before.
+
+        Its path is absolute, as workers may run in another folder.
+        """
+        return self.path.absolute().with_name(f"{self.path.name}.{name}{TEMPORARY}")

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexer import ann
 from indexer.config import IndexConfig
 from indexer.errors import CorruptIndexError, MachineError
 from indexer.pipeline import shards
@@ -83,6 +84,30 @@ def test_runs_are_even_and_hold_every_part(rows: list[int], most: int) -> None:
 
 def test_zero_vectors_are_counted_in_shards_too(fill: Fill) -> None:
     assert fill("SQ8", 2, FirstIsZero(DIM, "")).zero == fill("SQ8", 1, FirstIsZero(DIM, "")).zero == 7
+
+
+def test_a_path_that_is_relative_here_is_found_from_elsewhere(
+    fill: Fill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of a cluster run in folders of their own."""
+    given: list[shards.ShardTask] = []
+
+    def elsewhere(filler: shards.ShardFiller, tasks: list[shards.ShardTask], pool: object) -> Any:
+        given.extend(tasks)
+        assert filler.trained.is_absolute()
+        yield from filler(0)(iter(tasks))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(shards, "run_tasks", elsewhere)
+    (tmp_path / "segments").mkdir()
+    rows = source_of(Path("parts"), unit(ROWS, DIM))
+    index = ann.IndexTrainer(unit(ROWS, DIM)).trained("SQ8")
+    options = RunOptions(workers=2, executor="processes")
+    shards.ShardedFill(rows, Normalisation(DIM, ""), options, NoProgress(), Path("segments/a.faiss")).fill(index, None)
+    assert index.ntotal == ROWS
+    assert given
+    assert all(task.path.is_absolute() and all(map(Path.is_absolute, task.rows.folders)) for task in given)
+    ann.set_threads(2)
 
 
 def test_a_graph_is_filled_by_one_and_a_note_says_so(fill: Fill) -> None:
