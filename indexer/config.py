@@ -325,6 +325,7 @@ class IndexConfig:
     recall: float = 0.95  # recall@10 that an approximate index must reach
     memory: str = "0"  # most bytes of vectors and links in memory when serving, such as "8G"; 0: no limit
     queries: str = ""  # a file of real queries, one a line, to measure recall with; empty: documents, moved
+    segment_rows: int = 0  # about so many rows a segment, whole parts; 0: one segment of all
 
     def __post_init__(self) -> None:
         if not self.type.strip():
@@ -333,6 +334,8 @@ class IndexConfig:
             raise ConfigError(f"index.recall is {self.recall}; expected more than 0 and at most 1.")
         if not re.fullmatch(r"\d+(\.\d+)?[KMGT]?", self.memory):
             raise ConfigError(f'index.memory is "{self.memory}"; expected a size such as "512M" or "8G", or "0".')
+        if self.segment_rows < 0:
+            raise ConfigError(f"index.segment_rows is {self.segment_rows}; expected 1 or more, or 0 for one segment.")
 
     @property
     def memory_bytes(self) -> int:

@@ -13,6 +13,7 @@
     ├── QualityError       a build gate failed; nothing was published
     ├── EvaluationError    test data: no scores, judgements that match nothing, a figure that is undefined
     └── MachineError       the device, memory, disk or an installed library
+        └── ShardLostError     a process that holds a part of an index does not answer
 
 A message says what was found, what was expected, where, and the way out. The command line prints it as it is
 and exits with 1 (2 where the command line itself is wrong).
@@ -86,3 +87,7 @@ class EvaluationError(IsotropeError):
 
 class MachineError(IsotropeError):
     """The device, memory, disk or an installed library is not up to what was asked."""
+
+
+class ShardLostError(MachineError):
+    """A process that holds a part of an index does not answer; the others do."""

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from search.export.trec import export_trec_run as export_trec_run
     from search.index import Index as Index
     from search.ranking.ranker import SearchOptions as SearchOptions
+    from search.shards import ShardOptions as ShardOptions
     from search.verify import VerifyReport as VerifyReport
     from search.verify import verify_index as verify_index
 
@@ -68,6 +69,7 @@ _HOME = {
     "SearchEngine": "search.engine",
     "SearchOptions": "search.ranking.ranker",
     "Setting": "search.evaluation.settings",
+    "ShardOptions": "search.shards",
     "StsOptions": "search.evaluation.sts.sts",
     "Target": "search.evaluation.target",
     "Sweep": "search.evaluation.settings",

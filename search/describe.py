@@ -86,7 +86,7 @@ def facts_in_words(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("query mean", query_mean_in_words(facts)),
         ("segments", "; ".join(map(_segment, facts["segments"]))),
         *_search(quality.first.index, facts.get("timing")),
-        *_added(facts["segments"], quality.segments),
+        *_others(facts["segments"], quality.segments),
         ("metadata", metadata_in_words(facts)),
         *([("truncated", f"{quality.truncated:,} of {_stored_rows(facts):,} at {encoder['max_length']} tokens")]
           if encoder.get("max_length", UNLIMITED) < UNLIMITED else []),
@@ -157,11 +157,11 @@ def _search(about: "IndexFigures | None", timing: dict[str, Any] | None) -> list
     return rows
 
 
-def _added(segments: list[dict[str, Any]], measured: "Mapping[str, SegmentFigures]") -> list[tuple[str, str]]:
-    """The recall of segments that were added, where they are not exact."""
+def _others(segments: list[dict[str, Any]], measured: "Mapping[str, SegmentFigures]") -> list[tuple[str, str]]:
+    """The recall of segments but the first, where they are not exact."""
     found = ((entry["factory"], measured[entry["file"]].index) for entry in segments if entry["file"] in measured)
     return [
-        ("added recall", f"{factory}: recall@10 {about.recall_at_10:.4f}; {about.bytes_per_vector:,.0f} bytes a vector")
+        ("other recall", f"{factory}: recall@10 {about.recall_at_10:.4f}; {about.bytes_per_vector:,.0f} bytes a vector")
         for factory, about in found
         if about and about.queries
     ]

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,9 @@ from indexer.errors import ConfigError, StoreError
 from indexer.progress import Progress
 from indexer.run_options import RunOptions
 from search.index import Index
-from search.ranking.documents import RankedDocument
+from search.ranking.documents import Answer, RankedDocument
 from search.ranking.ranker import DocumentRanker, EncodedQueries, SearchOptions, require_texts
+from search.shards import ShardOptions, close_hosts, hosted
 from search.unit_vectors import Mark, UnitVectors, require_array, require_mark
 
 if TYPE_CHECKING:
@@ -94,7 +95,9 @@ class SearchEngine:
     for that recall@10 instead of the recipe's: the search reaches as far as the build measured that it must.
     Raises NotAnIndexError, CorruptIndexError, StoreError, ConfigError for a recall out of reach, and on first use of
     the encoder ModelError or MismatchError. With `ahead` the index is loaded now and the encoder meanwhile, in a
-    thread of its own: the first answer comes sooner.
+    thread of its own: the first answer comes sooner. With `shards` each segment is opened and searched by a process of
+    its own, on this machine or others (`search.shards`), with the same answers; ShardLostError is raised where one of
+    them is lost, unless `SearchOptions.partial` asks for what the others know.
 
     Safe to share between threads: any of its methods may be called from any of them at any time, `close` included, and
     the answers are those of one thread. Searches run side by side; what cannot is done by one thread at a time (reading
@@ -108,24 +111,32 @@ class SearchEngine:
         options: RunOptions | None = None,
         ahead: bool = False,
         recall: float | None = None,
+        shards: ShardOptions | Literal["ray"] | None = None,
     ) -> None:
         self._model, self._options, self._recall = model, options or RunOptions(), recall
+        self._shards = ShardOptions() if shards == "ray" else shards
+        if isinstance(self._shards, str):
+            raise ConfigError(f'shards is "{self._shards}"; expected "ray", ShardOptions or None.')
         self._current = self  # or the engine of a later generation, once the files of this one are gone
         self._encoder: Encoder | None = None
         self._loading: Future[Encoder] | None = None
         self._encoder_lock, self._opening_lock = threading.Lock(), threading.Lock()
         self._of_thread = threading.local()
-        self._index = Index.unchecked(index) if ahead else Index.open(index)
+        here = self._shards is None
+        self._index = Index.unchecked(index) if ahead and here else Index.open(index)
         if ahead:
             loader = ThreadPoolExecutor(1, thread_name_prefix="load-encoder")
             self._loading = loader.submit(self._load_encoder)  # half of it is hashing, which needs no GIL
             loader.shutdown(wait=False)
+        if self._shards is not None:
+            self._index = hosted(self._index, self._shards)
+        elif ahead:
             self._index = self._index.load()
         if recall is not None:
             if not 0 < recall <= 1:
                 raise ConfigError(f"recall is {recall:g}; expected more than 0 and at most 1.")
             self._index.reach_recall(recall)
-        if self._options.device not in ("auto", "cpu"):
+        if self._options.device not in ("auto", "cpu") and here:
             self._index.accelerate(self._options.device)
         self._ranker = DocumentRanker(self._index)
 
@@ -143,6 +154,7 @@ class SearchEngine:
         """Let go of the index's files; a later search opens them again."""
         self.index.documents.close()
         self.index.stored_embeddings.close()
+        close_hosts(self.index)
 
     @property
     def index(self) -> Index:
@@ -163,7 +175,7 @@ class SearchEngine:
         self._load_shared()
         self._ranker.bm25(progress)
 
-    def search(self, query: str, options: SearchOptions | int | None = None, **fields: Any) -> list[Hit]:
+    def search(self, query: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
         """The documents closest to the query, best first, ties by id; all of them if there are fewer than k.
 
         What is asked for are `options`, a number of hits, or fields of `SearchOptions` by name:
@@ -179,7 +191,7 @@ class SearchEngine:
         options: SearchOptions | int | None = None,
         log: EncodeStats | None = None,
         **fields: Any,
-    ) -> list[list[Hit]]:
+    ) -> list[Answer[Hit]]:
         """`search` for several queries in one batch; scores equal those of one by one up to the encoder's rounding."""
         texts = _require_queries(queries)
         hits, seen = self._search(texts, SearchOptions.of(options, fields))
@@ -189,7 +201,7 @@ class SearchEngine:
 
     def search_vectors(
         self, embeddings: npt.NDArray[np.floating], options: SearchOptions | int | None = None, **fields: Any
-    ) -> list[list[Hit]]:
+    ) -> list[Answer[Hit]]:
         """`search_many` for queries that are encoded already: raw embeddings (n, d), as the encoder gives them.
 
         What `embed` gave for queries of this index is taken too, as the vectors that it is; any other `UnitVectors` are
@@ -206,7 +218,7 @@ class SearchEngine:
         options: SearchOptions | int | None = None,
         log: EncodeStats | None = None,
         **fields: Any,
-    ) -> list[list[RankedDocument]]:
+    ) -> list[Answer[RankedDocument]]:
         """What `search_many` or `search_vectors` would give, as numbers of documents, which are not fetched.
 
         They are numbers of `index` as it is after the call. Raises as those do.
@@ -218,7 +230,7 @@ class SearchEngine:
         return ranked
 
     @_following
-    def neighbours(self, identity: str, options: SearchOptions | int | None = None, **fields: Any) -> list[Hit]:
+    def neighbours(self, identity: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
         """The documents closest to a stored one, which is not among them, by its own vectors; nothing is encoded.
 
         Raises ConfigError for an id that the index does not hold.
@@ -265,7 +277,9 @@ class SearchEngine:
             return False
         with self._opening_lock:
             if self._current is engine:
-                newest = SearchEngine(engine._index.path, self._model, self._options, recall=self._recall)
+                newest = SearchEngine(
+                    engine._index.path, self._model, self._options, recall=self._recall, shards=self._shards
+                )
                 if newest._index.manifest.fingerprint == engine._index.manifest.fingerprint:
                     newest._encoder = engine._encoder
                 self._current = newest
@@ -275,16 +289,16 @@ class SearchEngine:
         return open_encoder(self._index.encoder_spec(self._model), self._options)
 
     @_following
-    def _search(self, queries: Queries, options: SearchOptions) -> tuple[list[list[Hit]], EncodeStats]:
+    def _search(self, queries: Queries, options: SearchOptions) -> tuple[list[Answer[Hit]], EncodeStats]:
         """The hits, and what the encoding of texts saw: of the generation alone that gave the answer."""
         ranked, log = self._ranked(queries, options)
         return self._hits(ranked), log
 
     @_following
-    def _rank(self, queries: Queries, options: SearchOptions) -> tuple[list[list[RankedDocument]], EncodeStats]:
+    def _rank(self, queries: Queries, options: SearchOptions) -> tuple[list[Answer[RankedDocument]], EncodeStats]:
         return self._ranked(queries, options)
 
-    def _ranked(self, queries: Queries, options: SearchOptions) -> tuple[list[list[RankedDocument]], EncodeStats]:
+    def _ranked(self, queries: Queries, options: SearchOptions) -> tuple[list[Answer[RankedDocument]], EncodeStats]:
         log = EncodeStats()
         if isinstance(queries, np.ndarray):
             encoded = self._from_array(queries)
@@ -314,7 +328,7 @@ class SearchEngine:
     def _load_shared(self) -> None:
         """Open what all searches share: threads that came first together would each do so."""
         with self._opening_lock:
-            _ = self._index.transform, self._index.segments, self._index.documents, self._index.stored_embeddings
+            _ = self._index.transform, self._index.searched, self._index.documents, self._index.stored_embeddings
 
     @property
     def _space(self) -> str:
@@ -326,10 +340,13 @@ class SearchEngine:
         """Length of a raw embedding."""
         return int(self._index.manifest.encoder["dim"])
 
-    def _hits(self, answers: Sequence[Sequence[RankedDocument]]) -> list[list[Hit]]:
+    def _hits(self, answers: Sequence[Answer[RankedDocument]]) -> list[Answer[Hit]]:
         numbers = sorted({found.document for answer in answers for found in answer})
         documents = dict(zip(numbers, self._index.documents.fetch(numbers), strict=True))
-        return [[self._hit(documents[found.document], found) for found in answer] for answer in answers]
+        return [
+            Answer((self._hit(documents[found.document], found) for found in answer), answer.missing)
+            for answer in answers
+        ]
 
     def _hit(self, document: Document, found: RankedDocument) -> Hit:
         window = None

@@ -27,7 +27,15 @@ from indexer.store.manifest import Manifest, list_generations, load_manifest
 from indexer.store.numbering import IdIndex, LiveNumbering
 from indexer.store.quality import MeasuredPoint
 from indexer.transforms import Transform
-from search.segments import Segment, open_segment, search_segments
+from search.segments import (
+    DispensableSegment,
+    MissingRows,
+    Searchable,
+    SearchedSegment,
+    Segment,
+    open_segment,
+    search_segments,
+)
 
 if TYPE_CHECKING:
     from indexer.encoders import EncoderSpec
@@ -41,6 +49,7 @@ class Index:
 
     path: Path
     manifest: Manifest
+    hosted: tuple[SearchedSegment, ...] = ()  # held by other processes, which search them instead of this one
 
     @classmethod
     def open(cls, path: str | Path) -> "Index":
@@ -142,29 +151,47 @@ class Index:
     def vectors(self, rows: RowIds) -> Vectors:
         """Unit vectors of some rows, (n, k): the transform of their embeddings."""
         stored = self.numbering.stored_rows
-        return self._stored_vectors(rows if stored is None else stored[rows])
+        return self.stored_vectors(rows if stored is None else stored[rows])
 
     @cached_property
     def segments(self) -> list[Segment]:
         """Each segment with its FAISS index, loaded or memory-mapped."""
-        dim, files = self.transform.dim, self.manifest.files
-        return [
-            open_segment(self.path / entry.file, entry, files[entry.file], dim, self._hashed_at_once)
-            for entry in self.manifest.segments
-        ]
+        return [self.open_segment(number) for number in range(len(self.manifest.segments))]
 
-    def search(self, vectors: Vectors, k: int, allowed: Mask | None = None, exact: bool = False) -> list[SearchResult]:
+    def open_segment(self, number: int) -> Segment:
+        """One segment with its FAISS index, loaded or memory-mapped."""
+        entry = self.manifest.segments[number]
+        digest = self.manifest.files[entry.file]
+        return open_segment(self.path / entry.file, entry, digest, self.transform.dim, self._hashed_at_once)
+
+    @property
+    def searched(self) -> Sequence[SearchedSegment]:
+        """The segments that questions go to."""
+        return self.hosted or self.segments
+
+    def search(
+        self,
+        vectors: Vectors,
+        k: int,
+        allowed: Mask | None = None,
+        exact: bool = False,
+        missing: MissingRows | None = None,
+    ) -> list[SearchResult]:
         """For each vector (n, dim) the best k rows and all that tie with the k-th, best first: (scores, rows).
 
-        `allowed` (rows,) says which rows may be found, None all; `exact` compares with every one of them.
+        `allowed` (rows,) says which rows may be found, None all; `exact` compares with every one of them. Where a
+        process that holds a segment is lost, that is noted in `missing`; without it ShardLostError is raised.
         """
+        segments: Sequence[Searchable] = self.searched
+        if missing is not None:
+            segments = [DispensableSegment(one, missing) for one in segments]
         numbering = self.numbering
         live, stored = numbering.live_rows, numbering.stored_rows
         mask = live if allowed is None else allowed
         if allowed is not None and live is not None and stored is not None:
             mask = np.zeros(len(live), bool)
             mask[stored[allowed]] = True
-        found = search_segments(self.segments, vectors, k, mask, self._stored_vectors, exact)
+        found = search_segments(segments, vectors, k, mask, self.stored_vectors, exact)
         return [(scores, numbering.numbers_of(rows)) for scores, rows in found]
 
     def accelerate(self, device: str) -> None:
@@ -182,9 +209,9 @@ class Index:
 
         Raises ConfigError when it did not measure as much. Exact indexes have recall 1 as they are.
         """
-        for number, segment in enumerate(self.segments):
+        for number, segment in enumerate(self.searched):
             if not segment.exact:
-                ann.set_search_parameters(segment.index, ann.parameters_for(self.recall_curve(number), recall))
+                segment.set_search_parameters(ann.parameters_for(self.recall_curve(number), recall))
 
     def recall_curve(self, segment: int) -> Sequence[MeasuredPoint]:
         """What was measured of a segment that is not exact, in ascending work. Raises ConfigError if nothing was."""
@@ -197,7 +224,8 @@ class Index:
             )
         return curve
 
-    def _stored_vectors(self, rows: RowIds) -> Vectors:
+    def stored_vectors(self, rows: RowIds) -> Vectors:
+        """Unit vectors of some stored rows, (n, k), deleted ones among them."""
         return self.transform.transform(self.stored_embeddings.rows(rows), "document")
 
     @cached_property

@@ -6,8 +6,9 @@ which segment it lies in. Few rows are scored one by one instead of searched for
 approximate search gave fewer than there are: k hits come back whenever k documents match.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.arrays import Mask, RowIds, SearchResult, Vectors
-from indexer.errors import ConfigError, CorruptIndexError
+from indexer.errors import ConfigError, CorruptIndexError, ShardLostError
 from indexer.store.files import BLOCK, FileDigest
 from indexer.store.integrity import BackgroundCheck, CheckedFile, in_object_storage, map_checked, read_checked
 from indexer.store.manifest import SegmentEntry
@@ -30,6 +31,36 @@ class VectorsOf(Protocol):
     """Unit vectors (n, k) of stored rows."""
 
     def __call__(self, rows: RowIds) -> Vectors: ...
+
+
+Finish = Callable[[], list[SearchResult]]
+"""Waits for what was begun: for each query the best rows of a segment, counted from its first."""
+
+
+class Searchable(Protocol):
+    """What `search_segments` asks."""
+
+    @property
+    def entry(self) -> SegmentEntry:
+        """The file, rows and kind of the segment."""
+        ...
+
+    def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
+        """Begin to search it, beside others."""
+        ...
+
+
+class SearchedSegment(Searchable, Protocol):
+    """A segment wherever it lies: opened here (`Segment`), or held by another process (`search.shards`)."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether it holds the vectors as they are and compares a query with each."""
+        ...
+
+    def set_search_parameters(self, parameters: dict[str, int]) -> None:
+        """Search so far from now on."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -52,6 +83,64 @@ class Segment:
         """
         if self.background is not None:
             self.background.require_sound(wait)
+
+    def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
+        """See `SearchedSegment`: nothing is done before its turn comes."""
+        return partial(self.search, queries, k, mask, vectors_of, exact)
+
+    def search(
+        self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool
+    ) -> list[SearchResult]:
+        """For each query (n, k) the best rows, counted from the first. Raises CorruptIndexError."""
+        try:
+            found = _search_segment(self, queries, k, mask, vectors_of, exact)
+        except RuntimeError as error:  # FAISS's own: the file is not what it seemed when it was loaded
+            reason = str(error).partition("\n")[0]
+            raise CorruptIndexError(f"{self.entry.file}: cannot be searched: {reason}. Run isotrope verify.") from error
+        self.require_sound()
+        return found
+
+    def set_search_parameters(self, parameters: dict[str, int]) -> None:
+        """See `SearchedSegment`."""
+        ann.set_search_parameters(self.index, parameters)
+
+
+class MissingRows:
+    """The segments that gave no answer, where answers without them were asked for."""
+
+    def __init__(self) -> None:
+        self._lost: dict[str, SegmentEntry] = {}
+
+    @property
+    def segments(self) -> tuple[SegmentEntry, ...]:
+        """Those lost, in row order."""
+        return tuple(sorted(self._lost.values(), key=lambda entry: entry.first_row))
+
+    def finish(self, finish: Finish, entry: SegmentEntry, queries: int) -> list[SearchResult]:
+        """What was begun; nothing from a segment that is lost, which is noted."""
+        try:
+            return finish()
+        except ShardLostError:
+            self._lost[entry.file] = entry
+            return [_nothing() for _ in range(queries)]
+
+
+@dataclass(frozen=True)
+class DispensableSegment:
+    """A segment whose loss is noted in `missing` instead of raised."""
+
+    segment: Searchable
+    missing: MissingRows
+
+    @property
+    def entry(self) -> SegmentEntry:
+        """See `Searchable`."""
+        return self.segment.entry
+
+    def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
+        """See `Searchable`."""
+        begun = self.segment.begin(queries, k, mask, vectors_of, exact)
+        return partial(self.missing.finish, begun, self.entry, len(queries))
 
 
 def open_segment(path: Path, entry: SegmentEntry, digest: FileDigest, dim: int, at_once: bool) -> Segment:
@@ -95,7 +184,7 @@ def _require_searchable(index: Any, path: Path) -> None:
 
 
 def search_segments(
-    segments: Sequence[Segment],
+    segments: Sequence[Searchable],
     queries: Vectors,
     k: int,
     allowed: Mask | None,
@@ -104,27 +193,25 @@ def search_segments(
 ) -> list[SearchResult]:
     """For each query (n, k) the best k stored rows and all that tie with the k-th, best first: (scores, rows).
 
-    `allowed` (stored rows,) says which rows may be found, None all; `exact` scores every one of them.
+    `allowed` (stored rows,) says which rows may be found, None all; `exact` scores every one of them. Segments that
+    other processes hold are searched at the same time.
     """
     if not len(queries):
         return []
     found: list[list[SearchResult]] = [[] for _ in queries]
-    for segment in segments:
-        first, rows = segment.entry.first_row, segment.entry.rows
-        mask = None if allowed is None else allowed[first : first + rows]
-        if mask is not None and mask.all():
-            mask = None
-        try:
-            answers = _search_segment(segment, queries, k, mask, vectors_of, exact)
-        except RuntimeError as error:  # FAISS's own: the file is not what it seemed when it was loaded
-            reason = str(error).partition("\n")[0]
-            raise CorruptIndexError(
-                f"{segment.entry.file}: cannot be searched: {reason}. Run isotrope verify."
-            ) from error
-        for query, best in enumerate(answers):
-            found[query].append((best[0], best[1] + first))
-        segment.require_sound()
+    begun = [one.begin(queries, k, _mask(allowed, one.entry), vectors_of, exact) for one in segments]
+    for segment, finish in zip(segments, begun, strict=True):
+        for query, (scores, rows) in enumerate(finish()):
+            found[query].append((scores, rows + segment.entry.first_row))
     return [_best([_joined(pieces)], k) for pieces in found]
+
+
+def _mask(allowed: Mask | None, entry: SegmentEntry) -> Mask | None:
+    """Which rows of a segment may be found; None all."""
+    if allowed is None:
+        return None
+    mask = allowed[entry.first_row : entry.first_row + entry.rows]
+    return None if mask.all() else mask
 
 
 def _search_segment(

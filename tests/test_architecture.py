@@ -54,6 +54,7 @@ LEVELS: list[set[str]] = [
         "search.latency",
         "search.plan",
         "search.queries",
+        "search.shards",
         "search.verify",
     },
     {"search.ranking"},

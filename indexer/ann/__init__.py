@@ -26,6 +26,7 @@ from indexer.ann.faiss_index import (
     to_gpu,
 )
 from indexer.ann.index_training import IndexTrainer, train_index
+from indexer.ann.merging import IndexMerger, IndexShard, is_mergeable
 from indexer.ann.parameters import require_parameters, search_parameters, set_search_parameters, supports_filter
 from indexer.ann.recall import (
     SCORE_TOLERANCE,
@@ -58,7 +59,9 @@ __all__ = [
     "Candidate",
     "GroundTruth",
     "GroundTruthBuilder",
+    "IndexMerger",
     "IndexRequirements",
+    "IndexShard",
     "IndexTrainer",
     "OperatingPoint",
     "QueryCost",
@@ -74,6 +77,7 @@ __all__ = [
     "is_exact",
     "is_graph",
     "is_mapped",
+    "is_mergeable",
     "load_index",
     "make_index",
     "map_index",

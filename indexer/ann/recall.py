@@ -65,6 +65,14 @@ class GroundTruthBuilder:
         for start in range(0, len(vectors), _VECTOR_ROWS):  # a part of long documents has a million windows
             self._take(vectors[start : start + _VECTOR_ROWS], numbers[start : start + _VECTOR_ROWS])
 
+    def absorb(self, other: "GroundTruthBuilder") -> None:
+        """Take in the rows that another has seen, made as this one was."""
+        for number, (scores, rows) in enumerate(other.best):
+            if len(rows):
+                self._keep(number, scores, rows)
+        self._owner += other._owner[1:]
+        self._passed += other._passed[1:]
+
     def _take(self, vectors: Vectors, numbers: RowIds) -> None:
         for start in range(0, len(self.queries), _QUERY_ROWS):
             rough = self.queries[start : start + _QUERY_ROWS] @ vectors.T

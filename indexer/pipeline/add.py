@@ -28,13 +28,12 @@ from indexer.pipeline.drift import AddedSince, Drift, drift_since
 from indexer.pipeline.encode import EncodedParts, encode_parts
 from indexer.pipeline.generation import open_generation
 from indexer.pipeline.index_encoder import LazyEncoder, unknown_note
-from indexer.pipeline.index_segment import COUNTS, Segment, write_segment
+from indexer.pipeline.index_segment import COUNTS, WrittenSegments, write_segments
 from indexer.pipeline.ingest import PendingPart, empty_corpus, ingest
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.progress import NoProgress, Progress
 from indexer.run_options import RunOptions
 from indexer.settings import named_path
-from indexer.store import layout
 from indexer.store.documents import loses_precision, read_column
 from indexer.store.manifest import Manifest
 
@@ -98,14 +97,14 @@ def add_documents(
         generation.delete(upserts.replaced_documents)
         encoded = encode_parts(ingested.parts, generation, encoder, options, progress)
         rows = ingested.rows(generation.index, encoded.live)
-        segment = write_segment(generation, rows, encoded.records, encoder, options, progress)
+        written = write_segments(generation, rows, encoded.records, encoder, options, progress)
         since = AddedSince.of(published.manifest)
         drift = drift_since(since, generation.transform, generation.index, generation.parts, generation.files)
-        quality = _quality(published.manifest, segment) | since.figures()
+        quality = _quality(published.manifest, written) | since.figures()
         if drift:
             quality["drift"] = drift.to_dict()
         manifest = generation.publish(quality)
-        notes = (*encoded.notes, *unknown_note(segment.figures), *segment.notes, generation.sweep())
+        notes = (*encoded.notes, *unknown_note(written.figures), *written.notes, generation.sweep())
         return _report(generation.index, manifest, upserts, encoded, drift, notes)
 
 
@@ -169,16 +168,15 @@ def _require_given_id(document: Document) -> None:
         )
 
 
-def _quality(published: Manifest, segment: Segment) -> dict[str, Any]:
+def _quality(published: Manifest, written: WrittenSegments) -> dict[str, Any]:
     """Figures of the whole index: those of its first segment stay, counts are of both.
 
     "segments" has what was measured of each added one, by file; "added" all about the last.
     """
-    kept, new = dict(published.quality), segment.figures
+    kept, new = dict(published.quality), written.figures
     kept |= {name: kept.get(name, 0) + new.get(name, 0) for name in COUNTS}
-    kept["added"] = {name: figure for name, figure in new.items() if name not in COUNTS}
-    measured = {name: new[name] for name in ("index", "recall_curve") if name in new}
-    kept["segments"] = {**kept.get("segments", {}), f"{layout.SEGMENTS}/{segment.path.name}": measured}
+    kept["added"] = {name: figure for name, figure in new.items() if name not in (*COUNTS, "segments")}
+    kept["segments"] = {**kept.get("segments", {}), **written.measured}
     return kept
 
 

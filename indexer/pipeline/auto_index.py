@@ -9,6 +9,7 @@ as long to fill as codes do, and is filled only if it promises less work than wh
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from indexer import ann
@@ -17,6 +18,7 @@ from indexer.errors import ConfigError, QualityError
 from indexer.parallel import part_threads, single_blas_thread
 from indexer.pipeline.recall_queries import Encode, RecallQueries, recall_queries, split_train_queries
 from indexer.pipeline.rows import RowView, VectorBlocks
+from indexer.pipeline.shards import ShardedFill
 from indexer.progress import Progress
 from indexer.run_options import RunOptions
 from indexer.transforms import Transform
@@ -118,16 +120,26 @@ class IndexRequest:
     options: RunOptions
     progress: Progress
     encode: Encode | None = None
+    path: Path | None = None  # of the segment; workers leave shards beside it, and there are none without it
+    share: float = 1.0  # of index.memory
 
     @property
     def wanted(self) -> ann.IndexRequirements:
         """What the index must be."""
-        dim, memory = self.transform.dim, self.config.memory_bytes
+        dim, memory = self.transform.dim, int(self.config.memory_bytes * self.share)
         return ann.IndexRequirements(self.rows.stored, dim, self.config.recall, memory)
 
     def blocks(self) -> VectorBlocks:
         """The vectors of all rows, a part at a time."""
         return self.rows.blocks(self.transform, part_threads(self.options.threads), self.progress)
+
+    @property
+    def workers(self) -> ShardedFill | None:
+        """Those who fill an index in shards, where there are several of either."""
+        if self.path is None:
+            return None
+        workers = ShardedFill(self.rows, self.transform, self.options, self.progress, self.path)
+        return workers if workers.has_workers else None
 
     @property
     def device(self) -> str:
@@ -189,10 +201,11 @@ def choose_index(request: IndexRequest) -> BuiltIndex:
 def too_large(request: IndexRequest, factory: str, bytes_per_vector: float) -> str:
     """That an index does not fit the memory budget, and the ways out."""
     needed = bytes_per_vector * request.wanted.rows / 2**20
+    share = "" if request.share == 1 else f", of which {request.share:.1%} are for these rows"
     return (
-        f"index.memory is {request.config.memory}, but {factory} takes {needed:,.0f}M for {request.wanted.rows:,} "
-        f"vectors ({bytes_per_vector:,.0f} bytes each). Allow more, choose another index.type, or keep fewer "
-        "dimensions (whitening.dim)."
+        f"index.memory is {request.config.memory}{share}, but {factory} takes {needed:,.0f}M for "
+        f"{request.wanted.rows:,} vectors ({bytes_per_vector:,.0f} bytes each). Allow more, choose another index.type, "
+        "or keep fewer dimensions (whitening.dim)."
     )
 
 
@@ -213,6 +226,7 @@ class _Making:
         self._request = request
         self._blocks = request.blocks()
         self._truth: ann.GroundTruth | None = None
+        self._zero = 0
 
     def considered(self) -> list[ann.Candidate]:
         """Kinds of index measured on a sample, best first; without those that would be dearer whatever they find."""
@@ -233,23 +247,32 @@ class _Making:
 
     def fill(self, factory: str, index: Any) -> FilledIndex:
         """Fill a trained, empty index and tune it to the recall."""
-        request, live = self._request, self._request.rows.live_rows
+        request = self._request
         index = ann.to_gpu(index, request.device)
         queries, best = self._queries, None
         if self._truth is None:
             best = ann.GroundTruthBuilder(queries.vectors, excluded=queries.own, origins=queries.origins)
-        for first, vectors in self._blocks:
-            ann.add_vectors(index, vectors)
-            if best is not None:
-                best.update(first, vectors, None if live is None else live[first : first + len(vectors)])
+        workers = request.workers
+        if workers is not None and ann.is_mergeable(index):
+            self._zero = workers.fill(index, best)
+        else:
+            self._fill_alone(index, best)
         if best is not None:
             self._truth = ann.GroundTruth.of(best)
         index = ann.to_cpu(index)
         request.progress.phase("tuning", None)
-        curve = ann.recall_curve(index, self._measured_by, live, request.config.recall)
+        curve = ann.recall_curve(index, self._measured_by, request.rows.live_rows, request.config.recall)
         point = ann.cheapest_point(curve, request.config.recall)
         ann.set_search_parameters(index, point.search_parameters)
         return FilledIndex(factory, index, curve, point, ann.stored_bytes(index) / index.ntotal)
+
+    def _fill_alone(self, index: Any, best: ann.GroundTruthBuilder | None) -> None:
+        live = self._request.rows.live_rows
+        for first, vectors in self._blocks:
+            ann.add_vectors(index, vectors)
+            if best is not None:
+                best.update(first, vectors, None if live is None else live[first : first + len(vectors)])
+        self._zero = self._blocks.zero
 
     def made(self, filled: FilledIndex, why: str, compared: dict[str, Any] | None = None) -> BuiltIndex:
         """An index with all that is to be said of it, its whole curve included."""
@@ -266,8 +289,10 @@ class _Making:
         curve = ann.recall_curve(filled.index, self._measured_by, request.rows.live_rows, begun=filled.curve)
         low = filled.recall < request.config.recall
         notes = (_low(filled.recall, request.config.recall, filled.factory),) if low else ()
+        if request.workers is not None and not ann.is_mergeable(filled.index):
+            notes = (*notes, f"{filled.factory} was filled by one process: such an index cannot be made of shards")
         whole = {"index": figures, "recall_curve": [point.to_dict() for point in curve]}
-        return BuiltIndex(filled.factory, filled.index, filled.recall, self._blocks.zero, whole, notes)
+        return BuiltIndex(filled.factory, filled.index, filled.recall, self._zero, whole, notes)
 
     @property
     def _measured_by(self) -> ann.GroundTruth:

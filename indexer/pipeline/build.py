@@ -31,7 +31,7 @@ from indexer.pipeline.index_encoder import (
     unknown_note,
     with_stored_state,
 )
-from indexer.pipeline.index_segment import write_segment
+from indexer.pipeline.index_segment import write_segments
 from indexer.pipeline.ingest import Ingested, corpus_differs, ingest
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.progress import NoProgress, Progress
@@ -153,11 +153,11 @@ def _encode_and_publish(
     else:
         generation.write_transform(fit(rows, encoder, progress))
     notes = encoder.get().notes if generation.spec.traits.has_table else ()
-    segment = write_segment(generation, rows, encoded.records, encoder, options, progress)
+    written = write_segments(generation, rows, encoded.records, encoder, options, progress)
     generation.set_encoder(encoded.records[0].dim, state_files(generation.index, generation.spec))
-    manifest = generation.publish(segment.figures)
+    manifest = generation.publish(written.figures)
     left = (kept_state_note(generation), generation.sweep())
-    about = (manifest.transform["note"], *encoded.notes, *unknown_note(manifest.quality), *notes, *segment.notes, *left)
+    about = (manifest.transform["note"], *encoded.notes, *unknown_note(manifest.quality), *notes, *written.notes, *left)
     return _report(generation.index, manifest, encoded, tuple(note for note in about if note))
 
 

@@ -16,10 +16,11 @@ from indexer.pipeline.drift import AddedSince
 from indexer.pipeline.encode import encode_parts
 from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.index_encoder import LazyEncoder
-from indexer.pipeline.index_segment import write_segment
+from indexer.pipeline.index_segment import write_segments
 from indexer.pipeline.ingest import ingest
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.reuse import ReuseInOrder
+from indexer.pipeline.rows import even_runs
 from indexer.progress import NoProgress, Progress
 from indexer.run_options import RunOptions
 from indexer.settings import named_path
@@ -87,9 +88,11 @@ def compact_index(
 
 def _is_scattered(published: PublishedIndex) -> bool:
     """Whether a build of the same documents would cut parts or segments in another way."""
-    manifest, size = published.manifest, published.config.store.part_documents
-    uneven = any(part.documents != size for part in manifest.parts[:-1])
-    return manifest.deleted is not None or len(manifest.segments) > 1 or uneven
+    manifest, config = published.manifest, published.config
+    uneven = any(part.documents != config.store.part_documents for part in manifest.parts[:-1])
+    rows = [part.rows for part in manifest.parts]
+    cut = [sum(rows[parts]) for parts in even_runs(rows, config.index.segment_rows)]
+    return manifest.deleted is not None or uneven or [entry.rows for entry in manifest.segments] != cut
 
 
 def _fold(generation: Generation, options: RunOptions, progress: Progress) -> tuple[Manifest, tuple[str, ...]]:
@@ -104,12 +107,12 @@ def _fold(generation: Generation, options: RunOptions, progress: Progress) -> tu
     generation.keep_encoder()
     generation.keep_transform()
     rows = ingested.rows(generation.index)
-    segment = write_segment(generation, rows, records, queries, options, progress)
+    written = write_segments(generation, rows, records, queries, options, progress)
     figures, of_the_fit = published.manifest.quality, ("sample", "held_out", "covariance", "drift")
     kept: dict[str, Any] = {name: figures[name] for name in of_the_fit if name in figures}
     since = AddedSince.of(published.manifest)
     kept |= since.compacted(published.manifest, published.numbering, rows.rows).figures()
-    return generation.publish(kept | segment.figures), segment.notes
+    return generation.publish(kept | written.figures), written.notes
 
 
 def _forget(index: Path, keep: int, grace: float) -> tuple[int, set[str]]:

@@ -84,6 +84,7 @@ class Generation:
         self.model: str | Path | None = None  # the folder of a published index's model, if it has moved
         self.fitted: FittedTransform | None = None  # how the transform was fitted, if that was now
         self.segments: list[SegmentEntry] = []
+        self._kept: frozenset[str] = frozenset()  # files of segments that were there before
         self.parts: list[PartEntry] = []
         self.files: dict[str, FileDigest] = {}  # of the manifest, so far
         self._schemas: list[dict[str, Any]] = []
@@ -235,12 +236,14 @@ class Generation:
         """All published segments stay as they are."""
         manifest = self.followed.manifest
         self.segments += manifest.segments
+        self._kept = frozenset(entry.file for entry in manifest.segments)
         self.files |= {entry.file: manifest.files[entry.file] for entry in manifest.segments}
 
     @property
     def next_segment(self) -> str:
-        """The name of the segment that this generation writes."""
-        return layout.segment_name(self._file_number)
+        """The name of the segment that this generation writes next."""
+        number = sum(entry.file not in self._kept for entry in self.segments)
+        return layout.segment_name(self._file_number, number)
 
     def add_segment(self, entry: SegmentEntry, digest: FileDigest) -> None:
         """A segment that was written, of the rows after those of the segments before."""

@@ -1,4 +1,4 @@
-"""Rows to one index file, judged; a bad one does not stay."""
+"""Rows to index files, judged; a bad one does not stay."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -17,9 +17,9 @@ from indexer.parallel import part_threads
 from indexer.pipeline.auto_index import BuiltIndex, IndexRequest, build_named, choose_index, too_large
 from indexer.pipeline.fit import judge_fit
 from indexer.pipeline.gates import Gate, equal_scores, recall_gates, require_all, self_hits
-from indexer.pipeline.generation import FittedTransform, Generation
+from indexer.pipeline.generation import Generation
 from indexer.pipeline.index_encoder import LazyEncoder
-from indexer.pipeline.rows import RowView
+from indexer.pipeline.rows import RowView, even_runs
 from indexer.progress import Progress
 from indexer.run_options import RunOptions
 from indexer.store.files import FileDigest, atomic_write, make_folder, remove_file
@@ -30,6 +30,7 @@ from indexer.transforms import Transform
 SMALL_ROWS = 50_000  # a segment of at most so many beside others is exact whatever the recipe says
 COUNTS = ("tokens", "truncated", "without_tokens")  # of all parts
 _SELF_HITS = 1000
+_AT_LEAST = ("self_hit", "recall_at_10")  # gates whose figure is good when it is high
 
 
 @dataclass(frozen=True)
@@ -53,43 +54,97 @@ class Segment:
     figures: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @property
+    def measured(self) -> dict[str, Any]:
+        """What of the figures is of the index alone."""
+        return {name: self.figures[name] for name in ("index", "recall_curve") if name in self.figures}
 
-def write_segment(
+
+@dataclass(frozen=True)
+class WrittenSegments:
+    """The segments of some rows. `measured` has the figures of each by its file, and `figures` are for the manifest:
+    those of the first and of the fit, counts of all, the worst of each gate, and what was measured of the others."""
+
+    measured: dict[str, dict[str, Any]]
+    figures: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+def write_segments(
     generation: Generation,
     rows: RowView,
     records: Sequence[PartRecord],
     encoder: LazyEncoder,
     options: RunOptions,
     progress: Progress,
-) -> Segment:
-    """Write the vectors of all `rows`, those of the parts of `records`, as the generation's next segment; judge it.
+) -> WrittenSegments:
+    """Write the vectors of all `rows`, those of the parts of `records`, as the generation's next segments; judge them.
 
-    A few rows beside other segments get an exact one. An index.queries file that is not where it was when the index
-    was built is done without, and a note says so. Raises QualityError, with nothing left of it, ConfigError and
-    StoreError.
+    They are as many as index.segment_rows says. A few rows beside segments that were there get an exact one. An
+    index.queries file that is not where it was when the index was built is done without, and a note says so. Raises
+    QualityError, with nothing left of them, ConfigError and StoreError.
     """
-    config, name = generation.config, generation.next_segment
-    path = generation.index / name
-    make_folder(path.parent)
+    config, settings, notes = generation.config, generation.config.index, tuple[str, ...]()
+    if settings.queries and not Path(settings.queries).exists():
+        notes = (f"index.queries: {settings.queries} is not there; documents of the corpus stand in for its queries",)
+        settings = replace(settings, queries="")
 
     def encode_queries(texts: list[str]) -> npt.NDArray[np.floating]:
         return encoder.get().encode(texts, "query")
 
-    settings, notes = config.index, tuple[str, ...]()
-    if settings.queries and not Path(settings.queries).exists():
-        notes = (f"index.queries: {settings.queries} is not there; documents of the corpus stand in for its queries",)
-        settings = replace(settings, queries="")
     request = IndexRequest(rows, generation.transform, settings, options, progress, encode_queries)
-    segment = fill_segment(request, path, small=bool(generation.segments) and rows.stored <= SMALL_ROWS)
-    progress.phase("checking", None)
+    before, written = len(generation.segments), list[Segment]()
     try:
-        quality = judge_segment(segment, request, records, config, generation.fitted)
+        for parts in even_runs(rows.rows, settings.segment_rows):
+            small = bool(before) and rows.stored <= SMALL_ROWS
+            written.append(_write_segment(generation, request, parts, records[parts], small))
+        figures = _figures_of_fit(generation, request, config)
     except QualityError:
-        remove_file(generation.index, name)
+        for entry in generation.segments[before:]:
+            remove_file(generation.index, entry.file)
         raise
+    files = [entry.file for entry in generation.segments[before:]]
+    measured = {file: one.measured for file, one in zip(files, written, strict=True)}
+    others = {"segments": {file: measured[file] for file in files[1:]}} if len(files) > 1 else {}
+    notes += tuple(dict.fromkeys(note for one in written for note in one.notes))
+    return WrittenSegments(measured, figures | _joined([one.figures for one in written]) | others, notes)
+
+
+def _write_segment(
+    generation: Generation, request: IndexRequest, parts: slice, records: Sequence[PartRecord], small: bool
+) -> Segment:
+    """Write and judge the segment of some parts, and add it to the generation."""
+    name, rows = generation.next_segment, request.rows.run(parts)
+    path, share = generation.index / name, rows.stored / request.rows.stored
+    make_folder(path.parent)
+    request = replace(request, rows=rows, path=path, share=share)
+    segment = fill_segment(request, path, small)
+    request.progress.phase("checking", None)
     entry = SegmentEntry(name, generation.indexed_rows, segment.rows, segment.factory, segment.search_parameters)
     generation.add_segment(entry, segment.digest)
-    return replace(segment, figures=quality, notes=(*notes, *segment.notes))
+    figures = judge_segment(segment, request, records, generation.config)
+    return replace(segment, figures=figures, index=None)
+
+
+def _figures_of_fit(generation: Generation, request: IndexRequest, config: BuildConfig) -> dict[str, Any]:
+    """Figures of the transform and its gate, if it was fitted for these rows. Raises QualityError."""
+    if generation.fitted is None:
+        return {}
+    threads = part_threads(request.options.threads)
+    figures, gates = judge_fit(generation.fitted, request.rows, config.whitening, threads)
+    return figures | require_all(gates)
+
+
+def _joined(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Figures of several segments as those of one: the first's, but for counts, and for gates, of which the worst."""
+    joined = dict(figures[0])
+    for other in figures[1:]:
+        joined |= {count: joined[count] + other[count] for count in COUNTS}
+        for name, gate in other.items():
+            if isinstance(gate, dict) and "passed" in gate:
+                worst = min if name in _AT_LEAST else max
+                joined[name] = worst(joined.get(name, gate), gate, key=lambda one: one["value"])
+    return joined
 
 
 def fill_segment(request: IndexRequest, path: Path, small: bool = False) -> Segment:
@@ -167,18 +222,11 @@ def judge_segment(
     request: IndexRequest,
     records: Sequence[PartRecord],
     config: BuildConfig,
-    fitted: FittedTransform | None,
 ) -> dict[str, Any]:
-    """All gates and figures of a new segment, for the manifest, and of its transform if that was `fitted` for it.
-
-    Raises QualityError if a gate fails.
-    """
-    gates, figures = _gates(segment, request, records, config), dict[str, Any]()
-    if fitted is not None:
-        figures, more = judge_fit(fitted, request.rows, config.whitening, part_threads(request.options.threads))
-        gates += more
+    """All gates and figures of a new segment, for the manifest. Raises QualityError if a gate fails."""
+    gates = _gates(segment, request, records, config)
     counts = {count: sum(getattr(record, count) for record in records) for count in COUNTS}
-    return figures | counts | segment.figures | require_all(gates)
+    return counts | segment.figures | require_all(gates)
 
 
 def _gates(segment: Segment, request: IndexRequest, records: Sequence[PartRecord], config: BuildConfig) -> list[Gate]:

@@ -12,7 +12,7 @@ from indexer.errors import ConfigError
 from indexer.pipeline.fit import KnownQueryMean, fit
 from indexer.pipeline.generation import open_generation
 from indexer.pipeline.index_encoder import LazyEncoder
-from indexer.pipeline.index_segment import write_segment
+from indexer.pipeline.index_segment import write_segments
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.progress import NoProgress, Progress
 from indexer.run_options import RunOptions
@@ -42,7 +42,7 @@ def refit_index(
     progress: Progress | None = None,
     model: str | Path | None = None,
 ) -> RefitReport:
-    """Fit the transform anew on the documents that are live now, and write their vectors as one segment.
+    """Fit the transform anew on the documents that are live now, and write their vectors anew.
 
     `assignments` ("whitening.strength=0.5") change settings of whitening and index; ConfigError for any other. The
     encoder is needed only for query-like texts, where those are not the ones the present transform knows. Raises
@@ -63,9 +63,9 @@ def refit_index(
         generation.keep_encoder()
         generation.keep_parts()
         generation.write_transform(fit(rows, encoder, progress, _known_query_mean(published)))
-        segment = write_segment(generation, rows, published.records(), encoder, options, progress)
-        manifest = generation.publish(segment.figures)
-        notes = (manifest.transform["note"], *segment.notes, generation.sweep())
+        written = write_segments(generation, rows, published.records(), encoder, options, progress)
+        manifest = generation.publish(written.figures)
+        notes = (manifest.transform["note"], *written.notes, generation.sweep())
         return RefitReport(
             index=generation.index,
             generation=manifest.generation,

@@ -3,10 +3,11 @@
 Samples do not depend on the order of the corpus: they are the live documents with the smallest hashes of their ids.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -171,6 +172,27 @@ class RowView:
             return transform.transform(open_embeddings(folder), "document")
 
         return VectorBlocks(vectors, self, threads, progress)
+
+    def run(self, of_parts: slice) -> "RowView":
+        """The rows of some parts that follow each other."""
+        first = sum(self.documents[: of_parts.start])
+        documents = slice(first, first + sum(self.documents[of_parts]))
+        return RowView(
+            self.folders[of_parts],
+            self.documents[of_parts],
+            self.rows[of_parts],
+            self.id_hashes[documents],
+            None if self.live is None else self.live[documents],
+            None if self.chosen is None else self.chosen[of_parts],
+        )
+
+
+def even_runs(rows: Sequence[int], most: int) -> list[slice]:
+    """Parts, given their rows, in runs of about as many rows each: as few as have about `most` or fewer; 0: one run."""
+    total, ends = sum(rows), list(accumulate(rows))
+    count = -(-total // most) if most else 1
+    cuts = {bisect_left(ends, number * total / count) + 1 for number in range(1, count)}
+    return [slice(start, end) for start, end in pairwise([0, *sorted(cuts - {len(rows)}), len(rows)])]
 
 
 class VectorBlocks:

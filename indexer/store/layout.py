@@ -70,8 +70,8 @@ def transform_name(generation: int) -> str:
     return f"{TRANSFORMS}/{generation:04d}.safetensors"
 
 
-def segment_name(generation: int) -> str:
-    return f"{SEGMENTS}/{generation:04d}-00.faiss"
+def segment_name(generation: int, number: int = 0) -> str:
+    return f"{SEGMENTS}/{generation:04d}-{number:02d}.faiss"
 
 
 def deleted_name(generation: int) -> str:

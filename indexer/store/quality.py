@@ -86,7 +86,7 @@ class StoredRow:
 
 @dataclass(frozen=True)
 class Quality:
-    """All of it. `first` is of the first segment, `segments` of those added since, by their files."""
+    """All of it. `first` is of the first segment, `segments` of others, by their files."""
 
     tokens: int = 0
     truncated: int = 0  # texts that the encoder cut

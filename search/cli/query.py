@@ -4,7 +4,7 @@ import io
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -26,12 +26,14 @@ from search.cli.options import (
 
 if TYPE_CHECKING:
     from search.engine import Hit, SearchEngine
+    from search.ranking.documents import Answer
     from search.ranking.ranker import SearchOptions
+    from search.shards import ShardOptions
 
-Show = Callable[[str, "Sequence[Hit] | None"], None]
+Show = Callable[[str, "Answer[Hit] | None"], None]
 _FEW = 8  # questions for which starting quickly is worth more than encoding quickly
 _BATCH = 64  # lines of standard input answered together
-_ASKED = ("k", "where", "group_by", "min_score", "hybrid", "exact", "similarity")
+_ASKED = ("k", "where", "group_by", "min_score", "hybrid", "exact", "similarity", "partial")
 _BLANK = "the query is blank; expected some text"
 
 
@@ -59,6 +61,9 @@ _BLANK = "the query is blank; expected some text"
 )
 @click.option("--exact", is_flag=True, help="Compare with every document instead of searching the index.")
 @click.option("--recall", type=float, help="Search as far as this recall@10 takes, instead of the recipe's.")
+@click.option("--shards", type=click.Choice(["ray"]), help="Search each segment in a process of its own, by Ray.")
+@click.option("--ray-address", default="", metavar="ADDRESS", help="Ray cluster, or auto. Default: one is started.")
+@click.option("--partial", is_flag=True, help="With --shards: answer without processes that are lost, and say so.")
 @encoder_options
 @output_option("Write the answers to this file as JSON lines, and print none.")
 @force_option
@@ -79,6 +84,7 @@ def command(index: Path, texts: tuple[str, ...], **options: Any) -> None:
       isotrope query demo/index --like random.Random.shuffle
       isotrope query demo/index --queries questions.txt -o answers.jsonl
       isotrope query demo/index --json - < questions.txt
+      isotrope query demo/index --shards ray --partial "walk a directory tree"
       isotrope query demo/index -- "-O2 or -O3"
     """
     from indexer.errors import ConfigError
@@ -87,12 +93,14 @@ def command(index: Path, texts: tuple[str, ...], **options: Any) -> None:
     asked, few = _asked(options), _are_few(texts, options)
     _check_output(index, options)
     run = run_options(options, texts="few" if few else "many")
-    engine = SearchEngine(index, options["model"], run, ahead=bool(texts), recall=options["recall"])
+    engine = SearchEngine(index, options["model"], run, bool(texts), options["recall"], _shards(options))
     answers, answered = _answers(engine, texts, options, asked), 0
     with _shown(options) as show:
         for query, hits in answers:
             show(query, hits)
             answered += hits is not None
+            if hits is not None and hits.partial:
+                _print_missing(query, hits)
         if not answered:
             raise ConfigError("no query was answered: all were blank, or there was none.")
 
@@ -102,6 +110,25 @@ def _asked(options: dict[str, Any]) -> "SearchOptions":
     from search.ranking.ranker import SearchOptions
 
     return SearchOptions(**{name: options[name] for name in _ASKED})
+
+
+def _shards(options: dict[str, Any]) -> "ShardOptions | None":
+    """Where segments are searched, if not here. Raises UsageError for options that are then of no use."""
+    if options["shards"] is None:
+        for name in ("ray_address", "partial"):
+            if options[name]:
+                raise click.UsageError(f"--{name.replace('_', '-')} is for an index whose segments --shards gives out.")
+        return None
+    from search.shards import ShardOptions
+
+    return ShardOptions(options["shards"], options["ray_address"])
+
+
+def _print_missing(query: str, hits: "Answer[Hit]") -> None:
+    from search.cli.output import print_note
+
+    gone = ", ".join(f"{one.file} (rows {one.first_row:,} to {one.first_row + one.rows - 1:,})" for one in hits.missing)
+    print_note(f'the answer to "{query[:40]}" is partial: nothing came from {gone}')
 
 
 def _are_few(texts: tuple[str, ...], options: dict[str, Any]) -> bool:
@@ -121,7 +148,7 @@ def _check_output(index: Path, options: dict[str, Any]) -> None:
 
 def _answers(
     engine: "SearchEngine", texts: tuple[str, ...], options: dict[str, Any], asked: "SearchOptions"
-) -> "Iterator[tuple[str, Sequence[Hit] | None]]":
+) -> "Iterator[tuple[str, Answer[Hit] | None]]":
     """(query, hits) in order; None for a blank query."""
     if options["like"] is not None:
         _refuse_hybrid(asked, "--like")
@@ -213,7 +240,7 @@ def _read_ahead(queries: Iterator[str], waiting: "queue.Queue[str | BaseExceptio
 
 def _of_texts(
     engine: "SearchEngine", batch: list[str], asked: "SearchOptions"
-) -> "Iterator[tuple[str, Sequence[Hit] | None]]":
+) -> "Iterator[tuple[str, Answer[Hit] | None]]":
     """The answers of a batch; queries that were cut are named on stderr."""
     from indexer.encoders import EncodeStats
     from search.cli.output import print_note
@@ -247,7 +274,7 @@ def _shown(options: dict[str, Any]) -> Iterator[Show]:
     with stdout_free_for(options["output"]):
         with open_output(options["output"], "-o", options["force"]) as file:
 
-            def write(query: str, hits: "Sequence[Hit] | None") -> None:
+            def write(query: str, hits: "Answer[Hit] | None") -> None:
                 nonlocal written
                 file.write(f"{to_json(_record(query, hits))}\n".encode("utf-8", "backslashreplace"))
                 written += 1
@@ -256,13 +283,17 @@ def _shown(options: dict[str, Any]) -> Iterator[Show]:
         click.echo(f"{options['output']}: {counted(written, 'answer')}.")
 
 
-def _record(query: str, hits: "Sequence[Hit] | None") -> dict[str, Any]:
+def _record(query: str, hits: "Answer[Hit] | None") -> dict[str, Any]:
     if hits is None:
         return {"query": query, "error": _BLANK}
-    return {"query": query, "hits": [{"rank": rank} | hit.to_dict() for rank, hit in enumerate(hits, start=1)]}
+    record = {"query": query, "hits": [{"rank": rank} | hit.to_dict() for rank, hit in enumerate(hits, start=1)]}
+    if hits.partial:
+        missing = [{"segment": one.file, "first_row": one.first_row, "rows": one.rows} for one in hits.missing]
+        return record | {"partial": True, "missing": missing}
+    return record
 
 
-def _print_for_people(query: str, hits: "Sequence[Hit] | None") -> None:
+def _print_for_people(query: str, hits: "Answer[Hit] | None") -> None:
     from search.cli.output import print_hits
 
     if hits is None:

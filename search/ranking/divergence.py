@@ -16,6 +16,7 @@ from indexer.errors import ConfigError
 from indexer.pooling.latte_mix.divergence import js_similarities
 from indexer.transforms import Hellinger
 from search.index import Index
+from search.segments import MissingRows
 
 CANDIDATES = 10  # times k
 FEWEST = 100  # candidates
@@ -67,19 +68,25 @@ def first_reach(k: int) -> int:
 
 
 def rank_by_divergence(
-    index: Index, mixtures: Embeddings, reach: int, allowed: Mask | None = None, exact: bool = False
+    index: Index,
+    mixtures: Embeddings,
+    reach: int,
+    allowed: Mask | None = None,
+    exact: bool = False,
+    missing: MissingRows | None = None,
 ) -> list[ProvedTopK]:
     """The `reach` rows that the index finds for each query's distributions (n, d), by Jensen-Shannon divergence.
 
     One step: who wants proof asks for more until there is one (`search.ranking.ranker`). `allowed` (rows,) says which
-    rows may be found, None all; `exact` finds the candidates by comparing with every one of them.
+    rows may be found, None all; `exact` finds the candidates by comparing with every one of them; `missing` is as in
+    `Index.search`.
     """
     count = index.numbering.rows if allowed is None else int(np.count_nonzero(allowed))
-    all_compared = exact or all(segment.exact for segment in index.segments)  # no other has a larger inner product
+    all_compared = exact or all(segment.exact for segment in index.searched)  # no other has a larger inner product
     vectors = index.transform.transform(mixtures, "query")
     return [
         _ranked(index, mixture, found, len(found[1]) >= count, all_compared)
-        for mixture, found in zip(mixtures, index.search(vectors, reach, allowed, exact), strict=True)
+        for mixture, found in zip(mixtures, index.search(vectors, reach, allowed, exact, missing), strict=True)
     ]
 
 

@@ -21,7 +21,8 @@ from indexer.errors import ConfigError
 from indexer.progress import Progress
 from search.index import Index
 from search.ranking.divergence import first_reach, rank_by_divergence, require_mixtures, require_probabilities
-from search.ranking.documents import Groups, RankedDocument, best_rows, break_ties, group_codes
+from search.ranking.documents import Answer, Groups, RankedDocument, best_rows, break_ties, group_codes
+from search.segments import MissingRows
 
 if TYPE_CHECKING:
     from search.filters import MetadataFilter
@@ -39,7 +40,8 @@ class SearchOptions:
     variable leaves, is refused. `min_score` is the lowest score of a hit. `exact` compares with every document instead
     of searching the index. `hybrid` fuses the vectors' ranking with that of BM25: a hit's score is then the sum of
     reciprocal ranks. `similarity` "js" ranks the mixtures of an index of pooling "latte-mix" by Jensen-Shannon
-    divergence (`search.ranking.divergence`); `exact` then means proved.
+    divergence (`search.ranking.divergence`); `exact` then means proved. `partial` takes answers without the segments
+    whose processes are lost, marked as such, where segments are held by others (`search.shards`).
     """
 
     k: int = 10
@@ -49,6 +51,7 @@ class SearchOptions:
     exact: bool = False
     hybrid: bool = False
     similarity: Similarity = "cosine"
+    partial: bool = False
 
     def __post_init__(self) -> None:
         if not _is_number(self.k, Integral) or self.k < 1:
@@ -58,7 +61,7 @@ class SearchOptions:
         require_condition("group_by", self.group_by, "the name of a metadata column")
         if self.min_score is not None and not (_is_number(self.min_score, Real) and math.isfinite(self.min_score)):
             raise ConfigError(f"min_score is {self.min_score!r}; expected a finite number.")
-        for name in ("exact", "hybrid"):
+        for name in ("exact", "hybrid", "partial"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; expected True or False.")
         if self.similarity not in get_args(Similarity):
@@ -248,7 +251,7 @@ class DocumentRanker:
 
     def rank(
         self, queries: EncodedQueries, options: SearchOptions, allowed: Mask | None = None
-    ) -> list[list[RankedDocument]]:
+    ) -> list[Answer[RankedDocument]]:
         """The best documents of each query, at most k, best first, ties by id. `allowed` as that method gives it.
 
         Raises ConfigError for queries that `options` cannot be asked of.
@@ -257,58 +260,67 @@ class DocumentRanker:
             require_mixtures(self._index, queries.mixtures)
         wanted = Wanted(options.k, self._groups(options, allowed), options.exact)
         answers: list[list[RankedDocument]] = []
+        missing = MissingRows() if options.partial else None
         for start in range(0, len(queries), _BATCH):
             some = queries[start : start + _BATCH]
-            source, reach = self._source(some, options, allowed)
+            source, reach = self._source(some, options, allowed, missing)
             answers += collect(len(some), source, reach, wanted)
         cut = [_above(documents, options.min_score)[: options.k] for documents in answers]
-        return self._with_rows(cut, queries.vectors) if options.hybrid else cut
+        ranked = self._with_rows(cut, queries.vectors) if options.hybrid else cut
+        return [Answer(documents, missing.segments if missing else ()) for documents in ranked]
 
-    def neighbours(self, document: int, options: SearchOptions, allowed: Mask | None) -> list[RankedDocument]:
+    def neighbours(self, document: int, options: SearchOptions, allowed: Mask | None) -> Answer[RankedDocument]:
         """The best documents for a stored one, without itself: each by its best pair of rows."""
         others = np.ones(self._index.manifest.documents, bool) if allowed is None else allowed.copy()
         others[document] = False
         rows = self._index.numbering.rows_of(np.array([document]))
         own = EncodedQueries(self._index.vectors(rows), self._index.embeddings(rows))
         best: dict[int, RankedDocument] = {}
-        for found in (found for answer in self.rank(own, options, others) for found in answer):
+        answers = self.rank(own, options, others)
+        for found in (found for answer in answers for found in answer):
             if found.document not in best or found.score > best[found.document].score:
                 best[found.document] = found
         ranked = break_ties(sorted(best.values(), key=lambda found: -found.score), self._index.documents.ids)
-        return self._groups(options, others).first_of(ranked)[: options.k]
+        return Answer(self._groups(options, others).first_of(ranked)[: options.k], answers[0].missing)
 
     # --- sources of candidates, each with its first reach
 
-    def _source(self, queries: EncodedQueries, options: SearchOptions, allowed: Mask | None) -> tuple[Source, int]:
+    def _source(
+        self, queries: EncodedQueries, options: SearchOptions, allowed: Mask | None, missing: MissingRows | None
+    ) -> tuple[Source, int]:
         if options.hybrid:
             from search.ranking.fusion import list_depth
 
-            return self._by_fusion(queries, options.exact, allowed), list_depth(options.k)
+            return self._by_fusion(queries, options.exact, allowed, missing), list_depth(options.k)
         if options.similarity == "js":
-            return self._by_divergence(queries.mixtures, options.exact, allowed), first_reach(options.k)
-        return self._by_vector(queries.vectors, options.exact, allowed), options.k
+            return self._by_divergence(queries.mixtures, options.exact, allowed, missing), first_reach(options.k)
+        return self._by_vector(queries.vectors, options.exact, allowed, missing), options.k
 
-    def _by_vector(self, vectors: Vectors, exact: bool, allowed: Mask | None) -> Source:
+    def _by_vector(self, vectors: Vectors, exact: bool, allowed: Mask | None, missing: MissingRows | None) -> Source:
         """Documents by the inner product of their rows."""
         rows, count = self._rows(allowed)
 
         def candidates(pending: list[int], reach: int) -> list[Candidates]:
-            found = self._index.search(vectors[pending], reach, rows, exact)
+            found = self._index.search(vectors[pending], reach, rows, exact, missing)
             return [Candidates(self._documents(scores, best), reach >= count) for scores, best in found]
 
         return candidates
 
-    def _by_divergence(self, mixtures: Embeddings, exact: bool, allowed: Mask | None) -> Source:
+    def _by_divergence(
+        self, mixtures: Embeddings, exact: bool, allowed: Mask | None, missing: MissingRows | None
+    ) -> Source:
         """Documents by the Jensen-Shannon divergence of their rows."""
         rows, count = self._rows(allowed)
 
         def candidates(pending: list[int], reach: int) -> list[Candidates]:
-            found = rank_by_divergence(self._index, mixtures[pending], reach, rows, exact)
+            found = rank_by_divergence(self._index, mixtures[pending], reach, rows, exact, missing)
             return [Candidates(self._documents(one.scores, one.rows), reach >= count, one.bound) for one in found]
 
         return candidates
 
-    def _by_fusion(self, queries: EncodedQueries, exact: bool, allowed: Mask | None) -> Source:
+    def _by_fusion(
+        self, queries: EncodedQueries, exact: bool, allowed: Mask | None, missing: MissingRows | None
+    ) -> Source:
         """Documents by reciprocal rank fusion of the vectors' ranking and that of BM25, each as deep as the reach."""
         from search.ranking.fusion import reciprocal_rank_fusion
 
@@ -316,7 +328,7 @@ class DocumentRanker:
         apart = Groups(None, self._index.manifest.documents, allowed)
 
         def candidates(pending: list[int], reach: int) -> list[Candidates]:
-            near_source = self._by_vector(queries.vectors[pending], exact, allowed)
+            near_source = self._by_vector(queries.vectors[pending], exact, allowed, missing)
             by_vector = collect(len(pending), near_source, reach, Wanted(reach, apart))
             by_words = bm25.search([words[query] for query in pending], reach, allowed)
             found = []

@@ -1,14 +1,19 @@
 """Filtered search fills k whatever the kind of index, with exact scores, and finds what brute force finds."""
 
+import json
+import subprocess
+import sys
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from indexer import ann
+from indexer.store.files import atomic_write
 from indexer.store.manifest import SegmentEntry
-from search.segments import Segment, search_segments
+from search.segments import MAPPED_BYTES, Segment, search_segments
 
 ROWS, DIM, K = 20_000, 32, 10
 KINDS = [
@@ -123,3 +128,45 @@ def test_nothing_is_found_where_nothing_is_allowed() -> None:
 @pytest.mark.parametrize("kind", ["Flat", "IVF1,PQ16x4fs,RFlat"])
 def test_no_query_has_no_answer(kind: str) -> None:
     assert search_segments([segment(kind)], queries()[:0], K, None, vectors_of) == []
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("kind", ["Flat", "IVF64,Flat", "IVF1,PQ16x4fs,RFlat"])
+def test_an_index_larger_than_the_memory_it_is_given_is_searched(kind: str, tmp_path: Path) -> None:
+    """A file of 320 MB, opened and searched by a process that may have 100 MB of its own for it."""
+    index = ann.make_index(kind, DIM)
+    ann.train_index(index, vectors()[:5000])
+    draw = np.random.default_rng(3)
+    for _ in range(25):  # 2,500,000 rows
+        ann.add_vectors(index, draw.normal(size=(100_000, DIM)).astype(np.float32) / np.float32(DIM**0.5))
+    path = tmp_path / "0001-00.faiss"
+    with atomic_write(path) as file:
+        ann.save_index(index, file)  # type: ignore[arg-type]
+    assert path.stat().st_size > MAPPED_BYTES
+    expected = [rows.tolist() for _, rows in ann.search_index(index, queries()[:2], 5)]
+    given = json.dumps([str(path), kind, index.ntotal, file.digest.to_dict(), queries()[:2].tolist()])
+    done = subprocess.run([sys.executable, "-c", SEARCH_IN_LITTLE], input=given, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == expected
+
+
+# RLIMIT_DATA counts what a process allocates, and no pages of files.
+SEARCH_IN_LITTLE = """
+import json, resource, sys
+from pathlib import Path
+import numpy as np
+from indexer import ann
+from indexer.store.files import FileDigest
+from indexer.store.manifest import SegmentEntry
+from search.segments import open_segment
+path, kind, rows, digest, queries = json.load(sys.stdin)
+ann.set_threads(1)
+ann.make_index("Flat", 4)
+data = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData"))
+resource.setrlimit(resource.RLIMIT_DATA, ((data << 10) + (100 << 20),) * 2)
+segment = open_segment(Path(path), SegmentEntry("", 0, rows, kind), FileDigest(**digest), len(queries[0]), False)
+assert ann.is_mapped(segment.index)
+found = ann.search_index(segment.index, np.array(queries, np.float32), 5)
+segment.require_sound(wait=True)
+print(json.dumps([rows.tolist() for _, rows in found]))
+"""

@@ -43,7 +43,7 @@ def latte(sif: BuildConfig) -> BuildConfig:
 def stop_after_fitting(monkeypatch: pytest.MonkeyPatch, *arguments: Any, **named: Any) -> None:
     """A build that is killed once the encoder is fitted and some parts are encoded."""
     with monkeypatch.context() as patched:
-        patched.setattr(build_module, "write_segment", _killed)
+        patched.setattr(build_module, "write_segments", _killed)
         with pytest.raises(KeyboardInterrupt):
             build_index(*arguments, **named)
 

@@ -180,10 +180,10 @@ def test_a_recall_missed_within_a_budget_is_noted_and_kept_if_allowed(
         assert filled.recall < 0.99
         assert "below index.recall 0.99" in filled.notes[0]
         recipe = BuildConfig(index=IndexConfig(recall=0.99))
-        figures = judge_segment(filled, request_of(source, recipe.index, options), [], recipe, None)
+        figures = judge_segment(filled, request_of(source, recipe.index, options), [], recipe)
         assert figures["recall_at_10"] == {"value": filled.recall, "limit": 0.99, "passed": False}
         with pytest.raises(QualityError, match="recall_at_10 is"):
-            judge_segment(filled, request_of(source, recipe.index), [], recipe, None)
+            judge_segment(filled, request_of(source, recipe.index), [], recipe)
 
 
 def test_only_the_best_index_is_kept_while_others_are_filled(

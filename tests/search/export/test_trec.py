@@ -1,6 +1,7 @@
 """The exported run: judged by other tools, it is what the engine answers."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def test_ir_measures_reads_and_judges_it(index: Path, folder: Path, tmp_path: Pa
     assert ir_measures.pytrec_eval.calc_aggregate([ir_measures.RR], judgements, run)[ir_measures.RR] == 1
 
 
-def _hits(index: Path, k: int) -> list[list[Hit]]:
+def _hits(index: Path, k: int) -> Sequence[Sequence[Hit]]:
     return SearchEngine(index, options=TORCH).search_many(list(QUERIES.values()), k)
 
 

@@ -32,7 +32,7 @@ def index_of(rows: Embeddings, transform: Any, exact: bool = True, store: str = 
     """An index that compares with every row; `exact` is what its segments say."""
     vectors = transform.transform(rows, "document")
 
-    def search(queries: Vectors, k: int, allowed: Mask | None, exact: bool) -> list[SearchResult]:
+    def search(queries: Vectors, k: int, allowed: Mask | None, exact: bool, missing: None = None) -> list[SearchResult]:
         there = np.arange(len(rows)) if allowed is None else np.flatnonzero(allowed)
         found = []
         for query in queries:
@@ -45,7 +45,7 @@ def index_of(rows: Embeddings, transform: Any, exact: bool = True, store: str = 
     config = SimpleNamespace(encoder=encoder, store=SimpleNamespace(embeddings=store), gives_probabilities=True)
     return SimpleNamespace(
         path="the-index", config=config, transform=transform, search=search, embeddings=lambda some: rows[some],
-        numbering=SimpleNamespace(rows=len(rows)), segments=[SimpleNamespace(exact=exact)],
+        numbering=SimpleNamespace(rows=len(rows)), searched=[SimpleNamespace(exact=exact)],
     )  # fmt: skip
 
 

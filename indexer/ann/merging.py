@@ -1,0 +1,159 @@
+"""One index filled by many: shards of rows coded apart by what was trained once, then put together in their order.
+
+FAISS codes a row by the trained state alone, so who codes it makes no difference. A shard holds plain codes: FastScan's
+are packed in blocks of 32 rows, and to merge those (`merge_from`) writes beyond its memory. So shards are merged in the
+plain form, and the whole is packed last, which gives the bytes of an index that was filled at once. Graphs cannot be
+merged: their links lead from any row to any other.
+"""
+
+from collections.abc import Sequence
+from io import BytesIO
+from typing import IO, Any
+
+from indexer.ann.factory import require_finite
+from indexer.ann.faiss_index import (
+    Reader,
+    faiss_module,
+    import_faiss,
+    is_on_gpu,
+    load_index,
+    prefer_matrix_products,
+    save_index,
+    unwrap,
+)
+from indexer.arrays import Vectors
+
+# The plain form of each kind that is packed. Residual and additive quantizers have FastScan forms too; nobody chooses
+# them here, and they are filled at once.
+_PACKED = {
+    "IndexPQFastScan": "IndexPQ",
+    "IndexRaBitQFastScan": "IndexRaBitQ",
+    "IndexIVFPQFastScan": "IndexIVFPQ",
+    "IndexIVFRaBitQFastScan": "IndexIVFRaBitQ",
+}
+
+
+def is_mergeable(index: Any) -> bool:
+    """Whether shards of this kind of index can be filled apart, on CPUs."""
+    return not is_on_gpu(index) and all(_is_packed(leaf) or _merges(leaf) for leaf in _leaves(index))
+
+
+class IndexShard:
+    """Rows coded by the trained state of an index, which is empty and stays so: one shard after another."""
+
+    def __init__(self, trained: Any) -> None:
+        self._trained = trained
+        self._leaves = _plain_leaves(trained)
+
+    def add(self, vectors: Vectors) -> None:
+        """Append vectors (n, k). Raises ConfigError for some that are not finite."""
+        vectors = require_finite(vectors)
+        prefer_matrix_products(self._trained.d)
+        for leaf, shaped in zip(self._leaves, _shaped(self._trained, vectors), strict=True):
+            leaf.add(shaped)
+
+    def save(self, file: IO[bytes]) -> list[int]:
+        """Write the codes and let go of them. Returns the bytes of each index that they are written as."""
+        sizes = []
+        for leaf in self._leaves:
+            written = BytesIO()
+            save_index(leaf, written)
+            sizes.append(file.write(written.getbuffer()))
+            leaf.reset()
+        return sizes
+
+
+class IndexMerger:
+    """Fills a trained, empty index with shards, which are taken in the order of their rows.
+
+    Takes at most about twice the memory of the index, and one shard: arrays are copied as they grow, and those that are
+    packed at the end are there in both forms, one layer at a time. With 500,000 rows of 384 dimensions it was 1.4 times
+    an index of codes (`IVF1,PQ96x4fs,Refine(SQ8)`), and 1.5 times one of whole vectors.
+    """
+
+    def __init__(self, trained: Any) -> None:
+        self._index, self._leaves = trained, _plain_leaves(trained)
+
+    def take(self, file: Reader, sizes: Sequence[int], where: str) -> None:
+        """Append a shard, as `IndexShard.save` wrote it. `where` names the file in errors."""
+        for leaf, size in zip(self._leaves, sizes, strict=True):
+            shard = load_index(BytesIO(file.read(size)), where, size)  # the owner of what is merged
+            own = faiss_module().downcast_index(shard)
+            numbering = (leaf.ntotal,) if hasattr(leaf, "nlist") else ()  # inverted lists hold numbers of rows
+            leaf.merge_from(own, *numbering)
+
+    def finish(self) -> None:
+        """Pack what is to be packed; to be called once."""
+        rows = self._leaves[0].ntotal
+        for leaf in _leaves(self._index):
+            _pack(self._leaves.pop(0), leaf)
+        for layer in (*unwrap(self._index), self._index):  # two objects in Python for one in C++
+            layer.ntotal = rows
+
+
+def _leaves(index: Any) -> list[Any]:
+    """The indexes that hold something of each row: of every layer that scores again, and the innermost."""
+    faiss = faiss_module()
+    layers = unwrap(index)
+    finer = [faiss.downcast_index(layer.refine_index) for layer in layers if isinstance(layer, faiss.IndexRefine)]
+    return [*finer, layers[-1]]
+
+
+def _shaped(index: Any, vectors: Vectors) -> list[Vectors]:
+    """The vectors as each of `_leaves` gets them: behind the rotations and the padding that lie in front of it."""
+    faiss, shaped = faiss_module(), []
+    for layer in unwrap(index):
+        if isinstance(layer, faiss.IndexPreTransform):
+            for number in range(layer.chain.size()):
+                vectors = layer.chain.at(number).apply(vectors)
+        elif isinstance(layer, faiss.IndexRefine):
+            shaped.append(vectors)
+    return [*shaped, vectors]
+
+
+def _is_packed(leaf: Any) -> bool:
+    return type(leaf).__name__ in _PACKED
+
+
+def _merges(leaf: Any) -> bool:
+    """Whether FAISS appends an index of this kind to another as it is."""
+    faiss = faiss_module()
+    if "FastScan" in type(leaf).__name__ or isinstance(leaf, faiss.IndexIVFFlatDedup):
+        return False
+    return isinstance(leaf, faiss.IndexIVF | faiss.IndexFlatCodes)
+
+
+def _plain_leaves(index: Any) -> list[Any]:
+    return [_plain(leaf) if _is_packed(leaf) else leaf for leaf in _leaves(index)]
+
+
+def _plain(leaf: Any) -> Any:
+    """An empty index with the trained state of a packed one, whose centroids it uses and does not own."""
+    kind, metric = getattr(import_faiss(), _PACKED[type(leaf).__name__]), leaf.metric_type
+    if hasattr(leaf, "nlist"):
+        codes = (leaf.pq.M, leaf.pq.nbits, metric) if hasattr(leaf, "pq") else (metric, True, leaf.rabitq.nb_bits)
+        plain = kind(leaf.quantizer, leaf.d, leaf.nlist, *codes)
+        plain.by_residual = leaf.by_residual
+    elif hasattr(leaf, "pq"):
+        plain = kind(leaf.d, leaf.pq.M, leaf.pq.nbits, metric)
+    else:
+        plain = kind(leaf.d, metric, leaf.rabitq.nb_bits)
+        plain.center = leaf.center
+    for trained in ("pq", "rabitq"):
+        if hasattr(leaf, trained):
+            setattr(plain, trained, getattr(leaf, trained))
+    plain.is_trained = True
+    return plain
+
+
+def _pack(plain: Any, into: Any) -> None:
+    """Put the codes of `plain` into the index that they are of, packed as that has them."""
+    if not _is_packed(into):
+        return  # it is the same index
+    packed = type(into)(plain, into.bbs)
+    if hasattr(into, "nlist"):
+        packed.own_invlists = False
+        into.replace_invlists(packed.invlists, True)
+    else:
+        into.codes, into.ntotal2 = packed.codes, packed.ntotal2
+    into.ntotal = packed.ntotal

@@ -1,0 +1,227 @@
+"""Segments held by other processes, on this machine or others, by Ray: an index larger than one machine's memory.
+
+Each process opens its segment from the index's folder, which all machines must see under the same path, and does what
+this one would do with it: candidates, exact scores from the embeddings, ties and all. So the answers are the same; here
+they are merged. A process that dies is started again by Ray; the question that it leaves unanswered is an error, or
+goes without it if that was asked for.
+"""
+
+import math
+import os
+import platform
+import socket
+import threading
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from indexer import ann
+from indexer.arrays import Mask, SearchResult, Vectors
+from indexer.errors import ConfigError, IsotropeError, MachineError, ShardLostError, StoreError
+from indexer.lazy import require_extra
+from indexer.settings import describe_type
+from indexer.store.layout import is_index
+from indexer.store.manifest import SegmentEntry, load_generation
+from search.index import Index
+from search.segments import Finish, Segment, VectorsOf
+
+Host = Literal["ray"]
+_LOCAL = "local"  # Ray's word for a cluster of its own on this machine
+_CONNECT_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class ShardOptions:
+    """Where segments are searched: each by a process of Ray's, of the cluster at `address`.
+
+    "auto" is the cluster that this machine is part of; empty: one is started here, for as long as the program runs. A
+    process that has not answered in `timeout` seconds counts as lost.
+    """
+
+    host: Host = "ray"
+    address: str = ""
+    timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.host not in get_args(Host):
+            raise ConfigError(f'shards are to be held by "{self.host}"; expected {describe_type(Host)}.')
+        if not 0 < self.timeout < math.inf:
+            raise ConfigError(f"the timeout of shards is {self.timeout}; expected seconds, more than 0.")
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a process is asked: see `SearchedSegment.begin`. `mask` is packed, a bit a row; None for all."""
+
+    queries: Vectors
+    k: int
+    mask: npt.NDArray[np.uint8] | None
+    exact: bool
+    parameters: dict[str, int]  # to search with
+
+
+class SegmentProcess:
+    """One segment in a process of its own; opened by the first question, whose errors reach the one who asked."""
+
+    def __init__(self, index: Path, generation: int, number: int) -> None:
+        self._path, self._generation, self._number = index, generation, number
+
+    def search(self, question: Question) -> list[SearchResult]:
+        """Raises as `Segment.search`, and as opening the index does."""
+        ann.set_threads(1)  # one query on a flat index is faster so
+        segment, rows = self._segment, self._segment.entry.rows
+        mask = None if question.mask is None else np.unpackbits(question.mask, count=rows).astype(bool)
+        if not segment.exact:
+            segment.set_search_parameters(question.parameters)
+        return segment.search(question.queries, question.k, mask, self._index.stored_vectors, question.exact)
+
+    @cached_property
+    def _index(self) -> Index:
+        if not is_index(self._path):
+            raise StoreError(
+                f"{self._path}: is no index on {platform.node()}, where Ray runs the process of a shard; expected a "
+                "folder that every machine of the cluster sees under this path."
+            )
+        return Index(self._path, load_generation(self._path, self._generation))
+
+    @cached_property
+    def _segment(self) -> Segment:
+        return self._index.open_segment(self._number)
+
+
+class SegmentHost(Protocol):
+    """What holds a `SegmentProcess`."""
+
+    def ask(self, question: Question) -> Finish:
+        """Ask without waiting. The answer raises what the process raises, or LostError if it is gone."""
+        ...
+
+    def close(self) -> None:
+        """End the process; the next question starts another."""
+        ...
+
+
+class LostError(Exception):
+    """Why a process gives no answer."""
+
+
+@dataclass(frozen=True)
+class HostedSegment:
+    """A segment that a host holds; a `SearchedSegment`."""
+
+    entry: SegmentEntry
+    host: SegmentHost
+    parameters: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def exact(self) -> bool:
+        """See `SearchedSegment`."""
+        return ann.is_exact(self.entry.factory)
+
+    def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
+        """See `SearchedSegment`. The process has the vectors of rows from the index, as `vectors_of` has here."""
+        packed = None if mask is None else np.packbits(mask)
+        question = Question(np.asarray(queries, np.float32), k, packed, exact, dict(self.parameters))
+        return partial(self._finish, self.host.ask(question))
+
+    def set_search_parameters(self, parameters: dict[str, int]) -> None:
+        """See `SearchedSegment`."""
+        self.parameters.update(parameters)
+
+    def _finish(self, finish: Finish) -> list[SearchResult]:
+        try:
+            return finish()
+        except LostError as error:
+            first, last = self.entry.first_row, self.entry.first_row + self.entry.rows - 1
+            raise ShardLostError(
+                f"{self.entry.file}: the process that holds rows {first:,} to {last:,} of the index does not answer "
+                f"({error}). Ask again: Ray starts it anew where it can; or ask for partial answers (--partial)."
+            ) from error
+
+
+def hosted(index: Index, options: ShardOptions) -> Index:
+    """The same index, whose segments other processes hold. Raises MachineError where there is no Ray."""
+    ray = connect(options.address)
+    path, generation = index.path.resolve(), index.manifest.generation
+
+    def segment(number: int, entry: SegmentEntry) -> HostedSegment:
+        host = RayHost(ray, (path, generation, number), options.timeout)
+        return HostedSegment(entry, host, dict(entry.search_parameters))
+
+    return replace(index, hosted=tuple(segment(number, one) for number, one in enumerate(index.manifest.segments)))
+
+
+def close_hosts(index: Index) -> None:
+    """End the processes that hold segments of an index; a later question starts them again."""
+    for segment in index.hosted:
+        if isinstance(segment, HostedSegment):
+            segment.host.close()
+
+
+def connect(address: str) -> Any:
+    """The module `ray`, connected: as the program already is, else to `address`, else to a cluster started here.
+
+    Raises MachineError if it is not installed, or if there is no cluster.
+    """
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # read when Ray is imported
+    ray = require_extra("ray", "ray")
+    if ray.is_initialized():
+        return ray
+    alone = {} if address else {"include_dashboard": False}
+    try:
+        _require_listener(address)
+        ray.init(address=address or _LOCAL, log_to_driver=False, configure_logging=False, **alone)
+    except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        where = f'at "{address}"' if address else "on this machine"
+        raise MachineError(
+            f"no Ray cluster can be reached {where} ({reason}). Start one with: ray start --head, "
+            "and give its address; or leave the address out and one is started here."
+        ) from error
+    return ray
+
+
+def _require_listener(address: str) -> None:
+    """Raises OSError where nobody listens at "host:port": Ray would try for many minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+
+
+class RayHost:
+    """A `SegmentHost`: an actor of Ray's, wherever the cluster has room, started by the first question."""
+
+    def __init__(self, ray: Any, segment: tuple[Path, int, int], timeout: float) -> None:
+        """`segment` is what `SegmentProcess` is made of."""
+        self._ray, self._segment, self._timeout = ray, segment, timeout
+        self._actor: Any = None
+        self._lock = threading.Lock()
+
+    def ask(self, question: Question) -> Finish:
+        """See `SegmentHost`."""
+        with self._lock:
+            if self._actor is None:
+                kind = self._ray.remote(SegmentProcess).options(max_restarts=-1, scheduling_strategy="SPREAD")
+                self._actor = kind.remote(*self._segment)
+            return partial(self._answer, self._actor.search.remote(question))
+
+    def close(self) -> None:
+        """See `SegmentHost`."""
+        with self._lock:
+            if self._actor is not None and self._ray.is_initialized():
+                self._ray.kill(self._actor)
+            self._actor = None
+
+    def _answer(self, begun: Any) -> list[SearchResult]:
+        errors = self._ray.exceptions
+        try:
+            found: list[SearchResult] = self._ray.get(begun, timeout=self._timeout)
+        except errors.RayTaskError as error:
+            raise error.cause if isinstance(error.cause, IsotropeError) else error from None
+        except errors.RayError as error:
+            raise LostError(str(error).strip().partition("\n")[0] or type(error).__name__) from error
+        return found

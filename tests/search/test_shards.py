@@ -1,0 +1,250 @@
+"""Segments that other processes hold: the answers of one process, a lost one named or, when asked for, marked."""
+
+import dataclasses
+import json
+import os
+import pickle
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from indexer import Document, build_index, delete_documents
+from indexer.errors import ConfigError, CorruptIndexError, MachineError, ShardLostError, StoreError
+from search import SearchEngine, ShardOptions, shards
+from search.ranking.documents import Answer
+from search.segments import Finish
+from search.shards import HostedSegment, LostError, Question, SegmentProcess
+from tests.indexer.pipeline.test_segments import COUNT, documents, questions, recipe
+from tests.search.cli.test_cli import isotrope
+
+
+class FakeHost:
+    """A process that is none: what goes in and out is pickled, and it can be lost."""
+
+    lost = False
+
+    def __init__(self, ray: Any, segment: tuple[Path, int, int], timeout: float) -> None:
+        self._segment, self._process = segment, SegmentProcess(*segment)
+
+    def ask(self, question: Question) -> Finish:
+        return partial(self._answer, pickle.dumps(question))
+
+    def close(self) -> None:
+        self._process = SegmentProcess(*self._segment)
+
+    def _answer(self, question: bytes) -> Any:
+        if self.lost:
+            raise LostError("it was killed")
+        return pickle.loads(pickle.dumps(self._process.search(pickle.loads(question))))  # noqa: S301
+
+
+def with_columns() -> list[Document]:
+    return [dataclasses.replace(one, metadata={"n": number, "group": number // 40})
+            for number, one in enumerate(documents())]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def flat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three exact segments, with deleted documents."""
+    index = tmp_path_factory.mktemp("flat") / "index"
+    build_index(with_columns(), index, recipe(700))
+    delete_documents(index, [f"d{number}" for number in range(0, COUNT, 9)])
+    return index
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three approximate segments."""
+    index = tmp_path_factory.mktemp("coded") / "index"
+    build_index(with_columns(), index, recipe(700, type="IVF16,SQ8", recall=0.8))
+    return index
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "connect", lambda address: None)
+    monkeypatch.setattr(shards, "RayHost", FakeHost)
+
+
+def lose(engine: SearchEngine, *numbers: int) -> None:
+    for number, segment in enumerate(engine.index.hosted):
+        assert isinstance(segment, HostedSegment)
+        segment.host.lost = number in numbers  # type: ignore[attr-defined]
+
+
+def plain(answers: list[Answer[Any]]) -> list[list[tuple[str, float]]]:
+    return [[(hit.id, hit.score) for hit in answer] for answer in answers]
+
+
+ASKED: list[dict[str, Any]] = [
+    {},
+    {"k": 1},
+    {"k": 900},  # more than any segment has
+    {"k": COUNT + 5},
+    {"where": "n % 7 = 3"},
+    {"where": "n < 5", "k": 20},  # all in one segment
+    {"group_by": "group", "k": 30},
+    {"exact": True},
+    {"min_score": 0.3},
+]
+
+
+@pytest.mark.usefixtures("fakes")
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+@pytest.mark.parametrize("name", ["flat", "coded"])
+def test_the_answers_are_those_of_one_process(name: str, asked: dict[str, Any], request: pytest.FixtureRequest) -> None:
+    index = request.getfixturevalue(name)
+    with SearchEngine(index) as here, SearchEngine(index, shards="ray") as there:
+        expected = here.search_vectors(questions(), **asked)
+        found = there.search_vectors(questions(), **asked)
+        assert plain(found) == plain(expected)
+        assert not any(answer.partial for answer in found)
+        assert "segments" not in vars(there.index)  # no file of vectors was opened here
+        assert plain([there.neighbours("d1", **asked)]) == plain([here.neighbours("d1", **asked)])
+
+
+@pytest.mark.usefixtures("fakes")
+def test_a_recall_is_asked_of_the_processes_too(coded: Path) -> None:
+    with SearchEngine(coded, recall=0.97) as here, SearchEngine(coded, recall=0.97, shards="ray") as there:
+        assert plain(there.search_vectors(questions())) == plain(here.search_vectors(questions()))
+        parameters = [one.parameters for one in there.index.hosted if isinstance(one, HostedSegment)]
+        assert parameters != [one.search_parameters for one in there.index.manifest.segments]
+
+
+@pytest.mark.usefixtures("fakes")
+def test_a_lost_process_is_an_error_that_names_its_rows(flat: Path) -> None:
+    with SearchEngine(flat, shards="ray") as engine:
+        lose(engine, 1)
+        with pytest.raises(ShardLostError, match=r"segments/0001-01\.faiss: .* rows 700 to 1,399 .*it was killed"):
+            engine.search_vectors(questions())
+        lose(engine)
+        assert engine.search_vectors(questions())
+
+
+@pytest.mark.usefixtures("fakes")
+def test_a_partial_answer_is_that_of_the_others_and_says_so(flat: Path) -> None:
+    with SearchEngine(flat) as here, SearchEngine(flat, shards="ray") as there:
+        lose(there, 0, 2)
+        expected = here.search_vectors(questions(), where="n BETWEEN 700 AND 1399")
+        for found in (there.search_vectors(questions(), partial=True), there.rank(questions(), partial=True)):
+            assert all(answer.partial for answer in found)
+            assert [(one.first_row, one.rows) for one in found[0].missing] == [(0, 700), (1400, 600)]
+        assert plain(there.search_vectors(questions(), partial=True)) == plain(expected)
+        assert there.neighbours("d1", partial=True).partial
+        lose(there)
+        assert not there.search_vectors(questions(), partial=True)[0].partial
+
+
+@pytest.mark.usefixtures("fakes")
+def test_nothing_is_left_of_an_index_that_is_lost(flat: Path) -> None:
+    with SearchEngine(flat, shards="ray") as engine:
+        lose(engine, 0, 1, 2)
+        (answer,) = engine.search_vectors(questions()[:1], partial=True)
+        assert (len(answer), len(answer.missing)) == (0, 3)
+
+
+@pytest.mark.usefixtures("fakes")
+def test_a_damaged_segment_is_an_error_of_the_index_also_from_afar(flat: Path, tmp_path: Path) -> None:
+    import shutil
+
+    index = Path(shutil.copytree(flat, tmp_path / "index"))
+    with SearchEngine(index, shards="ray") as engine:
+        path = index / "segments" / "0001-01.faiss"
+        data = bytearray(path.read_bytes())
+        data[-5] ^= 1
+        path.write_bytes(data)
+        for asked in (False, True):
+            with pytest.raises(CorruptIndexError, match=r"0001-01\.faiss"):
+                engine.search_vectors(questions(), partial=asked)
+
+
+@pytest.mark.usefixtures("fakes")
+def test_the_command_line_gives_segments_out_and_marks_partial_answers(
+    flat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    like, gone = ["query", str(flat), "--like", "d1", "--json"], ["--shards", "ray", "--partial"]
+    whole = isotrope(*like)
+    assert (whole.returncode, isotrope(*like, *gone)) == (0, whole)
+    monkeypatch.setattr(FakeHost, "lost", True)
+    done = isotrope(*like, "--shards", "ray")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "error: segments/0001-00.faiss: the process that holds rows 0 to 699 of the index does not" in done.stderr
+    done = isotrope(*like, *gone)
+    assert (done.returncode, json.loads(done.stdout)["partial"], json.loads(done.stdout)["hits"]) == (0, True, [])
+    assert json.loads(done.stdout)["missing"][1] == {"segment": "segments/0001-01.faiss", "first_row": 700, "rows": 700}
+    assert 'note: the answer to "like d1" is partial: nothing came from segments/0001-00.faiss (rows 0' in done.stderr
+    for option in (["--partial"], ["--ray-address", "auto"]):
+        done = isotrope(*like, *option)
+        assert (done.returncode, f"{option[0]} is for an index whose segments --shards gives out" in done.stderr) == (
+            2,
+            True,
+        )
+
+
+def test_what_cannot_be_asked_for_is_refused(flat: Path) -> None:
+    with pytest.raises(ConfigError, match='shards is "spark"; expected "ray"'):
+        SearchEngine(flat, shards="spark")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match='held by "spark"; expected "ray"'):
+        ShardOptions("spark")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="timeout of shards is 0"):
+        ShardOptions(timeout=0)
+
+
+def test_without_ray_the_way_to_install_it_is_named(flat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MachineError, match=r"pip install 'isotrope\[ray\]'"):
+        SearchEngine(flat, shards="ray")
+
+
+def test_an_address_where_nobody_listens_is_named_at_once() -> None:
+    pytest.importorskip("ray")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(MachineError, match=f'no Ray cluster can be reached at "{address}"'):
+            shards.connect(address)
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    os.environ["RAY_AUTH_MODE"] = "token"
+    module = pytest.importorskip("ray")
+    module.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    yield module
+    module.shutdown()
+
+
+@pytest.mark.check
+@pytest.mark.filterwarnings("ignore")
+def test_with_ray(ray: Any, flat: Path, coded: Path) -> None:
+    for index in (flat, coded):
+        with SearchEngine(index) as here, SearchEngine(index, shards="ray") as there:
+            for asked in ASKED:
+                assert plain(there.search_vectors(questions(), **asked)) == plain(
+                    here.search_vectors(questions(), **asked)
+                )
+    engine = SearchEngine(flat, shards=ShardOptions(timeout=30))
+    expected = plain(engine.search_vectors(questions()))
+    host = engine.index.hosted[1].host  # type: ignore[attr-defined]
+    ray.kill(host._actor, no_restart=True)
+    with pytest.raises(ShardLostError, match=r"segments/0001-01\.faiss"):
+        engine.search_vectors(questions())
+    assert [one.first_row for one in engine.search_vectors(questions(), partial=True)[0].missing] == [700]
+    engine.close()  # the next question starts all of them
+    assert plain(engine.search_vectors(questions())) == expected
+    ray.kill(host._actor, no_restart=False)
+    until, found = time.monotonic() + 30, engine.search_vectors(questions(), partial=True)
+    while found[0].partial and time.monotonic() < until:  # Ray starts it again
+        found = engine.search_vectors(questions(), partial=True)
+    assert plain(found) == expected
+    question = Question(np.zeros((1, 16), np.float32), 1, None, False, {})
+    with pytest.raises(StoreError, match=r"missing: is no index on .* every machine of the cluster sees"):
+        shards.RayHost(ray, (flat.parent / "missing", 1, 0), 30).ask(question)()
+    engine.close()
