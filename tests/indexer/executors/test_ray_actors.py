@@ -68,7 +68,8 @@ def test_what_the_work_raises_is_every_waiting_calls_answer() -> None:
     found = answers(actor, [(1, 7), (2, 8), (3, 9)], [])
     assert {type(failure[0]) for _, failure in found.values()} == {CorpusError}
     _, failure = ray_actors._Actor(unprepared, 0).ready()
-    assert failure and failure[0].args == ("no such model",)
+    assert failure
+    assert failure[0].args == ("no such model",)
 
 
 def test_without_the_package_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
