@@ -3,12 +3,15 @@
     python -m benchmarks.scale CORPUS [--documents 4000] [--rows 100000] [--set SECTION.KEY=VALUE] [-o FILE]
 
 The same parts are encoded, and the same vectors joined, by one worker and by several, as processes and as Ray actors,
-in turns; medians are compared. Starting workers is counted. What all of them write must be equal, byte for byte.
+in turns; medians are compared. Starting workers takes seconds, which a long build does not notice: what is counted is
+the time from the first result on. What all of them write must be equal, byte for byte.
 """
 
 import shutil
+import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,9 +22,10 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.interleaved import Timed, machine, run_in_turns, save
+from benchmarks.interleaved import machine, save
 from indexer import BuildConfig, RunOptions, encode_pending, prepare_parts, read_corpus
 from indexer.executors import Executor
+from indexer.progress import NoProgress
 from search.cli.output import print_table
 from search.dedup.distributed import DistributedJoin
 from search.dedup.join import ExactJoin
@@ -47,6 +51,23 @@ class Way:
         return f"{self.executor}, {self.workers}"
 
 
+class Pace(NoProgress):
+    """When results came: how many a second, from the first on."""
+
+    def __init__(self) -> None:
+        self._results: list[tuple[float, int]] = []
+
+    def advance(self, rows: int, tokens: int = 0) -> None:
+        """See `Progress`."""
+        self._results.append((time.perf_counter(), rows))
+
+    @property
+    def per_second(self) -> float:
+        """Rows a second; those of the first result were done before."""
+        (first, _), (last, _) = self._results[0], self._results[-1]
+        return sum(rows for _, rows in self._results[1:]) / (last - first)
+
+
 @click.command()
 @click.argument("corpus", nargs=-1, required=True)
 @click.option("--documents", type=int, default=4000, show_default=True, help="Encoded; 0 leaves encoding out.")
@@ -62,7 +83,7 @@ def main(corpus: tuple[str, ...], output: Path | None, **given: Any) -> None:
     results = []
     with tempfile.TemporaryDirectory(prefix="isotrope-scale-") as folder:
         if given["documents"]:
-            config = BuildConfig().with_overrides(["store.part_documents=128", *given["assignments"]])
+            config = BuildConfig().with_overrides(["store.part_documents=32", *given["assignments"]])
             results += encoding(Path(folder), corpus, config, given["documents"], ways, given["rounds"])
         if given["rows"]:
             results += joining(Path(folder), given["rows"], given["dim"], ways, given["rounds"])
@@ -78,13 +99,13 @@ def encoding(
     """Documents a second, by way."""
     prepare_parts(islice(read_corpus(*corpus), documents), folder / "prepared", config)
 
-    def run(way: Way) -> str:
+    def run(way: Way, pace: Pace) -> str:
         shutil.rmtree(folder / "index", ignore_errors=True)
         shutil.copytree(folder / "prepared", folder / "index")
-        encode_pending(folder / "index", options=way.options)
+        encode_pending(folder / "index", options=way.options, progress=pace)
         return "".join(path.read_text() for path in sorted((folder / "index").rglob("part.json")))
 
-    return _compared("documents encoded", documents, {way: partial(run, way) for way in ways}, rounds)
+    return _compared("documents encoded", 1, {way: partial(run, way) for way in ways}, rounds)
 
 
 def joining(folder: Path, rows: int, dim: int, ways: Sequence[Way], rounds: int) -> list[dict[str, Any]]:
@@ -92,12 +113,13 @@ def joining(folder: Path, rows: int, dim: int, ways: Sequence[Way], rounds: int)
     np.save(folder / "vectors.npy", _clouds(rows, dim))
     join = ExactJoin(np.load(folder / "vectors.npy", mmap_mode="r"), np.float32(0.95), folder, JoinOptions("cpu"))
 
-    def run(way: Way) -> str:
+    def run(way: Way, pace: Pace) -> str:
+        join.progress = pace
         batches = list(DistributedJoin(join, folder, way.options.pool).within(np.arange(rows)))
         found = np.concatenate([np.stack([batch.left, batch.right], axis=1) for batch in batches])
         return found[np.lexsort(found.T)].tobytes().hex()
 
-    return _compared("pairs compared", rows * (rows - 1) / 2, {way: partial(run, way) for way in ways}, rounds)
+    return _compared("pairs compared", (rows - 1) / 2, {way: partial(run, way) for way in ways}, rounds)
 
 
 def _clouds(rows: int, dim: int) -> Any:
@@ -110,20 +132,28 @@ def _clouds(rows: int, dim: int) -> Any:
     return (exact / np.linalg.norm(exact, axis=1, keepdims=True)).astype(np.float32)
 
 
-def _compared(what: str, count: float, runners: dict[Way, Callable[[], str]], rounds: int) -> list[dict[str, Any]]:
-    timed: dict[str, Timed[str]] = run_in_turns({str(way): run for way, run in runners.items()}, rounds)
-    if len({found.result for found in timed.values()}) != 1:
+def _compared(what: str, weight: float, runners: dict[Way, Callable[[Pace], str]], rounds: int) -> list[dict[str, Any]]:
+    """The ways in turns; a row counts for `weight` of what is told."""
+    rates: dict[Way, list[float]] = {way: [] for way in runners}
+    found = set[str]()
+    for _ in range(rounds):
+        for way, run in runners.items():
+            pace = Pace()
+            found.add(run(pace))
+            rates[way].append(weight * pace.per_second)
+    if len(found) != 1:
         raise click.ClickException(f"{what}: workers found something else than one worker did")
-    alone = {way.executor: timed[str(way)].median for way in runners if way.workers == 1}
+    median = {way: statistics.median(each) for way, each in rates.items()}
+    alone = {way.executor: median[way] for way in runners if way.workers == 1}
     rows = [
         {
             "what": what,
             "executor": way.executor,
             "workers": way.workers,
-            "seconds": timed[str(way)].seconds,
-            "per_second": count / timed[str(way)].median,
-            "per_second_and_worker": count / timed[str(way)].median / way.workers,
-            "times_one_worker": alone[way.executor] / timed[str(way)].median,
+            "runs": rates[way],
+            "per_second": median[way],
+            "per_second_and_worker": median[way] / way.workers,
+            "times_one_worker": median[way] / alone[way.executor],
         }
         for way in runners
     ]
@@ -139,7 +169,7 @@ def _compared(what: str, count: float, runners: dict[Way, Callable[[], str]], ro
             ]
             for row in rows
         ],
-        f"{what}: {count:,.0f}",
+        what,
     )
     return rows
 

@@ -364,8 +364,8 @@ class _Planner:
             "choosing, training and filling indexes",
             (shards * (measuring + filling + assigning), "core-seconds"),
             f"{counted(shards, 'shard')} x ({self.dim} dimensions x {_u('cpu.index_measuring')} to compare kinds + "
-            f"{rows:,} rows x {self.dim} x {_u('cpu.index_number')} + {show(assigning, 'core-seconds')} for {more:,.0f} more "
-            "lists than where that was measured)",
+            f"{rows:,} rows x {self.dim} x {_u('cpu.index_number')} + {show(assigning, 'core-seconds')} for "
+            f"{more:,.0f} more lists than where that was measured)",
             "cpu.index_measuring",
             "cpu.index_number",
             "index.lists",
