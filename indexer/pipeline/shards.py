@@ -23,6 +23,7 @@ from indexer.store.files import FileDigest, atomic_write, remove_file
 from indexer.store.integrity import CheckedFile
 from indexer.store.layout import TEMPORARY
 from indexer.transforms import Transform
+from indexer.urls import mirrored
 
 SHARD_ROWS = 1 << 17  # 57 MB of codes and finer codes of 384 dimensions
 
@@ -95,7 +96,8 @@ class ShardedFill:
         dimensions in 2.3 s, and two processes in 3.3 s (`IVF2048,Flat`: 13.4 and 18.7 s).
         """
         executor, several = self.options.executor, self.options.workers > 1
-        elsewhere = executor == "ray" or (executor == "processes" and several)
+        # Scratch files of a mirror folder are seen on this machine only.
+        elsewhere = (executor == "ray" and mirrored(self.path) is None) or (executor == "processes" and several)
         return elsewhere and self.rows.stored > SHARD_ROWS and len(self.rows.folders) > 1
 
     def fill(self, trained: Any, best: ann.GroundTruthBuilder | None) -> int:
