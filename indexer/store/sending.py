@@ -36,8 +36,8 @@ _SWEPT = {layout.PARTS, layout.TRANSFORMS, layout.SEGMENTS, layout.DELETED, layo
 class Sender:
     """Sends what the writer of an index makes; of an index on a disk there is nothing to send.
 
-    Only for who holds the lock of the index; who shares it sends parts alone. Raises StoreError, also for an earlier part
-    that could not be sent.
+    Only for who holds the lock of the index; who shares it sends parts alone. Raises StoreError, also for an earlier
+    part that could not be sent.
     """
 
     def __init__(self, index: Path) -> None:

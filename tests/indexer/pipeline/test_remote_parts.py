@@ -34,7 +34,7 @@ from search import SearchEngine, shards, verify_index
 from tests.documents import DOCUMENTS
 from tests.fleets import LocalFleet
 from tests.indexer.pipeline.test_remote_index import command
-from tests.object_storage import Fault, Request, Storage, use_cache
+from tests.object_storage import Fault, Request, Storage, first, use_cache
 from tests.search.test_shards import FakeHost
 
 PARTS = -(-len(DOCUMENTS) // 4)
@@ -46,7 +46,7 @@ def url(storage: Storage) -> str:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Callable[[str], None]:
+def machine(tmp_path: Path, storage: Storage) -> Callable[[str], None]:
     """From now on this process is another machine."""
     return lambda name: use_cache(tmp_path / "machines" / name)
 
@@ -95,11 +95,12 @@ def test_parts_prepared_here_are_encoded_anywhere_and_published_elsewhere(
     require_same(url, tiny_config, tmp_path)
 
 
+@pytest.mark.check
 def test_the_same_part_sent_by_several_machines_at_once_is_one_part(
     url: str, tiny_config: BuildConfig, storage: Storage, tmp_path: Path
 ) -> None:
     prepare_parts(DOCUMENTS, url, tiny_config)
-    racing = [command(storage, tmp_path / f"cache{number // 2}", "encode-parts", url, "-q") for number in range(4)]
+    racing = [command(storage, tmp_path / f"cache{number // 2}", "encode-parts", url, "--quiet") for number in range(4)]
     for process in racing:  # two on each of two machines
         errors = process.communicate()[1].decode()
         assert process.returncode == 0, errors
@@ -134,6 +135,25 @@ def test_threads_of_one_machine_take_nothing_from_under_each_other(
     require_same(url, tiny_config, tmp_path)
 
 
+def test_a_part_without_its_record_is_not_taken_for_complete(
+    url: str, tiny_config: BuildConfig, storage: Storage, machine: Callable[[str], None], tmp_path: Path
+) -> None:
+    prepare_parts(DOCUMENTS, url, tiny_config)
+    machine("b")
+    for number, last in enumerate((layout.EMBEDDINGS, layout.WINDOWS, layout.PART)):  # as they are sent
+        storage.fault = first(1000, Fault(status=500), "PUT", last)
+        with pytest.raises(StoreError, match=f"{last}: object storage does not answer"):
+            encode_pending(url, slice(number, number + 1))
+    storage.fault = lambda _: None
+    assert (len(names(url, layout.EMBEDDINGS)), len(names(url, layout.WINDOWS))) == (2, 1)
+    machine("d")
+    assert encode_pending(url, slice(0, 1)).parts_encoded == 1
+    built = build_index(DOCUMENTS, url, tiny_config)
+    assert (built.parts_kept, built.parts_encoded) == (1, PARTS - 1)
+    require_same(url, tiny_config, tmp_path)
+
+
+@pytest.mark.check
 def test_what_a_killed_machine_leaves_is_not_taken_for_complete(
     url: str, tiny_config: BuildConfig, storage: Storage, machine: Callable[[str], None], tmp_path: Path
 ) -> None:
@@ -149,7 +169,7 @@ def test_what_a_killed_machine_leaves_is_not_taken_for_complete(
             return Fault(status=500)
 
         storage.fault = partial(fault, until=(last, arrived, killed))
-        running = command(storage, tmp_path / f"killed{number}", "encode-parts", url, f"--parts={number}", "-q")
+        running = command(storage, tmp_path / f"killed{number}", "encode-parts", url, f"--parts={number}", "--quiet")
         assert arrived.wait(60)
         running.send_signal(signal.SIGKILL)
         running.communicate()
