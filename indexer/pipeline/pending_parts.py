@@ -122,10 +122,14 @@ def encode_pending(
         for task in tasks if mirror_of(folder) is None else ():  # of object storage each is checked as it is fetched
             check_file(task.folder / layout.DOCUMENTS, task.part.written.digest)
         encoded = []
-        for one in encode_tasks(tasks, LazyEncoder(config, options, spec), options, progress):
-            sender.send_part(one.name, one.record.files)
-            encoded.append(one)
-        sender.wait()
+        try:
+            for one in encode_tasks(tasks, LazyEncoder(config, options, spec), options, progress):
+                sender.send_part(one.name, one.record.files)
+                encoded.append(one)
+            sender.wait()
+        except CorruptIndexError:
+            _read_pending(folder)  # says so where another machine has published meanwhile, and swept the documents
+            raise
         complete = complete_parts(folder)
         return _report(folder, encoded, len(chosen), sum(part.name not in complete for part in pending))
 

@@ -5,7 +5,7 @@ import pickle
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from indexer import (
     executors,
     prepare_parts,
 )
+from indexer.cache import cache_folder
 from indexer.config import IndexConfig
 from indexer.errors import CorruptIndexError, NotAnIndexError, StoreError
 from indexer.pipeline import encode, part_encoder
@@ -239,6 +240,36 @@ def test_a_change_of_the_index_ends_what_was_prepared(
     assert set(names(url)) == {*files, layout.manifest_name(1), layout.manifest_name(2)}
 
 
+def test_who_is_late_is_told_that_nothing_waits(
+    url: str, tiny_config: BuildConfig, storage: Storage, machine: Callable[[str], None]
+) -> None:
+    prepare_parts(DOCUMENTS, url, tiny_config)
+    machine("b")
+
+    def swept(request: Request) -> None:
+        if request.method == "GET" and request.path.endswith(layout.DOCUMENTS):
+            storage.fault = lambda _: None
+            open_store(url).remove(names(url))
+
+    storage.fault = swept
+    with pytest.raises(NotAnIndexError, match=rf"^{url}: no parts wait here"):
+        encode_pending(url)
+
+
+@contextmanager
+def elsewhere(machine: Callable[[str], None], name: str) -> Iterator[None]:
+    """What is done here is done by another machine than "a", of which nothing is to be seen."""
+    a = cache_folder()
+    assert a.name == "a"
+    hidden = a.rename(a.with_name("hidden"))
+    machine(name)
+    try:
+        yield
+    finally:
+        hidden.rename(a)
+        machine("a")
+
+
 class ElsewhereFleet(LocalFleet):
     """Workers of another machine: what goes there and comes back is pickled, and the cache is another one."""
 
@@ -248,13 +279,10 @@ class ElsewhereFleet(LocalFleet):
 
     def _prepared(self, number: int) -> Callable[[Iterator[Any]], Iterator[Any]]:
         def work(tasks: Iterator[Any]) -> Iterator[Any]:
-            self._machine(f"worker{number}")
-            try:
+            with elsewhere(self._machine, f"worker{number}"):
                 prepare = pickle.loads(self._pickled)  # noqa: S301
                 results = list(prepare(number)(iter(pickle.loads(pickle.dumps(list(tasks))))))  # noqa: S301
                 return iter(pickle.loads(pickle.dumps(results)))  # noqa: S301
-            finally:
-                self._machine("a")
 
         return work
 
@@ -338,11 +366,8 @@ def test_segments_are_opened_by_url_where_they_are_held(
 ) -> None:
     class ElsewhereHost(FakeHost):
         def _answer(self, question: bytes) -> Any:
-            machine("holder")
-            try:
+            with elsewhere(machine, "holder"):
                 return super()._answer(question)
-            finally:
-                machine("a")
 
     monkeypatch.setattr(shards, "connect", lambda address: None)
     monkeypatch.setattr(shards, "RayHost", ElsewhereHost)
