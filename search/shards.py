@@ -7,9 +7,7 @@ unanswered is an error, or goes without it if that was asked for.
 """
 
 import math
-import os
 import platform
-import socket
 import threading
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -21,8 +19,8 @@ import numpy.typing as npt
 
 from indexer import ann
 from indexer.arrays import Mask, SearchResult, Vectors
-from indexer.errors import ConfigError, IsotropeError, MachineError, ShardLostError, StoreError
-from indexer.lazy import require_extra
+from indexer.errors import ConfigError, IsotropeError, ShardLostError, StoreError
+from indexer.executors.ray_actors import connect
 from indexer.settings import describe_type
 from indexer.store.manifest import SegmentEntry, load_generation, published_at
 from indexer.urls import place_of
@@ -30,8 +28,6 @@ from search.index import Index
 from search.segments import Finish, Segment, VectorsOf
 
 Host = Literal["ray"]
-_LOCAL = "local"  # Ray's word for a cluster of its own on this machine
-_CONNECT_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -162,36 +158,6 @@ def close_hosts(index: Index) -> None:
     for segment in index.hosted:
         if isinstance(segment, HostedSegment):
             segment.host.close()
-
-
-def connect(address: str) -> Any:
-    """The module `ray`, connected: as the program already is, else to `address`, else to a cluster started here.
-
-    Raises MachineError if it is not installed, or if there is no cluster.
-    """
-    os.environ.setdefault("RAY_AUTH_MODE", "token")  # read when Ray is imported
-    ray = require_extra("ray", "ray")
-    if ray.is_initialized():
-        return ray
-    alone = {} if address else {"include_dashboard": False}
-    try:
-        _require_listener(address)
-        ray.init(address=address or _LOCAL, log_to_driver=False, configure_logging=False, **alone)
-    except (RuntimeError, ValueError, OSError, ray.exceptions.RayError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        where = f'at "{address}"' if address else "on this machine"
-        raise MachineError(
-            f"no Ray cluster can be reached {where} ({reason}). Start one with: ray start --head, "
-            "and give its address; or leave the address out and one is started here."
-        ) from error
-    return ray
-
-
-def _require_listener(address: str) -> None:
-    """Raises OSError where nobody listens at "host:port": Ray would try for many minutes."""
-    host, _, port = address.rpartition(":")
-    if host and port.isdecimal() and "/" not in host:
-        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
 
 
 class RayHost:

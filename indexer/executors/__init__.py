@@ -47,7 +47,7 @@ def _fleet(prepare: Prepare[Task, Result], pool: WorkerPool) -> Iterator[Fleet]:
     if pool.executor == "ray":
         from indexer.executors.ray_actors import RayFleet, cluster
 
-        with cluster(pool.ray_address):
-            yield RayFleet(prepare, pool, threads_per_worker(pool))
+        with cluster(pool.ray_address) as ray:
+            yield RayFleet(ray, prepare, pool, threads_per_worker(pool))
     else:
         yield ProcessFleet(prepare)

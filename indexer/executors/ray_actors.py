@@ -5,6 +5,8 @@ file system that every machine sees or in object storage, so a call that is made
 """
 
 import os
+import socket
+import sys
 import threading
 import warnings
 from collections import defaultdict, deque
@@ -17,51 +19,61 @@ from indexer.errors import MachineError
 from indexer.executors.pool import WorkerPool
 from indexer.executors.processes import Failure, failure_of, raise_failure
 from indexer.executors.scheduler import IN_FLIGHT, READY, Prepare, Result, Task, WorkerDiedError
+from indexer.lazy import require_extra
 
+_LOCAL = "local"  # Ray's word for a cluster of its own on this machine
+_CONNECT_SECONDS = 10
 _Answer = tuple[Any, Failure | None]  # a result, or what the work raised
 
 
 @contextmanager
-def cluster(address: str) -> Iterator[None]:
-    """Ray, connected to: the cluster at `address`, or one of this machine alone, which ends with the block.
-
-    A connection that this process has already is used, and left as it is. Raises MachineError.
-    """
-    if not address:
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # nobody else on the network may send it work
-    ray = import_ray()
-    if ray.is_initialized():
-        yield
-        return
-    where: dict[str, Any] = {"address": address} if address else {"address": "local", "include_dashboard": False}
+def cluster(address: str) -> Iterator[Any]:
+    """`connect` for the time of a block; a connection that the program had before stays as it is."""
+    loaded = sys.modules.get("ray")
+    had_one = loaded is not None and loaded.is_initialized()
+    ray = connect(address)
     try:
-        ray.init(**where, log_to_driver=False, logging_level="ERROR", configure_logging=False)
-    except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise MachineError(
-            f"Ray cannot be reached at {address or 'this machine'}: {reason}. Start a cluster with `ray start --head` "
-            "and name its address, or leave --ray-address out to run Ray on this machine."
-        ) from error
-    try:
-        yield
+        yield ray
     finally:
-        ray.shutdown()
+        if not had_one:
+            ray.shutdown()
 
 
-def import_ray() -> Any:
-    """Raises MachineError if Ray is not installed."""
+def connect(address: str) -> Any:
+    """The module `ray`, connected: as the program already is, else to `address`, else to a cluster started here.
+
+    Raises MachineError if it is not installed, or if there is no cluster.
+    """
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # read when Ray is imported: nobody else may send it work
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray = require_extra("ray", "ray")
+    if ray.is_initialized():
+        return ray
+    alone = {} if address else {"include_dashboard": False}
     try:
-        import ray
-    except ImportError as error:
-        raise MachineError('Ray is not installed; it comes with: pip install "isotrope[ray]"') from error
+        _require_listener(address)
+        ray.init(address=address or _LOCAL, log_to_driver=False, configure_logging=False, **alone)
+    except Exception as error:  # Ray raises plain ones too
+        reason = str(error).strip().partition("\n")[0]
+        where = f'at "{address}"' if address else "on this machine"
+        raise MachineError(
+            f"no Ray cluster can be reached {where} ({reason}). Start one with: ray start --head, "
+            "and give its address; or leave the address out and one is started here."
+        ) from error
     return ray
+
+
+def _require_listener(address: str) -> None:
+    """Raises OSError where nobody listens at "host:port": Ray would try for many minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
 
 
 def cluster_cores(address: str) -> int:
     """CPU cores of all machines of the cluster. Raises MachineError."""
-    with cluster(address):
-        return int(import_ray().cluster_resources().get("CPU", 1))
+    with cluster(address) as ray:
+        return int(ray.cluster_resources().get("CPU", 1))
 
 
 class RayFleet(Generic[Task, Result]):
@@ -71,8 +83,8 @@ class RayFleet(Generic[Task, Result]):
     what it has not got yet.
     """
 
-    def __init__(self, prepare: Prepare[Task, Result], pool: WorkerPool, threads: int) -> None:
-        self._ray = import_ray()
+    def __init__(self, ray: Any, prepare: Prepare[Task, Result], pool: WorkerPool, threads: int) -> None:
+        self._ray = ray
         there = self._ray.cluster_resources()
         cores, gpus = there.get("CPU", 1), there.get("GPU", 0)
         self._cpus = min(threads, cores / pool.workers)

@@ -136,18 +136,10 @@ class IndexRequest:
     @property
     def workers(self) -> ShardedFill | None:
         """Those who fill an index in shards, where there are several of either."""
-        return self._sharded if self._sharded and self._sharded.has_workers else None
-
-    @property
-    def is_out_of_sight(self) -> bool:
-        """Whether workers would fill it, did they see its scratch files."""
-        return self._sharded is not None and self._sharded.is_out_of_sight
-
-    @property
-    def _sharded(self) -> ShardedFill | None:
         if self.path is None:
             return None
-        return ShardedFill(self.rows, self.transform, self.options, self.progress, self.path)
+        workers = ShardedFill(self.rows, self.transform, self.options, self.progress, self.path)
+        return workers if workers.has_workers else None
 
     @property
     def device(self) -> str:
@@ -299,11 +291,6 @@ class _Making:
         notes = (_low(filled.recall, request.config.recall, filled.factory),) if low else ()
         if request.workers is not None and not ann.is_mergeable(filled.index):
             notes = (*notes, f"{filled.factory} was filled by one process: such an index cannot be made of shards")
-        if request.is_out_of_sight:
-            notes = (
-                *notes,
-                f"{filled.factory} was filled by this process: in object storage no worker sees its shards",
-            )
         whole = {"index": figures, "recall_curve": [point.to_dict() for point in curve]}
         return BuiltIndex(filled.factory, filled.index, filled.recall, self._zero, whole, notes)
 

@@ -181,6 +181,6 @@ def _require_visible(index: Path, encoded: EncodedPart) -> None:
                 return
         time.sleep(_PAUSE)
     raise StoreError(
-        f"{folder}: a worker wrote this part, and it is not there. Every machine of the Ray cluster must see the index "
+        f"{folder}: a worker wrote this part, and it is not here. Every machine of the Ray cluster must see the index "
         "folder under the same path, or reach the same object storage: build on a shared file system, or at a URL."
     )

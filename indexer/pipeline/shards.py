@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from indexer import ann
-from indexer.executors import run_tasks
-from indexer.parallel import available_cores, part_threads
+from indexer.executors import run_tasks, threads_per_worker
+from indexer.parallel import part_threads
 from indexer.pipeline.rows import RowView, even_runs
 from indexer.progress import NoProgress, Progress
 from indexer.run_options import RunOptions
 from indexer.store.files import FileDigest, atomic_write, remove_file
 from indexer.store.integrity import CheckedFile
 from indexer.store.layout import TEMPORARY
+from indexer.store.mirror import mirror_of
 from indexer.transforms import Transform
-from indexer.urls import mirrored
 
 SHARD_ROWS = 1 << 17  # 57 MB of codes and finer codes of 384 dimensions
 
@@ -90,24 +90,15 @@ class ShardedFill:
 
     @property
     def has_workers(self) -> bool:
-        """Whether workers were asked for by name, see what lies beside the segment, and have more than one shard.
+        """Whether workers were asked for by name, and there is more than one shard.
 
         Otherwise the threads of this process do better on its machine: two of them filled 300,000 rows of 384
-        dimensions in 2.3 s, and two processes in 3.3 s (`IVF2048,Flat`: 13.4 and 18.7 s).
+        dimensions in 2.3 s, and two processes in 3.3 s (`IVF2048,Flat`: 13.4 and 18.7 s). Machines that share
+        nothing but object storage have no place for scratch files.
         """
         executor, several = self.options.executor, self.options.workers > 1
-        elsewhere = executor == "ray" or (executor == "processes" and several)
-        return elsewhere and self._has_several and not self.is_out_of_sight
-
-    @property
-    def is_out_of_sight(self) -> bool:
-        """Whether workers of Ray would fill it, did its scratch files not lie where other machines see nothing: in a
-        mirror folder."""
-        return self.options.executor == "ray" and self._has_several and mirrored(self.path) is not None
-
-    @property
-    def _has_several(self) -> bool:
-        return self.rows.stored > SHARD_ROWS and len(self.rows.folders) > 1
+        elsewhere = (executor == "ray" and mirror_of(self.path) is None) or (executor == "processes" and several)
+        return elsewhere and self.rows.stored > SHARD_ROWS and len(self.rows.folders) > 1
 
     def fill(self, trained: Any, best: ann.GroundTruthBuilder | None) -> int:
         """Fill a trained, empty index, and take the best of its rows into `best`. Returns how many vectors are zero.
@@ -125,8 +116,7 @@ class ShardedFill:
         empty = self.scratch("trained")
         with atomic_write(empty) as file:
             ann.save_index(trained, file)  # type: ignore[arg-type]
-        threads = max(1, (self.options.threads or available_cores()) // self.options.workers)
-        filler = ShardFiller(empty, file.digest, self.transform, best, threads)
+        filler = ShardFiller(empty, file.digest, self.transform, best, threads_per_worker(self.options.pool))
         rows = replace(self.rows, folders=[folder.absolute() for folder in self.rows.folders])
         tasks = [
             ShardTask(self.scratch(f"{number:05d}"), rows.firsts[parts.start], rows.run(parts))

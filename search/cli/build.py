@@ -80,7 +80,7 @@ def command(
       isotrope build demo/stdlib.jsonl glove-index --config static --set encoder.model=glove.6B.300d.txt
       isotrope build "dumps/*.parquet" dumps-index --text-column body --set whitening.strength=0.5
       zcat notes.txt.gz | isotrope build - notes-index --format text
-      isotrope build "dumps/*.parquet" dumps-index --text-column body --executor ray --ray-address auto --workers 16
+      isotrope build demo/stdlib.jsonl workers-index --executor processes --workers 2
     """
     from indexer import build_index, prepare_parts
     from search.cli.output import print_note, stdout_free_for

@@ -47,11 +47,13 @@ def command(index: Path, parts: slice, as_json: bool, quiet: bool, **options: An
     storage, and the model, and nothing of each other. Last, the same isotrope build without --prepare finds the
     parts, encodes what is missing, and publishes. A part that is whole already is left alone.
 
+    In the script of a SLURM array, --parts "$SLURM_ARRAY_TASK_ID" is one part a job.
+
     \b
-    Example, after isotrope build dumps.jsonl dumps-index --prepare:
-      isotrope encode-parts dumps-index --parts 0:128
-    In the script of a SLURM array:
-      isotrope encode-parts dumps-index --parts "$SLURM_ARRAY_TASK_ID"
+    Example:
+      isotrope build demo/stdlib.jsonl parts-index --prepare
+      isotrope encode-parts parts-index --parts 0:128
+      isotrope build demo/stdlib.jsonl parts-index
     """
     from indexer import encode_pending
     from search.cli.output import print_facts, print_note, print_report

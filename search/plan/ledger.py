@@ -66,7 +66,8 @@ def show(value: float, unit: str) -> str:
         many = value >= 3600
         name = unit.replace("seconds", "hours") if many else unit
         return f"{number(value / 3600 if many else value)} {name}"
-    return f"{number(value)} {unit}".rstrip()
+    shown = number(value)
+    return f"{shown} {unit.removesuffix('s') if shown == '1' else unit}".rstrip()
 
 
 def show_bytes(value: float) -> str:

@@ -14,6 +14,7 @@ from search.plan.constants import constants
 from search.plan.ledger import Ledger, Line, number, show, show_bytes
 from search.plan.models import ModelShape, model_shape
 from search.plan.settings import PlanSettings
+from search.text import counted
 
 _MIB = 1 << 20
 _QUERY_TEXTS = 1024  # query-like texts that are encoded for the mean of queries
@@ -362,8 +363,8 @@ class _Planner:
             "build.indexing",
             "choosing, training and filling indexes",
             (shards * (measuring + filling + assigning), "core-seconds"),
-            f"{shards:,} shards x ({self.dim} dimensions x {_u('cpu.index_measuring')} to compare kinds + {rows:,} "
-            f"rows x {self.dim} x {_u('cpu.index_number')} + {show(assigning, 'core-seconds')} for {more:,.0f} more "
+            f"{counted(shards, 'shard')} x ({self.dim} dimensions x {_u('cpu.index_measuring')} to compare kinds + "
+            f"{rows:,} rows x {self.dim} x {_u('cpu.index_number')} + {show(assigning, 'core-seconds')} for {more:,.0f} more "
             "lists than where that was measured)",
             "cpu.index_measuring",
             "cpu.index_number",

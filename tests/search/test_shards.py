@@ -17,6 +17,7 @@ import pytest
 
 from indexer import Document, build_index, delete_documents
 from indexer.errors import ConfigError, CorruptIndexError, MachineError, ShardLostError, StoreError
+from indexer.executors.ray_actors import connect
 from search import SearchEngine, ShardOptions, shards
 from search.ranking.documents import Answer
 from search.segments import Finish
@@ -209,7 +210,7 @@ def test_an_address_where_nobody_listens_is_named_at_once() -> None:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
         with pytest.raises(MachineError, match=f'no Ray cluster can be reached at "{address}"'):
-            shards.connect(address)
+            connect(address)
 
 
 @pytest.fixture(scope="module")

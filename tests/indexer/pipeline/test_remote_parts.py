@@ -25,10 +25,8 @@ from indexer import (
     prepare_parts,
 )
 from indexer.cache import cache_folder
-from indexer.config import IndexConfig
 from indexer.errors import CorruptIndexError, NotAnIndexError, StoreError
 from indexer.pipeline import encode, part_encoder
-from indexer.pipeline import shards as pipeline_shards
 from indexer.settings import named_path
 from indexer.store import layout, sending
 from indexer.store.manifest import load_manifest
@@ -343,21 +341,11 @@ def test_an_encoder_that_was_fitted_goes_with_the_parts(
     require_same(url, config, tmp_path)
 
 
-@pytest.mark.usefixtures("workers_elsewhere")
-def test_shards_that_no_worker_would_see_are_filled_here(
-    url: str, tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pipeline_shards, "SHARD_ROWS", 4)
-    built = build_index(DOCUMENTS, url, replace(tiny_config, index=IndexConfig(type="IVF2,Flat", recall=0.5)), ON_RAY)
-    assert any("was filled by this process: in object storage" in note for note in built.notes)
-    assert verify_index(url).passed
-
-
 def test_a_worker_whose_part_does_not_arrive_is_an_error(
     url: str, tiny_config: BuildConfig, workers_elsewhere: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(part_encoder, "send_written", lambda *_: None)
-    with pytest.raises(StoreError, match=rf"^{url}/parts/\d+: a worker wrote this part, and it is not there"):
+    with pytest.raises(StoreError, match=rf"^{url}/parts/\d+: a worker wrote this part, and it is not here"):
         build_index(DOCUMENTS, url, tiny_config, ON_RAY)
 
 

@@ -1,0 +1,68 @@
+"""Workers on other machines: what they write must be seen here, and what is lost on the way is encoded again."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from indexer import BuildConfig, RunOptions, build_index
+from indexer.errors import StoreError
+from indexer.executors import WorkerPool
+from indexer.executors.scheduler import Scheduler
+from indexer.pipeline import encode
+from tests.directories import snapshot
+from tests.documents import DOCUMENTS
+from tests.fleets import LocalFleet
+
+RAY = RunOptions(device="cpu", workers=2, executor="ray")
+
+
+def run_here(lose: Any, setup: Any, tasks: Sequence[Any], pool: WorkerPool, lost: Any = None) -> Iterator[Any]:
+    """What Ray would do, in this process; `lose` says what becomes of a part before it is looked at."""
+    for encoded in Scheduler[Any, Any](LocalFleet(setup), tasks, pool, lost).results():
+        lose(tasks[0].index / encoded.name)
+        yield encoded
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "_PAUSE", 0.0)
+    monkeypatch.setattr(encode, "threads_per_worker", lambda pool: 1)
+
+
+def nothing(part: Path) -> None:
+    """Is lost."""
+
+
+def the_embeddings(part: Path) -> None:
+    """Are lost."""
+    (part / "embeddings.npy").unlink()
+
+
+def half_of_the_embeddings(part: Path) -> None:
+    """Is lost."""
+    data = (part / "embeddings.npy").read_bytes()
+    (part / "embeddings.npy").write_bytes(data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("lose", [the_embeddings, half_of_the_embeddings, shutil.rmtree])
+def test_a_part_that_is_not_seen_here_is_named_and_the_next_run_makes_it(
+    lose: Any, tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode, "run_tasks", partial(run_here, lose))
+    with pytest.raises(StoreError, match=r"parts/0000\d: a worker wrote this part, and it is not here.*shared"):
+        build_index(DOCUMENTS, tmp_path / "index", tiny_config, RAY)
+    monkeypatch.setattr(encode, "run_tasks", partial(run_here, nothing))
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config, RAY)
+    build_index(DOCUMENTS, tmp_path / "alone", tiny_config)
+    assert snapshot(tmp_path / "index") == snapshot(tmp_path / "alone")
+
+
+@pytest.mark.check  # starting Ray
+def test_ray_makes_the_bytes_of_one_process(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    build_index(DOCUMENTS, tmp_path / "ray", tiny_config, RAY)
+    build_index(DOCUMENTS, tmp_path / "alone", tiny_config)
+    assert snapshot(tmp_path / "ray") == snapshot(tmp_path / "alone")
