@@ -78,11 +78,13 @@ class BlobCache:
         self._make_room_after(len(data))
 
     def take(self, file: Path, sha256: str) -> None:
-        """Move a whole file here, as a blob."""
+        """Move a whole file here, as a blob; one that is gone was moved by another process."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             size = file.stat().st_size
             file.replace(self.path(sha256))
+        except FileNotFoundError:
+            return
         except OSError as error:
             raise _unusable(self.folder, error) from error
         self._make_room_after(size)

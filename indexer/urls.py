@@ -74,6 +74,12 @@ def mirrored(path: Path) -> tuple[Path, str, str] | None:
     return folder, url, "/".join(parts[2:])
 
 
+def place_of(index: Path) -> str | Path:
+    """What names an index on every machine: its URL if it lies in object storage, else its path from the root."""
+    found = mirrored(index)
+    return index.resolve() if found is None else found[1]
+
+
 @cache
 def _url_beside(place: Path) -> str:
     try:

@@ -1,9 +1,9 @@
 """Segments held by other processes, on this machine or others, by Ray: an index larger than one machine's memory.
 
-Each process opens its segment from the index's folder, which all machines must see under the same path, and does what
-this one would do with it: candidates, exact scores from the embeddings, ties and all. So the answers are the same; here
-they are merged. A process that dies is started again by Ray; the question that it leaves unanswered is an error, or
-goes without it if that was asked for.
+Each process opens its segment from the index's folder, which all machines must see under the same path, or from object
+storage, and does what this one would do with it: candidates, exact scores from the embeddings, ties and all. So the
+answers are the same; here they are merged. A process that dies is started again by Ray; the question that it leaves
+unanswered is an error, or goes without it if that was asked for.
 """
 
 import math
@@ -22,8 +22,8 @@ from indexer.arrays import Mask, SearchResult, Vectors
 from indexer.errors import ConfigError, IsotropeError, ShardLostError, StoreError
 from indexer.executors.ray_actors import connect
 from indexer.settings import describe_type
-from indexer.store.layout import is_index
-from indexer.store.manifest import SegmentEntry, load_generation
+from indexer.store.manifest import SegmentEntry, load_generation, published_at
+from indexer.urls import place_of
 from search.index import Index
 from search.segments import Finish, Segment, VectorsOf
 
@@ -63,8 +63,9 @@ class Question:
 class SegmentProcess:
     """One segment in a process of its own; opened by the first question, whose errors reach the one who asked."""
 
-    def __init__(self, index: Path, generation: int, number: int) -> None:
-        self._path, self._generation, self._number = index, generation, number
+    def __init__(self, index: str | Path, generation: int, number: int) -> None:
+        """`index` is its path, or its URL in object storage."""
+        self._place, self._generation, self._number = index, generation, number
 
     def search(self, question: Question) -> list[SearchResult]:
         """Raises as `Segment.search`, and as opening the index does."""
@@ -77,12 +78,13 @@ class SegmentProcess:
 
     @cached_property
     def _index(self) -> Index:
-        if not is_index(self._path):
+        path = published_at(self._place)
+        if path is None:
             raise StoreError(
-                f"{self._path}: is no index on {platform.node()}, where Ray runs the process of a shard; expected a "
-                "folder that every machine of the cluster sees under this path."
+                f"{self._place}: is no index on {platform.node()}, where Ray runs the process of a shard; expected a "
+                "folder that every machine of the cluster sees under this path, or an index in object storage."
             )
-        return Index(self._path, load_generation(self._path, self._generation))
+        return Index(path, load_generation(path, self._generation))
 
     @cached_property
     def _segment(self) -> Segment:
@@ -142,10 +144,10 @@ class HostedSegment:
 def hosted(index: Index, options: ShardOptions) -> Index:
     """The same index, whose segments other processes hold. Raises MachineError where there is no Ray."""
     ray = connect(options.address)
-    path, generation = index.path.resolve(), index.manifest.generation
+    place, generation = place_of(index.path), index.manifest.generation
 
     def segment(number: int, entry: SegmentEntry) -> HostedSegment:
-        host = RayHost(ray, (path, generation, number), options.timeout)
+        host = RayHost(ray, (place, generation, number), options.timeout)
         return HostedSegment(entry, host, dict(entry.search_parameters))
 
     return replace(index, hosted=tuple(segment(number, one) for number, one in enumerate(index.manifest.segments)))
@@ -161,7 +163,7 @@ def close_hosts(index: Index) -> None:
 class RayHost:
     """A `SegmentHost`: an actor of Ray's, wherever the cluster has room, started by the first question."""
 
-    def __init__(self, ray: Any, segment: tuple[Path, int, int], timeout: float) -> None:
+    def __init__(self, ray: Any, segment: tuple[str | Path, int, int], timeout: float) -> None:
         """`segment` is what `SegmentProcess` is made of."""
         self._ray, self._segment, self._timeout = ray, segment, timeout
         self._actor: Any = None

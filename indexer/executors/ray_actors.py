@@ -1,7 +1,7 @@
 """Workers as Ray actors, on one machine or many; Ray's task and actor layer only, none of its data sets.
 
 A call carries one task and comes back with its result. What a task makes lies in files that its name determines, on a
-file system that every machine sees, so a call that is made again changes nothing.
+file system that every machine sees or in object storage, so a call that is made again changes nothing.
 """
 
 import os

@@ -14,13 +14,16 @@ from indexer.executors import run_tasks, threads_per_worker
 from indexer.pipeline.fatal_documents import find_fatal_documents
 from indexer.pipeline.gates import require_nonzero_finite
 from indexer.pipeline.generation import Generation
-from indexer.pipeline.index_encoder import LazyEncoder
+from indexer.pipeline.index_encoder import LazyEncoder, state_files
 from indexer.pipeline.ingest import PendingPart
 from indexer.pipeline.part_encoder import EncodedPart, EncodeTask, WorkerSetup
 from indexer.progress import Progress
 from indexer.run_options import RunOptions
+from indexer.store import layout
 from indexer.store.documents import read_documents_at
+from indexer.store.mirror import stored_sizes
 from indexer.store.parts import PartRecord, read_record
+from indexer.urls import mirrored
 
 _LOOKS, _PAUSE = 20, 0.5  # times and seconds: a file system in a network shows a file somewhat later
 
@@ -85,6 +88,8 @@ def encode_parts(
         if part.record and part.given:
             done[part.name] = EncodedPart(part.name, part.record, 0, 0, given=part.rows)
     tasks = [EncodeTask(generation.index, part) for part in pending if part.record is None]
+    if options.executor == "ray":
+        share_inputs(generation, [task.part for task in tasks])
     for encoded in encode_tasks(tasks, encoder, options, progress):
         generation.sender.send_part(encoded.name, encoded.record.files)
         done[encoded.name] = encoded
@@ -99,6 +104,13 @@ def encode_parts(
     for part, record in zip(pending, records, strict=True):
         generation.add_part(part.name, part.written, record)
     return EncodedParts(records, list(done.values()), notes)
+
+
+def share_inputs(generation: Generation, pending: Sequence[PendingPart]) -> None:
+    """Send what encoding some parts takes to where their index lies, for other machines; on a disk it is there."""
+    if pending:
+        documents = {f"{part.name}/{layout.DOCUMENTS}": part.written.digest for part in pending}
+        generation.sender.share(documents, state_files(generation.index, generation.spec))
 
 
 def _set_aside_notes(
@@ -125,7 +137,8 @@ def encode_tasks(
     if not alone:
         encoder.prepare()
     threads = None if alone else threads_per_worker(options.pool)
-    setup = WorkerSetup(encoder, threads, progress.advance if alone else None)
+    remote = mirrored(tasks[0].index) if options.executor == "ray" else None
+    setup = WorkerSetup(encoder, threads, progress.advance if alone else None, url=remote[1] if remote else "")
     lost: list[EncodeTask] = []
     yield from _run(setup, tasks, options, progress, lost)
     if not lost:
@@ -163,11 +176,11 @@ def _require_visible(index: Path, encoded: EncodedPart) -> None:
     folder, files = index / encoded.name, encoded.record.files
     for _ in range(_LOOKS):
         with suppress(OSError):
-            sizes = {name: (folder / name).lstat().st_size for name in files}
+            sizes = stored_sizes(folder, files)
             if all(sizes[name] == digest.bytes for name, digest in files.items()) and read_record(folder):
                 return
         time.sleep(_PAUSE)
     raise StoreError(
         f"{folder}: a worker wrote this part, and it is not here. Every machine of the Ray cluster must see the index "
-        "folder under the same path: build on a shared file system, or to object storage."
+        "folder under the same path, or reach the same object storage: build on a shared file system, or at a URL."
     )

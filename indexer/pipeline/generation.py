@@ -324,8 +324,7 @@ class Generation:
         """Remove temporary files and unfinished parts; before the first publication also parts of another encoder."""
         for name in (layout.MANIFESTS, *_SWEPT):
             _remove_temporary(self.index, name)
-        if (self.index / layout.PENDING).exists():
-            remove_file(self.index, layout.PENDING)
+        self.sender.end_pending()
         fresh = not list_generations(self.index)
         for number in layout.part_numbers(self.index):
             name = layout.part_name(number)

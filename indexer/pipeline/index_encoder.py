@@ -239,6 +239,15 @@ class LazyEncoder:
         options = replace(self._options, device=_device_of(worker, self._options.device), threads=threads)
         return LazyEncoder(self.config, options, self.spec)
 
+    def with_state_in(self, index: Path) -> "LazyEncoder":
+        """The encoder whose fitted state, if it has one, lies in the folder that stands for the index here."""
+        spec = self.spec
+        if spec.state is None:
+            return self
+        return LazyEncoder(
+            self.config, self._options, replace(spec, state=str(index / layout.state_folder(spec.base_fingerprint)))
+        )
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_encoder": None, "_spec": self.spec}
 

@@ -5,7 +5,7 @@ in memory, however large the corpus.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,10 +20,14 @@ from indexer.parallel import pipelined
 from indexer.pipeline.index_encoder import LazyEncoder
 from indexer.pipeline.ingest import CutTexts, PendingPart
 from indexer.pipeline.reuse import PartRowIds, ReusedRows
-from indexer.store import parts
+from indexer.settings import named_path
+from indexer.store import layout, parts
 from indexer.store.documents import read_texts
 from indexer.store.embeddings import open_embeddings
+from indexer.store.files import make_folder
+from indexer.store.mirror import know_file
 from indexer.store.parts import PartRecord, PartRows, write_part
+from indexer.store.sending import fetch_states, send_written
 
 if TYPE_CHECKING:
     from indexer.encoders.protocol import Tokens
@@ -67,10 +71,15 @@ class WorkerSetup:
     threads: int | None  # CPU threads of each worker; None: all in this process, which then has every thread
     on_batch: Callable[[int, int], None] | None = None
     discards: bool = False  # what is encoded is not written, and None comes back: to see what a worker survives
+    url: str = ""  # of an index in object storage, which workers on other machines read from and send to by themselves
 
     def __call__(self, worker: int) -> Callable[[Iterator[EncodeTask]], Iterator[EncodedPart | None]]:
         encoder = self.encoder if self.threads is None else self.encoder.for_worker(worker, self.threads)
-        return _Stages(encoder, self.on_batch, self.discards).run
+        index = named_path(self.url, "the index") if self.url else None
+        if index is not None:
+            fetch_states(index)
+            encoder = encoder.with_state_in(index)
+        return _Stages(encoder, self.on_batch, self.discards, index).run
 
 
 @dataclass(frozen=True)
@@ -94,11 +103,12 @@ class _EmbeddedPart:
 
 @dataclass(frozen=True)
 class _Stages:
-    """Reads, encodes and writes a stream of parts."""
+    """Reads, encodes and writes a stream of parts, and sends them where `index` is this machine's mirror folder."""
 
     encoder: LazyEncoder
     on_batch: Callable[[int, int], None] | None
     discards: bool
+    index: Path | None = None
 
     def run(self, tasks: Iterator[EncodeTask]) -> Iterator[EncodedPart | None]:
         write = self._discard if self.discards else self.write
@@ -109,14 +119,16 @@ class _Stages:
         for task in tasks:
             if task.part.missing:
                 self.encoder.get()
-            yield task
+            yield task if self.index is None else replace(task, index=self.index)
 
     @cached_property
     def _chunker(self) -> DocumentChunker:
         return DocumentChunker(self.encoder.spec, self.encoder.config.chunk)
 
     def read(self, task: EncodeTask) -> _ReadPart:
-        part, joined = task.part, read_texts(task.folder, self.encoder.config.corpus.text)
+        part = task.part
+        know_file(task.folder / layout.DOCUMENTS, part.written.digest)
+        joined = read_texts(task.folder, self.encoder.config.corpus.text)
         cut = _handed_over(part)
         if cut is not None:
             texts = joined if cut.windows is None else cut.windows.texts(joined)
@@ -154,7 +166,10 @@ class _Stages:
         truncated = int(np.count_nonzero(lengths > spec.identity.max_length))
         empty = int(np.count_nonzero(lengths == 0)) if spec.traits.has_table else 0
         rows = PartRows(cut.hashes, lengths, stored, cut.windows, truncated, empty, task.set_aside)
+        make_folder(task.folder)  # of a mirror folder there is none yet where the documents were not written
         record = write_part(task.folder, part.written, rows, spec.fingerprint)
+        if self.index is not None:
+            send_written(self.index, part.name, record.files)
         backend = self.encoder.get().backend if embedded.fresh is not None else ""
         reused = len(part.known) if part.known else 0
         return EncodedPart(part.name, record, reused, embedded.retries, backend)

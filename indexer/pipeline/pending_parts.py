@@ -2,11 +2,13 @@
 
 `prepare_parts` writes the documents of every part and `pending.json`, which lists the parts without embeddings.
 `encode_pending` encodes some of them, as many processes as there are on as many machines, with nothing but the index
-folder between them. `build_index` then finds the parts, encodes what is missing, and goes on as it always does.
+between them: a folder that all of them see, or object storage, where all of this is sent. `build_index` then finds the
+parts, encodes what is missing, and goes on as it always does.
 """
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,20 +20,21 @@ from indexer.corpus.document import Document
 from indexer.encoders import EncoderSpec, resolve_spec
 from indexer.errors import ConfigError, CorruptIndexError, MismatchError, NotAnIndexError, StoreError
 from indexer.pipeline.build import ingested_corpus, is_up_to_date
-from indexer.pipeline.encode import encode_tasks
+from indexer.pipeline.encode import encode_tasks, share_inputs
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.index_encoder import LazyEncoder, fit_encoder, with_stored_state
 from indexer.pipeline.ingest import PendingPart
 from indexer.pipeline.part_encoder import EncodedPart, EncodeTask
 from indexer.pipeline.reuse import ReusedRows
 from indexer.progress import NoProgress, Progress
-from indexer.regular_files import read_regular
 from indexer.run_options import RunOptions
 from indexer.settings import named_path
 from indexer.store import layout, parts
-from indexer.store.files import FileDigest, atomic_write_bytes, writer_lock
+from indexer.store.files import FileDigest, writer_lock
 from indexer.store.integrity import check_file
+from indexer.store.mirror import complete_parts, mirror_of, read_stored
 from indexer.store.parts import PartDocuments
+from indexer.store.sending import Sender
 from indexer.typed_json import convert_json, decode_json
 
 _MOST_BYTES = 1 << 30
@@ -82,7 +85,8 @@ def prepare_parts(
         if fit_encoder(generation, ingested.rows(generation.index), options, progress):
             ingested = ingested.to_encode_anew()
         pending = [part for part in ingested.parts if part.record is None]
-        _write_pending(generation, pending)
+        share_inputs(generation, pending)
+        generation.sender.list_pending(_pending_to_json(generation, pending))
         missing = sum(part.missing for part in pending)
         return PreparedParts(generation.index, False, ingested.documents, len(ingested.parts), len(pending), missing)
 
@@ -96,24 +100,38 @@ def encode_pending(
 ) -> EncodedPending:
     """Encode some of the parts that `prepare_parts` listed, those whose `numbers` a slice takes, unless they are whole.
 
-    Any number of these may run at once, on any machine that sees the folder; two that encode the same part write the
-    same bytes. `model` is the model's folder if it lies elsewhere here. Raises NotAnIndexError where nothing was
-    prepared, MismatchError for another encoder than the one it was prepared for, ModelError, MachineError, StoreError.
+    Any number of these may run at once, on any machine that sees the folder or reaches the object storage; two that
+    encode the same part write the same bytes. `model` is the model's folder if it lies elsewhere here. Raises
+    NotAnIndexError where nothing was prepared, MismatchError for another encoder than the one it was prepared for,
+    ModelError, MachineError, StoreError.
     """
     options, progress = options or RunOptions(), progress or NoProgress()
     folder = named_path(index, "the index")
     if not folder.is_dir():
         raise _not_prepared(folder)
-    with writer_lock(folder, shared=True):
+    with writer_lock(folder, shared=True), closing(Sender(folder)) as sender:
         config, fingerprint, pending = _read_pending(folder)
         spec = _spec(folder, config, fingerprint, model)
         chosen = pending[numbers]
-        tasks = [EncodeTask(folder, part) for part in chosen if not _is_whole(folder, part, fingerprint)]
-        for task in tasks:
+        tasks = []
+        for part in chosen:
+            if (files := _files_if_whole(folder, part, fingerprint)) is None:
+                tasks.append(EncodeTask(folder, part))
+            else:
+                sender.send_part(part.name, files)  # a process that was killed may not have come to it
+        for task in tasks if mirror_of(folder) is None else ():  # of object storage each is checked as it is fetched
             check_file(task.folder / layout.DOCUMENTS, task.part.written.digest)
-        encoded = list(encode_tasks(tasks, LazyEncoder(config, options, spec), options, progress))
-        left = sum(not (folder / part.name / layout.PART).exists() for part in pending)
-        return _report(folder, encoded, len(chosen), left)
+        encoded = []
+        try:
+            for one in encode_tasks(tasks, LazyEncoder(config, options, spec), options, progress):
+                sender.send_part(one.name, one.record.files)
+                encoded.append(one)
+            sender.wait()
+        except CorruptIndexError:
+            _read_pending(folder)  # says so where another machine has published meanwhile, and swept the documents
+            raise
+        complete = complete_parts(folder)
+        return _report(folder, encoded, len(chosen), sum(part.name not in complete for part in pending))
 
 
 def _report(folder: Path, encoded: Sequence[EncodedPart], chosen: int, left: int) -> EncodedPending:
@@ -142,24 +160,25 @@ def _spec(folder: Path, config: BuildConfig, fingerprint: str, model: str | Path
     return spec
 
 
-def _is_whole(folder: Path, part: PendingPart, fingerprint: str) -> bool:
+def _files_if_whole(folder: Path, part: PendingPart, fingerprint: str) -> dict[str, FileDigest] | None:
+    """The files of a part beside its record, where all of them are there already."""
     record = parts.read_record(folder / part.name)
     if record is None or (record.document_key, record.fingerprint) != (part.written.document_key, fingerprint):
-        return False
-    return parts.is_intact(folder / part.name, record)
+        return None
+    return record.files if parts.is_intact(folder / part.name, record) else None
 
 
 # --- pending.json
 
 
-def _write_pending(generation: Generation, pending: Sequence[PendingPart]) -> None:
+def _pending_to_json(generation: Generation, pending: Sequence[PendingPart]) -> bytes:
     plain = {
         "format": layout.FORMAT,
         "config": generation.config.to_dict(),
         "fingerprint": generation.spec.fingerprint,
         "parts": [_part_to_json(part) for part in pending],
     }
-    atomic_write_bytes(generation.index / layout.PENDING, json.dumps(plain, indent=0, ensure_ascii=False).encode())
+    return json.dumps(plain, indent=0, ensure_ascii=False).encode()
 
 
 def _part_to_json(part: PendingPart) -> dict[str, Any]:
@@ -186,7 +205,7 @@ def _read_pending(folder: Path) -> tuple[BuildConfig, str, list[PendingPart]]:
     """Recipe, fingerprint of the encoder, and parts."""
     path = folder / layout.PENDING
     try:
-        plain = decode_json(read_regular(path, _MOST_BYTES, follow_links=False), dict[str, Any])
+        plain = decode_json(read_stored(path, _MOST_BYTES), dict[str, Any])
         from indexer.store.manifest_schema import PendingFields
 
         convert_json(plain, PendingFields)

@@ -10,7 +10,7 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from io import BytesIO
@@ -83,7 +83,7 @@ class Mirror:
 
     def open_named(self, name: str) -> IO[bytes]:
         """A whole file by its name alone. Raises FileNotFoundError where nothing says what it must be."""
-        if name not in self._known and name.endswith(f"/{layout.PART}"):
+        if name == layout.PENDING or (name not in self._known and name.endswith(f"/{layout.PART}")):
             return BytesIO(self.store.read(name))
         return os.fdopen(self.open_whole(name, self._digest_of(name)), "rb")
 
@@ -135,6 +135,10 @@ class Mirror:
                 raise missing(self.folder / name)
             if found[name].bytes != digest.bytes:
                 raise wrong_size(self.folder / name, found[name].bytes, digest)
+
+    def complete_parts(self) -> set[str]:
+        """The names of parts whose record was sent."""
+        return {name.rpartition("/")[0] for name in self.store.list(layout.PARTS) if name.endswith(f"/{layout.PART}")}
 
     def copy_out(self, files: Mapping[str, FileDigest]) -> None:
         """Put whole files into the mirror folder itself, for libraries that read a folder."""
@@ -213,8 +217,22 @@ def part_numbers(index: Path) -> list[int]:
     numbers = layout.part_numbers(index)
     if (found := mirror_of(index)) is None:
         return numbers
-    places = (name.split("/") for name in found[0].store.list(layout.PARTS) if name.endswith(f"/{layout.PART}"))
-    return sorted({*numbers, *(int(place[1]) for place in places if layout.PART_NAME.fullmatch(place[1]))})
+    places = (name.split("/")[1] for name in found[0].complete_parts())
+    return sorted({*numbers, *(int(place) for place in places if layout.PART_NAME.fullmatch(place))})
+
+
+def complete_parts(index: Path) -> set[str]:
+    """The names of parts whose record is there for everyone: in object storage, if that is where the index lies."""
+    if (found := mirror_of(index)) is not None:
+        return found[0].complete_parts()
+    names = map(layout.part_name, layout.part_numbers(index))
+    return {name for name in names if (index / name / layout.PART).exists()}
+
+
+def know_file(path: Path, digest: FileDigest) -> None:
+    """What a file of an index must be that no manifest and no record names yet; on a disk there is nothing to know."""
+    if (found := mirror_of(path)) is not None:
+        found[0].know({found[1]: digest})
 
 
 def manifest_time(index: Path, name: str) -> float:
@@ -235,6 +253,17 @@ def remove_manifest(index: Path, name: str) -> None:
         remove_file(index, name)
     else:
         found[0].store.remove([name])
+
+
+def stored_sizes(folder: Path, names: Iterable[str]) -> dict[str, int]:
+    """Bytes of some files of a folder of an index, where it lies. Raises FileNotFoundError if one is not there."""
+    if (found := mirror_of(folder)) is None:
+        return {name: (folder / name).lstat().st_size for name in names}
+    there = found[0].store.list(found[1])
+    try:
+        return {name: there[f"{found[1]}/{name}"].bytes for name in names}
+    except KeyError as error:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(folder / error.args[0])) from None
 
 
 def stored_bytes(index: Path) -> int:

@@ -2,25 +2,32 @@
 
 Several machines may write to one index. Each gives its new files numbers of its own, so that nobody's are overwritten,
 and who creates the next manifest first has published. The mirror folder's lock keeps apart those of one machine.
+
+Parts whose documents were sent may be encoded by any machine, which sends the rest of them, the record last. Those that
+encode the same part send the same files. A part's number is then never given to another: who is late harms none.
 """
 
+import json
 import random
 import re
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from indexer.blob_cache import blob_cache
-from indexer.errors import LockedError
+from indexer.errors import CorruptIndexError, LockedError
+from indexer.parallel import ordered_map
 from indexer.store import layout
-from indexer.store.files import FileDigest, atomic_write_bytes, digest_file, make_folder
+from indexer.store.files import FileDigest, atomic_write_bytes, digest_file, make_folder, remove_file
 from indexer.store.mirror import Mirror, mirror_of
 from indexer.store.object_store import PROBE
 
 _THREADS, _WAITING = 2, 4  # that send parts, and parts that may wait to be sent
+_SHARING = 8  # threads that send documents
 _WRITERS = 10**7  # numbers that tell writers apart
+_NUMBERS = "writer"  # file beside a mirror folder: those of this machine
 _PARTS = 10**6  # that one writer may number
 _ABANDONED = timedelta(days=7)  # what no manifest names by then is of nobody who is still at work
 _SWEPT = {layout.PARTS, layout.TRANSFORMS, layout.SEGMENTS, layout.DELETED, layout.ENCODER}
@@ -29,13 +36,16 @@ _SWEPT = {layout.PARTS, layout.TRANSFORMS, layout.SEGMENTS, layout.DELETED, layo
 class Sender:
     """Sends what the writer of an index makes; of an index on a disk there is nothing to send.
 
-    Only for who holds the lock of the index. Raises StoreError, also for an earlier part that could not be sent.
+    Only for who holds the lock of the index; who shares it sends parts alone. Raises StoreError, also for an earlier
+    part that could not be sent.
     """
 
     def __init__(self, index: Path) -> None:
         found = mirror_of(index)
+        self._index = index
         self._mirror: Mirror | None = found[0] if found else None
-        self._writer = 0 if self._mirror is None else _writer(self._mirror)
+        self._writers = [0] if self._mirror is None else _writers(self._mirror)  # it is the last
+        self._abandoned: set[str] = set()  # parts that were to be encoded, and are no longer
         self._threads: ThreadPoolExecutor | None = None
         self._sending: deque[Future[None]] = deque()
         if self._mirror is not None:
@@ -45,29 +55,67 @@ class Sender:
     @property
     def first_part(self) -> int:
         """The lowest number that a new part may have."""
-        return self._writer * _PARTS
+        return self._writers[-1] * _PARTS
 
     def file_number(self, generation: int) -> int:
         """What new files of a generation are numbered by."""
-        return generation * _WRITERS + self._writer if self._mirror is not None else generation
+        return generation * _WRITERS + self._writers[-1] if self._mirror is not None else generation
 
     def send_part(self, name: str, files: Mapping[str, FileDigest]) -> None:
-        """Send a complete part, while the next is being made. `files` are those beside its record."""
+        """Send a complete part, while the next is being made, unless who made it did. `files` are those beside its
+        record."""
         if self._mirror is None:
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="send")
         while self._sending and (self._sending[0].done() or len(self._sending) >= _WAITING):
             self._sending.popleft().result()
-        digests = {f"{name}/{file}": digest for file, digest in files.items()}
-        record = f"{name}/{layout.PART}"
-        digests[record] = digest_file(self._mirror.folder / record)
-        self._sending.append(self._threads.submit(_send, self._mirror, digests))
+        self._sending.append(self._threads.submit(_send_part, self._mirror, name, files))
 
     def wait(self) -> None:
         """Until every part is sent; from then on none of their files moves."""
         while self._sending:
             self._sending.popleft().result()
+
+    def share(self, documents: Mapping[str, FileDigest], state: Mapping[str, FileDigest]) -> None:
+        """Send what others need to encode some parts: their documents, and files of the encoder's fitted state."""
+        if (mirror := self._mirror) is None:
+            return
+
+        def send(name: str) -> None:
+            _send(mirror, {name: documents[name]})
+
+        for _ in ordered_map(send, documents, _SHARING):
+            pass
+        _send(mirror, state)
+        _add_writer(mirror, self._writers)  # what this machine makes from the next run on has other numbers
+
+    def list_pending(self, data: bytes) -> None:
+        """Write `pending.json` where everyone sees it."""
+        if self._mirror is None:
+            atomic_write_bytes(self._index / layout.PENDING, data)
+            return
+        place = self._mirror.folder.parent  # not in the folder: an earlier list must not be found there
+        atomic_write_bytes(place / layout.PENDING, data)
+        self._mirror.store.write(layout.PENDING, place / layout.PENDING)
+        remove_file(place, layout.PENDING)
+
+    def end_pending(self) -> None:
+        """Remove `pending.json`, and what was sent of parts in it that are not complete. Complete ones are kept, until
+        a publication that does not name them."""
+        if self._mirror is None:
+            if (self._index / layout.PENDING).exists():
+                remove_file(self._index, layout.PENDING)
+            return
+        store = self._mirror.store
+        try:
+            listed = store.read(layout.PENDING)
+        except FileNotFoundError:
+            return
+        store.remove([layout.PENDING])
+        self._abandoned = _listed_parts(listed)
+        unfinished = self._abandoned - self._mirror.complete_parts()
+        store.remove([name for name in store.list(layout.PARTS) if name.rpartition("/")[0] in unfinished])
 
     def send_all(self, files: Mapping[str, FileDigest], generation: int) -> None:
         """Send what a manifest names and the store has not got; then see that it has all of it.
@@ -88,7 +136,8 @@ class Sender:
             self._threads.shutdown(cancel_futures=True)
 
     def sweep(self, named: Collection[str], forgotten: Collection[str]) -> None:
-        """Remove from the store what no manifest names: of this writer, of `forgotten` manifests, or a week old."""
+        """Remove from the store what no manifest names: of this writer, of `forgotten` manifests, of parts that are no
+        longer to be encoded, or a week old."""
         if self._mirror is None:
             return
         before = datetime.now(UTC) - _ABANDONED
@@ -97,7 +146,7 @@ class Sender:
             for name, entry in self._mirror.store.list().items()
             if name not in named
             and (name.partition("/")[0] in _SWEPT or name.startswith(PROBE))
-            and (name in forgotten or entry.modified < before or self._is_own(name))
+            and (name in forgotten or entry.modified < before or self._is_own(name) or self._is_abandoned(name))
         ]
         marks = [name for name in gone if name.endswith(".json")]
         self._mirror.store.remove(marks)  # first, so that nobody takes for complete what is going
@@ -109,7 +158,22 @@ class Sender:
         number = re.split(r"[-./]", rest)[0]
         if folder == layout.ENCODER or not number.isdecimal():
             return False
-        return self._writer == (int(number) // _PARTS if folder == layout.PARTS else int(number) % _WRITERS)
+        return (int(number) // _PARTS if folder == layout.PARTS else int(number) % _WRITERS) in self._writers
+
+    def _is_abandoned(self, name: str) -> bool:
+        return name.rpartition("/")[0] in self._abandoned
+
+
+def send_written(index: Path, name: str, files: Mapping[str, FileDigest]) -> None:
+    """Send a part from the machine where it was made, which need not be the one that publishes."""
+    if (found := mirror_of(index)) is not None:
+        _send_part(found[0], name, files)
+
+
+def fetch_states(index: Path) -> None:
+    """Fitted states of encoders, as far as they were sent, into the mirror folder."""
+    if (found := mirror_of(index)) is not None:
+        _fetch_states(found[0])
 
 
 def create_manifest(mirror: Mirror, generation: int, data: bytes) -> None:
@@ -126,23 +190,51 @@ def _lost(mirror: Mirror, generation: int) -> LockedError:
     )
 
 
-def _writer(mirror: Mirror) -> int:
-    """The number of this machine's writer of an index, drawn once."""
-    place = mirror.folder.parent / "writer"
+def _writers(mirror: Mirror) -> list[int]:
+    """The numbers that this machine's writer of an index has drawn, the newest last."""
     try:
-        return int(place.read_text(encoding="ascii"))
+        numbers = [int(number) for number in (mirror.folder.parent / _NUMBERS).read_text(encoding="ascii").split()]
     except (OSError, ValueError):
-        number = random.SystemRandom().randrange(_WRITERS // 10, _WRITERS)
-        atomic_write_bytes(place, str(number).encode())
-        return number
+        numbers = []
+    return numbers or _add_writer(mirror, [])
+
+
+def _add_writer(mirror: Mirror, numbers: Sequence[int]) -> list[int]:
+    """Draw another."""
+    more = [*numbers, random.SystemRandom().randrange(_WRITERS // 10, _WRITERS)]
+    atomic_write_bytes(mirror.folder.parent / _NUMBERS, " ".join(map(str, more)).encode())
+    return more
+
+
+def _listed_parts(data: bytes) -> set[str]:
+    """The parts that a `pending.json` names; none where it is damaged."""
+    try:
+        return {part["name"] for part in json.loads(data)["parts"]}
+    except (ValueError, KeyError, TypeError):
+        return set()
+
+
+def _send_part(mirror: Mirror, name: str, files: Mapping[str, FileDigest]) -> None:
+    """Send a complete part, the record last. One whose record is not here was sent by who made it."""
+    digests, record = {f"{name}/{file}": digest for file, digest in files.items()}, f"{name}/{layout.PART}"
+    try:
+        digests[record] = digest_file(mirror.folder / record)
+    except CorruptIndexError:
+        mirror.know(digests)
+    else:
+        _send(mirror, digests)
 
 
 def _send(mirror: Mirror, digests: Mapping[str, FileDigest]) -> None:
     """Send those that lie in the mirror folder; they are blobs from then on. What says that others are complete comes
-    last."""
+    last. A file that goes in the meantime was sent by another process, which makes the same part."""
     here = {name: digest for name, digest in digests.items() if (mirror.folder / name).is_file()}
     for name in sorted(here, key=lambda name: (name.endswith(".json"), name)):
-        mirror.store.write(name, mirror.folder / name)
+        try:
+            mirror.store.write(name, mirror.folder / name)
+        except FileNotFoundError:
+            if (mirror.folder / name).is_file():
+                raise
     mirror.know(here)
     for name, digest in here.items():
         if not name.startswith(layout.ENCODER):  # which libraries read where it is

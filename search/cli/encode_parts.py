@@ -43,9 +43,9 @@ def command(index: Path, parts: slice, as_json: bool, quiet: bool, **options: An
     """Encode parts of a prepared build, on any machine.
 
     First, isotrope build --prepare writes the documents of INDEX and lists its parts. Then any number of these
-    commands encode some parts each, in a batch queue perhaps: they need the folder and the model, and nothing of each
-    other. Last, the same isotrope build without --prepare finds the parts, encodes what is missing, and publishes.
-    A part that is whole already is left alone.
+    commands encode some parts each, in a batch queue perhaps: they need the folder, or the URL of an index in object
+    storage, and the model, and nothing of each other. Last, the same isotrope build without --prepare finds the
+    parts, encodes what is missing, and publishes. A part that is whole already is left alone.
 
     In the script of a SLURM array, --parts "$SLURM_ARRAY_TASK_ID" is one part a job.
 
