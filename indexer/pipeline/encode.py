@@ -87,7 +87,7 @@ def encode_parts(
             require_nonzero_finite(part.record.not_finite, part.record.zero)
         if part.record and part.given:
             done[part.name] = EncodedPart(part.name, part.record, 0, 0, given=part.rows)
-    tasks = [EncodeTask(generation.index, part) for part in pending if part.record is None]
+    tasks = [EncodeTask(generation.index.absolute(), part) for part in pending if part.record is None]
     if options.executor == "ray":
         share_inputs(generation, [task.part for task in tasks])
     for encoded in encode_tasks(tasks, encoder, options, progress):

@@ -116,7 +116,7 @@ def encode_pending(
         tasks = []
         for part in chosen:
             if (files := _files_if_whole(folder, part, fingerprint)) is None:
-                tasks.append(EncodeTask(folder, part))
+                tasks.append(EncodeTask(folder.absolute(), part))
             else:
                 sender.send_part(part.name, files)  # a process that was killed may not have come to it
         for task in tasks if mirror_of(folder) is None else ():  # of object storage each is checked as it is fetched

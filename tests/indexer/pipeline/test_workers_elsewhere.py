@@ -11,8 +11,10 @@ import pytest
 from indexer import BuildConfig, RunOptions, build_index
 from indexer.errors import StoreError
 from indexer.executors import WorkerPool
+from indexer.executors.ray_actors import cluster
 from indexer.executors.scheduler import Scheduler
 from indexer.pipeline import encode
+from indexer.store.manifest import load_manifest
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
 from tests.fleets import LocalFleet
@@ -58,11 +60,21 @@ def test_a_part_that_is_not_seen_here_is_named_and_the_next_run_makes_it(
     monkeypatch.setattr(encode, "run_tasks", partial(run_here, nothing))
     build_index(DOCUMENTS, tmp_path / "index", tiny_config, RAY)
     build_index(DOCUMENTS, tmp_path / "alone", tiny_config)
-    assert snapshot(tmp_path / "index") == snapshot(tmp_path / "alone")
+    assert contents(tmp_path / "index") == contents(tmp_path / "alone")
+
+
+def contents(index: Path) -> list[str]:
+    """Hashes of all files that the manifest names; the folder of a damaged part keeps its number to itself."""
+    named = load_manifest(index).files
+    return sorted(digest for name, digest in snapshot(index).items() if name in named)
 
 
 @pytest.mark.check  # starting Ray
-def test_ray_makes_the_bytes_of_one_process(tiny_config: BuildConfig, tmp_path: Path) -> None:
-    build_index(DOCUMENTS, tmp_path / "ray", tiny_config, RAY)
+def test_ray_makes_the_bytes_of_one_process(
+    tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, cluster(""):  # whose workers stand in the folder that it was started in
+        patch.chdir(tmp_path)
+        build_index(DOCUMENTS, "ray", tiny_config, RAY)
     build_index(DOCUMENTS, tmp_path / "alone", tiny_config)
     assert snapshot(tmp_path / "ray") == snapshot(tmp_path / "alone")
