@@ -221,13 +221,17 @@ class LazyEncoder:
     def get(self) -> Encoder:
         """The encoder. Raises MismatchError if its files have changed since it was found, ModelError, MachineError."""
         if self._encoder is None:
-            now = resolve_spec(self.config.encoder, self.spec.folder, self.spec.identity.rules)
+            # On a worker's machine a hub id's files may lie elsewhere.
+            moved = not self.spec.local and not Path(self.spec.folder).exists()
+            folder = None if moved else self.spec.folder
+            now = resolve_spec(self.config.encoder, folder, self.spec.identity.rules)
             if now.fingerprint != self.spec.base_fingerprint:
                 raise MismatchError(
                     f"{self.spec.folder}: the model changed while the build was running: "
                     f"{spec_difference(self.spec.identity, now)}. Put it back, or start again with the new one."
                 )
-            self._encoder = open_encoder(self.spec, self._options)
+            self._spec = replace(self.spec, folder=now.folder, found=now.found)
+            self._encoder = open_encoder(self._spec, self._options)
         return self._encoder
 
     def prepare(self) -> None:

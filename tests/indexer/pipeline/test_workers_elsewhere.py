@@ -1,19 +1,25 @@
 """Workers on other machines: what they write must be seen here, and what is lost on the way is encoded again."""
 
+import pickle
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from indexer import BuildConfig, RunOptions, build_index
-from indexer.errors import StoreError
+from indexer.config import EncoderConfig
+from indexer.encoders import resolve_spec
+from indexer.errors import ModelError, StoreError
 from indexer.executors import WorkerPool
 from indexer.executors.ray_actors import cluster
 from indexer.executors.scheduler import Scheduler
-from indexer.pipeline import encode
+from indexer.pipeline import encode, index_encoder
+from indexer.pipeline.index_encoder import LazyEncoder
 from indexer.store.manifest import load_manifest
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
@@ -78,3 +84,25 @@ def test_ray_makes_the_bytes_of_one_process(
         build_index(DOCUMENTS, "ray", tiny_config, RAY)
     build_index(DOCUMENTS, tmp_path / "alone", tiny_config)
     assert snapshot(tmp_path / "ray") == snapshot(tmp_path / "alone")
+
+
+def test_a_hub_models_files_may_lie_elsewhere_on_a_workers_machine(
+    tiny_model: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that the user named must be there; the files of a hub id are looked for again, and compared."""
+    here, there = tmp_path / "cache-here", tmp_path / "cache-there"
+    shutil.copytree(tiny_model("bert"), here)
+    config = BuildConfig(encoder=EncoderConfig(model=str(here), max_length=32, precision="float32"))
+    named = resolve_spec(config.encoder)
+    encoder = LazyEncoder(config, RunOptions(device="cpu"), replace(named, local=False))
+    sent = pickle.dumps(encoder)
+    expected = encoder.get().encode(["whales sing"], "document")
+    here.rename(there)
+    monkeypatch.setattr(
+        index_encoder, "resolve_spec", lambda config, folder, rules: resolve_spec(config, folder or there, rules)
+    )
+    received = pickle.loads(sent)  # noqa: S301 - pickled here
+    assert np.array_equal(received.get().encode(["whales sing"], "document"), expected)
+    assert Path(received.spec.folder) == there
+    with pytest.raises(ModelError):
+        LazyEncoder(config, RunOptions(device="cpu"), named).get()
