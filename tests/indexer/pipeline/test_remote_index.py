@@ -71,6 +71,7 @@ def test_an_index_answers_as_one_on_a_disk_and_opening_it_reads_no_embeddings(
     assert build_index(read_corpus(corpus), url, tiny_config).up_to_date
 
 
+@pytest.mark.check
 def test_a_copy_of_an_index_is_an_index_both_ways(
     corpus: Path, url: str, tiny_config: BuildConfig, tmp_path: Path
 ) -> None:
@@ -107,6 +108,7 @@ def test_large_segments_are_mapped_and_embeddings_of_several_parts_fetched_toget
     )
 
 
+@pytest.mark.check
 def test_its_whole_life(corpus: Path, url: str, tiny_config: BuildConfig, tmp_path: Path) -> None:
     build_index(read_corpus(corpus), url, tiny_config)
     write_rows(corpus, documents(14))
@@ -165,6 +167,7 @@ def test_of_two_publishers_one_has_lost_and_touched_nothing(
     assert verify_index(url).passed
 
 
+@pytest.mark.check
 def test_a_store_that_fails_in_the_middle_leaves_what_the_next_run_goes_on_from(
     corpus: Path, url: str, tiny_config: BuildConfig, storage: Storage
 ) -> None:
@@ -177,6 +180,7 @@ def test_a_store_that_fails_in_the_middle_leaves_what_the_next_run_goes_on_from(
     assert verify_index(url).passed
 
 
+@pytest.mark.check
 def test_what_the_store_lost_is_encoded_again_with_overwrite(
     corpus: Path, url: str, tiny_config: BuildConfig, tmp_path: Path
 ) -> None:

@@ -114,6 +114,7 @@ def test_the_same_part_sent_by_several_machines_at_once_is_one_part(
     require_same(url, tiny_config, tmp_path)
 
 
+@pytest.mark.check
 def test_threads_of_one_machine_take_nothing_from_under_each_other(
     url: str, tiny_config: BuildConfig, tmp_path: Path
 ) -> None:
@@ -136,6 +137,7 @@ def test_threads_of_one_machine_take_nothing_from_under_each_other(
     require_same(url, tiny_config, tmp_path)
 
 
+@pytest.mark.check
 def test_a_part_without_its_record_is_not_taken_for_complete(
     url: str, tiny_config: BuildConfig, storage: Storage, machine: Callable[[str], None], tmp_path: Path
 ) -> None:
@@ -200,6 +202,7 @@ def test_a_part_that_was_whole_when_its_machine_was_killed_is_sent_by_the_next_r
     assert len(names(url, layout.PART)) == 1
 
 
+@pytest.mark.check
 def test_a_build_prepared_anew_shares_no_name_with_the_one_before(
     url: str, tiny_config: BuildConfig, machine: Callable[[str], None], tmp_path: Path
 ) -> None:
@@ -223,6 +226,7 @@ def test_a_build_prepared_anew_shares_no_name_with_the_one_before(
     require_same(url, tiny_config, tmp_path, changed)
 
 
+@pytest.mark.check
 def test_a_change_of_the_index_ends_what_was_prepared(
     url: str, tiny_config: BuildConfig, machine: Callable[[str], None]
 ) -> None:
@@ -297,6 +301,7 @@ ON_RAY = RunOptions(executor="ray", workers=2)
 
 
 @pytest.mark.usefixtures("workers_elsewhere")
+@pytest.mark.check
 def test_workers_on_other_machines_read_from_the_store_and_send_to_it(
     url: str, tiny_config: BuildConfig, tmp_path: Path
 ) -> None:
@@ -311,6 +316,7 @@ def test_workers_on_other_machines_read_from_the_store_and_send_to_it(
 
 
 @pytest.mark.usefixtures("workers_elsewhere")
+@pytest.mark.check
 def test_prepared_parts_are_encoded_by_workers_on_other_machines(
     url: str, tiny_config: BuildConfig, tmp_path: Path
 ) -> None:
@@ -322,6 +328,7 @@ def test_prepared_parts_are_encoded_by_workers_on_other_machines(
 
 
 @pytest.mark.usefixtures("workers_elsewhere")
+@pytest.mark.check
 def test_an_encoder_that_was_fitted_goes_with_the_parts(
     url: str,
     tiny_config: BuildConfig,
@@ -398,6 +405,7 @@ def _manifest(url: str, number: int) -> list[str]:
     return list(json.loads(open_store(url).read(layout.manifest_name(number)))["files"])
 
 
+@pytest.mark.check
 def test_known_embeddings_are_taken_from_the_store(
     url: str, tiny_config: BuildConfig, machine: Callable[[str], None], tmp_path: Path
 ) -> None:

@@ -118,6 +118,7 @@ def test_a_budget_is_shared_out(tmp_path: Path) -> None:
         build_index(documents(), tmp_path / "other", recipe(700, type="SQ8", memory="20K", recall=0.5))
 
 
+@pytest.mark.check
 def test_workers_change_no_byte_of_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from indexer.pipeline import shards
 

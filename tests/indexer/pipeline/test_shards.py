@@ -110,6 +110,7 @@ def test_a_path_that_is_relative_here_is_found_from_elsewhere(
     ann.set_threads(2)
 
 
+@pytest.mark.check
 def test_a_graph_is_filled_by_one_and_a_note_says_so(fill: Fill) -> None:
     assert fill("HNSW8", 1).notes == ()
     segment = fill("HNSW8", 2)
@@ -117,6 +118,7 @@ def test_a_graph_is_filled_by_one_and_a_note_says_so(fill: Fill) -> None:
     assert segment.notes == ("HNSW8 was filled by one process: such an index cannot be made of shards",)
 
 
+@pytest.mark.check
 def test_a_lost_worker_is_an_error_and_nothing_stays(fill: Fill, tmp_path: Path) -> None:
     with pytest.raises(MachineError, match="died"):
         fill("SQ8", 2, Killed(DIM, "", os.getpid()))

@@ -157,6 +157,7 @@ def test_categories_of_one_class_have_no_purity() -> None:
     assert "two classes, there are 1" in found.why
 
 
+@pytest.mark.check
 def test_clusters_are_those_of_the_run_with_the_least_sum_of_squares() -> None:
     """Each run starts from centres drawn as k-means++ draws them, and goes on until none moves."""
     points = np.random.default_rng(3).random((40, 2))
