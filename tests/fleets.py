@@ -14,6 +14,8 @@ class Death(BaseException):
 class LocalFleet:
     """Workers that do their work when their result is taken; `chooses` says who answers first, `kills` who dies."""
 
+    has_machines = True
+
     def __init__(
         self,
         prepare: Prepare[Any, Any],

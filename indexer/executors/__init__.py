@@ -30,8 +30,8 @@ def run_tasks(
     are worker processes; there is one result a task. The function it gives may be called again, for more tasks.
 
     A worker that dies is followed by another. A task that `pool.tries` workers did not survive is added to `lost`;
-    without such a list it is a MachineError. A worker whose work raises MachineError or StoreError leaves its tasks to
-    the others while there are any. All other exceptions of the work come through as they are.
+    without such a list it is a MachineError. One of Ray's workers whose work raises MachineError or StoreError leaves
+    its tasks to the others while there are any. All other exceptions of the work come through as they are.
     """
     if not tasks:
         return

@@ -28,6 +28,8 @@ Failure = tuple[BaseException, str]  # an exception, and where it was raised
 class ProcessFleet(Generic[Task, Result]):
     """Worker processes of this machine. They end when this process does, however it ends."""
 
+    has_machines = False
+
     def __init__(self, prepare: Prepare[Task, Result]) -> None:
         self._prepare = prepare
 

@@ -83,6 +83,8 @@ class RayFleet(Generic[Task, Result]):
     what it has not got yet.
     """
 
+    has_machines = True
+
     def __init__(self, ray: Any, prepare: Prepare[Task, Result], pool: WorkerPool, threads: int) -> None:
         self._ray = ray
         there = self._ray.cluster_resources()

@@ -48,7 +48,9 @@ class Worker(Protocol):
 
 
 class Fleet(Protocol):
-    """Where workers run."""
+    """Where workers run. `has_machines`: on several perhaps, of which one may fail alone."""
+
+    has_machines: bool
 
     def start(self, number: int) -> Worker:
         """A worker, which may not be READY yet."""
@@ -146,7 +148,7 @@ class Scheduler(Generic[Task, Result]):
 
     def _retire(self, post: _Post, error: Exception) -> None:
         """A worker's machine is not up to it, with a full disk perhaps: the others go on without."""
-        if len(self._posts) == 1:
+        if len(self._posts) == 1 or not self._fleet.has_machines:
             raise error
         warnings.warn(f"worker {post.number} has stopped, and the others do its part: {error}", stacklevel=2)
         self._posts.remove(post)

@@ -210,7 +210,7 @@ def test_a_killed_worker_is_an_error_that_names_the_way_out() -> None:
 def test_workers_end_when_the_results_are_no_longer_wanted(tmp_path: Path) -> None:
     results = run_tasks(partial(hanging, tmp_path), [0, 1, 2], WorkerPool(2))
     assert next(results) == 0
-    wait_until(lambda: len(noted(tmp_path)) == 2)
+    wait_until(lambda: len(noted(tmp_path)) == 1)  # the other is given its task when the next result is asked for
     results.close()  # type: ignore[attr-defined]
     assert all(has_ended(process) for process in noted(tmp_path))
 
