@@ -17,7 +17,8 @@ def threads_per_worker(pool: WorkerPool) -> int:
     if pool.executor == "ray" and pool.ray_address and not cores:
         from indexer.executors.ray_actors import cluster_cores
 
-        cores = cluster_cores(pool.ray_address)
+        cores, largest = cluster_cores(pool.ray_address)
+        return max(1, min(largest, cores // pool.workers))
     return max(1, (cores or available_cores()) // pool.workers)
 
 

@@ -70,10 +70,11 @@ def _require_listener(address: str) -> None:
         socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
 
 
-def cluster_cores(address: str) -> int:
-    """CPU cores of all machines of the cluster. Raises MachineError."""
+def cluster_cores(address: str) -> tuple[int, int]:
+    """CPU cores of all machines of the cluster, and of the largest. Raises MachineError."""
     with cluster(address) as ray:
-        return int(ray.cluster_resources().get("CPU", 1))
+        machines = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+        return int(sum(machines)) or 1, int(max(machines, default=1)) or 1
 
 
 class RayFleet(Generic[Task, Result]):
@@ -89,7 +90,7 @@ class RayFleet(Generic[Task, Result]):
         self._ray = ray
         there = self._ray.cluster_resources()
         cores, gpus = there.get("CPU", 1), there.get("GPU", 0)
-        self._cpus = min(threads, cores / pool.workers)
+        self._cpus = min(threads, cores / pool.workers, cluster_cores(pool.ray_address)[1])
         self._gpus = pool.gpus_per_worker
         if self._gpus * pool.workers > gpus:
             missing = f"{pool.workers} workers need {self._gpus * pool.workers:g} GPUs, and Ray has {gpus:g}"
@@ -137,7 +138,7 @@ class _Worker:
         try:
             result, failure = self._ray.get(self._calls.popleft())
         except self._ray.exceptions.RayError as error:
-            raise WorkerDiedError from error
+            raise WorkerDiedError(str(error)) from error
         raise_failure(failure)
         return result
 

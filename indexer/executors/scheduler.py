@@ -103,8 +103,8 @@ class Scheduler(Generic[Task, Result]):
     def _take(self, post: _Post) -> Iterator[Result]:
         try:
             result = post.worker.take()
-        except WorkerDiedError:
-            self._bury(post)
+        except WorkerDiedError as death:
+            self._bury(post, death)
         except (MachineError, StoreError) as error:
             if isinstance(error, CorruptIndexError):
                 raise
@@ -136,11 +136,12 @@ class Scheduler(Generic[Task, Result]):
         post.in_flight.append(task)
         post.worker.give(self._tasks[task])
 
-    def _bury(self, post: _Post) -> None:
+    def _bury(self, post: _Post, death: WorkerDiedError) -> None:
         """A worker has died: another takes its place, and its tasks are looked at one by one."""
         self._failed_starts += not post.ready
         if self._failed_starts >= _STARTS * self._workers:
-            raise MachineError(f"workers die before they begin (out of memory, or killed). {_AGAIN}")
+            reason = str(death).strip().partition("\n")[0] or "out of memory, or killed"
+            raise MachineError(f"workers die before they begin ({reason}). {_AGAIN}")
         self._suspect(post)
         post.worker.close()
         self._posts[self._posts.index(post)] = _Post(post.number, self._fleet.start(post.number))
@@ -154,7 +155,7 @@ class Scheduler(Generic[Task, Result]):
         self._posts.remove(post)
         post.worker.end()
         post.worker.close()
-        self._waiting.extendleft(reversed(post.in_flight))
+        (self._suspects if post.alone else self._waiting).extendleft(reversed(post.in_flight))
         self._fill_idle()
 
     def _suspect(self, post: _Post) -> None:

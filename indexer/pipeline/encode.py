@@ -82,6 +82,8 @@ def encode_parts(
     then, and kept.
     """
     done: dict[str, EncodedPart] = {}
+    if not options.set_aside:
+        pending = [_to_try_again(part, generation) for part in pending]
     for part in pending:
         if part.record:
             require_nonzero_finite(part.record.not_finite, part.record.zero)
@@ -104,6 +106,14 @@ def encode_parts(
     for part, record in zip(pending, records, strict=True):
         generation.add_part(part.name, part.written, record)
     return EncodedParts(records, list(done.values()), notes)
+
+
+def _to_try_again(part: PendingPart, generation: Generation) -> PendingPart:
+    """A part that was left by an earlier run, without the verdict on documents that its encoder died of then."""
+    published = generation.published.manifest.parts if generation.published else ()
+    if part.record is None or not part.record.set_aside or part.name in {entry.name for entry in published}:
+        return part
+    return replace(part, record=None)
 
 
 def share_inputs(generation: Generation, pending: Sequence[PendingPart]) -> None:

@@ -7,16 +7,25 @@ for another reason costs a few steps more, and no document its place: what is se
 from collections.abc import Sequence
 from dataclasses import replace
 
+from indexer.errors import MachineError
 from indexer.executors import WorkerPool, run_tasks
 from indexer.pipeline.part_encoder import EncodeTask, WorkerSetup
 from indexer.progress import Progress
 
 
 def find_fatal_documents(task: EncodeTask, setup: WorkerSetup, pool: WorkerPool, progress: Progress) -> tuple[int, ...]:
-    """The documents of a part, counted from its first, of which the encoder dies; ascending."""
+    """The documents of a part, counted from its first, of which the encoder dies; ascending.
+
+    Raises MachineError where a worker does not survive loading the encoder.
+    """
     progress.phase("looking for the document that kills the encoder", None)
     trial = replace(setup, on_batch=None, discards=True)
     pool = replace(pool, workers=1, executor="processes" if pool.executor == "auto" else pool.executor)
+    if _deadly([range(0)], task, trial, pool):
+        raise MachineError(
+            "worker processes die as they load the encoder (out of memory, or killed). Finished parts are kept: run "
+            "the same command again to continue, with fewer --workers if memory was short."
+        )
     fatal: list[int] = []
     suspects = [range(task.part.documents)]
     while suspects:

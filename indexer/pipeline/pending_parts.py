@@ -196,6 +196,8 @@ def _part_from_json(plain: dict[str, Any]) -> PendingPart:
     of = np.concatenate([np.full(len(here), number, np.int32) for number, (_, here, _) in enumerate(known)])
     here, there = (np.concatenate([np.array(one[place], np.int32) for one in known]) for place in (1, 2))
     order = np.argsort(here, kind="stable")
+    if len(here) != len(there) or len(np.unique(here)) != len(here) or here.max() >= plain["rows"]:
+        raise ValueError(f"{plain['name']}: its known rows do not go together")
     return PendingPart(
         plain["name"], written, plain["rows"], None, ReusedRows(here[order], of[order], there[order], names)
     )
@@ -216,7 +218,7 @@ def _read_pending(folder: Path) -> tuple[BuildConfig, str, list[PendingPart]]:
         raise _not_prepared(folder) from None
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}.") from error
-    except (ValueError, ConfigError) as error:
+    except (ValueError, OverflowError, ConfigError) as error:
         raise CorruptIndexError(f"{path}: damaged ({str(error).rstrip('.')}). Prepare the build again.") from error
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from indexer.arrays import TextHashes
+from indexer.arrays import Mask, TextHashes
 from indexer.errors import MismatchError, StoreError
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.published_index import PublishedIndex
@@ -100,6 +100,10 @@ class ReuseByText:
         numbers = np.concatenate([np.full(len(rows), part, np.int32) for part, rows in enumerate(hashes)])
         rows = np.concatenate([np.arange(len(rows), dtype=np.int32) for rows in hashes])
         whole = np.concatenate(hashes)
+        encoded = np.concatenate(
+            [~_set_aside(self._index / name, len(one)) for name, one in zip(self._names, hashes, strict=True)]
+        )
+        whole, numbers, rows = whole[encoded], numbers[encoded], rows[encoded]
         if not len(whole):
             return None
         order = np.lexsort((whole[:, 1], whole[:, 0]))
@@ -112,6 +116,15 @@ def _has_embeddings(folder: Path) -> bool:
         return bool(len(open_embeddings(folder)))
     except StoreError:
         return False
+
+
+def _set_aside(folder: Path, rows: int) -> Mask:
+    """Which rows of a part are of documents that the encoder died of, (rows,): they have no embedding."""
+    record = parts.read_record(folder)
+    if record is None or not record.set_aside or not rows:
+        return np.zeros(rows, bool)
+    documents = np.arange(rows) if record.rows == record.documents else parts.read_window_documents(folder)
+    return np.isin(documents, record.set_aside)
 
 
 def _text_hashes(folder: Path) -> TextHashes:

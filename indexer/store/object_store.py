@@ -11,6 +11,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
@@ -142,8 +143,14 @@ class ObjectStore:
 
     def remove(self, names: Collection[str]) -> None:
         """Remove objects; those that are gone already are no failure."""
-        if names:
+        if not names:
+            return
+        try:
             self._asked(next(iter(names)), lambda: self._store.delete(sorted(names)))
+        except FileNotFoundError:  # as some stores say it
+            for name in sorted(names):
+                with suppress(FileNotFoundError):
+                    self._asked(name, partial(self._store.delete, name))
 
     def require_create(self) -> None:
         """Refuse a store that would let a second writer overwrite what the first created. Tried once a process."""

@@ -8,6 +8,7 @@ import click
 
 from search.cli.options import (
     PATH,
+    WORKER_NAMES,
     change_options,
     check_rejects,
     corpus_of,
@@ -17,6 +18,7 @@ from search.cli.options import (
     recipe_reads,
     rejects_file,
     run_options,
+    worker_options,
 )
 from search.describe import drift_in_words
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 @on_error_option
 @click.option("--rejects", type=PATH, help="File for rows left out. Default: INDEX.add.rejects.jsonl.")
 @force_option
-@click.option("--workers", type=int, default=1, show_default=True, help="Encoding processes; one a GPU.")
+@worker_options
 @change_options
 def command(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json: bool, **options: Any) -> None:
     """Add documents to an index, or replace them by id.
@@ -53,7 +55,9 @@ def command(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json
     from search.cli.progress import ProgressBar
 
     config = BuildConfig.from_dict(load_manifest(index).config)
-    run = run_options(options, workers=options["workers"], allow_low_recall=options["allow_low_recall"])
+    fields = (*WORKER_NAMES, "allow_low_recall")
+    set_aside = options["on_error"] == "skip"
+    run = run_options(options, set_aside=set_aside, **{name: options[name] for name in fields})
     rejects = rejects_file(rejects, index, ".add.rejects.jsonl", options["on_error"])
     corpus = corpus_of(sources, config, options, rejects)
     check_rejects(rejects, [options["model"], *recipe_reads(config)], options)

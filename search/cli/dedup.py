@@ -212,7 +212,8 @@ def _build(options: dict[str, Any]) -> "CorpusBuild":
     if options["device"] == "mps":
         print_note("--device mps encodes; near-duplicates are found on the CPU")
     memory = parse_memory(options["memory"])
-    run = run_options(options, **{name: options[name] for name in WORKER_NAMES})
+    set_aside = options["on_error"] == "skip"
+    run = run_options(options, set_aside=set_aside, **{name: options[name] for name in WORKER_NAMES})
     return CorpusBuild(recipe_of(options), run, options["keep_index"], memory)
 
 

@@ -4,6 +4,7 @@ Vectors and codes lie in files that every worker maps. A worker compares a run o
 that the run's number names, so a run that is done again changes nothing; who gathers the pairs sorts them.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -76,7 +77,7 @@ class TileWorker:
 
 def _write(path: Path, found: Iterator[Pairs]) -> None:
     """Pairs to a file, which is there when it is whole. Raises StoreError for a full disk."""
-    beside = path.with_suffix(".part")
+    beside = path.with_suffix(f".{os.urandom(6).hex()}")  # an earlier try, on another machine, may still be writing
     try:
         with beside.open("wb") as file:
             for pairs in found:

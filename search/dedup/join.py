@@ -246,7 +246,12 @@ class ExactJoin:
         join = copy(self)
         join.options = replace(self.options, threads=threads)
         if self.kernel.device.type == "cuda":
-            device = torch.device("cuda", worker % torch.cuda.device_count())
+            count = torch.cuda.device_count()
+            if not count:
+                raise MachineError(
+                    "a worker sees no GPU, and the join began on one. Pass --gpus-per-worker 1, or --device cpu."
+                )
+            device = torch.device("cuda", worker % count)
             join.kernel = replace(self.kernel, device=device)  # type: ignore[type-var]
             join.coded = replace(self.coded, kernel=join.kernel, codes=_near(self.coded.codes, device))
         return join

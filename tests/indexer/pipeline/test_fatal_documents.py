@@ -11,10 +11,12 @@ import pytest
 
 from indexer import BuildConfig, Document, RunOptions, add_documents, build_index, compact_index
 from indexer.config import ChunkConfig
-from indexer.errors import CorpusError
+from indexer.encoders import Encoder
+from indexer.errors import CorpusError, MachineError
 from indexer.executors import WorkerPool
 from indexer.executors.scheduler import Scheduler
 from indexer.pipeline import encode, fatal_documents
+from indexer.pipeline.index_encoder import LazyEncoder
 from indexer.pipeline.part_encoder import EncodedPart, EncodeTask, WorkerSetup
 from indexer.store.documents import read_texts
 from indexer.store.manifest import load_manifest
@@ -142,6 +144,46 @@ def test_nothing_changes_where_no_document_kills(tiny_config: BuildConfig, tmp_p
     build_index(DOCUMENTS, tmp_path / "one", tiny_config, SKIP)
     build_index(DOCUMENTS, tmp_path / "other", tiny_config)
     assert snapshot(tmp_path / "one") == snapshot(tmp_path / "other")
+
+
+@pytest.mark.usefixtures("deadly")
+def test_what_stands_for_them_is_never_taken_for_their_embedding(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    """Who brings the text again has it encoded, and it kills again."""
+    index = tmp_path / "index"
+    build_index(poisoned(5), index, tiny_config, SKIP)
+    again = [replace(poisoned(5)[5], id="again")]
+    with pytest.raises(CorpusError, match='dies of "again"'):
+        add_documents(again, index, replace(SKIP, set_aside=False))
+    inserted = [Document("first", "A line at the top."), *poisoned(5)]
+    report = build_index(inserted, index, tiny_config, replace(SKIP, overwrite=True))
+    assert report.documents == len(DOCUMENTS)
+    assert any(f'"{DOCUMENTS[5].id}"' in note for note in report.notes)
+
+
+@pytest.mark.usefixtures("deadly")
+def test_a_verdict_that_was_not_published_is_tried_again(
+    tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After more memory was found, or a library mended."""
+    with pytest.raises(CorpusError):
+        build_index(poisoned(5), tmp_path / "index", tiny_config, replace(SKIP, set_aside=False))
+    monkeypatch.undo()
+    report = build_index(poisoned(5), tmp_path / "index", tiny_config)
+    assert report.documents == len(DOCUMENTS)
+    build_index(poisoned(5), tmp_path / "alone", tiny_config)
+    assert snapshot(tmp_path / "index") == snapshot(tmp_path / "alone")
+
+
+@pytest.mark.usefixtures("deadly")
+def test_an_encoder_that_kills_whoever_loads_it_is_not_laid_at_documents_doors(
+    tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(self: LazyEncoder) -> Encoder:
+        raise Death
+
+    monkeypatch.setattr(LazyEncoder, "get", die)
+    with pytest.raises(MachineError, match="die as they load the encoder"):
+        build_index(DOCUMENTS[:4], tmp_path / "index", tiny_config, replace(SKIP, executor="processes"))
 
 
 @pytest.mark.check  # each death costs the start of a process
