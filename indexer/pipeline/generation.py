@@ -348,6 +348,8 @@ class Generation:
             for number in layout.part_numbers(index):
                 if f"{layout.part_name(number)}/{layout.PART}" not in named:
                     remove_folder(index, layout.part_name(number))
+                else:  # a worker that was killed leaves some in a part that another then wrote
+                    _remove_temporary(index, layout.part_name(number))
             for name in _swept_files(index):
                 if name not in named:
                     remove_file(index, name)

@@ -20,6 +20,7 @@ from indexer.executors.ray_actors import cluster
 from indexer.executors.scheduler import Scheduler
 from indexer.pipeline import encode, index_encoder
 from indexer.pipeline.index_encoder import LazyEncoder
+from indexer.store import layout
 from indexer.store.manifest import load_manifest
 from tests.directories import snapshot
 from tests.documents import DOCUMENTS
@@ -73,6 +74,19 @@ def contents(index: Path) -> list[str]:
     """Hashes of all files that the manifest names; the folder of a damaged part keeps its number to itself."""
     named = load_manifest(index).files
     return sorted(digest for name, digest in snapshot(index).items() if name in named)
+
+
+def leave_a_temporary_file(part: Path) -> None:
+    """As a worker does that is killed amid a write, before another writes the part."""
+    (part / f"part.json.0123456789ab{layout.TEMPORARY}").write_bytes(b"{")
+
+
+def test_what_killed_workers_leave_behind_goes_when_the_index_is_there(
+    tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode, "run_tasks", partial(run_here, leave_a_temporary_file))
+    build_index(DOCUMENTS, tmp_path / "index", tiny_config, RAY)
+    assert not list((tmp_path / "index").rglob(f"*{layout.TEMPORARY}"))
 
 
 @pytest.mark.check  # starting Ray
