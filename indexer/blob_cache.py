@@ -34,13 +34,13 @@ class BlobCache:
         self.folder, self.limit = folder, limit
         self._arrived, self._lock = 0, threading.Lock()  # bytes since room was made
 
-    def path(self, sha256: str) -> Path:
-        """Where a blob lies."""
-        return self.folder / sha256
+    def path(self, sha256: str, size: int) -> Path:
+        """Where a blob lies. Its size is part of its name: a manifest that gives another one cuts nobody's blob."""
+        return self.folder / f"{sha256}-{size}"
 
     def open(self, sha256: str, size: int) -> int:
         """The descriptor of a blob, to read and write; it is kept as long as that, or a map of it, is open."""
-        path = self.path(sha256)
+        path = self.path(sha256, size)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             while True:
@@ -82,7 +82,7 @@ class BlobCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             size = file.stat().st_size
-            file.replace(self.path(sha256))
+            file.replace(self.path(sha256, size))
         except FileNotFoundError:
             return
         except OSError as error:

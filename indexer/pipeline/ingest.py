@@ -243,11 +243,12 @@ class _Placing:
 
     def _is_still_whole(self, name: str, record: PartRecord) -> bool:
         """A part left by an interrupted build is hashed before it is used. That of a finished index has been compared
-        by size already, and is hashed by whoever opens it, so that `build` on a finished index stays quick."""
+        by size already, and is hashed by whoever opens it, so that `build` on a finished index stays quick. With
+        `overwrite` object storage is read whole: what a lost machine left of a part is found."""
         if self._entries is not None:
             return True
-        repairs = self._generation.published is not None and self._generation.overwrite
-        return (parts.is_stored_intact if repairs else parts.is_intact)(self._index / name, record)
+        is_whole = parts.is_stored_intact if self._generation.overwrite else parts.is_intact
+        return is_whole(self._index / name, record)
 
     def _require_published(
         self, documents: Sequence[Document], there: tuple[str, PartRecord] | None, position: int

@@ -168,8 +168,8 @@ class _Stages:
         rows = PartRows(cut.hashes, lengths, stored, cut.windows, truncated, empty, task.set_aside)
         make_folder(task.folder)  # of a mirror folder there is none yet where the documents were not written
         record = write_part(task.folder, part.written, rows, spec.fingerprint)
-        if self.index is not None:
-            send_written(self.index, part.name, record.files)
+        if self.index is not None and not send_written(self.index, part.name, record.files):
+            record = parts.stored_record(task.folder)
         backend = self.encoder.get().backend if embedded.fresh is not None else ""
         reused = len(part.known) if part.known else 0
         return EncodedPart(part.name, record, reused, embedded.retries, backend)

@@ -48,8 +48,8 @@ class Mirror:
     def __init__(self, folder: Path, url: str) -> None:
         self.folder, self.url = folder, url
         self._known: dict[str, FileDigest] = {}  # of the newest manifest that was read, and of parts
-        self._whole: set[str] = set()  # sha256 of blobs that this process has compared with all their digests
-        self._mapped: dict[str, int] = {}  # descriptors of blobs that are mapped by their path
+        self._whole: set[Path] = set()  # blobs that this process has compared with all their digests
+        self._mapped: dict[Path, int] = {}  # descriptors of blobs that are mapped by their path
 
     @property
     def store(self) -> ObjectStore:
@@ -72,10 +72,10 @@ class Mirror:
         """The descriptor of a file of which every byte is there and was checked."""
         descriptor = self.open(digest)
         try:
-            if digest.sha256 not in self._whole or not blob_cache().is_whole(descriptor):
+            if _blob(digest) not in self._whole or not blob_cache().is_whole(descriptor):
                 self.fetch(descriptor, name, digest, _absent_blocks(descriptor, digest))
                 blob_cache().mark_whole(descriptor)
-                self._whole.add(digest.sha256)
+                self._whole.add(_blob(digest))
         except BaseException:
             os.close(descriptor)
             raise
@@ -89,9 +89,9 @@ class Mirror:
 
     def map(self, name: str, digest: FileDigest) -> Path:
         """A whole file for a library that maps it by its path; it stays as long as this process."""
-        if digest.sha256 not in self._mapped:
-            self._mapped[digest.sha256] = self.open_whole(name, digest)
-        return blob_cache().path(digest.sha256)
+        if _blob(digest) not in self._mapped:
+            self._mapped[_blob(digest)] = self.open_whole(name, digest)
+        return _blob(digest)
 
     def fetch(self, descriptor: int, name: str, digest: FileDigest, blocks: Sequence[int]) -> None:
         """Fetch some blocks (ascending) of a file, compare them and put them in their place.
@@ -271,6 +271,10 @@ def stored_bytes(index: Path) -> int:
     if (found := mirror_of(index)) is None:
         return sum(path.stat().st_size for path in index.rglob("*") if path.is_file())
     return sum(entry.bytes for entry in found[0].store.list().values())
+
+
+def _blob(digest: FileDigest) -> Path:
+    return blob_cache().path(digest.sha256, digest.bytes)
 
 
 def _block_count(digest: FileDigest) -> int:

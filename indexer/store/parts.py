@@ -165,6 +165,13 @@ def read_record(folder: Path) -> PartRecord | None:
         return None
 
 
+def stored_record(folder: Path) -> PartRecord:
+    """The record of a part that was complete a moment ago. Raises StoreError if it is gone."""
+    if (record := read_record(folder)) is None:
+        raise StoreError(f"{folder}: another machine has removed this part. Run the same command again.")
+    return record
+
+
 def published_record(index: Path, manifest: Manifest, part: str) -> PartRecord:
     """The record of a part of an index. Raises CorruptIndexError."""
     name = f"{part}/{layout.PART}"

@@ -4,7 +4,8 @@ Several machines may write to one index. Each gives its new files numbers of its
 and who creates the next manifest first has published. The mirror folder's lock keeps apart those of one machine.
 
 Parts whose documents were sent may be encoded by any machine, which sends the rest of them, the record last. Those that
-encode the same part send the same files. A part's number is then never given to another: who is late harms none.
+encode the same part send the same files, or, with other processors, leave those of who was first. A part's number is
+then never given to another: who is late harms none.
 """
 
 import json
@@ -17,15 +18,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from indexer.blob_cache import blob_cache
-from indexer.errors import CorruptIndexError, LockedError
+from indexer.errors import LockedError, StoreError
 from indexer.parallel import ordered_map
 from indexer.store import layout
-from indexer.store.files import FileDigest, atomic_write_bytes, digest_file, make_folder, remove_file
+from indexer.store.files import DigestBuilder, FileDigest, atomic_write_bytes, make_folder, remove_file
 from indexer.store.mirror import Mirror, mirror_of
 from indexer.store.object_store import PROBE
 
 _THREADS, _WAITING = 2, 4  # that send parts, and parts that may wait to be sent
 _SHARING = 8  # threads that send documents
+_RACES = 5  # how often a part is sent while others overwrite it
 _WRITERS = 10**7  # numbers that tell writers apart
 _NUMBERS = "writer"  # file beside a mirror folder: those of this machine
 _PARTS = 10**6  # that one writer may number
@@ -47,7 +49,7 @@ class Sender:
         self._writers = [0] if self._mirror is None else _writers(self._mirror)  # it is the last
         self._abandoned: set[str] = set()  # parts that were to be encoded, and are no longer
         self._threads: ThreadPoolExecutor | None = None
-        self._sending: deque[Future[None]] = deque()
+        self._sending: deque[Future[bool]] = deque()
         if self._mirror is not None:
             self._mirror.store.require_create()
             _fetch_states(self._mirror)
@@ -164,10 +166,11 @@ class Sender:
         return name.rpartition("/")[0] in self._abandoned
 
 
-def send_written(index: Path, name: str, files: Mapping[str, FileDigest]) -> None:
-    """Send a part from the machine where it was made, which need not be the one that publishes."""
-    if (found := mirror_of(index)) is not None:
-        _send_part(found[0], name, files)
+def send_written(index: Path, name: str, files: Mapping[str, FileDigest]) -> bool:
+    """Send a part from the machine where it was made, which need not be the one that publishes; False where another
+    machine has sent it, with other bytes, which stand."""
+    found = mirror_of(index)
+    return found is None or _send_part(found[0], name, files)
 
 
 def fetch_states(index: Path) -> None:
@@ -214,29 +217,74 @@ def _listed_parts(data: bytes) -> set[str]:
         return set()
 
 
-def _send_part(mirror: Mirror, name: str, files: Mapping[str, FileDigest]) -> None:
-    """Send a complete part, the record last. One whose record is not here was sent by who made it."""
-    digests, record = {f"{name}/{file}": digest for file, digest in files.items()}, f"{name}/{layout.PART}"
+def _send_part(mirror: Mirror, name: str, files: Mapping[str, FileDigest]) -> bool:
+    """Send a complete part, the record last and only where there is none: False where another machine's part is there.
+
+    Machines with the same processors make the same bytes. Where they differ the first record stands, and what was
+    written over the files it names is mended by whoever did. Raises StoreError.
+    """
+    record = f"{name}/{layout.PART}"
+    digests = {f"{name}/{file}": digest for file, digest in files.items()}
     try:
-        digests[record] = digest_file(mirror.folder / record)
-    except CorruptIndexError:
+        data = (mirror.folder / record).read_bytes()
+    except FileNotFoundError:  # it was sent by who made it
         mirror.know(digests)
-    else:
-        _send(mirror, digests)
+        return True
+    builder = DigestBuilder()
+    builder.update(data)
+    whole = digests | {record: builder.digest()}
+    for _ in range(_RACES):
+        try:
+            there = mirror.store.read(record)
+        except FileNotFoundError:
+            _upload(mirror, digests)
+            if mirror.store.create(record, data):
+                there = data
+            else:
+                continue
+        if there == data:
+            _keep(mirror, whole)
+            return True
+        if not _is_overwritten(mirror, name, files, there):
+            for file in whole:
+                if not file.endswith(layout.DOCUMENTS) and (mirror.folder / file).exists():
+                    remove_file(mirror.folder, file)
+            return False
+        mirror.store.remove([record])  # its machine has ended with this part: ours is sent in its place
+    raise StoreError(f"{mirror.url}/{name}: other machines write this part at the same time. Run the command again.")
+
+
+def _is_overwritten(mirror: Mirror, name: str, files: Mapping[str, FileDigest], record: bytes) -> bool:
+    """Whether the store holds one of these files in the place of another that a record names."""
+    theirs = json.loads(record)["files"]
+    return any(
+        theirs[file]["sha256"] != digest.sha256 and mirror.store.holds(f"{name}/{file}", mirror.folder / name / file)
+        for file, digest in files.items()
+        if file != layout.DOCUMENTS
+    )
 
 
 def _send(mirror: Mirror, digests: Mapping[str, FileDigest]) -> None:
-    """Send those that lie in the mirror folder; they are blobs from then on. What says that others are complete comes
-    last. A file that goes in the meantime was sent by another process, which makes the same part."""
-    here = {name: digest for name, digest in digests.items() if (mirror.folder / name).is_file()}
+    """Send those that lie in the mirror folder, what says that others are complete last."""
+    _upload(mirror, digests)
+    _keep(mirror, digests)
+
+
+def _upload(mirror: Mirror, names: Collection[str]) -> None:
+    """A file that goes in the meantime was sent by another process, which makes the same part."""
+    here = [name for name in names if (mirror.folder / name).is_file()]
     for name in sorted(here, key=lambda name: (name.endswith(".json"), name)):
         try:
             mirror.store.write(name, mirror.folder / name)
         except FileNotFoundError:
             if (mirror.folder / name).is_file():
                 raise
-    mirror.know(here)
-    for name, digest in here.items():
+
+
+def _keep(mirror: Mirror, digests: Mapping[str, FileDigest]) -> None:
+    """What was sent is a blob from then on."""
+    mirror.know(digests)
+    for name, digest in digests.items():
         if not name.startswith(layout.ENCODER):  # which libraries read where it is
             blob_cache().take(mirror.folder / name, digest.sha256)
 

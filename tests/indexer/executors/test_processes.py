@@ -73,11 +73,12 @@ def dying(worker: int) -> Work:
 
 
 def hanging(folder: Path, worker: int) -> Work:
-    """Notes its process and never ends; task 0 alone comes back."""
+    """Notes its process and never ends; task 0 alone comes back, once another worker hangs."""
 
     def work(tasks: Iterator[int]) -> Iterator[int]:
         for task in tasks:
             if task == 0:
+                wait_until(lambda: len(noted(folder)) == 1)
                 yield 0
                 continue
             (folder / str(os.getpid())).touch()
@@ -210,7 +211,7 @@ def test_a_killed_worker_is_an_error_that_names_the_way_out() -> None:
 def test_workers_end_when_the_results_are_no_longer_wanted(tmp_path: Path) -> None:
     results = run_tasks(partial(hanging, tmp_path), [0, 1, 2], WorkerPool(2))
     assert next(results) == 0
-    wait_until(lambda: len(noted(tmp_path)) == 1)  # the other is given its task when the next result is asked for
+    wait_until(lambda: len(noted(tmp_path)) == 2)
     results.close()  # type: ignore[attr-defined]
     assert all(has_ended(process) for process in noted(tmp_path))
 

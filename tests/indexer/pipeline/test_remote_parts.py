@@ -137,6 +137,42 @@ def test_threads_of_one_machine_take_nothing_from_under_each_other(
     require_same(url, tiny_config, tmp_path)
 
 
+def test_a_part_that_another_processor_has_encoded_meanwhile_stays_as_it_is(
+    url: str,
+    tiny_config: BuildConfig,
+    storage: Storage,
+    machine: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prepare_parts(DOCUMENTS, url, tiny_config)
+    before = set(names(url))
+    machine("b")
+    with monkeypatch.context() as patch:
+        exact = part_encoder._all_rows
+        patch.setattr(part_encoder, "_all_rows", lambda *each: (exact(*each)[0] * (1 + 2**-20), exact(*each)[1]))
+        encode_pending(url, slice(0, 1))
+    theirs = {name: open_store(url).read(name) for name in set(names(url)) - before}
+    open_store(url).remove(theirs)
+    machine("c")
+
+    record = next(name for name in theirs if name.endswith(layout.PART))
+    asked: list[Request] = []
+
+    def finish(request: Request) -> None:
+        if request.method == "GET" and request.path.endswith(record):
+            asked.append(request)
+            if len(asked) == 2:  # the first time nothing is there, so the part is encoded here too
+                storage.fault = lambda _: None
+                for name, data in theirs.items():
+                    open_store(url).put(name, data)
+
+    storage.fault = finish
+    assert encode_pending(url).parts_encoded == PARTS
+    assert build_index(DOCUMENTS, url, tiny_config).parts_encoded == 0
+    assert embeddings(url)[0] == next(data for name, data in theirs.items() if name.endswith(layout.EMBEDDINGS))
+    assert verify_index(url).passed
+
+
 @pytest.mark.check
 def test_a_part_without_its_record_is_not_taken_for_complete(
     url: str, tiny_config: BuildConfig, storage: Storage, machine: Callable[[str], None], tmp_path: Path

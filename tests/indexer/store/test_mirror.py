@@ -68,7 +68,7 @@ def test_a_file_is_fetched_in_few_requests_and_takes_no_more_room_than_was_fetch
     digest = digest_of(DATA)
     with CheckedFile(path, digest) as file:
         file.check((np.array([0]), np.array([1])))
-    blob = blob_cache().path(digest.sha256)
+    blob = blob_cache().path(digest.sha256, digest.bytes)
     assert blob.stat().st_size == len(DATA)
     assert 512 * blob.stat().st_blocks < 3 * BLOCK
     storage.requests.clear()
@@ -81,7 +81,7 @@ def test_a_file_is_fetched_in_few_requests_and_takes_no_more_room_than_was_fetch
 def test_damage_of_the_cache_heals(path: Path) -> None:
     digest = digest_of(DATA)
     check_file(path, digest)
-    blob = blob_cache().path(digest.sha256)
+    blob = blob_cache().path(digest.sha256, digest.bytes)
     with blob.open("r+b") as file:
         file.seek(3 * BLOCK + 7)
         file.write(b"damage")
@@ -149,7 +149,7 @@ def test_the_cache_is_bounded_and_keeps_what_is_open(
         for number in range(1, 5):
             check_file(path.with_name(f"f{number}"), digests[number])
         blob_cache().make_room()
-        kept = [blob_cache().path(digest.sha256).exists() for digest in digests]
+        kept = [blob_cache().path(digest.sha256, digest.bytes).exists() for digest in digests]
         assert kept == [True, False, False, False, True]
         storage.served.clear()
         held.seek(0)
@@ -160,9 +160,9 @@ def test_the_cache_is_bounded_and_keeps_what_is_open(
 def test_a_blob_that_was_removed_is_not_taken_for_whole(path: Path) -> None:
     digest = digest_of(DATA)
     check_file(path, digest)
-    blob_cache().path(digest.sha256).unlink()
+    blob_cache().path(digest.sha256, digest.bytes).unlink()
     check_file(path, digest)
-    assert blob_cache().path(digest.sha256).read_bytes() == DATA
+    assert blob_cache().path(digest.sha256, digest.bytes).read_bytes() == DATA
 
 
 def test_a_limit_that_is_no_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_processes_share_what_they_fetch(path: Path, url: str, storage: Storage,
     environment = os.environ | storage.environment(tmp_path / "cache")
     running = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) for _ in range(4)]
     assert [process.communicate()[0].split() for process in running] == [[str(len(DATA)).encode()]] * 4
-    assert blob_cache().path(digest.sha256).read_bytes() == DATA
+    assert blob_cache().path(digest.sha256, digest.bytes).read_bytes() == DATA
     storage.served.clear()
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert not storage.served
