@@ -116,20 +116,14 @@ class ApproximateJoin(ExactJoin):
         self.figures = self._measure(recall)
         self._visited = int(self.figures["probes"])
 
-    def within(self, members: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
-        self.progress.phase("comparing vectors", len(members))
-        return self.pairs_of(iter(self.tasks_within(members)))
-
     def tasks_within(self, members: RowIds) -> list[Task]:
         """See `ExactJoin`; a piece is a cell."""
         lists = self._lists(members)
         return list(self._cell_tasks(lists, lists, itself=True))
 
-    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
-        self.progress.phase("comparing with those kept", len(left))
-        return self.pairs_of(self._cell_tasks(self._lists(left), self._lists(right), itself=False))
+    def tasks_between(self, left: RowIds, right: RowIds) -> list[Task]:
+        """See `ExactJoin`."""
+        return list(self._cell_tasks(self._lists(left), self._lists(right), itself=False))
 
     def _lists(self, rows: RowIds) -> "_Lists":
         return _Lists(self.cells.own[rows], self.cells.probes[rows, 1 : self._visited], rows)
@@ -196,7 +190,7 @@ class ApproximateJoin(ExactJoin):
         """All pairs of a sampled row with any other; those of two sampled rows once."""
         others = np.setdiff1d(rows, sample, assume_unique=True)
         yield from self.pairs_of(iter(super().tasks_within(sample)))
-        yield from super().between(sample, others)
+        yield from self.pairs_of(iter(super().tasks_between(sample, others)))
 
     def _ranks(self, sample: RowIds, rows: RowIds) -> RowIds:
         """How many pairs of the sampled rows take a visit to 1, 2, ... cells, and last how many are not found."""

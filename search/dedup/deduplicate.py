@@ -1,6 +1,6 @@
 """Deduplicating an index: pairs, decision, and what is written of it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from search.dedup.inputs import DedupInputs, open_inputs, place_of
 from search.dedup.join import ExactJoin
 from search.dedup.kept import write_kept
 from search.dedup.origin import origin_of, origin_of_other
-from search.dedup.pairs import PairSource
+from search.dedup.pairs import Pairs, PairSource
 from search.dedup.pairs_file import PairsFile, PairsFileWriter, pair_facts
 from search.dedup.priority import priority
 from search.dedup.settings import DedupFiles, DedupSettings, JoinOptions, PairFiles, lowest_score
@@ -140,7 +140,10 @@ def _source(
     if not pairs.write and not is_shared:
         return join, method
     saved = pairs.write or inputs.folder / "pairs.parquet"  # workers find all pairs once; what asks again reads them
-    save_pairs(inputs, join, method, floor, saved, pairs.force)
+    found = (
+        join.within(np.arange(len(inputs.distinct.first))) if pairs.write else _pairs_asked_for(inputs, join, settings)
+    )
+    save_pairs(inputs, found, method, floor, saved, pairs.force)
     return PairsFile(saved, settings.threshold, options.memory // 4), method
 
 
@@ -160,13 +163,26 @@ def _placed(join: ExactJoin, inputs: DedupInputs) -> PairSource:
     return join if pool.is_this_process(2) else DistributedJoin(join, inputs.folder, pool)
 
 
+def _pairs_asked_for(inputs: DedupInputs, join: PairSource, settings: DedupSettings) -> Iterator[Pairs]:
+    """The pairs that a decision can ask for: none of two vectors that only the other index has, which all stay."""
+    is_own = inputs.document_of >= inputs.others
+    own, foreign = (np.unique(inputs.distinct.number_of[rows]) for rows in (is_own, ~is_own))
+    among = np.intersect1d(own, foreign) if settings.only_against else own
+    alone, rest = np.setdiff1d(own, among), np.setdiff1d(foreign, own)
+    if len(among) > 1:
+        yield from join.within(among)
+    for left, right in ((alone, foreign), (among, rest)):
+        if len(left) and len(right):
+            yield from join.between(left, right)
+
+
 def save_pairs(
-    inputs: DedupInputs, join: PairSource, method: dict[str, Any], floor: float, path: Path, force: bool = False
+    inputs: DedupInputs, pairs: Iterable[Pairs], method: dict[str, Any], floor: float, path: Path, force: bool = False
 ) -> FileDigest:
-    """Write all pairs of `join`, those that score at least `floor`, and which rows hold the same vector."""
+    """Write pairs of distinct vectors, which score at least `floor`, and which rows hold the same vector."""
     distinct = inputs.distinct
     writer = PairsFileWriter(inputs.folder, inputs.rows)
-    for found in join.within(np.arange(len(distinct.first))):
+    for found in pairs:
         writer.add(distinct.first[found.left], distinct.first[found.right], found.scores)
     copies = np.setdiff1d(np.arange(inputs.rows), distinct.first, assume_unique=True)
     number = distinct.number_of[copies]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from indexer.arrays import RowIds
 from indexer.errors import MachineError
 from indexer.executors import WorkerPool, run_tasks, threads_per_worker
 from search.dedup.codes import Int8Kernel, int8_is_exact
-from search.dedup.join import ExactJoin, seen_by_all
+from search.dedup.join import COMPARING, COMPARING_KEPT, ExactJoin, Task, seen_by_all
 from search.dedup.pairs import Pairs
 from search.dedup.vectors import disk_full
 
@@ -35,19 +36,35 @@ class DistributedJoin:
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
-        tasks = self.join.tasks_within(members)
-        self.join.progress.phase("comparing vectors", len(members))
+        self.join.progress.phase(COMPARING, len(members))
+        return self._found(Comparison(members))
+
+    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
+        """See `PairSource`."""
+        self.join.progress.phase(COMPARING_KEPT, len(left))
+        return self._found(Comparison(left, right))
+
+    def _found(self, comparison: "Comparison") -> Iterator[Pairs]:
+        tasks = comparison.tasks(self.join)
         runs = min(len(tasks), _RUNS * self.pool.workers)
         ends: list[int] = np.linspace(0, len(tasks), runs + 1).astype(int).tolist()
-        work = TileWorker(self.join, members, self.folder, threads_per_worker(self.pool))
+        work = TileWorker(self.join, comparison, self.folder / f"tiles-{uuid4().hex}", threads_per_worker(self.pool))
         for path, rows in run_tasks(work, list(pairwise(ends)), self.pool):
             yield from _read(path)
             path.unlink()
             self.join.progress.advance(rows)
 
-    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`; on this machine."""
-        return self.join.between(left, right)
+
+@dataclass(frozen=True)
+class Comparison:
+    """Which rows are compared: those of `left` among themselves, or with those of `right`."""
+
+    left: RowIds
+    right: RowIds | None = None
+
+    def tasks(self, join: ExactJoin) -> list[Task]:
+        """The same pieces in the same order wherever they are asked for."""
+        return join.tasks_within(self.left) if self.right is None else join.tasks_between(self.left, self.right)
 
 
 @dataclass(frozen=True)
@@ -55,20 +72,20 @@ class TileWorker:
     """Makes a worker's function: runs of tiles, numbered (first, end), to files of pairs and how many rows they had."""
 
     join: ExactJoin
-    members: RowIds
-    folder: Path
+    comparison: Comparison
+    files: Path  # what their names begin with
     threads: int
 
     def __call__(self, worker: int) -> Callable[[Iterator[tuple[int, int]]], Iterator[tuple[Path, int]]]:
         if isinstance(self.join.kernel, Int8Kernel) and not int8_is_exact():
             raise MachineError("int8 products are not exact on this processor, as they are on the one that began.")
         join = self.join.for_worker(worker, self.threads)
-        tasks = join.tasks_within(self.members)
+        tasks = self.comparison.tasks(join)
 
         def work(runs: Iterator[tuple[int, int]]) -> Iterator[tuple[Path, int]]:
             for first, end in runs:
                 chosen = tasks[first:end]
-                path = self.folder / f"tiles-{first:08d}.pairs"
+                path = self.files.with_name(f"{self.files.name}-{first:08d}.pairs")
                 _write(path, join.pairs_of(iter(chosen)))
                 yield path, sum(rows for rows, _ in chosen)
 

@@ -26,6 +26,7 @@ from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from search.dedup.settings import JoinOptions
 from search.dedup.vectors import disk_full
 
+COMPARING, COMPARING_KEPT = "comparing vectors", "comparing with those kept"  # phases
 _BLOCK = 1024  # rows encoded at once: they stay in the processor's cache
 _PATIENCE = 0.1  # seconds between two looks at whether to stop
 _DENSE = 0.05  # hits a cell of a tile: above it all of its scores are computed by one product
@@ -211,8 +212,13 @@ class ExactJoin:
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
-        self.progress.phase("comparing vectors", len(members))
+        self.progress.phase(COMPARING, len(members))
         return self.pairs_of(iter(self.tasks_within(members)))
+
+    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
+        """See `PairSource`."""
+        self.progress.phase(COMPARING_KEPT, len(left))
+        return self.pairs_of(iter(self.tasks_between(left, right)))
 
     def tasks_within(self, members: RowIds) -> list[Task]:
         """What `within` does, in pieces that any thread or worker may do, in any order."""
@@ -222,12 +228,11 @@ class ExactJoin:
             for first in range(0, len(members), step)
         ]
 
-    def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
-        """See `PairSource`."""
+    def tasks_between(self, left: RowIds, right: RowIds) -> list[Task]:
+        """What `between` does, likewise."""
         step = self.kernel.tile[0]
-        self.progress.phase("comparing with those kept", len(left))
-        blocks = (left[first : first + step] for first in range(0, len(left), step))
-        return self.pairs_of((len(block), self._between(block, right)) for block in blocks)
+        blocks = [left[first : first + step] for first in range(0, len(left), step)]
+        return [(len(block), self._between(block, right)) for block in blocks]
 
     def pairs_of(self, tasks: Iterator[Task]) -> Iterator[Pairs]:
         """Do the tasks on all threads; their pairs in any order, a tile's at a time."""

@@ -19,7 +19,10 @@ from search import Index, deduplicate
 from search.dedup import distributed
 from search.dedup.approximate import ApproximateJoin
 from search.dedup.codes import Basis, Int8Kernel
+from search.dedup.inputs import open_inputs
 from search.dedup.join import ExactJoin
+from search.dedup.pairs import Pairs
+from search.dedup.pairs_file import PairsFileWriter
 from search.dedup.settings import DedupSettings, JoinOptions, PairFiles
 from tests.fleets import LocalFleet, LocalWorker
 
@@ -78,17 +81,29 @@ def test_workers_find_the_pairs_that_threads_find(join_type: type[ExactJoin], ro
     apart = distributed.DistributedJoin(join, tmp_path, TWO)
     assert pairs_of(apart.within(members)) == expected
     assert len(expected) > (1000 if rows > 2 else -1)
+    left, right = members[::3], np.setdiff1d(members, members[::3])
+    if rows > 1:
+        assert pairs_of(apart.between(left, right)) == pairs_of(join.between(left, right))
     assert not list(tmp_path.glob("tiles-*"))
 
 
 @pytest.fixture
 def index(tiny_model: Callable[[str], Path], tmp_path: Path) -> Path:
+    return built(tmp_path / "index", tiny_model("bert"), 1)
+
+
+@pytest.fixture
+def other(tiny_model: Callable[[str], Path], tmp_path: Path) -> Path:
+    return built(tmp_path / "other", tiny_model("bert"), 2)
+
+
+def built(folder: Path, model: Path, seed: int) -> Path:
     words = ["whale", "bridge", "bread", "star", "river", "clock", "bee", "glass", "map"]
-    draw = random.Random(1)
+    draw = random.Random(seed)
     texts = [" ".join(draw.choices(words, k=3)) for _ in range(150)]
-    config = BuildConfig(encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=32))
-    build_index([Document(f"d{number}", text) for number, text in enumerate(texts)], tmp_path / "index", config)
-    return tmp_path / "index"
+    config = BuildConfig(encoder=EncoderConfig(model=str(model), max_length=32))
+    build_index([Document(f"d{number}", text) for number, text in enumerate(texts)], folder, config)
+    return folder
 
 
 @pytest.mark.usefixtures("dying")
@@ -105,6 +120,34 @@ def test_the_decision_is_the_same(settings: DedupSettings, index: Path, tmp_path
 
 
 @pytest.mark.usefixtures("dying")
+@pytest.mark.parametrize(
+    "settings", [DedupSettings(0.9), DedupSettings(0.9, only_against=True), DedupSettings(0.95, method="ann")]
+)
+def test_the_documents_of_another_index_are_not_compared_with_each_other(
+    settings: DedupSettings, index: Path, other: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[Pairs] = []
+    add = PairsFileWriter.add
+
+    def noted(writer: PairsFileWriter, left: Any, right: Any, scores: Any, identical: bool = False) -> None:
+        saved.append(Pairs(left, right, scores))
+        add(writer, left, right, scores, identical)
+
+    monkeypatch.setattr(PairsFileWriter, "add", noted)
+    alone = deduplicate(index, settings, other)
+    assert not saved
+    shared = deduplicate(index, settings, other, options=JoinOptions(pool=TWO))
+    assert shared.table.equals(alone.table)
+    assert "against" in "".join(alone.table["reason"].to_pylist())
+    found = Pairs.concatenate(saved[:-1])  # the last ones are copies
+    with open_inputs(index, other) as inputs:
+        number = inputs.distinct.number_of
+        own = np.unique(number[inputs.document_of >= inputs.others])
+        assert len(found)
+        assert (np.isin(number[found.left], own) | np.isin(number[found.right], own)).all()
+
+
+@pytest.mark.usefixtures("dying")
 def test_pairs_that_are_kept_are_the_same_to_the_byte(index: Path, tmp_path: Path) -> None:
     for name, options in (("alone", JoinOptions()), ("shared", JoinOptions(pool=TWO))):
         deduplicate(Index.open(index), 0.9, pairs=PairFiles(write=tmp_path / name), options=options)
@@ -114,7 +157,7 @@ def test_pairs_that_are_kept_are_the_same_to_the_byte(index: Path, tmp_path: Pat
 def test_a_worker_that_does_not_see_the_files_says_so(tmp_path: Path) -> None:
     np.save(tmp_path / "vectors.npy", clouds(100))
     join = ExactJoin(np.load(tmp_path / "vectors.npy", mmap_mode="r"), np.float32(0.9), tmp_path)
-    sent = pickle.dumps(distributed.TileWorker(join, np.arange(100), tmp_path, 1))
+    sent = pickle.dumps(distributed.TileWorker(join, distributed.Comparison(np.arange(100)), tmp_path / "tiles", 1))
     for name in ("codes", "vectors.npy"):
         (tmp_path / name).rename(tmp_path / "elsewhere")
         with pytest.raises(MachineError, match=rf"{name}: this file of the join is not.*TMPDIR=/shared"):
@@ -129,7 +172,7 @@ def test_a_processor_that_rounds_int8_products_is_refused(tmp_path: Path, monkey
     )
     monkeypatch.setattr(distributed, "int8_is_exact", lambda: False)
     with pytest.raises(MachineError, match="int8 products are not exact"):
-        distributed.TileWorker(join, np.arange(100), tmp_path, 1)(0)
+        distributed.TileWorker(join, distributed.Comparison(np.arange(100)), tmp_path / "tiles", 1)(0)
 
 
 @pytest.mark.check  # starting processes, and Ray
