@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from indexer.pipeline.delete import delete_documents as delete_documents
     from indexer.pipeline.pending_parts import EncodedPending as EncodedPending
     from indexer.pipeline.pending_parts import PreparedParts as PreparedParts
+    from indexer.pipeline.pending_parts import cancel_pending as cancel_pending
     from indexer.pipeline.pending_parts import encode_pending as encode_pending
     from indexer.pipeline.pending_parts import prepare_parts as prepare_parts
     from indexer.pipeline.refit import RefitReport as RefitReport
@@ -46,6 +47,7 @@ _HOME = {
     "build_index": "indexer.pipeline",
     "compact_index": "indexer.pipeline.compact",
     "delete_documents": "indexer.pipeline.delete",
+    "cancel_pending": "indexer.pipeline.pending_parts",
     "encode_pending": "indexer.pipeline.pending_parts",
     "prepare_parts": "indexer.pipeline.pending_parts",
     "read_corpus": "indexer.corpus",

@@ -87,16 +87,17 @@ def encode_parts(
     for part in pending:
         if part.record:
             require_nonzero_finite(part.record.not_finite, part.record.zero)
+            generation.sender.send_part(part.name, part.record)  # that an interrupted run may not have come to
         if part.record and part.given:
             done[part.name] = EncodedPart(part.name, part.record, 0, 0, given=part.rows)
     tasks = [EncodeTask(generation.index.absolute(), part) for part in pending if part.record is None]
     if options.executor == "ray":
         share_inputs(generation, [task.part for task in tasks])
     for encoded in encode_tasks(tasks, encoder, options, progress):
-        generation.sender.send_part(encoded.name, encoded.record.files)
+        generation.sender.send_part(encoded.name, encoded.record)
         done[encoded.name] = encoded
-    generation.sender.wait()
-    records = [part.record or done[part.name].record for part in pending]
+    sent = generation.sender.wait()
+    records = [sent.get(part.name) or part.record or done[part.name].record for part in pending]
     notes = _set_aside_notes(generation, pending, records)
     if notes and not options.set_aside:
         raise CorpusError(
@@ -113,6 +114,7 @@ def _to_try_again(part: PendingPart, generation: Generation) -> PendingPart:
     published = generation.published.manifest.parts if generation.published else ()
     if part.record is None or not part.record.set_aside or part.name in {entry.name for entry in published}:
         return part
+    generation.sender.withdraw(part.name)
     return replace(part, record=None)
 
 

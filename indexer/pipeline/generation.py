@@ -20,7 +20,7 @@ from indexer.config import BuildConfig
 from indexer.corpus.schema import merge_schemas, schema_from_json, schema_to_json
 from indexer.encoders import EncoderSpec
 from indexer.encoders.chunker import DocumentChunker
-from indexer.errors import CorruptIndexError, StoreError
+from indexer.errors import CorruptIndexError, ExistsError, StoreError
 from indexer.pipeline.published_index import PublishedIndex
 from indexer.pipeline.rows import RowView
 from indexer.store import layout, parts
@@ -45,7 +45,7 @@ from indexer.store.manifest import (
     load_manifest,
     publish,
 )
-from indexer.store.mirror import digest_stored, mirror_of
+from indexer.store.mirror import digest_stored, is_prepared, mirror_of
 from indexer.store.numbering import write_deleted
 from indexer.store.object_store import PROBE
 from indexer.store.parts import PartDocuments, PartRecord
@@ -325,11 +325,12 @@ class Generation:
         for name in (layout.MANIFESTS, *_SWEPT):
             _remove_temporary(self.index, name)
         self.sender.end_pending()
-        fresh = not list_generations(self.index)
+        fresh, remote = not list_generations(self.index), mirror_of(self.index)
+        sent = remote[0].complete_parts() if remote else set()
         for number in layout.part_numbers(self.index):
             name = layout.part_name(number)
             record = parts.read_record(self.index / name)
-            unfinished = not (self.index / name / layout.PART).exists()
+            unfinished = name in sent or not (self.index / name / layout.PART).exists()  # sent: it is read from there
             if unfinished or (fresh and (record is None or record.fingerprint != fingerprint)):
                 remove_folder(self.index, name)
             else:
@@ -367,7 +368,7 @@ def open_generation(index: Path, overwrite: bool = False, create: bool = False) 
 
     With `create` the index need not be there yet: its folder is made, and the caller sweeps (`sweep_before`) once the
     encoder is known. With `overwrite` as well a damaged one is no obstacle. Raises NotAnIndexError, CorruptIndexError,
-    StoreError and LockedError.
+    StoreError and LockedError, and without `create` ExistsError where a build was prepared.
     """
     if create:
         require_index_folder(index)
@@ -381,10 +382,19 @@ def open_generation(index: Path, overwrite: bool = False, create: bool = False) 
             if published and not (create and overwrite):
                 check_sizes(index, published.manifest)
             if published and not create:
+                _require_nothing_prepared(index)
                 generation.sweep_before(published.manifest.fingerprint)
             yield generation
         finally:
             generation.close()
+
+
+def _require_nothing_prepared(index: Path) -> None:
+    if is_prepared(index):
+        raise ExistsError(
+            f"{index}: a build was prepared here, and this change would drop what was encoded for it. Finish that "
+            f"build (isotrope encode-parts, then isotrope build), or give it up: isotrope encode-parts {index} --cancel"
+        )
 
 
 def require_index_folder(index: Path) -> None:

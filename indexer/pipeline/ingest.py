@@ -30,7 +30,7 @@ from indexer.progress import Progress
 from indexer.store import layout, parts
 from indexer.store.documents import write_documents
 from indexer.store.files import make_folder
-from indexer.store.mirror import part_numbers
+from indexer.store.mirror import complete_parts, part_numbers
 from indexer.store.parts import PartDocuments, PartRecord, PartRows, write_part
 
 _HELD_BYTES = 64 << 20  # of what was cut, for some two million rows
@@ -238,7 +238,7 @@ class _Placing:
         """A part whose documents are written, once the rest of it is."""
         rows = PartRows(hashes, np.zeros(len(embeddings), np.int32), embeddings)
         record = write_part(self._index / name, written, rows, self._generation.spec.fingerprint)
-        self._generation.sender.send_part(name, record.files)
+        self._generation.sender.send_part(name, record)
         return PendingPart(name, written, len(embeddings), record, given=True)
 
     def _is_still_whole(self, name: str, record: PartRecord) -> bool:
@@ -272,11 +272,13 @@ class _Placing:
 
 
 def _complete_parts(generation: Generation, numbers: Sequence[int], beside: bool) -> dict[str, tuple[str, PartRecord]]:
-    """Complete parts on disk by document key; those that the newest manifest names win, or are left out (`beside`)."""
+    """Complete parts by document key; those that the newest manifest names win, or are left out (`beside`), then those
+    that everyone sees."""
     found, index = {}, generation.index
+    seen = complete_parts(index)
     published = {part.name for part in generation.published.manifest.parts} if generation.published else set()
     names = [layout.part_name(number) for number in numbers]
-    for name in sorted(names, key=lambda name: name in published):
+    for name in sorted(names, key=lambda name: (name in published, name in seen)):
         if beside and name in published:
             continue
         record = parts.read_record(index / name)

@@ -27,7 +27,8 @@ from indexer.store.embeddings import open_embeddings
 from indexer.store.files import make_folder
 from indexer.store.mirror import know_file
 from indexer.store.parts import PartRecord, PartRows, write_part
-from indexer.store.sending import fetch_states, send_written
+from indexer.store.sending import fetch_states
+from indexer.store.sent_parts import send_written
 
 if TYPE_CHECKING:
     from indexer.encoders.protocol import Tokens
@@ -168,8 +169,8 @@ class _Stages:
         rows = PartRows(cut.hashes, lengths, stored, cut.windows, truncated, empty, task.set_aside)
         make_folder(task.folder)  # of a mirror folder there is none yet where the documents were not written
         record = write_part(task.folder, part.written, rows, spec.fingerprint)
-        if self.index is not None and not send_written(self.index, part.name, record.files):
-            record = parts.stored_record(task.folder)
+        if self.index is not None:
+            record = send_written(self.index, part.name, record)
         backend = self.encoder.get().backend if embedded.fresh is not None else ""
         reused = len(part.known) if part.known else 0
         return EncodedPart(part.name, record, reused, embedded.retries, backend)

@@ -30,10 +30,11 @@ from indexer.progress import NoProgress, Progress
 from indexer.run_options import RunOptions
 from indexer.settings import named_path
 from indexer.store import layout, parts
-from indexer.store.files import FileDigest, writer_lock
+from indexer.store.files import FileDigest, remove_folder, writer_lock
 from indexer.store.integrity import check_file
-from indexer.store.mirror import complete_parts, mirror_of, read_stored
-from indexer.store.parts import PartDocuments
+from indexer.store.manifest import list_generations, load_generation
+from indexer.store.mirror import complete_parts, is_prepared, mirror_of, read_stored
+from indexer.store.parts import PartDocuments, PartRecord
 from indexer.store.sending import Sender
 from indexer.typed_json import convert_json, decode_json
 
@@ -115,16 +116,16 @@ def encode_pending(
         chosen = pending[numbers]
         tasks = []
         for part in chosen:
-            if (files := _files_if_whole(folder, part, fingerprint)) is None:
+            if (record := _whole_record(folder, part, fingerprint, sender)) is None:
                 tasks.append(EncodeTask(folder.absolute(), part))
             else:
-                sender.send_part(part.name, files)  # a process that was killed may not have come to it
+                sender.send_part(part.name, record)  # a process that was killed may not have come to it
         for task in tasks if mirror_of(folder) is None else ():  # of object storage each is checked as it is fetched
             check_file(task.folder / layout.DOCUMENTS, task.part.written.digest)
         encoded = []
         try:
             for one in encode_tasks(tasks, LazyEncoder(config, options, spec), options, progress):
-                sender.send_part(one.name, one.record.files)
+                sender.send_part(one.name, one.record)
                 encoded.append(one)
             sender.wait()
         except CorruptIndexError:
@@ -132,6 +133,33 @@ def encode_pending(
             raise
         complete = complete_parts(folder)
         return _report(folder, encoded, len(chosen), sum(part.name not in complete for part in pending))
+
+
+def cancel_pending(index: str | Path) -> int:
+    """Give up what `prepare_parts` prepared: the list, and its parts, encoded or not. What is published stays.
+
+    Returns how many parts were removed. Raises NotAnIndexError where nothing was prepared, LockedError, StoreError.
+    """
+    folder = named_path(index, "the index")
+    if not folder.is_dir() or not is_prepared(folder):
+        raise _not_prepared(folder)
+    with writer_lock(folder), closing(Sender(folder)) as sender:
+        named = {name for number in list_generations(folder) for name in load_generation(folder, number).files}
+        kept = {name.rpartition("/")[0] for name in named}
+        gone = _listed_names(folder) - kept
+        sender.end_pending(kept)
+        for name in gone:
+            if (folder / name).is_dir():
+                remove_folder(folder, name)
+        return len(gone)
+
+
+def _listed_names(folder: Path) -> set[str]:
+    """The parts in the list; of a damaged one none, and the next publication removes them."""
+    try:
+        return {part.name for part in _read_pending(folder)[2]}
+    except CorruptIndexError:
+        return set()
 
 
 def _report(folder: Path, encoded: Sequence[EncodedPart], chosen: int, left: int) -> EncodedPending:
@@ -160,12 +188,14 @@ def _spec(folder: Path, config: BuildConfig, fingerprint: str, model: str | Path
     return spec
 
 
-def _files_if_whole(folder: Path, part: PendingPart, fingerprint: str) -> dict[str, FileDigest] | None:
-    """The files of a part beside its record, where all of them are there already."""
+def _whole_record(folder: Path, part: PendingPart, fingerprint: str, sender: Sender) -> PartRecord | None:
+    """The record of a part whose files are all there already. What has a record and is not whole is withdrawn."""
     record = parts.read_record(folder / part.name)
-    if record is None or (record.document_key, record.fingerprint) != (part.written.document_key, fingerprint):
-        return None
-    return record.files if parts.is_intact(folder / part.name, record) else None
+    expected = part.written.document_key, fingerprint
+    if record and (record.document_key, record.fingerprint) == expected and parts.is_intact(folder / part.name, record):
+        return record
+    sender.withdraw(part.name)
+    return None
 
 
 # --- pending.json

@@ -211,11 +211,15 @@ def make_folder(path: Path) -> None:
         raise _store_error(path, error) from error
 
 
-def remove_file(index: Path, name: str) -> None:
+def remove_file(index: Path, name: str, missing_ok: bool = False) -> None:
     """Remove a file of an index that no manifest names. Raises StoreError, also where a link is on the way."""
     folder, _, last = name.rpartition("/")
     with _removing(index / name), _folder(index, folder) as descriptor:
-        os.unlink(last, dir_fd=descriptor)
+        try:
+            os.unlink(last, dir_fd=descriptor)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
 
 
 def remove_folder(index: Path, name: str) -> None:

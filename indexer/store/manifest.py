@@ -18,7 +18,6 @@ from indexer.store import layout
 from indexer.store.files import FileDigest, create_exclusive, make_folder, require_own_folders
 from indexer.store.mirror import mirror_of
 from indexer.store.quality import Quality
-from indexer.store.sending import create_manifest
 from indexer.typed_json import convert_json, decode_json
 
 # What a reader must understand to answer rightly. A manifest that needs more is refused, so later versions can
@@ -170,7 +169,7 @@ def publish(index: Path, manifest: Manifest) -> None:
     """Make `manifest` the index, in one step. Every file it names must already be durable."""
     data = _render(manifest.to_dict())
     if (remote := mirror_of(index)) is not None:
-        create_manifest(remote[0], manifest.generation, data)
+        remote[0].create_manifest(manifest.generation, data)
         return
     make_folder(index / layout.MANIFESTS)
     create_exclusive(index / layout.manifest_name(manifest.generation), data)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from indexer.blob_cache import blob_cache
-from indexer.errors import StoreError
+from indexer.errors import LockedError, StoreError
 from indexer.parallel import ordered_map
 from indexer.regular_files import open_regular
 from indexer.store import layout
@@ -60,6 +60,10 @@ class Mirror:
         """What these files must be."""
         self._known |= files
 
+    def forget(self, folder: str) -> None:
+        """What the files of a folder were is no longer so."""
+        self._known = {name: digest for name, digest in self._known.items() if not name.startswith(f"{folder}/")}
+
     def knows(self, name: str, digest: FileDigest) -> bool:
         """Whether the store holds this file as it must be."""
         return self._known.get(name) == digest
@@ -86,6 +90,16 @@ class Mirror:
         if name == layout.PENDING or (name not in self._known and name.endswith(f"/{layout.PART}")):
             return BytesIO(self.store.read(name))
         return os.fdopen(self.open_whole(name, self._digest_of(name)), "rb")
+
+    def read_record(self, name: str) -> bytes:
+        """The record of a part, as everyone sees it, else as it waits here to be sent. Raises FileNotFoundError."""
+        if name in self._known:
+            with self.open_named(name) as file:
+                return file.read()
+        try:
+            return self.store.read(name)
+        except FileNotFoundError:
+            return (self.folder / name).read_bytes()
 
     def map(self, name: str, digest: FileDigest) -> Path:
         """A whole file for a library that maps it by its path; it stays as long as this process."""
@@ -135,6 +149,23 @@ class Mirror:
                 raise missing(self.folder / name)
             if found[name].bytes != digest.bytes:
                 raise wrong_size(self.folder / name, found[name].bytes, digest)
+
+    def require_unpublished(self, generation: int) -> None:
+        """Raises LockedError where a generation is there already."""
+        if self.store.head(layout.manifest_name(generation)) is not None:
+            raise self._published_first(generation)
+
+    def create_manifest(self, generation: int, data: bytes) -> None:
+        """Publish. Raises LockedError where another writer has published that generation first."""
+        if not self.store.create(layout.manifest_name(generation), data):
+            raise self._published_first(generation)
+
+    def _published_first(self, generation: int) -> LockedError:
+        return LockedError(
+            f"{self.url}: another writer has published generation {generation} meanwhile. Nothing of it was touched, "
+            "and nothing of this run was published. Run the same command again to go on from that generation; parts "
+            "that were encoded are kept."
+        )
 
     def complete_parts(self) -> set[str]:
         """The names of parts whose record was sent."""
@@ -227,6 +258,12 @@ def complete_parts(index: Path) -> set[str]:
         return found[0].complete_parts()
     names = map(layout.part_name, layout.part_numbers(index))
     return {name for name in names if (index / name / layout.PART).exists()}
+
+
+def is_prepared(index: Path) -> bool:
+    """Whether a build was prepared, and its parts wait."""
+    found = mirror_of(index)
+    return (index / layout.PENDING).exists() if found is None else found[0].store.head(layout.PENDING) is not None
 
 
 def know_file(path: Path, digest: FileDigest) -> None:

@@ -25,6 +25,7 @@ Result = TypeVar("Result")
 PIECE = 8 << 20  # bytes of an upload's piece
 _MOST_PIECES = 9000  # of an upload; stores allow 10,000
 _READ_BACK = 8 << 20
+_MOST_CREATED = 5 << 30  # bytes that S3 takes in one step
 _FINAL = re.compile(r"status code: 4(?!08|09|29)\d\d")  # what asking again does not change
 PROBE = "probe-"  # what objects are called that a store is tried with
 ATTEMPTS = 6  # of one request, beside the retries of obstore itself
@@ -119,23 +120,38 @@ class ObjectStore:
     def create(self, name: str, data: bytes) -> bool:
         """Create an object in one step; False where there is another one already.
 
-        An attempt whose answer was lost may have succeeded, so what is there is read and compared.
+        An attempt whose answer was lost may have succeeded, so what is there is read and compared. That every byte has
+        arrived is seen by its checksum, or by reading it back.
         """
+        md5 = hashlib.md5(data, usedforsecurity=False).hexdigest()
 
         def put() -> bool:
             import obstore.exceptions
 
             try:
-                self._store.put(name, data, mode="create")
+                created = self._store.put(name, data, mode="create", use_multipart=False)
             except obstore.exceptions.AlreadyExistsError as error:
                 try:
                     return self.read(name) == data
                 except FileNotFoundError:  # 409: another one was being created, and was given up
                     raise EOFError(str(error)) from error
+            if (created["e_tag"] or "").strip('"') != md5 and self.read(name) != data:
+                self.remove([name])
+                raise EOFError("what was read back differs from what was sent")
             return True
 
         self.require_create()
         return self._asked(name, put)
+
+    def create_from(self, name: str, path: Path) -> bool:
+        """`create` with the bytes of a local file. Raises StoreError also for one that is too large for one step."""
+        if path.stat().st_size > _MOST_CREATED:
+            raise StoreError(
+                f"{path}: {path.stat().st_size:,} bytes, and object storage creates at most {_MOST_CREATED:,} in one "
+                "step. Build with parts of fewer documents (store.part_documents)."
+            )
+        with open_regular(path, follow_links=False) as file:
+            return self.create(name, file.read())
 
     def put(self, name: str, data: bytes) -> None:
         """Store a few bytes, over what is there."""

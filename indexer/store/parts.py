@@ -159,29 +159,25 @@ def write_part(folder: Path, documents: PartDocuments, rows: PartRows, fingerpri
 
 def read_record(folder: Path) -> PartRecord | None:
     """The record of a complete part; None when there is none or it is damaged."""
+    path, remote = folder / layout.PART, mirror_of(folder)
     try:
-        return _parse_record(read_stored(folder / layout.PART, _MOST_BYTES))
+        data = remote[0].read_record(f"{remote[1]}/{layout.PART}") if remote else read_stored(path, _MOST_BYTES)
+        return parse_record(data)
     except (OSError, ValueError):
         return None
-
-
-def stored_record(folder: Path) -> PartRecord:
-    """The record of a part that was complete a moment ago. Raises StoreError if it is gone."""
-    if (record := read_record(folder)) is None:
-        raise StoreError(f"{folder}: another machine has removed this part. Run the same command again.")
-    return record
 
 
 def published_record(index: Path, manifest: Manifest, part: str) -> PartRecord:
     """The record of a part of an index. Raises CorruptIndexError."""
     name = f"{part}/{layout.PART}"
     try:
-        return _parse_record(read_checked(index / name, manifest.files[name]))
+        return parse_record(read_checked(index / name, manifest.files[name]))
     except ValueError as error:
         raise CorruptIndexError(f"{index / name}: damaged ({error}). Build the index again.") from error
 
 
-def _parse_record(data: bytes) -> PartRecord:
+def parse_record(data: bytes) -> PartRecord:
+    """What `PartRecord.to_json` gave. Raises ValueError for what it did not."""
     from indexer.store.manifest_schema import MAX_DEPTH, RecordFields
 
     plain = decode_json(data, dict[str, Any], MAX_DEPTH)
@@ -192,14 +188,17 @@ def _parse_record(data: bytes) -> PartRecord:
 
 def is_intact(folder: Path, record: PartRecord) -> bool:
     """Whether every file of the part is there with the bytes its record names; in object storage, where it was checked
-    when it was sent and is when it is read, with as many."""
+    when it was sent and is when it is read, with as many. A part that waits to be sent is here, but for its
+    documents."""
     remote = mirror_of(folder)
     sent = {Path(name).name: entry.bytes for name, entry in remote[0].store.list(remote[1]).items()} if remote else {}
+    if layout.PART in sent:
+        return all(sent.get(name) == digest.bytes for name, digest in record.files.items())
     try:
         return all(
             (folder / name).lstat().st_size == digest.bytes and digest_file(folder / name) == digest
             for name, digest in record.files.items()
-            if sent.get(name) != digest.bytes
+            if name != layout.DOCUMENTS or sent.get(name) != digest.bytes
         )
     except (OSError, StoreError):
         return False

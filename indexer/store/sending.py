@@ -3,9 +3,8 @@
 Several machines may write to one index. Each gives its new files numbers of its own, so that nobody's are overwritten,
 and who creates the next manifest first has published. The mirror folder's lock keeps apart those of one machine.
 
-Parts whose documents were sent may be encoded by any machine, which sends the rest of them, the record last. Those that
-encode the same part send the same files, or, with other processors, leave those of who was first. A part's number is
-then never given to another: who is late harms none.
+Parts whose documents were sent may be encoded by any machine, which sends the rest of them (see `sent_parts`). A part's
+number is then never given to another: who is late harms none.
 """
 
 import json
@@ -18,16 +17,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from indexer.blob_cache import blob_cache
-from indexer.errors import LockedError, StoreError
 from indexer.parallel import ordered_map
 from indexer.store import layout
-from indexer.store.files import DigestBuilder, FileDigest, atomic_write_bytes, make_folder, remove_file
+from indexer.store.files import FileDigest, atomic_write_bytes, make_folder, remove_file
 from indexer.store.mirror import Mirror, mirror_of
 from indexer.store.object_store import PROBE
+from indexer.store.parts import PartRecord
+from indexer.store.sent_parts import send_part
 
 _THREADS, _WAITING = 2, 4  # that send parts, and parts that may wait to be sent
 _SHARING = 8  # threads that send documents
-_RACES = 5  # how often a part is sent while others overwrite it
 _WRITERS = 10**7  # numbers that tell writers apart
 _NUMBERS = "writer"  # file beside a mirror folder: those of this machine
 _PARTS = 10**6  # that one writer may number
@@ -49,7 +48,8 @@ class Sender:
         self._writers = [0] if self._mirror is None else _writers(self._mirror)  # it is the last
         self._abandoned: set[str] = set()  # parts that were to be encoded, and are no longer
         self._threads: ThreadPoolExecutor | None = None
-        self._sending: deque[Future[bool]] = deque()
+        self._sending: deque[tuple[str, Future[PartRecord]]] = deque()
+        self._sent: dict[str, PartRecord] = {}
         if self._mirror is not None:
             self._mirror.store.require_create()
             _fetch_states(self._mirror)
@@ -63,21 +63,35 @@ class Sender:
         """What new files of a generation are numbered by."""
         return generation * _WRITERS + self._writers[-1] if self._mirror is not None else generation
 
-    def send_part(self, name: str, files: Mapping[str, FileDigest]) -> None:
-        """Send a complete part, while the next is being made, unless who made it did. `files` are those beside its
-        record."""
+    def send_part(self, name: str, record: PartRecord) -> None:
+        """Send a complete part, while the next is being made, unless who made it did."""
         if self._mirror is None:
             return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="send")
-        while self._sending and (self._sending[0].done() or len(self._sending) >= _WAITING):
-            self._sending.popleft().result()
-        self._sending.append(self._threads.submit(_send_part, self._mirror, name, files))
+        while self._sending and (self._sending[0][1].done() or len(self._sending) >= _WAITING):
+            self._settle()
+        self._sending.append((name, self._threads.submit(send_part, self._mirror, name, record)))
 
-    def wait(self) -> None:
-        """Until every part is sent; from then on none of their files moves."""
+    def wait(self) -> Mapping[str, PartRecord]:
+        """Until every part is sent; from then on none of their files moves. Their records, as they stand."""
         while self._sending:
-            self._sending.popleft().result()
+            self._settle()
+        return self._sent
+
+    def _settle(self) -> None:
+        name, sent = self._sending.popleft()
+        self._sent[name] = sent.result()
+
+    def withdraw(self, name: str) -> None:
+        """Take back a part that was sent and is to be encoded again, but for its documents; the record goes first."""
+        if self._mirror is None:
+            return
+        store, mark = self._mirror.store, f"{name}/{layout.PART}"
+        if store.head(mark) is not None:
+            store.remove([mark])
+            store.remove(sorted(store.list(name).keys() - {f"{name}/{layout.DOCUMENTS}"}))
+            self._mirror.forget(name)
 
     def share(self, documents: Mapping[str, FileDigest], state: Mapping[str, FileDigest]) -> None:
         """Send what others need to encode some parts: their documents, and files of the encoder's fitted state."""
@@ -102,9 +116,9 @@ class Sender:
         self._mirror.store.write(layout.PENDING, place / layout.PENDING)
         remove_file(place, layout.PENDING)
 
-    def end_pending(self) -> None:
+    def end_pending(self, named: Collection[str] | None = None) -> None:
         """Remove `pending.json`, and what was sent of parts in it that are not complete. Complete ones are kept, until
-        a publication that does not name them."""
+        a publication that does not name them; with `named`, the parts that manifests name, those alone are kept."""
         if self._mirror is None:
             if (self._index / layout.PENDING).exists():
                 remove_file(self._index, layout.PENDING)
@@ -116,8 +130,10 @@ class Sender:
             return
         store.remove([layout.PENDING])
         self._abandoned = _listed_parts(listed)
-        unfinished = self._abandoned - self._mirror.complete_parts()
-        store.remove([name for name in store.list(layout.PARTS) if name.rpartition("/")[0] in unfinished])
+        gone = self._abandoned.difference(self._mirror.complete_parts() if named is None else named)
+        files = [name for name in store.list(layout.PARTS) if name.rpartition("/")[0] in gone]
+        store.remove([name for name in files if name.endswith(f"/{layout.PART}")])  # see `sweep`
+        store.remove(files)
 
     def send_all(self, files: Mapping[str, FileDigest], generation: int) -> None:
         """Send what a manifest names and the store has not got; then see that it has all of it.
@@ -127,8 +143,7 @@ class Sender:
         if (mirror := self._mirror) is None:
             return
         self.wait()
-        if mirror.store.head(layout.manifest_name(generation)) is not None:
-            raise _lost(mirror, generation)
+        mirror.require_unpublished(generation)
         _send(mirror, {name: digest for name, digest in files.items() if not mirror.knows(name, digest)})
         mirror.check_sizes(files)
 
@@ -166,31 +181,10 @@ class Sender:
         return name.rpartition("/")[0] in self._abandoned
 
 
-def send_written(index: Path, name: str, files: Mapping[str, FileDigest]) -> bool:
-    """Send a part from the machine where it was made, which need not be the one that publishes; False where another
-    machine has sent it, with other bytes, which stand."""
-    found = mirror_of(index)
-    return found is None or _send_part(found[0], name, files)
-
-
 def fetch_states(index: Path) -> None:
     """Fitted states of encoders, as far as they were sent, into the mirror folder."""
     if (found := mirror_of(index)) is not None:
         _fetch_states(found[0])
-
-
-def create_manifest(mirror: Mirror, generation: int, data: bytes) -> None:
-    """Publish. Raises LockedError where another writer has published that generation first."""
-    if not mirror.store.create(layout.manifest_name(generation), data):
-        raise _lost(mirror, generation)
-
-
-def _lost(mirror: Mirror, generation: int) -> LockedError:
-    return LockedError(
-        f"{mirror.url}: another writer has published generation {generation} meanwhile. Nothing of it was touched, and "
-        "nothing of this run was published. Run the same command again to go on from that generation; parts that were "
-        "encoded are kept."
-    )
 
 
 def _writers(mirror: Mirror) -> list[int]:
@@ -217,74 +211,18 @@ def _listed_parts(data: bytes) -> set[str]:
         return set()
 
 
-def _send_part(mirror: Mirror, name: str, files: Mapping[str, FileDigest]) -> bool:
-    """Send a complete part, the record last and only where there is none: False where another machine's part is there.
-
-    Machines with the same processors make the same bytes. Where they differ the first record stands, and what was
-    written over the files it names is mended by whoever did. Raises StoreError.
-    """
-    record = f"{name}/{layout.PART}"
-    digests = {f"{name}/{file}": digest for file, digest in files.items()}
-    try:
-        data = (mirror.folder / record).read_bytes()
-    except FileNotFoundError:  # it was sent by who made it
-        mirror.know(digests)
-        return True
-    builder = DigestBuilder()
-    builder.update(data)
-    whole = digests | {record: builder.digest()}
-    for _ in range(_RACES):
-        try:
-            there = mirror.store.read(record)
-        except FileNotFoundError:
-            _upload(mirror, digests)
-            if mirror.store.create(record, data):
-                there = data
-            else:
-                continue
-        if there == data:
-            _keep(mirror, whole)
-            return True
-        if not _is_overwritten(mirror, name, files, there):
-            for file in whole:
-                if not file.endswith(layout.DOCUMENTS) and (mirror.folder / file).exists():
-                    remove_file(mirror.folder, file)
-            return False
-        mirror.store.remove([record])  # its machine has ended with this part: ours is sent in its place
-    raise StoreError(f"{mirror.url}/{name}: other machines write this part at the same time. Run the command again.")
-
-
-def _is_overwritten(mirror: Mirror, name: str, files: Mapping[str, FileDigest], record: bytes) -> bool:
-    """Whether the store holds one of these files in the place of another that a record names."""
-    theirs = json.loads(record)["files"]
-    return any(
-        theirs[file]["sha256"] != digest.sha256 and mirror.store.holds(f"{name}/{file}", mirror.folder / name / file)
-        for file, digest in files.items()
-        if file != layout.DOCUMENTS
-    )
-
-
 def _send(mirror: Mirror, digests: Mapping[str, FileDigest]) -> None:
-    """Send those that lie in the mirror folder, what says that others are complete last."""
-    _upload(mirror, digests)
-    _keep(mirror, digests)
-
-
-def _upload(mirror: Mirror, names: Collection[str]) -> None:
-    """A file that goes in the meantime was sent by another process, which makes the same part."""
-    here = [name for name in names if (mirror.folder / name).is_file()]
+    """Send those that lie in the mirror folder; they are blobs from then on. What says that others are complete comes
+    last. A file that goes in the meantime was sent by another process, which makes the same part."""
+    here = {name: digest for name, digest in digests.items() if (mirror.folder / name).is_file()}
     for name in sorted(here, key=lambda name: (name.endswith(".json"), name)):
         try:
             mirror.store.write(name, mirror.folder / name)
         except FileNotFoundError:
             if (mirror.folder / name).is_file():
                 raise
-
-
-def _keep(mirror: Mirror, digests: Mapping[str, FileDigest]) -> None:
-    """What was sent is a blob from then on."""
-    mirror.know(digests)
-    for name, digest in digests.items():
+    mirror.know(here)
+    for name, digest in here.items():
         if not name.startswith(layout.ENCODER):  # which libraries read where it is
             blob_cache().take(mirror.folder / name, digest.sha256)
 

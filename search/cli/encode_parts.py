@@ -35,17 +35,19 @@ class PartNumbers(click.ParamType[slice]):
 @click.command("encode-parts")
 @click.argument("index", type=PATH)
 @click.option("--parts", type=PartNumbers(), default=slice(None), help="Parts to encode, from 0. Default: all.")
+@click.option("--cancel", is_flag=True, help="Give up the prepared build; what was encoded for it is removed.")
 @encoder_options
 @worker_options
 @json_option
 @quiet_option
-def command(index: Path, parts: slice, as_json: bool, quiet: bool, **options: Any) -> None:
+def command(index: Path, parts: slice, cancel: bool, as_json: bool, quiet: bool, **options: Any) -> None:
     """Encode parts of a prepared build, on any machine.
 
     First, isotrope build --prepare writes the documents of INDEX and lists its parts. Then any number of these
     commands encode some parts each, in a batch queue perhaps: they need the folder, or the URL of an index in object
     storage, and the model, and nothing of each other. Last, the same isotrope build without --prepare finds the
-    parts, encodes what is missing, and publishes. A part that is whole already is left alone.
+    parts, encodes what is missing, and publishes. A part that is whole already is left alone. Until then no other
+    command changes the index; --cancel gives the prepared build up.
 
     In the script of a SLURM array, --parts "$SLURM_ARRAY_TASK_ID" is one part a job.
 
@@ -55,11 +57,14 @@ def command(index: Path, parts: slice, as_json: bool, quiet: bool, **options: An
       isotrope encode-parts parts-index --parts 0:128
       isotrope build demo/stdlib.jsonl parts-index
     """
-    from indexer import encode_pending
+    from indexer import cancel_pending, encode_pending
     from search.cli.output import print_facts, print_note, print_report
     from search.cli.progress import ProgressBar
     from search.text import number
 
+    if cancel:
+        _print_cancelled(index, cancel_pending(index), as_json)
+        return
     run = run_options(options, **{name: options[name] for name in WORKER_NAMES})
     with ProgressBar(quiet) as progress:
         report = encode_pending(index, parts, run, progress, options["model"])
@@ -76,3 +81,12 @@ def command(index: Path, parts: slice, as_json: bool, quiet: bool, **options: An
     )
     if not report.left:
         print_note("every part is there: run the same isotrope build without --prepare to publish the index")
+
+
+def _print_cancelled(index: Path, removed: int, as_json: bool) -> None:
+    from search.cli.output import print_facts, print_json
+
+    if as_json:
+        print_json({"index": str(index), "parts_removed": removed})
+    else:
+        print_facts([("index", str(index)), ("parts", f"{removed:,} removed")])

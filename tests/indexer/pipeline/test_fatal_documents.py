@@ -58,18 +58,18 @@ class KilledSetup(DeadlySetup):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def run_deadly(
+    setup: WorkerSetup, tasks: Sequence[EncodeTask], pool: WorkerPool, lost: list[EncodeTask] | None = None
+) -> Iterator[EncodedPart]:
+    deadly = DeadlySetup(setup.encoder, None, setup.on_batch, setup.discards, setup.url)
+    return Scheduler[EncodeTask, EncodedPart](LocalFleet(deadly), tasks, pool, lost).results()
+
+
 @pytest.fixture
 def deadly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Encoding runs on workers that a word kills, in this process."""
-
-    def run(
-        setup: WorkerSetup, tasks: Sequence[EncodeTask], pool: WorkerPool, lost: list[EncodeTask] | None = None
-    ) -> Iterator[EncodedPart]:
-        deadly = DeadlySetup(setup.encoder, None, setup.on_batch, setup.discards)
-        return Scheduler[EncodeTask, EncodedPart](LocalFleet(deadly), tasks, pool, lost).results()
-
-    monkeypatch.setattr(encode, "run_tasks", run)
-    monkeypatch.setattr(fatal_documents, "run_tasks", run)
+    monkeypatch.setattr(encode, "run_tasks", run_deadly)
+    monkeypatch.setattr(fatal_documents, "run_tasks", run_deadly)
 
 
 def poisoned(*places: int) -> list[Document]:

@@ -1,7 +1,9 @@
 """A build in two halves: whoever encodes which parts, in whatever order and however often, the index is the same."""
 
 import json
+import shutil
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +11,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from indexer import BuildConfig, RunOptions, build_index, encode_pending, prepare_parts
+from indexer import (
+    BuildConfig,
+    Document,
+    RunOptions,
+    add_documents,
+    build_index,
+    cancel_pending,
+    compact_index,
+    delete_documents,
+    encode_pending,
+    prepare_parts,
+    refit_index,
+)
 from indexer.errors import CorruptIndexError, ExistsError, LockedError, MismatchError, NotAnIndexError
 from indexer.store import layout
 from indexer.store.files import writer_lock
@@ -74,6 +88,39 @@ def test_a_finished_index_leaves_nothing_to_do(tiny_config: BuildConfig, tmp_pat
         encode_pending(tmp_path / "index")
     with pytest.raises(ExistsError):
         prepare_parts(DOCUMENTS[:4], tmp_path / "index", tiny_config)
+
+
+@pytest.mark.parametrize("change", ["delete", "add", "refit", "compact"])
+def test_what_was_prepared_is_not_dropped_by_another_change(
+    change: str, tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    index, before = tmp_path / "index", tmp_path / "before"
+    build_index(DOCUMENTS, index, tiny_config)
+    shutil.copytree(index, before)
+    prepare_parts(DOCUMENTS[:6], index, tiny_config, RunOptions(overwrite=True))
+    encode_pending(index, slice(0, 1))
+    acts: dict[str, Callable[[], object]] = {
+        "delete": lambda: delete_documents(index, [DOCUMENTS[0].id]),
+        "add": lambda: add_documents([Document("new", "A new text.")], index),
+        "refit": lambda: refit_index(index),
+        "compact": lambda: compact_index(index),
+    }
+    with pytest.raises(ExistsError, match=rf"^{index}: a build was prepared here.*encode-parts {index} --cancel$"):
+        acts[change]()
+    assert encode_pending(index, slice(0, 1)).parts_kept == 1
+    assert cancel_pending(index) == 1
+    assert snapshot(index) == snapshot(before)
+    with pytest.raises(NotAnIndexError, match="no parts wait here"):
+        cancel_pending(index)
+    acts[change]()
+
+
+def test_what_was_prepared_where_nothing_is_published_is_given_up(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    prepare_parts(DOCUMENTS, index, tiny_config)
+    (index / layout.PENDING).write_bytes(b"{")
+    cancel_pending(index)
+    assert build_index(DOCUMENTS, index, tiny_config).parts_encoded == PARTS
 
 
 def test_nobody_builds_while_parts_are_being_encoded(tiny_config: BuildConfig, tmp_path: Path) -> None:

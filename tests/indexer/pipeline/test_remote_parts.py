@@ -19,14 +19,16 @@ from indexer import (
     Document,
     RunOptions,
     build_index,
+    cancel_pending,
     delete_documents,
     encode_pending,
     executors,
     prepare_parts,
 )
 from indexer.cache import cache_folder
-from indexer.errors import CorruptIndexError, NotAnIndexError, StoreError
-from indexer.pipeline import encode, part_encoder
+from indexer.errors import CorpusError, CorruptIndexError, ExistsError, NotAnIndexError, StoreError
+from indexer.executors import Executor
+from indexer.pipeline import encode, fatal_documents, part_encoder
 from indexer.settings import named_path
 from indexer.store import layout, sending
 from indexer.store.manifest import load_manifest
@@ -34,6 +36,7 @@ from indexer.store.object_store import open_store
 from search import SearchEngine, shards, verify_index
 from tests.documents import DOCUMENTS
 from tests.fleets import LocalFleet
+from tests.indexer.pipeline.test_fatal_documents import poisoned, run_deadly
 from tests.indexer.pipeline.test_remote_index import command
 from tests.object_storage import Fault, Request, Storage, first, use_cache
 from tests.search.test_shards import FakeHost
@@ -229,7 +232,7 @@ def test_a_part_that_was_whole_when_its_machine_was_killed_is_sent_by_the_next_r
     prepare_parts(DOCUMENTS, url, tiny_config)
     machine("b")
     with monkeypatch.context() as patch:
-        patch.setattr(sending, "_send_part", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(sending, "send_part", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             encode_pending(url, slice(0, 1))
     assert names(url, layout.PART) == []
@@ -263,19 +266,45 @@ def test_a_build_prepared_anew_shares_no_name_with_the_one_before(
 
 
 @pytest.mark.check
-def test_a_change_of_the_index_ends_what_was_prepared(
+def test_what_was_prepared_stays_until_it_is_given_up(
     url: str, tiny_config: BuildConfig, machine: Callable[[str], None]
 ) -> None:
     build_index(DOCUMENTS, url, tiny_config)
+    before = names(url)
     prepare_parts(DOCUMENTS[:6], url, tiny_config, RunOptions(overwrite=True))
     machine("b")
     encode_pending(url, slice(0, 1))
     machine("c")
-    delete_documents(url, [DOCUMENTS[0].id])
+    with pytest.raises(ExistsError, match=rf"^{url}: a build was prepared here.*encode-parts {url} --cancel$"):
+        delete_documents(url, [DOCUMENTS[0].id])
+    assert cancel_pending(url) == 1
+    assert names(url) == before
     with pytest.raises(NotAnIndexError, match=rf"^{url}: no parts wait here"):
         encode_pending(url)
-    files = {name for number in (1, 2) for name in _manifest(url, number)}
-    assert set(names(url)) == {*files, layout.manifest_name(1), layout.manifest_name(2)}
+    delete_documents(url, [DOCUMENTS[0].id])
+
+
+@pytest.mark.parametrize("executor", ["auto", "ray"])
+def test_a_part_whose_document_killed_the_encoder_is_encoded_again_in_its_place(
+    executor: Executor,
+    url: str,
+    tiny_config: BuildConfig,
+    machine: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    options = RunOptions(workers=2, executor=executor)
+    with monkeypatch.context() as patch:
+        patch.setattr(encode, "run_tasks", run_deadly)
+        patch.setattr(fatal_documents, "run_tasks", run_deadly)
+        with pytest.raises(CorpusError, match=f'dies of "{DOCUMENTS[5].id}"'):
+            build_index(poisoned(5), url, tiny_config, options)
+    machine("mended")
+    with monkeypatch.context() as patch:
+        patch.setattr(encode, "run_tasks", lambda setup, tasks, *_: setup(0)(iter(tasks)))
+        report = build_index(poisoned(5), url, tiny_config, options)
+    assert (report.documents, report.parts_encoded) == (len(DOCUMENTS), 1)
+    require_same(url, tiny_config, tmp_path, poisoned(5))
 
 
 def test_who_is_late_is_told_that_nothing_waits(
@@ -387,7 +416,7 @@ def test_an_encoder_that_was_fitted_goes_with_the_parts(
 def test_a_worker_whose_part_does_not_arrive_is_an_error(
     url: str, tiny_config: BuildConfig, workers_elsewhere: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part_encoder, "send_written", lambda *_: None)
+    monkeypatch.setattr(part_encoder, "send_written", lambda index, name, record: record)
     with pytest.raises(StoreError, match=rf"^{url}/parts/\d+: a worker wrote this part, and it is not here"):
         build_index(DOCUMENTS, url, tiny_config, ON_RAY)
 

@@ -1,0 +1,218 @@
+"""Parts sent by several machines whose processors differ in the last bits: the store has files that go together."""
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from indexer.errors import StoreError
+from indexer.moments import Moments
+from indexer.settings import named_path
+from indexer.store import layout
+from indexer.store.files import FileDigest, atomic_write_bytes, make_folder
+from indexer.store.mirror import Mirror, mirror_of
+from indexer.store.object_store import open_store
+from indexer.store.parts import PartDocuments, PartRecord, PartRows, is_intact, parse_record, read_record, write_part
+from indexer.store.sending import Sender
+from indexer.store.sent_parts import send_part
+from tests.indexer.store.test_mirror import digest_of
+from tests.object_storage import Fault, Request, Storage, first, use_cache
+
+PART = "parts/00000"
+EMBEDDINGS = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+DATA = (layout.DOCUMENTS, layout.EMBEDDINGS, layout.MOMENTS, layout.WINDOWS)
+
+
+class Machine:
+    """One that has written a part. `bits` is what its processor rounds up in all numbers."""
+
+    def __init__(self, folder: Path, url: str, bits: int) -> None:
+        use_cache(folder)
+        self.index = named_path(url, "the index")
+        self.mirror: Mirror = mirror_of(self.index)[0]  # type: ignore[index]
+        self.write(bits)
+
+    def write(self, bits: int) -> None:
+        folder = self.index / PART
+        make_folder(folder)
+        digest = atomic_write_bytes(folder / layout.DOCUMENTS, b"documents are everywhere alike")
+        rows = PartRows(np.zeros((40, 2), np.uint64), np.ones(40, np.int32), EMBEDDINGS * np.float32(1 + bits * 2**-20))
+        self.record = write_part(folder, PartDocuments(40, 64 * "1", 64 * "2", {}, digest), rows, 64 * "3")
+
+    def send(self) -> PartRecord:
+        return send_part(self.mirror, PART, self.record)
+
+    def left(self) -> list[str]:
+        """The files of the part that lie in the mirror folder."""
+        return sorted(path.name for path in (self.index / PART).iterdir())
+
+
+@pytest.fixture
+def url(storage: Storage) -> str:
+    return f"{storage.bucket()}/index"
+
+
+@pytest.fixture
+def one(tmp_path: Path, url: str) -> Machine:
+    return Machine(tmp_path / "one", url, 0)
+
+
+@pytest.fixture(params=[0, 1], ids=["same processor", "another processor"])
+def other(tmp_path: Path, url: str, request: pytest.FixtureRequest) -> Machine:
+    return Machine(tmp_path / "other", url, request.param)
+
+
+def stored(url: str) -> PartRecord:
+    """The record of the part. Fails unless the store holds each file as it is named, and the moments go with it."""
+    store = open_store(url)
+    record = parse_record(store.read(f"{PART}/{layout.PART}"))
+    files = {name: store.read(f"{PART}/{name}") for name in DATA}
+    assert {name: digest_of(data) for name, data in files.items()} == record.files
+    embeddings = np.frombuffer(files[layout.EMBEDDINGS][-EMBEDDINGS.nbytes :], np.float32).reshape(EMBEDDINGS.shape)
+    assert files[layout.MOMENTS] == Moments.of(embeddings).to_bytes()
+    return record
+
+
+def test_a_part_that_is_there_is_not_sent_again(one: Machine, other: Machine, url: str, storage: Storage) -> None:
+    assert one.send() == one.record
+    storage.requests.clear()
+    assert other.send() == one.record == stored(url)
+    assert [request.method for request in storage.requests[:2]] == ["GET", "GET"]  # the record, and a listing
+    assert not any(request.method in ("PUT", "POST", "DELETE") for request in storage.requests)
+    assert one.left() == other.left() == []
+
+
+@pytest.mark.parametrize("moment", [*DATA, layout.PART])
+def test_another_machine_that_comes_in_between_leaves_one_part(
+    moment: str, one: Machine, other: Machine, url: str, storage: Storage
+) -> None:
+    theirs: list[PartRecord] = []
+
+    def intrude(request: Request) -> None:
+        if request.method == "PUT" and request.path.partition("?")[0].endswith(moment):
+            storage.fault = lambda _: None
+            theirs.append(other.send())
+
+    storage.fault = intrude
+    assert [one.send()] == theirs == [stored(url)]
+    assert one.left() == other.left() == []
+
+
+@pytest.mark.parametrize("last", [*DATA, layout.PART])
+def test_who_finishes_what_another_machine_left_takes_its_files(
+    last: str, one: Machine, other: Machine, url: str, storage: Storage
+) -> None:
+    storage.fault = first(100, Fault(status=500), "PUT", last)
+    with pytest.raises(StoreError, match="object storage does not answer"):
+        one.send()
+    storage.fault = lambda _: None
+    assert other.send() == stored(url)
+    assert one.send() == stored(url)
+
+
+def test_nothing_that_is_published_is_written_over_by_who_is_late(
+    one: Machine, other: Machine, url: str, storage: Storage
+) -> None:
+    """It saw no record, and was then held up for as long as a publication takes."""
+    seen: list[dict[str, bytes]] = []
+
+    def publish(request: Request) -> None:
+        if request.method == "PUT" and request.path.endswith(layout.DOCUMENTS):
+            storage.fault = lambda _: None
+            one.send()
+            seen.append({name: open_store(url).read(name) for name in open_store(url).list(PART)})
+
+    storage.fault = publish
+    other.send()
+    assert seen == [{name: open_store(url).read(name) for name in open_store(url).list(PART)}]
+
+
+def test_machines_that_race(tmp_path: Path, url: str) -> None:
+    machines = [Machine(tmp_path / str(number), url, number % 3) for number in range(5)]
+    found: list[PartRecord] = []
+    racing = [threading.Thread(target=lambda one=one: found.append(one.send())) for one in machines]
+    for thread in racing:
+        thread.start()
+    for thread in racing:
+        thread.join()
+    assert found == [stored(url)] * len(machines)
+
+
+def test_tags_that_say_nothing_of_the_bytes(one: Machine, other: Machine, url: str, storage: Storage) -> None:
+    storage.opaque = True
+    assert one.send() == other.send() == stored(url)
+
+
+def test_what_arrives_changed_is_sent_again(one: Machine, url: str, storage: Storage) -> None:
+    for name in DATA:
+        storage.fault = first(1, Fault(changed=True), "PUT", name)
+    assert one.send() == stored(url)
+
+
+def test_a_part_whose_file_was_lost_is_withdrawn_and_sent_again(one: Machine, other: Machine, url: str) -> None:
+    one.send()
+    open_store(url).remove([f"{PART}/{layout.EMBEDDINGS}"])
+    assert not is_intact(other.index / PART, one.record)
+    sender = Sender(other.index)
+    if other.record != one.record:
+        with pytest.raises(StoreError, match=f"^{url}/{PART}: the store holds the record of another part, or files"):
+            other.send()
+        other.write(1)
+    sender.withdraw(PART)
+    assert set(open_store(url).list(PART)) == {f"{PART}/{layout.DOCUMENTS}"}
+    sender.send_part(PART, other.record)
+    assert sender.wait() == {PART: stored(url)} == {PART: other.record}
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[1]", b"\xff"])
+def test_a_damaged_record_is_no_record(data: bytes, one: Machine, url: str) -> None:
+    one.send()
+    open_store(url).put(f"{PART}/{layout.PART}", data)
+    one.mirror.forget(PART)
+    assert read_record(one.index / PART) is None
+    one.write(0)
+    Sender(one.index).withdraw(PART)
+    assert one.send() == stored(url)
+
+
+def test_a_record_that_waits_here_does_not_stand_for_the_one_in_the_store(one: Machine, other: Machine) -> None:
+    one.send()
+    assert read_record(other.index / PART) == one.record
+    assert is_intact(other.index / PART, one.record)
+
+
+def test_a_part_that_waits_to_be_sent_is_whole_by_what_is_here(one: Machine, url: str) -> None:
+    assert is_intact(one.index / PART, one.record)
+    store = open_store(url)
+    store.put(f"{PART}/{layout.DOCUMENTS}", (one.index / PART / layout.DOCUMENTS).read_bytes())
+    (one.index / PART / layout.DOCUMENTS).unlink()
+    assert is_intact(one.index / PART, one.record)
+    store.put(f"{PART}/{layout.EMBEDDINGS}", (one.index / PART / layout.EMBEDDINGS).read_bytes())
+    (one.index / PART / layout.EMBEDDINGS).unlink()
+    assert not is_intact(one.index / PART, one.record)  # whose they are nobody knows
+
+
+def test_embeddings_of_another_shape_are_refused(one: Machine, url: str) -> None:
+    path = one.index / PART / layout.EMBEDDINGS
+    kept = path.read_bytes()
+    np.save(path, EMBEDDINGS[:3])
+    open_store(url).put(f"{PART}/{layout.EMBEDDINGS}", path.read_bytes())
+    path.write_bytes(kept)
+    with pytest.raises(StoreError, match=r"they are \(3, 6\), expected \(40, 6\)"):
+        one.send()
+
+
+def test_a_file_too_large_for_one_step_is_refused(one: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("indexer.store.object_store._MOST_CREATED", 100)
+    with pytest.raises(StoreError, match=r"bytes, and object storage creates at most 100 .*store\.part_documents"):
+        one.send()
+
+
+def test_the_record_is_of_what_stands(one: Machine, other: Machine, url: str) -> None:
+    one.send()
+    found = other.send()
+    assert replace(other.record, files=one.record.files) == found
+    assert all(isinstance(digest, FileDigest) for digest in found.files.values())
+    assert found == stored(url)
