@@ -1,0 +1,39 @@
+"""What is in object storage of an index, and whether it is the one that is built on a disk."""
+
+from pathlib import Path
+from typing import Any
+
+from indexer import BuildConfig, Document, RunOptions, build_index
+from indexer.settings import named_path
+from indexer.store import layout
+from indexer.store.manifest import load_manifest
+from indexer.store.object_store import open_store
+from search import SearchEngine, verify_index
+from tests.documents import DOCUMENTS
+
+PARTS = -(-len(DOCUMENTS) // 4)  # of an index of the documents by the tiny recipe
+
+
+def names(url: str, ending: str = "") -> list[str]:
+    return sorted(name for name in open_store(url).list() if name.endswith(ending))
+
+
+def embeddings(place: str | Path) -> list[bytes]:
+    """The bytes of every part's embeddings, in order of parts."""
+    index = named_path(place, "the index")
+    files = [f"{part.name}/{layout.EMBEDDINGS}" for part in load_manifest(index).parts]
+    remote = str(place).startswith("s3:")
+    return [open_store(str(place)).read(file) if remote else (index / file).read_bytes() for file in files]
+
+
+def answers(place: str | Path, **options: Any) -> list[tuple[str, float]]:
+    with SearchEngine(place, **options) as engine:
+        return [(hit.id, hit.score) for hit in engine.search("the river in winter", k=5)]
+
+
+def require_same(url: str, config: BuildConfig, tmp_path: Path, documents: list[Document] = DOCUMENTS) -> None:
+    """The index is the one that is built at once, on a disk, and nothing else is in the store."""
+    build_index(documents, tmp_path / "alone", config, RunOptions(overwrite=True))
+    assert embeddings(url) == embeddings(tmp_path / "alone")
+    assert answers(url) == answers(tmp_path / "alone")
+    assert verify_index(url).passed
