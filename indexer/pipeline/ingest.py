@@ -23,6 +23,7 @@ from indexer.corpus.document import Document, joined_text
 from indexer.corpus.schema import schema_to_json
 from indexer.errors import CorpusError, ExistsError
 from indexer.hashing import hash_id, hash_texts, hash_vectors
+from indexer.parallel import ordered_map
 from indexer.pipeline.generation import Generation
 from indexer.pipeline.reuse import ReuseByText, ReusedRows
 from indexer.pipeline.rows import RowView
@@ -30,9 +31,10 @@ from indexer.progress import Progress
 from indexer.store import layout, parts
 from indexer.store.documents import write_documents
 from indexer.store.files import make_folder
-from indexer.store.mirror import complete_parts, part_numbers
+from indexer.store.mirror import complete_parts, part_numbers, sent_sizes
 from indexer.store.parts import PartDocuments, PartRecord, PartRows, write_part
 
+_READERS = 8  # threads; in object storage each record is a request
 _HELD_BYTES = 64 << 20  # of what was cut, for some two million rows
 _SPAN = ("document", "start", "end")
 
@@ -177,6 +179,7 @@ class _Placing:
         self._entries = generation.followed.manifest.parts if generation.continues else None  # what must come again
         numbers = part_numbers(self._index)
         self._complete = _complete_parts(generation, numbers, beside)
+        self._sent = sent_sizes(self._index / layout.PARTS)
         self._free = _free_names(numbers, generation.sender.first_part)
         self._size, self._held = _embedding_size(generation, beside), 0
         self._rules = asdict(self._config.corpus) | {"embeddings": self._config.store.embeddings}
@@ -248,7 +251,7 @@ class _Placing:
         if self._entries is not None:
             return True
         is_whole = parts.is_stored_intact if self._generation.overwrite else parts.is_intact
-        return is_whole(self._index / name, record)
+        return is_whole(self._index / name, record, self._sent)
 
     def _require_published(
         self, documents: Sequence[Document], there: tuple[str, PartRecord] | None, position: int
@@ -277,11 +280,11 @@ def _complete_parts(generation: Generation, numbers: Sequence[int], beside: bool
     found, index = {}, generation.index
     seen = complete_parts(index)
     published = {part.name for part in generation.published.manifest.parts} if generation.published else set()
-    names = [layout.part_name(number) for number in numbers]
-    for name in sorted(names, key=lambda name: (name in published, name in seen)):
-        if beside and name in published:
-            continue
-        record = parts.read_record(index / name)
+    names = [name for name in map(layout.part_name, numbers) if not (beside and name in published)]
+    names.sort(key=lambda name: (name in published, name in seen))
+    for name, record in zip(
+        names, ordered_map(lambda name: parts.read_record(index / name), names, _READERS), strict=True
+    ):
         if record is not None and record.fingerprint == generation.spec.fingerprint:
             found[record.document_key] = (name, record)
     return found

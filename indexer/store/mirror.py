@@ -292,6 +292,13 @@ def remove_manifest(index: Path, name: str) -> None:
         found[0].store.remove([name])
 
 
+def sent_sizes(folder: Path) -> dict[str, int]:
+    """Bytes of everything in object storage below an index or a part of it, by name in the index, with one listing;
+    nothing of what lies on a disk."""
+    found = mirror_of(folder)
+    return {name: entry.bytes for name, entry in found[0].store.list(found[1]).items()} if found else {}
+
+
 def stored_sizes(folder: Path, names: Iterable[str]) -> dict[str, int]:
     """Bytes of some files of a folder of an index, where it lies. Raises FileNotFoundError if one is not there."""
     if (found := mirror_of(folder)) is None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from json.encoder import encode_basestring_ascii
@@ -24,7 +24,7 @@ from indexer.store.documents import parquet_options
 from indexer.store.files import FileDigest, atomic_write, atomic_write_bytes, digest_file
 from indexer.store.integrity import as_damage, read_checked
 from indexer.store.manifest import Manifest
-from indexer.store.mirror import mirror_of, open_stored, read_stored
+from indexer.store.mirror import mirror_of, open_stored, read_stored, sent_sizes
 from indexer.typed_json import convert_json, decode_json
 
 _MOST_BYTES = 1 << 27  # of a record, which grows with the part's files and its columns
@@ -186,27 +186,26 @@ def parse_record(data: bytes) -> PartRecord:
     return PartRecord(**plain | {"files": files, "set_aside": tuple(plain.get("set_aside", ()))})
 
 
-def is_intact(folder: Path, record: PartRecord) -> bool:
+def is_intact(folder: Path, record: PartRecord, sent: Mapping[str, int] | None = None) -> bool:
     """Whether every file of the part is there with the bytes its record names; in object storage, where it was checked
     when it was sent and is when it is read, with as many. A part that waits to be sent is here, but for its
-    documents."""
-    remote = mirror_of(folder)
-    sent = {Path(name).name: entry.bytes for name, entry in remote[0].store.list(remote[1]).items()} if remote else {}
-    if layout.PART in sent:
-        return all(sent.get(name) == digest.bytes for name, digest in record.files.items())
+    documents. `sent`, of the whole index, saves a listing (see `sent_sizes`)."""
+    sizes, part = sent_sizes(folder) if sent is None else sent, f"{layout.PARTS}/{folder.name}"
+    if f"{part}/{layout.PART}" in sizes:
+        return all(sizes.get(f"{part}/{name}") == digest.bytes for name, digest in record.files.items())
     try:
         return all(
             (folder / name).lstat().st_size == digest.bytes and digest_file(folder / name) == digest
             for name, digest in record.files.items()
-            if name != layout.DOCUMENTS or sent.get(name) != digest.bytes
+            if name != layout.DOCUMENTS or sizes.get(f"{part}/{name}") != digest.bytes
         )
     except (OSError, StoreError):
         return False
 
 
-def is_stored_intact(folder: Path, record: PartRecord) -> bool:
+def is_stored_intact(folder: Path, record: PartRecord, sent: Mapping[str, int] | None = None) -> bool:
     """The same, and of object storage every byte is fetched."""
-    if not is_intact(folder, record):
+    if not is_intact(folder, record, sent):
         return False
     try:
         if (remote := mirror_of(folder)) is not None:
