@@ -5,6 +5,7 @@ reads and writes there, and `indexer.store.mirror` fetches and sends what is rea
 """
 
 import hashlib
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -13,28 +14,48 @@ from urllib.parse import unquote
 from indexer.cache import cache_folder
 from indexer.errors import ConfigError, StoreError, show_as
 
-_URL = re.compile(r"(s3|gs|az|file):/+(.*)", re.DOTALL)
+_URL = re.compile(r"(s3|gs|az|file):/+(.*)", re.DOTALL | re.IGNORECASE)
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/.*", re.DOTALL | re.IGNORECASE)  # one letter is a drive of Windows
 _NAMED_URL = "url"  # file beside a mirror folder: what it stands for
 
 
 def url_of(path: str | Path) -> str:
     """The URL in object storage that a text or a path is, without a slash at its end; "" for a local one.
 
-    Path makes one slash of two, so `s3:/bucket/name` is one as well. Raises ConfigError for a URL that names no bucket.
+    Path makes one slash of two, so `s3:/bucket/name` is one as well. Raises ConfigError for a URL that names no bucket
+    or has "." or ".." in it, and for one of another scheme, unless a folder of that name is there.
     """
     match = _URL.fullmatch(str(path))
-    if match is None or match[1] == "file":
+    if match is None:
+        _refuse_other_scheme(str(path))
+        return ""
+    scheme = match[1].lower()
+    if scheme == "file":
         return ""
     rest = re.sub(r"/+", "/", match[2]).rstrip("/")
     if not rest:
-        raise ConfigError(f'"{path}" names no bucket; expected a URL such as {match[1]}://bucket/folder.')
-    return f"{match[1]}://{rest}"
+        raise ConfigError(f'"{path}" names no bucket; expected a URL such as {scheme}://bucket/folder.')
+    if dots := {".", ".."}.intersection(rest.split("/")):
+        raise ConfigError(f'"{path}" has "{min(dots)}" for a name, which means nothing in a URL. Write it without.')
+    return f"{scheme}://{rest}"
+
+
+def _refuse_other_scheme(path: str) -> None:
+    match = _SCHEME.fullmatch(path)
+    if match is None or os.path.lexists(f"{match[1]}:"):
+        return
+    web = match[1].lower() in ("http", "https", "ftp")
+    way_out = "Download the file first, and name the copy." if web else "Correct the URL."
+    raise ConfigError(
+        f'"{path}" is a URL of a kind that is not read; expected s3://, gs://, az:// or file:///, or a path. {way_out} '
+        f'(A new folder called "{match[1]}:" is named by its path from / on.)'
+    )
 
 
 def local_path(path: str | Path) -> Path:
     """The local path that a text, a path, or a URL of a file (file:///data/docs.jsonl) names."""
     match = _URL.fullmatch(str(path))
-    return Path("/" + unquote(match[2])) if match is not None and match[1] == "file" else Path(path)
+    return Path("/" + unquote(match[2])) if match is not None and match[1].lower() == "file" else Path(path)
 
 
 def remote_folder() -> Path:

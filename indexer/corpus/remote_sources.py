@@ -5,6 +5,7 @@ import fnmatch
 import glob
 import io
 import re
+from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -12,7 +13,6 @@ from indexer.errors import CorpusError
 from indexer.store.object_store import ConditionError, ObjectStore, StoredObject, open_store
 
 _AHEAD = 8 << 20  # bytes fetched at once where a file is read on
-_FOLDERS = "(?:.*/)?"  # any number of folders, as a regular expression
 _AROUND = 256 << 10  # where it is read here and there
 
 
@@ -92,30 +92,58 @@ def find_objects(url: str) -> tuple[str, list[str], bool]:
 
 def _corpus_files(url: str, found: dict[str, StoredObject]) -> list[str]:
     """Names below a folder, without hidden ones and those of indexes."""
-    marks = [name.rpartition("manifests/")[0] for name in found if re.search(r"(^|/)manifests/\d{8}\.json$", name)]
+    marks = _indexes(found)
     if "" in marks:
         raise CorpusError(f"{url}: is an index, not a corpus. Way out: name the files that it was built of.")
-    names = [name for name in found if not any(name.startswith(mark) for mark in marks)]
+    names = [name for name in found if not name.startswith(marks)]
     shown = [name for name in names if not any(part.startswith((".", "_")) for part in PurePosixPath(name).parts)]
     return sorted(shown, key=lambda name: PurePosixPath(name).parts)
 
 
+def _indexes(found: Iterable[str]) -> tuple[str, ...]:
+    """How the names of everything in an index begin, for each index among them."""
+    return tuple(name.rpartition("manifests/")[0] for name in found if re.search(r"(^|/)manifests/\d{8}\.json$", name))
+
+
 def _matching(pattern: str) -> tuple[str, list[str]]:
     fixed = re.split(r"[*?[]", pattern, maxsplit=1)[0].rpartition("/")[0]
-    compiled = re.compile(
-        "/".join(map(_part, pattern.removeprefix(f"{fixed}/").split("/"))).replace("(?:.*/)?/", "(?:.*/)?")
-    )
-    names = sorted(filter(compiled.fullmatch, open_store(fixed).list()))
+    found = open_store(fixed).list()
+    inside = _indexes(found)
+    matching = names_matching(pattern.removeprefix(f"{fixed}/"), found)
+    names = sorted(name for name in matching if not name.startswith(inside))
     if not names:
         raise CorpusError(f"{pattern}: this pattern matches no file. Way out: check the URL.")
     return fixed, names
 
 
-def _part(pattern: str) -> str:
-    """A regular expression for one name of a path with wildcards; ** stands for any number of folders."""
-    if pattern == "**":
-        return _FOLDERS
-    return fnmatch.translate(pattern).removeprefix("(?s:").rpartition(")")[0].replace(".*", "[^/]*")
+def names_matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """Those of some names of objects that a pattern matches, by the rules of `glob.glob(pattern, recursive=True)`.
+
+    Wildcards match within one name of a path, ** any number of folders, and neither a leading dot.
+    """
+    parts = pattern.split("/")
+    if parts[-1] == "**":
+        parts.append("*")  # its folders are no objects
+    return [name for name in names if _matches(name.split("/"), parts)]
+
+
+def _matches(name: list[str], pattern: list[str]) -> bool:
+    reached = {0}  # places in the pattern to which the name has been matched so far
+    for part in name:
+        reached = {place for at in reached for place in _places_after(part, pattern, at)}
+    return len(pattern) in reached
+
+
+def _places_after(part: str, pattern: list[str], at: int) -> Iterator[int]:
+    """Where in the pattern one may be after one more part of the name."""
+    if at == len(pattern):
+        return
+    if pattern[at] == "**":
+        yield from _places_after(part, pattern, at + 1)  # it stands for no more folders
+        if not part.startswith("."):
+            yield at
+    elif fnmatch.fnmatchcase(part, pattern[at]) and (not part.startswith(".") or pattern[at].startswith(".")):
+        yield at + 1
 
 
 def _nearest(store: ObjectStore, name: str) -> str:

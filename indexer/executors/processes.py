@@ -11,17 +11,25 @@ import os
 import pickle
 import queue
 import signal
+import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
+from types import TracebackType
 from typing import Any, Generic
 
+from indexer.errors import IsotropeError, MachineError
 from indexer.executors.scheduler import READY, Prepare, Result, Task, WorkerDiedError
 
 _PATIENCE = 10  # seconds a worker has to end once it is told to
+_UNGUARDED_EXIT = 98  # a worker's exit code; Python's own are 0 to 2, and 120
+_UNGUARDED = (
+    "each worker process imports the script that was started, and this one then began the same work anew. "
+    'Put what the script does under: if __name__ == "__main__":'
+)
 Failure = tuple[BaseException, str]  # an exception, and where it was raised
 
 
@@ -34,6 +42,9 @@ class ProcessFleet(Generic[Task, Result]):
         self._prepare = prepare
 
     def start(self, number: int) -> "_Worker":
+        """Raises MachineError in a worker that is about to start workers of its own."""
+        if _is_importing_script():
+            raise MachineError(_UNGUARDED)
         return _Worker(self._prepare, number)
 
     def wait(self, workers: Sequence[Any]) -> Iterator["_Worker"]:
@@ -74,6 +85,9 @@ class _Worker:
         try:
             result, failure = self.connection.recv()
         except (EOFError, OSError) as error:
+            self._process.join(_PATIENCE)
+            if self._process.exitcode == _UNGUARDED_EXIT:
+                raise MachineError(_UNGUARDED) from None
             raise WorkerDiedError from error
         raise_failure(failure)
         return result
@@ -94,6 +108,21 @@ def raise_failure(failure: Failure | None) -> None:
     if failure is not None:
         error, where = failure
         raise error from RaisedInWorkerError(f"\n{where}")
+
+
+def _is_importing_script() -> bool:
+    """Whether this is a worker to be, which imports its parent's script before it can serve."""
+    return getattr(multiprocessing.current_process(), "_inheriting", False)
+
+
+def _end_unguarded(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+    """The hook for exceptions of a worker to be: one of ours shows that its script does what its parent does.
+
+    It may be any: the parent has the lock of the index, for one. The parent says it, once.
+    """
+    if issubclass(kind, IsotropeError):
+        os._exit(_UNGUARDED_EXIT)
+    sys.__excepthook__(kind, error, where)
 
 
 @contextmanager
@@ -161,3 +190,7 @@ def _portable(error: BaseException) -> BaseException:
     except Exception:  # noqa: BLE001 - pickling runs code of the exception's class, which may raise anything
         return RuntimeError(traceback.format_exception_only(error)[-1].strip())
     return error
+
+
+if _is_importing_script():
+    sys.excepthook = _end_unguarded

@@ -13,6 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Generic
 
 from indexer.errors import MachineError
@@ -22,6 +23,7 @@ from indexer.executors.scheduler import IN_FLIGHT, READY, Prepare, Result, Task,
 from indexer.lazy import require_extra
 
 _LOCAL = "local"  # Ray's word for a cluster of its own on this machine
+_AUTH_MODE = "RAY_AUTH_MODE"
 _CONNECT_SECONDS = 10
 _Answer = tuple[Any, Failure | None]  # a result, or what the work raised
 
@@ -42,9 +44,14 @@ def cluster(address: str) -> Iterator[Any]:
 def connect(address: str) -> Any:
     """The module `ray`, connected: as the program already is, else to `address`, else to a cluster started here.
 
-    Raises MachineError if it is not installed, or if there is no cluster.
+    A cluster that is started here asks for a token: nobody else may send it work. One at an address is taken to ask for
+    one if this machine has a token, as `ray start` decides it, unless RAY_AUTH_MODE says. Who brings a token where none
+    is asked for fares no better than who has none where one is.
+
+    Raises MachineError if Ray is not installed, or if there is no cluster.
     """
-    os.environ.setdefault("RAY_AUTH_MODE", "token")  # read when Ray is imported: nobody else may send it work
+    if "ray" not in sys.modules and (not address or _has_token()):  # the mode is read when Ray is imported
+        os.environ.setdefault(_AUTH_MODE, "token")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray = require_extra("ray", "ray")
     if ray.is_initialized():
@@ -52,15 +59,38 @@ def connect(address: str) -> Any:
     alone = {} if address else {"include_dashboard": False}
     try:
         _require_listener(address)
+    except OSError as error:
+        raise MachineError(_unreachable(address, error)) from error
+    try:
         ray.init(address=address or _LOCAL, log_to_driver=False, configure_logging=False, **alone)
     except Exception as error:  # Ray raises plain ones too
-        reason = str(error).strip().partition("\n")[0]
-        where = f'at "{address}"' if address else "on this machine"
-        raise MachineError(
-            f"no Ray cluster can be reached {where} ({reason}). Start one with: ray start --head, "
-            "and give its address; or leave the address out and one is started here."
-        ) from error
+        raise MachineError(f"{_unreachable(address, error)}{_about_tokens() if address else ''}") from error
     return ray
+
+
+def _has_token() -> bool:
+    named = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
+    return bool(named) or Path("~/.ray/auth_token").expanduser().exists()
+
+
+def _unreachable(address: str, error: Exception) -> str:
+    reason = str(error).strip().partition("\n")[0].partition(". ")[0]
+    if not address:
+        return f"no Ray cluster can be started on this machine ({reason}). Name one that runs, or do without Ray."
+    return (
+        f'no Ray cluster can be reached at "{address}" ({reason}). Start one with: ray start --head, '
+        "and give its address; or leave the address out and one is started here."
+    )
+
+
+def _about_tokens() -> str:
+    """What to say where somebody listens: Ray seldom tells who has the wrong token from who is no cluster at all."""
+    return (
+        f" If one runs there, it and this program disagree about tokens: {_AUTH_MODE} is "
+        f"{os.environ.get(_AUTH_MODE) or 'not set'} here. Where the cluster asks for a token (ray start does if "
+        f"~/.ray/auth_token is there), set {_AUTH_MODE}=token and have the same token here (ray get-auth-token "
+        f"--generate makes one); where it asks for none, set {_AUTH_MODE}=disabled."
+    )
 
 
 def _require_listener(address: str) -> None:
@@ -98,6 +128,7 @@ class RayFleet(Generic[Task, Result]):
                 raise MachineError(f"{missing}. Pass fewer --workers or --gpus-per-worker 0, or name a cluster.")
             warnings.warn(f"{missing}; workers without one wait until the cluster grows", stacklevel=2)
         self._prepare = self._ray.put(prepare)
+        self._is_elsewhere = bool(pool.ray_address)
 
     def start(self, number: int) -> "_Worker":
         # Another actor stands in for one that died, on any machine: the same as Ray's restarting it, but for tasks that
@@ -105,7 +136,7 @@ class RayFleet(Generic[Task, Result]):
         actor = self._ray.remote(_Actor).options(
             num_cpus=self._cpus, num_gpus=self._gpus, max_restarts=0, max_concurrency=IN_FLIGHT + 2
         )
-        return _Worker(self._ray, actor.remote(self._prepare, number))
+        return _Worker(self._ray, actor.remote(self._prepare, number), self._is_elsewhere)
 
     def wait(self, workers: Sequence[Any]) -> Iterator["_Worker"]:
         by_call = {worker.next_call: worker for worker in workers}
@@ -117,8 +148,8 @@ class RayFleet(Generic[Task, Result]):
 class _Worker:
     """An actor as its driver sees it."""
 
-    def __init__(self, ray: Any, actor: Any) -> None:
-        self._ray, self._actor = ray, actor
+    def __init__(self, ray: Any, actor: Any, is_elsewhere: bool) -> None:
+        self._ray, self._actor, self._is_elsewhere = ray, actor, is_elsewhere
         self._calls = deque([actor.ready.remote()])
         self._given = 0
 
@@ -138,9 +169,15 @@ class _Worker:
         try:
             result, failure = self._ray.get(self._calls.popleft())
         except self._ray.exceptions.RayError as error:
-            raise WorkerDiedError(str(error)) from error
+            raise WorkerDiedError(self._reason(error)) from error
         raise_failure(failure)
         return result
+
+    def _reason(self, error: Exception) -> str:
+        reason = str(error).strip().partition("\n")[0]
+        if not self._given and self._is_elsewhere and os.environ.get(_AUTH_MODE, "").lower() == "token":
+            reason += f" If the cluster asks for no token, set {_AUTH_MODE} to disabled"
+        return reason
 
     def end(self) -> None:
         self._ray.kill(self._actor, no_restart=True)

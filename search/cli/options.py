@@ -103,7 +103,13 @@ WORKER_NAMES = ("workers", "executor", "ray_address", "gpus_per_worker")
 
 
 def run_options(options: Mapping[str, Any], **more: Any) -> RunOptions:
-    """How to run, from `hardware_options`; `more` are further fields."""
+    """How to run, from `hardware_options`; `more` are further fields.
+
+    Raises UsageError for what is of no use without Ray.
+    """
+    for name in ("ray_address", "gpus_per_worker"):
+        if more.get(name) and more["executor"] != "ray":
+            raise click.UsageError(f"--{name.replace('_', '-')} is for workers of Ray's: pass --executor ray as well.")
     return RunOptions(**{name: options[name] for name in ("device", "backend", "threads")}, **more)
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from indexer.config import BuildConfig, CorpusConfig, EncoderConfig, IndexConfig, StoreConfig, WhiteningConfig
 from indexer.corpus.query_file import query_file_sha256, read_query_vectors
 from indexer.errors import ConfigError
+from indexer.executors import WorkerPool
 from indexer.run_options import RunOptions
 
 RECIPES = sorted((Path(__file__).parents[2] / "configs").glob("*.toml"))
@@ -285,6 +286,29 @@ def test_a_column_type_that_is_not_name_and_type_is_refused(entry: str) -> None:
 def test_run_options_out_of_range_are_refused(option: str, value: int) -> None:
     with pytest.raises(ConfigError, match=f"^{option} is {value};"):
         RunOptions(**{option: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("count", [-3.0, float("nan"), float("inf")])
+def test_a_number_of_gpus_that_there_cannot_be_is_refused(count: float) -> None:
+    for options in (RunOptions, WorkerPool):
+        with pytest.raises(ConfigError, match=f"^gpus_per_worker is {count}; expected a number from 0 on"):
+            options(executor="ray", gpus_per_worker=count)
+
+
+@pytest.mark.parametrize("setting", [{"ray_address": "auto"}, {"gpus_per_worker": 0.5}])
+@pytest.mark.parametrize("executor", ["auto", "processes"])
+def test_settings_of_rays_workers_are_refused_without_ray(setting: dict[str, Any], executor: Any) -> None:
+    """They would go unheeded, and so many processes of this machine start."""
+    for options in (RunOptions, WorkerPool):
+        with pytest.raises(ConfigError, match=rf'{next(iter(setting))} is .* executor is "{executor}".*--executor ray'):
+            options(workers=16, executor=executor, **setting)
+        assert options(workers=16, executor="ray", **setting).workers == 16
+
+
+def test_an_executor_that_there_is_not_is_refused() -> None:
+    for options in (RunOptions, WorkerPool):
+        with pytest.raises(ConfigError, match='executor is "spark"; expected "auto" or "processes" or "ray"'):
+            options(executor="spark")  # type: ignore[arg-type]
 
 
 def test_run_options_are_no_part_of_the_recipe() -> None:

@@ -1,14 +1,17 @@
 """Corpora in object storage: files, folders and globs by URL, read as those on a disk are."""
 
+import glob
 import gzip
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from indexer import read_corpus
-from indexer.corpus.remote_sources import RemoteFile, open_object
+from indexer.corpus.remote_sources import RemoteFile, names_matching, open_object
 from indexer.errors import ConfigError, CorpusError, StoreError
 from indexer.store.object_store import open_store
 from tests.object_storage import Fault, Storage, first
@@ -30,6 +33,7 @@ def bucket(storage: Storage, tmp_path: Path) -> str:
         "in/.hidden/c.jsonl",
         "in/index/manifests/00000001.json",
         "in/index/lock",
+        "in/index/parts/0.jsonl",
     ):
         store.put(name, b"{}")
     return bucket
@@ -45,12 +49,75 @@ def bucket(storage: Storage, tmp_path: Path) -> str:
         ("in/**/*.parquet", 280),
         ("in/*/*/b.[a-z]*", 280),
         ("**/b.parquet", 280),
+        ("in/**", 300),
+        ("i[!x]/?.jsonl.*", 20),
     ],
 )
 def test_a_url_names_a_file_a_folder_or_a_glob(bucket: str, source: str, count: int) -> None:
     ids = [document.id for document in read_corpus(f"{bucket}/{source}")]
     assert len(ids) == count
     assert ids[0] == ("doc1" if count != 280 else "doc21")
+
+
+NAMES = [
+    f"{folder}{name}"
+    for folder in ("", "a/", "a/b/", "b/c/d/", ".h/", "a/.h/", "a/_u/")
+    for name in ("x.jsonl", ".x.jsonl", "_x", "ax", "[a]", "-", "x\ny")
+]
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with files of these names."""
+    root = tmp_path_factory.mktemp("tree")
+    for name in NAMES:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+PIECES = ["*", "?", "**", "[!a]", "[!/]", "[a-]", "[.]", "[[]a]", "[a/b]", ".", "/", "a", "x", "_", ".h", "jsonl", "["]
+PARTS = [
+    "**",
+    "*",
+    ".*",
+    "?*",
+    "[!b]",
+    "?",
+    "a",
+    "a*",
+    "[.]h",
+    ".h",
+    "_*",
+    "b",
+    "*.jsonl",
+    "[!.]*l",
+    "x[!/]y",
+    "**x",
+    "?x",
+]
+PATTERNS = st.one_of(
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=7).map("".join),
+    st.lists(st.sampled_from(PARTS), min_size=1, max_size=5).map("/".join),
+)
+
+
+@given(PATTERNS)
+@settings(max_examples=1000)
+def test_a_pattern_means_what_it_means_on_a_disk(tree: Path, pattern: str) -> None:
+    parts = pattern.split("/")
+    if {"", ".", ".."}.intersection(parts):
+        return  # on a disk a folder once more, in a URL nothing
+    found = glob.glob(pattern, root_dir=tree, recursive=True)
+    files = {name for name in found if (tree / name).is_file() and not name.endswith("/")}
+    assert set(names_matching(pattern, NAMES)) == files
+
+
+def test_no_wildcard_crosses_a_folder_or_finds_what_is_hidden() -> None:
+    names = ["a.jsonl", ".tmp.jsonl", "a/b.jsonl", "a/.b.jsonl", "_a.jsonl"]
+    assert names_matching("*.jsonl", names) == ["a.jsonl", "_a.jsonl"]
+    assert names_matching("a?b.jsonl", names) == names_matching("a[!x]b.jsonl", names) == []
+    assert names_matching("**/.*.jsonl", names) == [".tmp.jsonl", "a/.b.jsonl"]
 
 
 def test_what_is_passed_over_in_a_folder_is_said(bucket: str) -> None:

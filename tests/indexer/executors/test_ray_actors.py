@@ -2,23 +2,33 @@
 
 import os
 import random
+import shutil
+import socket
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from indexer.errors import CorpusError, MachineError, ModelError
 from indexer.executors import WorkerPool, ray_actors, run_tasks
 from indexer.executors.scheduler import READY
 from tests.indexer.executors.test_processes import (
+    ROOT,
     Work,
     doubling,
     failing,
     failing_unsendably,
     reading_ahead,
     unprepared,
+    wait_until,
 )
 
 TWO = WorkerPool(2, "ray")
@@ -78,6 +88,36 @@ def test_without_the_package_the_way_out_is_named(monkeypatch: pytest.MonkeyPatc
         list(run_tasks(doubling, [1, 2], TWO))
 
 
+def test_who_may_have_the_wrong_token_is_told_about_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray says no more than this of a cluster that refuses the token."""
+
+    def init(**_: object) -> None:
+        raise ConnectionError("Failed to connect to Ray cluster at 10.0.0.5:6379")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    with pytest.raises(MachineError, match=r"RAY_AUTH_MODE is not set here.*RAY_AUTH_MODE=token.*ray get-auth-token"):
+        ray_actors.connect("auto")
+    assert "RAY_AUTH_MODE" not in os.environ
+    with pytest.raises(MachineError, match=r"can be started on this machine \(Failed to connect") as alone:
+        ray_actors.connect("")
+    assert "token" not in str(alone.value)
+
+
+def test_nobody_listening_is_no_matter_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))
+    with pytest.raises(MachineError, match=r"refused\)\. Start one with: ray start --head") as error:
+        ray_actors.connect(f"127.0.0.1:{free_port()}")
+    assert "token" not in str(error.value)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 @pytest.fixture(scope="module")
 def ray() -> Iterator[Any]:
     """Ray on this machine, started once."""
@@ -121,3 +161,70 @@ class TestCluster:
     def test_more_gpus_than_this_machine_has_are_refused(self) -> None:
         with pytest.raises(MachineError, match=r"2 workers need 200 GPUs, and Ray has"):
             list(run_tasks(doubling, [1, 2], WorkerPool(2, "ray", gpus_per_worker=100)))
+
+
+CLIENT = """
+import sys
+from indexer.errors import MachineError
+from indexer.executors import WorkerPool, run_tasks
+from tests.indexer.executors.test_processes import doubling
+try:
+    print(sorted(run_tasks(doubling, range(4), WorkerPool(1, "ray", sys.argv[1]))))
+except MachineError as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[tuple[str, dict[str, str]]]:
+    """A cluster as `ray start --head` makes it for a user without a token: its address, and that user's environment."""
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # paths of sockets are short
+    home = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    home |= {"HOME": str(folder), "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
+    port = free_port()
+    command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", f"--port={port}"]
+    command += ["--num-cpus=1", "--include-dashboard=false", "--object-store-memory=80000000", f"--temp-dir={folder}"]
+    with (folder / "log").open("w") as log:
+        begun = subprocess.Popen(command, env=home, stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_until(lambda: begun.poll() is not None or "Ray runtime started" in (folder / "log").read_text())
+        assert begun.poll() is None, (folder / "log").read_text()
+        yield f"127.0.0.1:{port}", home
+    finally:
+        processes = psutil.Process(begun.pid).children(recursive=True) if begun.poll() is None else []
+        begun.terminate()
+        for process in psutil.wait_procs(processes, timeout=10)[1]:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        begun.kill()
+        begun.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def said_by_client(address: str, environment: dict[str, str]) -> str:
+    command = [sys.executable, "-c", CLIENT, address]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    return done.stdout
+
+
+@pytest.mark.check  # starting Ray
+class TestAddress:
+    """A cluster that somebody else has started."""
+
+    def test_a_cluster_without_tokens_is_reached_by_its_address(self, head: tuple[str, dict[str, str]]) -> None:
+        address, home = head
+        assert said_by_client(address, home) == "[0, 2, 4, 6]\n"
+
+    def test_a_token_that_is_here_is_brought_along(self, head: tuple[str, dict[str, str]]) -> None:
+        """The same decision as `ray start` makes."""
+        address, home = head
+        said = said_by_client(address, home | {"RAY_AUTH_TOKEN": "0" * 32})
+        assert "If the cluster asks for no token, set RAY_AUTH_MODE to disabled" in said  # this one has none
+
+    def test_a_mode_that_is_not_the_clusters_is_named(self, head: tuple[str, dict[str, str]]) -> None:
+        address, home = head
+        said = said_by_client(address, home | {"RAY_AUTH_MODE": "token"})
+        assert "no authentication token was found" in said
+        assert "RAY_AUTH_MODE is token here" in said
+        said = said_by_client(address, home | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 32})
+        assert "If the cluster asks for no token, set RAY_AUTH_MODE to disabled" in said

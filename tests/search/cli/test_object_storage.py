@@ -1,6 +1,7 @@
 """Commands on indexes and corpora in object storage: what they say names the URL, never a place in the cache."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,16 @@ def test_a_url_of_a_file_is_its_path(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: Path
 ) -> None:
     assert run(capsys, monkeypatch, "verify", (place / "index").as_uri())[0] == 0
+
+
+def test_a_url_that_is_mistyped_is_no_path(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: Path
+) -> None:
+    for arguments in (
+        ("build", "docs.jsonl", "gcs://b/i"),
+        ("build", "https://host/x", "i"),
+        ("inspect", "hdfs://x/y"),
+    ):
+        status, _, err = run(capsys, monkeypatch, *arguments)
+        assert (status, err.count("\n"), "expected s3://, gs://, az:// or file:///" in err) == (1, 1, True), err
+    assert not [name for name in os.listdir(place) if ":" in name]

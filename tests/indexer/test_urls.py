@@ -1,0 +1,76 @@
+"""What is a URL, what is a path, and what is neither: nothing mistyped becomes a path silently."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from indexer.corpus import read_corpus
+from indexer.errors import ConfigError
+from indexer.settings import named_path
+from indexer.urls import local_path, mirrored, url_of
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize(
+    ("text", "url"),
+    [
+        ("s3://bucket/index", "s3://bucket/index"),
+        ("S3://Bucket/Index/", "s3://Bucket/Index"),
+        ("s3:/bucket//index", "s3://bucket/index"),  # as Path makes it
+        ("Gs://b/i", "gs://b/i"),
+        ("AZ://b/i", "az://b/i"),
+        ("s3://b/..i/.x", "s3://b/..i/.x"),
+        ("FILE:///data/docs.jsonl", ""),
+        ("C:/data", ""),  # a drive of Windows
+        ("docs.jsonl", ""),
+        ("/data/https://x", ""),
+        ("a:b", ""),
+        ("notes:2020.jsonl", ""),
+    ],
+)
+def test_a_url_is_known_whatever_the_case_of_its_scheme(text: str, url: str) -> None:
+    assert url_of(text) == url_of(Path(text)) == url
+
+
+def test_a_url_of_a_file_is_its_path() -> None:
+    assert local_path("FILE:///data/my%20docs.jsonl") == Path("/data/my docs.jsonl")
+
+
+@pytest.mark.parametrize("text", ["gcs://b/i", "hdfs://x/y", "s3a://b/i", "hf:/datasets/x", "abfs+x://b"])
+def test_other_schemes_are_refused_with_those_there_are(text: str) -> None:
+    for path in (text, Path(text)):
+        for asks in (url_of, read_corpus, lambda path: named_path(path, "the index")):
+            with pytest.raises(ConfigError, match=r"expected s3://, gs://, az:// or file:///, or a path\. Correct"):
+                asks(path)
+    assert os.listdir() == []
+
+
+@pytest.mark.parametrize("text", ["https://host/x.jsonl", "http:/host/x", "HTTPS://host/x"])
+def test_what_is_on_the_web_is_to_be_downloaded(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"Download the file first"):
+        read_corpus(text)
+
+
+def test_a_folder_with_such_a_name_is_a_folder() -> None:
+    path = Path("notes:/docs.jsonl")
+    path.parent.mkdir()
+    path.write_text('{"id": "a", "text": "one"}')
+    assert [document.id for document in read_corpus(path)] == ["a"]
+    assert named_path("notes:/index", "the index") == Path("notes:/index")
+
+
+@pytest.mark.parametrize("text", ["s3://bucket/.", "s3://bucket/a/..", "s3://bucket/../a", "gs://b/./a", "s3://.."])
+def test_dots_are_no_names_in_a_url(text: str) -> None:
+    with pytest.raises(ConfigError, match=r'has "\.\.?" for a name'):
+        named_path(text, "the index")
+
+
+def test_an_index_by_url_has_a_folder_of_its_own() -> None:
+    folder = named_path("S3://bucket/index", "the index")
+    assert mirrored(folder) == (folder, "s3://bucket/index", "")
