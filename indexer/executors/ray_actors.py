@@ -53,6 +53,7 @@ def connect(address: str) -> Any:
     if "ray" not in sys.modules and (not address or _has_token()):  # the mode is read when Ray is imported
         os.environ.setdefault(_AUTH_MODE, "token")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")  # the first one of several is raised, and that is enough
     ray = require_extra("ray", "ray")
     if ray.is_initialized():
         return ray
