@@ -27,7 +27,7 @@ DELETED = "deleted"  # some stored documents are no longer part of the index
 WINDOWS = "windows"  # a document may have several rows
 KNOWN_FEATURES = frozenset({ENCODER_STATE, DELETED, WINDOWS})
 _LOOKED_AT = 1000  # entries of a folder, where an index is not at the place that was named
-_MOST_BYTES = 1 << 30  # of a manifest; that of a billion documents has about 150 MB
+MOST_BYTES = 1 << 30  # of a manifest; that of a billion documents has about 200 MB
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def load_generation(index: Path, number: int, way_out: str = "") -> Manifest:
             data = remote[0].store.read(layout.manifest_name(number))
         else:
             require_own_folders(index, [layout.manifest_name(number)])
-            data = read_regular(path, _MOST_BYTES, follow_links=False)
+            data = read_regular(path, MOST_BYTES, follow_links=False)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}.") from error
     return _parse(data, path, number, way_out)
