@@ -16,7 +16,7 @@ from indexer.regular_files import read_regular
 from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.files import FileDigest, create_exclusive, make_folder, require_own_folders
-from indexer.store.mirror import mirror_of
+from indexer.store.mirror import is_begun, mirror_of
 from indexer.store.quality import Quality
 from indexer.typed_json import convert_json, decode_json
 
@@ -211,16 +211,14 @@ def _parse(data: bytes, path: Path, number: int, way_out: str) -> Manifest:
 
 
 def _nothing_here(index: Path) -> str:
-    if (remote := mirror_of(index)) is not None and not remote[0].store.list(layout.PARTS):
-        return f"{index}: no such index. Build one with: isotrope build SOURCE {index}"
-    if remote is not None:
+    if is_begun(index):
         return f"{index}: an unfinished build, not an index yet. Run the same build command again to continue it."
+    if mirror_of(index) is not None:
+        return f"{index}: no such index. Build one with: isotrope build SOURCE {index}"
     if not index.exists():
         near = difflib.get_close_matches(index.name, [path.name for path in _indexes_in(index.parent)], n=1)
         meant = f'; did you mean "{index.with_name(near[0])}"?' if near else "."
         return f"{index}: no such index{meant} Build one with: isotrope build SOURCE {index}"
-    if (index / layout.PARTS).is_dir():
-        return f"{index}: an unfinished build, not an index yet. Run the same build command again to continue it."
     if inside := _indexes_in(index):
         return f'{index}: not an index, but it holds one; did you mean "{inside[0]}"?'
     return f"{index}: not an index (it has no manifest). Build one with: isotrope build SOURCE INDEX"

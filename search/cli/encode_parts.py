@@ -63,6 +63,8 @@ def command(index: Path, parts: slice, cancel: bool, as_json: bool, quiet: bool,
     from search.text import number
 
     if cancel:
+        if parts != slice(None):
+            raise click.UsageError("--cancel gives up the whole of a prepared build; leave out --parts.")
         _print_cancelled(index, cancel_pending(index), as_json)
         return
     run = run_options(options, **{name: options[name] for name in WORKER_NAMES})
