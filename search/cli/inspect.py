@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from indexer.errors import as_shown
 from search.cli.options import PATH, check_written, force_option, json_option, output_option, quiet_option
 
 
@@ -52,9 +51,8 @@ def verify(index: Path, as_json: bool, quiet: bool) -> None:
     Example, on the index of `make demo`:
       isotrope verify demo/index
     """
-    from search.cli.output import print_json
+    from search.cli.output import print_json, print_line
     from search.cli.progress import ProgressBar
-    from search.text import escape
     from search.verify import verify_index
 
     with ProgressBar(quiet) as progress:
@@ -63,12 +61,12 @@ def verify(index: Path, as_json: bool, quiet: bool) -> None:
     if as_json:
         print_json(vars(found) | {"index": str(found.index), "passed": found.passed})
     elif found.passed:
-        click.echo(
-            f"{as_shown(str(found.index))} is in order: generation {found.generation}, {found.files:,} files, "
+        print_line(
+            f"{found.index} is in order: generation {found.generation}, {found.files:,} files, "
             f"{found.documents:,} documents, {found.vectors_compared:,} vectors compared with their embeddings."
         )
     else:
         for problem in found.problems:
-            click.echo(escape(problem, newlines=True))
+            print_line(problem)
     if not found.passed:
         sys.exit(1)
