@@ -70,8 +70,8 @@ def command(
     """Build an index from a corpus, or continue an interrupted build.
 
     SOURCE is a file, a quoted glob, a folder, a BEIR folder, or - for standard input (with --format). INDEX is
-    the folder to make. Running the same command again continues an interrupted build and leaves a finished one
-    as it is.
+    the folder to make. Both may be URLs in object storage (s3://, gs:// or az://). Running the same
+    command again continues an interrupted build and leaves a finished one as it is.
 
     \b
     Examples:

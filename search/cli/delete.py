@@ -19,8 +19,9 @@ def command(
 ) -> None:
     """Take documents out of an index.
 
-    They are not found any more at once; `isotrope compact` takes them off the disk. Put -- before an id that starts
-    with a dash.
+    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
+    The documents are not found any more at once; `isotrope compact` takes them off the disk. Put -- before an
+    id that starts with a dash.
 
     \b
     Examples, on the index of `make demo`:

@@ -18,6 +18,8 @@ from search.cli.options import PATH, check_written, force_option, json_option, o
 def inspect(index: Path, latency: bool, **options: Any) -> None:
     """Show what an index holds, how it was built and what its search reaches.
 
+    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
+
     \b
     Examples, on the index of `make demo`:
       isotrope inspect demo/index
@@ -45,6 +47,7 @@ def inspect(index: Path, latency: bool, **options: Any) -> None:
 def verify(index: Path, as_json: bool, quiet: bool) -> None:
     """Check every byte and count of an index.
 
+    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
     Prints what is wrong, a line each, and exits with 1 if anything is.
 
     \b
