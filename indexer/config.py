@@ -38,7 +38,7 @@ VECTOR_COLUMN = "vector"  # where embeddings are looked for, unless corpus.vecto
 _RECIPE_BYTES = 1 << 20  # of a recipe file
 _DEEPEST = 3  # layers of a Latte-Mix encoder
 _FEWEST_LAYERS = 2  # of which SBERT-WK can compare any
-_MOST_IN_A_PART = 1_000_000  # a part is in memory as a whole
+MOST_IN_A_PART = 1_000_000  # a part is in memory as a whole
 _FEWEST_TOKENS = 8  # in a window
 
 
@@ -352,8 +352,8 @@ class StoreConfig:
     embeddings: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:
-        if not 1 <= self.part_documents <= _MOST_IN_A_PART:
-            raise ConfigError(f"store.part_documents is {self.part_documents}; expected 1 to {_MOST_IN_A_PART:,}.")
+        if not 1 <= self.part_documents <= MOST_IN_A_PART:
+            raise ConfigError(f"store.part_documents is {self.part_documents}; expected 1 to {MOST_IN_A_PART:,}.")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from indexer.encoders.identity import UNLIMITED
+from indexer.errors import as_shown
 from indexer.store import layout
 from search.index import Index
 from search.text import counted, number, size
@@ -51,7 +52,7 @@ def describe_index(index: Index) -> dict[str, Any]:
     for name, digest in manifest.files.items():
         kinds[Path(name).name if name.startswith(layout.PARTS) else name.partition("/")[0]] += digest.bytes
     return {
-        "index": str(index.path),
+        "index": as_shown(str(index.path)),
         "format": layout.FORMAT,
         "generation": manifest.generation,
         "created": manifest.created,

@@ -42,6 +42,8 @@ _VOCABULARIES = (
     "bpe.codes",
 )
 _WORD_FILE = "words"  # the name of a word file in the hashes: its own says nothing
+_MOST_LISTED = 12
+_OF_MODELS = (".json", ".txt", ".model", ".safetensors", ".bin", ".onnx", ".pt", ".vec")
 _TABLE_MODULES = (["StaticEmbedding"], ["StaticEmbedding", "Normalize"])
 
 
@@ -262,8 +264,12 @@ def _tokenizer(root: Path, config: ModelConfig) -> tuple[str, ...]:
 
 
 def _listing(root: Path) -> str:
+    """What is there: of a folder of more than a dozen names, hardly a model's, a few that could be one's."""
     names = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
-    return ", ".join(names[:12]) + (", ..." if len(names) > 12 else "") if names else "nothing"
+    if len(names) <= _MOST_LISTED:
+        return ", ".join(names) or "nothing"
+    likely = [name for name in names if Path(name).suffix in _OF_MODELS][:4]
+    return f"{len(names):,} files and folders{', among them ' if likely else ''}{', '.join(likely)}"
 
 
 def _model_type(folder: Path) -> str | None:

@@ -9,7 +9,7 @@ parts, encodes what is missing, and goes on as it always does.
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from indexer.store import layout, parts
 from indexer.store.files import FileDigest, remove_folder, writer_lock
 from indexer.store.integrity import check_file
 from indexer.store.manifest import list_generations, load_generation
-from indexer.store.mirror import complete_parts, is_prepared, mirror_of, read_stored
+from indexer.store.mirror import complete_parts, is_begun, is_prepared, mirror_of, read_stored
 from indexer.store.parts import PartDocuments, PartRecord
 from indexer.store.sending import Sender
 from indexer.typed_json import convert_json, decode_json
@@ -103,15 +103,16 @@ def encode_pending(
 
     Any number of these may run at once, on any machine that sees the folder or reaches the object storage; two that
     encode the same part write the same bytes. `model` is the model's folder if it lies elsewhere here. Raises
-    NotAnIndexError where nothing was prepared, MismatchError for another encoder than the one it was prepared for,
-    ModelError, MachineError, StoreError.
+    NotAnIndexError where nothing was prepared, ConfigError for numbers that none of the parts has, MismatchError for
+    another encoder than the one it was prepared for, ModelError, MachineError, StoreError.
     """
     options, progress = options or RunOptions(), progress or NoProgress()
     folder = named_path(index, "the index")
-    if not folder.is_dir():
+    if not folder.is_dir() or not is_prepared(folder):
         raise _not_prepared(folder)
     with writer_lock(folder, shared=True), closing(Sender(folder)) as sender:
         config, fingerprint, pending = _read_pending(folder)
+        beyond = _check_numbers(folder, numbers, len(pending))
         spec = _spec(folder, config, fingerprint, model)
         chosen = pending[numbers]
         tasks = []
@@ -132,7 +133,8 @@ def encode_pending(
             _read_pending(folder)  # says so where another machine has published meanwhile, and swept the documents
             raise
         complete = complete_parts(folder)
-        return _report(folder, encoded, len(chosen), sum(part.name not in complete for part in pending))
+        report = _report(folder, encoded, len(chosen), sum(part.name not in complete for part in pending))
+        return replace(report, notes=(*beyond, *report.notes))
 
 
 def cancel_pending(index: str | Path) -> int:
@@ -152,6 +154,23 @@ def cancel_pending(index: str | Path) -> int:
             if (folder / name).is_dir():
                 remove_folder(folder, name)
         return len(gone)
+
+
+def _check_numbers(folder: Path, numbers: slice, pending: int) -> tuple[str, ...]:
+    """A note on a range that ends beyond the parts that are listed. Raises ConfigError for one that takes none of them.
+
+    Of no parts, where all were encoded before, every range takes all.
+    """
+    first, end = numbers.start or 0, numbers.stop
+    written = f"{first}" if end == first + 1 else f"{first}:{'' if end is None else end}"
+    listed = f"parts are numbered 0 to {pending - 1}" if pending > 1 else "the one part has the number 0"
+    if pending and not range(pending)[numbers]:
+        raise ConfigError(
+            f"{folder}: --parts {written} takes no part: {listed}. Correct the range; in a job array, the "
+            "numbers of its jobs."
+        )
+    beyond = pending and end is not None and end > pending
+    return (f"--parts {written} ends beyond the last part: {listed}",) if beyond else ()
 
 
 def _listed_names(folder: Path) -> set[str]:
@@ -253,6 +272,14 @@ def _read_pending(folder: Path) -> tuple[BuildConfig, str, list[PendingPart]]:
 
 
 def _not_prepared(folder: Path) -> NotAnIndexError:
-    return NotAnIndexError(
-        f"{folder}: no parts wait here to be encoded. List them with: isotrope build SOURCE {folder} --prepare"
-    )
+    nothing, prepare = f"{folder}: no parts wait here to be encoded", f"isotrope build SOURCE {folder} --prepare"
+    if generations := list_generations(folder):
+        return NotAnIndexError(
+            f"{nothing}: the index is published (generation {generations[-1]}), and nothing was prepared since. If "
+            f"that is the index you want, nothing is left to do; else prepare another build with: {prepare} --overwrite"
+        )
+    if not is_begun(folder):
+        return NotAnIndexError(
+            f"{nothing}: there is no such index. Correct the name, or prepare a build with: {prepare}"
+        )
+    return NotAnIndexError(f"{nothing}: a build was begun and not prepared. List its parts with: {prepare}")

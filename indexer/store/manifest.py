@@ -16,7 +16,7 @@ from indexer.regular_files import read_regular
 from indexer.settings import named_path
 from indexer.store import layout
 from indexer.store.files import FileDigest, create_exclusive, make_folder, require_own_folders
-from indexer.store.mirror import mirror_of
+from indexer.store.mirror import is_begun, mirror_of
 from indexer.store.quality import Quality
 from indexer.typed_json import convert_json, decode_json
 
@@ -27,7 +27,7 @@ DELETED = "deleted"  # some stored documents are no longer part of the index
 WINDOWS = "windows"  # a document may have several rows
 KNOWN_FEATURES = frozenset({ENCODER_STATE, DELETED, WINDOWS})
 _LOOKED_AT = 1000  # entries of a folder, where an index is not at the place that was named
-_MOST_BYTES = 1 << 30  # of a manifest; that of a billion documents has about 150 MB
+MOST_BYTES = 1 << 30  # of a manifest; that of a billion documents has about 200 MB
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def load_generation(index: Path, number: int, way_out: str = "") -> Manifest:
             data = remote[0].store.read(layout.manifest_name(number))
         else:
             require_own_folders(index, [layout.manifest_name(number)])
-            data = read_regular(path, _MOST_BYTES, follow_links=False)
+            data = read_regular(path, MOST_BYTES, follow_links=False)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}.") from error
     return _parse(data, path, number, way_out)
@@ -211,16 +211,14 @@ def _parse(data: bytes, path: Path, number: int, way_out: str) -> Manifest:
 
 
 def _nothing_here(index: Path) -> str:
-    if (remote := mirror_of(index)) is not None and not remote[0].store.list(layout.PARTS):
-        return f"{index}: no such index. Build one with: isotrope build SOURCE {index}"
-    if remote is not None:
+    if is_begun(index):
         return f"{index}: an unfinished build, not an index yet. Run the same build command again to continue it."
+    if mirror_of(index) is not None:
+        return f"{index}: no such index. Build one with: isotrope build SOURCE {index}"
     if not index.exists():
         near = difflib.get_close_matches(index.name, [path.name for path in _indexes_in(index.parent)], n=1)
         meant = f'; did you mean "{index.with_name(near[0])}"?' if near else "."
         return f"{index}: no such index{meant} Build one with: isotrope build SOURCE {index}"
-    if (index / layout.PARTS).is_dir():
-        return f"{index}: an unfinished build, not an index yet. Run the same build command again to continue it."
     if inside := _indexes_in(index):
         return f'{index}: not an index, but it holds one; did you mean "{inside[0]}"?'
     return f"{index}: not an index (it has no manifest). Build one with: isotrope build SOURCE INDEX"

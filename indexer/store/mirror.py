@@ -266,6 +266,12 @@ def is_prepared(index: Path) -> bool:
     return (index / layout.PENDING).exists() if found is None else found[0].store.head(layout.PENDING) is not None
 
 
+def is_begun(index: Path) -> bool:
+    """Whether there are parts, of a build that was published or of one that was not."""
+    found = mirror_of(index)
+    return (index / layout.PARTS).is_dir() if found is None else bool(found[0].store.list(layout.PARTS))
+
+
 def know_file(path: Path, digest: FileDigest) -> None:
     """What a file of an index must be that no manifest and no record names yet; on a disk there is nothing to know."""
     if (found := mirror_of(path)) is not None:

@@ -3,7 +3,8 @@
 Credentials and endpoints are those of the environment, by the names that obstore documents: AWS_ACCESS_KEY_ID,
 AWS_ENDPOINT_URL, GOOGLE_APPLICATION_CREDENTIALS, AZURE_STORAGE_ACCOUNT_NAME and so on. obstore asks again after errors
 of the server and of the connection; what it gives up on, and bodies that end early, are asked for again here, a few
-times. Names are relative to the URL.
+times. Names are relative to the URL. An empty variable counts as one that is not set, as with the stores' own tools:
+obstore would take it for a value.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from datetime import datetime, timedelta
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from indexer.errors import ConfigError, MachineError, StoreError
 from indexer.regular_files import open_regular
@@ -27,12 +29,46 @@ _MOST_PIECES = 9000  # of an upload; stores allow 10,000
 _READ_BACK = 8 << 20
 _MOST_CREATED = 5 << 30  # bytes that S3 takes in one step
 _FINAL = re.compile(r"status code: 4(?!08|09|29)\d\d")  # what asking again does not change
+# What obstore asks for credentials where the environment has none: the metadata service of a machine in a cloud.
+_METADATA = re.compile(r"169\.254\.|metadata\.google\.internal|/latest/api/token|/metadata/identity|/computeMetadata/")
 PROBE = "probe-"  # what objects are called that a store is tried with
 ATTEMPTS = 6  # of one request, beside the retries of obstore itself
 PAUSE = 0.5  # seconds before the second attempt; each later one waits twice as long
 TIMEOUTS = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "300s"}
 RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
 BACKOFF = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2}
+
+
+@dataclass(frozen=True)
+class Variables:
+    """The environment of one kind of store: how its variables begin, those of an endpoint (the first that is set
+    counts), and in words what has to be set for credentials."""
+
+    prefix: str
+    endpoints: tuple[str, ...]
+    credentials: str
+
+
+VARIABLES = {
+    "s3": Variables(
+        "AWS_",
+        ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+        "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_SKIP_SIGNATURE=true for a public bucket); files in "
+        "~/.aws are not read.",
+    ),
+    "gs": Variables(
+        "GOOGLE_",
+        (),
+        "Set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account (or GOOGLE_SKIP_SIGNATURE=true for a "
+        "public bucket).",
+    ),
+    "az": Variables(
+        "AZURE_",
+        ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+        "Set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY (or AZURE_SKIP_SIGNATURE=true for a public "
+        "container).",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -50,7 +86,8 @@ class ObjectStore:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._store = _opened(url)
+        self._variables = VARIABLES[url.partition(":")[0]]
+        self._store = _opened(url, self._variables)
         self._honours_create = False
 
     def list(self, prefix: str = "") -> dict[str, StoredObject]:
@@ -216,22 +253,44 @@ class ObjectStore:
                 raise FileNotFoundError(f"{self._shown(name)}: not there") from error
             except (failures.AlreadyExistsError, failures.PreconditionError) as error:
                 raise ConditionError(f"{self._shown(name)}: {_reason(error)}") from error
-            except (failures.PermissionDeniedError, failures.UnauthenticatedError) as error:
-                raise StoreError(
-                    f"{self._shown(name)}: access is denied ({_reason(error)}). Set the credentials of the store in "
-                    "the environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-                ) from error
             except (failures.BaseError, EOFError) as error:
-                if "NoSuchBucket" in str(error):
-                    raise StoreError(f"{self.url}: there is no such bucket. Create it, or correct the URL.") from error
-                if attempt == ATTEMPTS - 1 or _FINAL.search(str(error)):
+                if final := self._final(name, error):
+                    raise final from error
+                if attempt == ATTEMPTS - 1:
                     raise StoreError(
-                        f"{self._shown(name)}: object storage does not answer as it should, at attempt {attempt + 1} "
-                        f"({_reason(error)}). Check the connection, the credentials, and AWS_ENDPOINT_URL where it is "
-                        "set, and run the command again."
+                        f"{self._shown(name)}: object storage does not answer as it should ({_reason(error)}); it was "
+                        f"asked {ATTEMPTS} times. Check {self._checked('the connection')}, and run the command again."
                     ) from error
             time.sleep(PAUSE * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
+
+    def _final(self, name: str, error: BaseException) -> StoreError | None:
+        """What asking again does not change."""
+        import obstore.exceptions as failures
+
+        if "NoSuchBucket" in str(error):
+            return StoreError(f"{self.url}: there is no such bucket. Create it, or correct the URL.")
+        if _METADATA.search(str(error)):
+            return StoreError(
+                f"{self.url}: no credentials found in the environment, and this machine has none of a cloud. "
+                f"{self._variables.credentials}"
+            )
+        if isinstance(error, (failures.PermissionDeniedError, failures.UnauthenticatedError)):
+            return StoreError(
+                f"{self._shown(name)}: access is denied ({_reason(error)}). Check the credentials in the environment. "
+                f"{self._variables.credentials}"
+            )
+        if _FINAL.search(str(error)):
+            return StoreError(
+                f"{self._shown(name)}: object storage refuses the request ({_reason(error)}). Check "
+                f"{self._checked('the URL')}."
+            )
+        return None
+
+    def _checked(self, first: str) -> str:
+        """What a user can look at: `first`, the credentials, and the endpoint if one is set."""
+        named = _endpoint(self._variables)
+        return f"{first}, the credentials and {named}" if named else f"{first} and the credentials"
 
     def _shown(self, name: str) -> str:
         return f"{self.url}/{name}" if name else self.url
@@ -247,7 +306,7 @@ def open_store(url: str) -> ObjectStore:
     return ObjectStore(url)
 
 
-def _opened(url: str) -> Any:
+def _opened(url: str, variables: Variables) -> Any:
     try:
         import obstore.exceptions
         from obstore.store import from_url
@@ -255,12 +314,43 @@ def _opened(url: str) -> Any:
         raise MachineError(
             f'{url}: object storage needs obstore. Install it with: pip install "isotrope[remote]"'
         ) from error
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    plain = {"allow_http": True} if endpoint.startswith("http://") else {}
+    for name, value in list(os.environ.items()):
+        if name.startswith(variables.prefix) and not value:
+            del os.environ[name]
+    for name in variables.endpoints:
+        _require_endpoint(url, name)
+    endpoint = os.environ.get(_endpoint(variables), "")
+    plain = {"allow_http": True} if endpoint.lower().startswith("http://") else {}
     try:
         return from_url(url, client_options=TIMEOUTS | plain, retry_config=RETRIES | {"backoff": BACKOFF})  # type: ignore[call-overload]
     except (obstore.exceptions.BaseError, ValueError) as error:
-        raise ConfigError(f"{url}: not a URL that can be opened ({_reason(error)}).") from error
+        if not urlsplit(url).netloc:
+            raise ConfigError(f"{url}: not a URL that can be opened ({_reason(error)}).") from error
+        raise ConfigError(
+            f"{url}: cannot be opened by what the environment says ({_reason(error)}). {variables.credentials}"
+        ) from error
+
+
+def _endpoint(variables: Variables) -> str:
+    """The variable whose endpoint counts; empty where none is set."""
+    return next((name for name in variables.endpoints if os.environ.get(name)), "")
+
+
+def _require_endpoint(url: str, name: str) -> None:
+    """Raises ConfigError for an endpoint that obstore could not open, and would end the process over."""
+    value = os.environ.get(name)
+    if value is None:
+        return
+    try:
+        found = urlsplit(value)
+        sound = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+    except ValueError:  # the port is no number, or a bracket stands alone
+        sound = False
+    if not sound or re.search(r"[^!-~]|[?#]", value):
+        raise ConfigError(
+            f"{url}: the environment variable {name} is {value!a}; expected the URL of a server, http://host:port or "
+            "https://host."
+        )
 
 
 def _reason(error: BaseException) -> str:

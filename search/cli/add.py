@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 def command(index: Path, sources: tuple[str, ...], rejects: Path | None, as_json: bool, **options: Any) -> None:
     """Add documents to an index, or replace them by id.
 
-    SOURCE is read by the column rules of the index, and encoded by its encoder and transform. A document that is
-    there as it is stays; one whose id is there replaces that document. Says when the new documents lie so far from
-    those the whitening was fitted on that a refit is advised.
+    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
+    SOURCE may be a URL too. It is read by the column rules of the index, and encoded by its encoder and transform. A
+    document that is there as it is stays; one whose id is there replaces that document. Says when the new documents
+    lie so far from those the whitening was fitted on that a refit is advised.
 
     \b
     Examples, on the index of `make demo`:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from indexer.errors import as_shown
 from search.cli.options import (
     PATH,
     WORKER_NAMES,
@@ -71,8 +70,8 @@ def command(
     """Build an index from a corpus, or continue an interrupted build.
 
     SOURCE is a file, a quoted glob, a folder, a BEIR folder, or - for standard input (with --format). INDEX is
-    the folder to make. Running the same command again continues an interrupted build and leaves a finished one
-    as it is.
+    the folder to make. Both may be URLs in object storage (s3://, gs:// or az://). Running the same
+    command again continues an interrupted build and leaves a finished one as it is.
 
     \b
     Examples:
@@ -115,7 +114,7 @@ def command(
 
 
 def _print_prepared(prepared: "PreparedParts", read: "CorpusReport", as_json: bool) -> None:
-    from search.cli.output import print_json, print_note, remarks_on
+    from search.cli.output import print_json, print_line, print_note, remarks_on
 
     for line in remarks_on(read):
         print_note(line)
@@ -123,9 +122,9 @@ def _print_prepared(prepared: "PreparedParts", read: "CorpusReport", as_json: bo
         corpus = {name: value for name, value in vars(read).items() if value}
         print_json(asdict(prepared) | {"index": str(prepared.index), "corpus": corpus})
     elif not prepared.pending:
-        click.echo(f"{prepared.index}: nothing is to be encoded. Run the same build without --prepare.")
+        print_line(f"{prepared.index}: nothing is to be encoded. Run the same build without --prepare.")
     else:
-        click.echo(
+        print_line(
             f"{prepared.index}: {prepared.documents:,} documents in {prepared.parts:,} parts, {prepared.pending:,} of "
             f"them to encode ({prepared.rows:,} texts). Encode 0:{prepared.pending} with isotrope encode-parts, "
             "on any machines, then run the same build without --prepare."
@@ -134,7 +133,7 @@ def _print_prepared(prepared: "PreparedParts", read: "CorpusReport", as_json: bo
 
 def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
     from indexer.store.quality import Quality
-    from search.cli.output import print_facts, print_json, print_note
+    from search.cli.output import print_facts, print_json, print_line, print_note
     from search.describe import index_type_in_words
     from search.text import number
 
@@ -145,10 +144,7 @@ def _print(report: "BuildReport", read: "CorpusReport", as_json: bool) -> None:
         print_json(asdict(report) | {"index": str(report.index), "corpus": corpus})
         return
     if report.up_to_date:
-        click.echo(
-            f"{as_shown(str(report.index))} is up to date: {report.documents:,} documents, "
-            f"generation {report.generation}."
-        )
+        print_line(f"{report.index} is up to date: {report.documents:,} documents, generation {report.generation}.")
         return
     made = "written" if report.rows_given else "encoded"
     print_facts(

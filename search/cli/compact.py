@@ -22,7 +22,8 @@ from search.cli.options import PATH, change_options, run_options
 def command(index: Path, keep: int, grace: float, as_json: bool, **options: Any) -> None:
     """Fold segments, drop deleted documents from the disk, forget old generations.
 
-    The index then is as a build of its documents with its transform would make it. Nothing is encoded.
+    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
+    It then is as a build of its documents with its transform would make it. Nothing is encoded.
 
     \b
     Examples, on the index of `make demo`:

@@ -83,6 +83,7 @@ def command(ctx: click.Context, /, sources: tuple[str, ...], quiet: bool, **opti
     In corpus order (or that of --prefer) a document is kept unless a kept one scores at least the threshold against
     it. So every dropped document has a kept representative that scores as much, the highest-scoring of all that are
     kept; and no two kept documents score as much. A CORPUS is encoded first; an INDEX is there already.
+    Both may be URLs in object storage (s3://, gs:// or az://).
 
     \b
     Examples:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from search.cli.output import print_facts, print_json, print_note, print_table
+from search.cli.output import print_facts, print_json, print_line, print_note, print_table
 from search.text import escape, size
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def show_proof(proof: "DedupVerifyReport", path: Path, as_json: bool) -> None:
         print_json(proof.to_dict())
         return
     for line in proof.problems:
-        click.echo(line)
+        print_line(line)
     if proof.passed:
         click.echo(
             f"{path}: proved. {proof.dropped:,} of {proof.documents:,} documents are dropped, each with the best kept "
@@ -110,7 +110,7 @@ def show_suggestion(found: "Suggestion", as_json: bool) -> None:
         _heading(found),
     )
     for sentence in found.sentences:
-        click.echo(sentence)
+        print_line(sentence)
     if found.labelled:
         _show_labelled(found.labelled)
     for candidate in found.candidates:

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from indexer.errors import as_shown
 from search.cli.options import PATH, json_option
 
 
@@ -20,8 +19,9 @@ def command(
 ) -> None:
     """Take documents out of an index.
 
-    They are not found any more at once; `isotrope compact` takes them off the disk. Put -- before an id that starts
-    with a dash.
+    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
+    The documents are not found any more at once; `isotrope compact` takes them off the disk. Put -- before an
+    id that starts with a dash.
 
     \b
     Examples, on the index of `make demo`:
@@ -31,7 +31,7 @@ def command(
     """
     from indexer import delete_documents
     from indexer.corpus.query_file import read_id_file
-    from search.cli.output import print_report
+    from search.cli.output import print_line, print_report
     from search.filters import delete_where
 
     if (where is not None) == bool(ids or ids_file):
@@ -42,12 +42,11 @@ def command(
         report = delete_documents(index, [*ids, *(read_id_file(ids_file) if ids_file else [])], ignore_missing)
     if print_report(report, as_json):
         return
-    shown = as_shown(str(report.index))
     missing = f" {len(report.missing):,} ids were not there." if report.missing else ""
     if not report.deleted:
-        click.echo(f"{shown}: nothing to delete; {report.documents:,} documents.{missing}")
+        print_line(f"{report.index}: nothing to delete; {report.documents:,} documents.{missing}")
         return
-    click.echo(
-        f"{shown}: {report.deleted:,} deleted, {report.documents:,} documents left, "
+    print_line(
+        f"{report.index}: {report.deleted:,} deleted, {report.documents:,} documents left, "
         f"generation {report.generation}.{missing}"
     )

@@ -45,9 +45,9 @@ def command(index: Path, parts: slice, cancel: bool, as_json: bool, quiet: bool,
 
     First, isotrope build --prepare writes the documents of INDEX and lists its parts. Then any number of these
     commands encode some parts each, in a batch queue perhaps: they need the folder, or the URL of an index in object
-    storage, and the model, and nothing of each other. Last, the same isotrope build without --prepare finds the
-    parts, encodes what is missing, and publishes. A part that is whole already is left alone. Until then no other
-    command changes the index; --cancel gives the prepared build up.
+    storage (s3://, gs:// or az://), and the model, and nothing of each other. Last, the same isotrope build without
+    --prepare finds the parts, encodes what is missing, and publishes. A part that is whole already is left alone.
+    Until then no other command changes the index; --cancel gives the prepared build up.
 
     In the script of a SLURM array, --parts "$SLURM_ARRAY_TASK_ID" is one part a job.
 
@@ -63,6 +63,8 @@ def command(index: Path, parts: slice, cancel: bool, as_json: bool, quiet: bool,
     from search.text import number
 
     if cancel:
+        if parts != slice(None):
+            raise click.UsageError("--cancel gives up the whole of a prepared build; leave out --parts.")
         _print_cancelled(index, cancel_pending(index), as_json)
         return
     run = run_options(options, **{name: options[name] for name in WORKER_NAMES})

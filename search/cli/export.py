@@ -50,6 +50,8 @@ _TAKEN_BY = {
 def command(context: click.Context, /, index: Path, kind: str, output: Path, as_json: bool, **options: Any) -> None:
     """Write an index in the format of another program.
 
+    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
+
     \b
     faiss                  PATH is one FAISS file that takes raw embeddings of queries: the transform is its first
                            layer. PATH.ids.parquet says which document each row is.

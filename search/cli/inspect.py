@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from indexer.errors import as_shown
 from search.cli.options import PATH, check_written, force_option, json_option, output_option, quiet_option
 
 
@@ -18,6 +17,8 @@ from search.cli.options import PATH, check_written, force_option, json_option, o
 @json_option
 def inspect(index: Path, latency: bool, **options: Any) -> None:
     """Show what an index holds, how it was built and what its search reaches.
+
+    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
 
     \b
     Examples, on the index of `make demo`:
@@ -46,15 +47,15 @@ def inspect(index: Path, latency: bool, **options: Any) -> None:
 def verify(index: Path, as_json: bool, quiet: bool) -> None:
     """Check every byte and count of an index.
 
+    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
     Prints what is wrong, a line each, and exits with 1 if anything is.
 
     \b
     Example, on the index of `make demo`:
       isotrope verify demo/index
     """
-    from search.cli.output import print_json
+    from search.cli.output import print_json, print_line
     from search.cli.progress import ProgressBar
-    from search.text import escape
     from search.verify import verify_index
 
     with ProgressBar(quiet) as progress:
@@ -63,12 +64,12 @@ def verify(index: Path, as_json: bool, quiet: bool) -> None:
     if as_json:
         print_json(vars(found) | {"index": str(found.index), "passed": found.passed})
     elif found.passed:
-        click.echo(
-            f"{as_shown(str(found.index))} is in order: generation {found.generation}, {found.files:,} files, "
+        print_line(
+            f"{found.index} is in order: generation {found.generation}, {found.files:,} files, "
             f"{found.documents:,} documents, {found.vectors_compared:,} vectors compared with their embeddings."
         )
     else:
         for problem in found.problems:
-            click.echo(escape(problem, newlines=True))
+            print_line(problem)
     if not found.passed:
         sys.exit(1)

@@ -101,6 +101,11 @@ def print_report(report: Any, as_json: bool) -> bool:
     return as_json
 
 
+def print_line(line: str) -> None:
+    """A sentence of a result, on stdout; an index in object storage is called by its URL, as it is everywhere here."""
+    click.echo(escape(as_shown(line), newlines=True))
+
+
 def print_facts(facts: Sequence[tuple[str, str]]) -> None:
     """Two columns: what, and how much."""
     table = Table.grid(padding=(0, 2))
@@ -117,7 +122,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     for number, column in enumerate(columns):
         table.add_column(column, justify="right" if number else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(escape(cell, newlines=True)) for cell in row))
+        table.add_row(*(Text(escape(as_shown(cell), newlines=True)) for cell in row))
     console = Console()
     # Every column, however wide: in a pipe, and on a terminal, which breaks lines by itself, as a cut figure is none.
     needed = Measurement.get(console, console.options.update(max_width=_WIDEST), table).maximum
@@ -134,7 +139,7 @@ def print_tables(tables: Sequence["ResultTable"]) -> None:
             click.echo()
         print_table(table.columns, table.rows, table.caption)
         for remark in table.remarks:
-            click.echo(escape(remark, newlines=True))
+            print_line(remark)
 
 
 def print_note(line: str) -> None:

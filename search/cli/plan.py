@@ -31,12 +31,13 @@ _SECTIONS = {
     "--model", metavar="NAME|FOLDER", help="Encoder, by a known name or by its folder. Default: the recipe's."
 )
 @recipe_options
-@click.option("--dim", type=int, help="Leading directions kept, as whitening.dim.")
+@click.option("--dim", type=int, help="Leading directions kept, at most as many as the model's dimensions; as "
+              "whitening.dim.")  # fmt: skip
 @click.option("--embeddings", type=click.Choice(["float32", "float16"]), help="As store.embeddings.")
 @click.option("--chunk", type=int, metavar="TOKENS", help="Windows of so many tokens, as chunk.tokens.")
 @click.option("--gpus", type=int, default=0, show_default=True, help="GPUs that encode; 0: the cores do.")
-@click.option("--gpu", default="h100", show_default=True, metavar="KIND", help="h100, h200, b200, a100, l40s, l4, a10, "
-              "v100 or t4.")  # fmt: skip
+@click.option("--gpu", default="", metavar="KIND", help="h100 (the default), h200, b200, a100, l40s, l4, a10, v100 or "
+              "t4.")  # fmt: skip
 @click.option("--cores", type=int, default=0, show_default=True, help="CPU cores; 0: 8 a GPU, or 8.")
 @click.option("--amx", is_flag=True, help="The cores multiply in bfloat16 by instructions of their own.")
 @click.option("--memory", default="0", show_default=True, metavar="SIZE", help="Memory of a host that serves, such as "

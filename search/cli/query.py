@@ -72,6 +72,7 @@ _BLANK = "the query is blank; expected some text"
 def command(index: Path, texts: tuple[str, ...], **options: Any) -> None:
     """Find the documents closest to a text.
 
+    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
     Each TEXT is one query; - reads one query a line from standard input. Put -- before a query that starts with
     a dash. Scores are inner products of unit vectors: higher is closer. With --json every query is one line.
 

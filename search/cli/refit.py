@@ -23,6 +23,7 @@ def command(
 ) -> None:
     """Fit the whitening, or choose the index, anew.
 
+    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
     Works on the stored embeddings of the documents that are in the index now: no document is encoded again. Without
     --set the recipe stays and the whitening is fitted to what the index holds today.
 

@@ -44,6 +44,7 @@ from search.cli.options import (
 def command(sources: tuple[str, ...], **options: Any) -> None:
     """Pick whitening settings for a corpus, without labels or with them.
 
+    INDEX and CORPUS may be URLs in object storage (s3://, gs:// or az://).
     Pieces of the documents ask for the rest of them. Raw embeddings are taken unless the best setting is better in
     90 % of the resamples; else a setting near the best. That chooses, and is less than "decided", for which the 95 %
     interval of the difference must leave out 0. Only --sample pairs are encoded, once for all layers, and kept in

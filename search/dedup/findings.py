@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexer.arrays import Mask, RowIds, Scores
+from indexer.errors import as_shown
 from search.dedup.duplicates_file import REASONS, Duplicates
 from search.dedup.settings import lowest_score
 from search.index import Index
@@ -43,7 +44,7 @@ class DedupVerifyReport:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types."""
-        return {**vars(self), "path": str(self.path), "index": str(self.index), "passed": self.passed}
+        return {**vars(self), "path": str(self.path), "index": as_shown(str(self.index)), "passed": self.passed}
 
 
 class Findings:

@@ -78,6 +78,11 @@ def model_shape(encoder: EncoderConfig) -> ModelShape:
         return ModelShape(name, _TABLES[name.lower()])
     if name.lower() in _BLOCKS and encoder.kind != "static":
         return _cut(ModelShape(name, *_BLOCKS[name.lower()]), encoder.layers)
+    if folder.is_dir():
+        raise ConfigError(
+            f"--model: {folder} is a folder without config.json; expected the folder of a model, or a name such as "
+            "bert-base-uncased or potion-base-4M."
+        )
     known = _TABLES if encoder.kind == "static" else {**_BLOCKS, **_TABLES}
     raise ConfigError(f"--model: {did_you_mean('model', name.lower(), known)} A folder with its config.json does too.")
 

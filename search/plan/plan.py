@@ -9,10 +9,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from indexer.ann.selection import SMALL_BYTES, nlist_for
+from indexer.errors import ConfigError
 from search.plan.constants import constants
 from search.plan.ledger import Ledger, Line, number, show, show_bytes
 from search.plan.models import ModelShape, model_shape
+from search.plan.notes import notes_on
+from search.plan.segments import Segments, lay_out
 from search.plan.settings import PlanSettings
 from search.text import counted
 
@@ -20,35 +22,20 @@ _MIB = 1 << 20
 _QUERY_TEXTS = 1024  # query-like texts that are encoded for the mean of queries
 _QUERY_TOKENS = 13
 _COVARIANCE = 8  # bytes of a number in moments and transforms
-_BITS_OF_FINE = 0.99  # recall up to which codes of 8 bits a dimension are enough to score candidates again
-_REGISTER = 16  # dimensions that codes are padded to
-_ROW_NUMBER = 8  # bytes
 _TRAINING_ROWS, _TRAINING_ROUNDS = 262_144, 10
 _TILE = (512, 2048)  # rows of a tile of the exact join
 _WIDE = 256  # dimensions above which the join's constants are those of 381-dimensional vectors
 _KILOBYTES, _TERA = 10_000, 1e12  # from where constants are shown in larger units
-_MEASURED_WIDTH = 381  # dimensions of the widest vectors that joins were measured with
 _LARGEST = {"dedup.exact": "join.largest", "dedup.ann": "join.largest", "build.indexing": "index.largest"}
 
 
 @dataclass(frozen=True)
-class IndexKind:
-    """The kind of index that is planned: a FAISS factory string, bytes of a vector and of what all share, lists."""
-
-    factory: str
-    bytes_per_vector: float
-    shared_bytes: float = 0.0
-    lists: int = 0
-
-
-@dataclass(frozen=True)
 class Plan:
-    """All lines. `kind` is the index of one shard, `notes` say what is not known."""
+    """All lines. `notes` say what is not known, what cannot be, and what of a recipe is not counted."""
 
     settings: PlanSettings
     shape: ModelShape
-    kind: IndexKind
-    shards: int
+    segments: Segments
     ledger: Ledger
     notes: tuple[str, ...]
 
@@ -66,7 +53,7 @@ class Plan:
             "model": vars(self.shape) | {"parameters": self.shape.parameters},
             "hardware": vars(asked.hardware),
             "prices": vars(asked.prices),
-            "index": vars(self.kind) | {"shards": self.shards},
+            "index": vars(self.segments.kind) | {"segments": self.segments.count, "shards": self.segments.hosts},
             "figures": {line.key: line.value for line in self.ledger.lines},
             "lines": [line.to_dict() for line in self.ledger.lines],
             "constants": [constant.to_dict() for constant in self.ledger.used()],
@@ -75,27 +62,34 @@ class Plan:
 
 
 def make_plan(settings: PlanSettings) -> Plan:
-    """Work it all out. Raises ConfigError for a model that is not known."""
+    """Work it all out. Raises ConfigError for a model that is not known, or that has no use for what is asked."""
     shape = model_shape(settings.config.encoder)
+    _require_use(settings, shape)
     planner = _Planner(settings, shape)
     planner.encoding()
     planner.storage()
-    kind, shards = planner.serving()
-    planner.building(kind, shards)
+    planner.serving()
+    planner.building()
     planner.deduplication()
     planner.money()
-    return Plan(settings, shape, kind, shards, planner.ledger, planner.notes())
+    notes = notes_on(settings, shape, planner.segments, planner.ledger)
+    return Plan(settings, shape, planner.segments, planner.ledger, notes)
 
 
-def index_kind(rows: int, dim: int, recall: float, limited: bool) -> IndexKind:
-    """The kind of index that `index.type = "auto"` most often chose for so many rows, here taken for granted."""
-    if rows * dim * 4 <= SMALL_BYTES and not limited:
-        return IndexKind("Flat", 4.0 * dim)
-    wide = -(-dim // _REGISTER) * _REGISTER
-    lists = nlist_for(rows)
-    finer, width = ("SQ8", 1) if recall <= _BITS_OF_FINE and limited else ("SQfp16", 2)
-    size = wide // 8 + width * wide + _ROW_NUMBER
-    return IndexKind(f"Pad{wide},IVF{lists},PQ{wide // 4}x4fs,Refine({finer})", size, 4.0 * lists * wide, lists)
+def _require_use(settings: PlanSettings, shape: ModelShape) -> None:
+    """Raises ConfigError for hardware that would stand idle, and for more dimensions than the encoder gives."""
+    hardware, dim = settings.hardware, settings.config.whitening.dim
+    if not shape.blocks and (hardware.gpus or hardware.amx):
+        option = f"--gpus is {hardware.gpus}" if hardware.gpus else "--amx is given"
+        raise ConfigError(
+            f"{option}, but {shape.name} is a static table: tokens are looked up on CPU cores, and nothing is "
+            f"multiplied. Leave out {option.split()[0]}; --cores says how many there are."
+        )
+    if dim > shape.hidden:
+        raise ConfigError(
+            f"whitening.dim (--dim) is {dim:,}, but {shape.name} gives {shape.hidden:,} dimensions. Ask for at "
+            "most that."
+        )
 
 
 class _Planner:
@@ -104,10 +98,9 @@ class _Planner:
     def __init__(self, settings: PlanSettings, shape: ModelShape) -> None:
         self.asked, self.shape, self.ledger = settings, shape, Ledger()
         self.rows, self.tokens = settings.rows, settings.row_tokens
-        self.dim = min(settings.config.whitening.dim or shape.hidden, max(1, settings.rows - 1))
-        self.parts = math.ceil(settings.documents / settings.config.store.part_documents)
+        self.dim, self.parts = settings.dim(shape.hidden), settings.parts
         self.text = settings.text_bytes or settings.tokens * _c("text.bytes_a_token")
-        self.flat = settings.config.index.type == "flat"
+        self.segments = lay_out(settings, self.dim)
 
     def _line(self, key: str, title: str, value: tuple[float, str], arithmetic: str, *used: str) -> float:
         largest = next((limit for section, limit in _LARGEST.items() if key.startswith(section)), "")
@@ -243,31 +236,33 @@ class _Planner:
                 f"({hidden} x {self.dim} + 3 x {hidden} numbers) x 8 B, once",
             )
 
-    def serving(self) -> tuple[IndexKind, int]:
+    def serving(self) -> None:
         """Segments, memory, and how many hosts hold them."""
-        hardware, config = self.asked.hardware, self.asked.config
-        kind, shards = self._shards()
-        shard_rows = math.ceil(self.rows / shards)
-        size = self.rows * kind.bytes_per_vector + shards * kind.shared_bytes
+        hardware, config, segments = self.asked.hardware, self.asked.config, self.segments
+        kind, count = segments.kind, segments.count
+        size = self.rows * kind.bytes_per_vector + count * kind.shared_bytes
         made = "4 B x dimensions" if kind.factory == "Flat" else "codes of 4 bits for 4 dimensions, finer ones, numbers"
         self._line(
             "storage.segments",
             "segments",
             (size, "bytes"),
-            f"{self.rows:.4g} rows x {kind.bytes_per_vector:,.0f} B ({made}) + {shards:,} x "
+            f"{self.rows:.4g} rows x {kind.bytes_per_vector:,.0f} B ({made}) + {count:,} x "
             f"{show_bytes(kind.shared_bytes)} of centroids: {kind.factory}",
             *(() if kind.factory == "Flat" else ("index.kind",)),
         )
-        self._manifest(size, 0.0 if kind.factory == "Flat" else _c("manifest.kinds"))
+        self._manifest(size)
         stored = sum(line.value for line in self.ledger.lines if line.key.startswith("storage."))
         self._line("storage.total", "all of the index directory", (stored, "bytes"), "the sum of these layers")
+        self._line("serve.segments", "segments", (count, ""), self._cut())
         limit = f"{show_bytes(hardware.memory)} a host" if hardware.memory else "no limit given"
-        self._line("serve.shards", "shards", (shards, "hosts"), f"{shard_rows:,} rows each; memory: {limit}")
+        held = "a segment each" if segments.a_host == 1 else f"at most {segments.a_host:,} segments each"
+        self._line("serve.shards", "shards", (segments.hosts, "hosts"), f"{held}; memory: {limit}")
+        processes = segments.processes
         self._line(
             "serve.memory",
             "memory to serve",
-            (size + shards * _c("serve.process"), "bytes"),
-            f"segments + {shards:,} x {_u('serve.process')} for encoder and libraries; documents stay on disk",
+            (size + processes * _c("serve.process"), "bytes"),
+            f"segments + {processes:,} x {_u('serve.process')} for encoder and libraries; documents stay on disk",
             "serve.process",
         )
         self._line(
@@ -276,41 +271,39 @@ class _Planner:
             (config.index.recall, ""),
             "index.recall; a build measures what it reaches, and refuses to publish less",
         )
-        return kind, shards
 
-    def _shards(self) -> tuple[IndexKind, int]:
-        """The kind of index of a shard, and their number: the fewest that fit the memory of a host."""
-        hardware, recall = self.asked.hardware, self.asked.config.index.recall
-        room, shards = hardware.memory - _c("serve.process"), 1
-        while True:
-            rows = math.ceil(self.rows / shards)
-            kind = self._kind(rows, recall)
-            needed = rows * kind.bytes_per_vector + kind.shared_bytes
-            if not hardware.memory or needed <= room or rows <= 1:
-                return kind, shards
-            shards = max(shards + 1, math.ceil(shards * needed / max(room, needed / 2)))
+    def _cut(self) -> str:
+        """How the rows are cut into segments, in words."""
+        segments, asked = self.segments, self.asked.config.index.segment_rows
+        if asked:
+            return f"{segments.rows:,} rows each, in whole parts: index.segment_rows is {asked:,}"
+        if segments.count == 1:
+            return f"{segments.rows:,} rows: index.segment_rows is 0"
+        return f"{segments.rows:,} rows each, one a host; a build makes them with index.segment_rows={segments.rows}"
 
-    def _kind(self, rows: int, recall: float) -> IndexKind:
-        if self.flat:
-            return IndexKind("Flat", 4.0 * self.dim)
-        return index_kind(rows, self.dim, recall, bool(self.asked.config.index.memory_bytes))
-
-    def _manifest(self, segments: float, kinds: float) -> None:
+    def _manifest(self, segments: float) -> None:
         """Names, sizes and hashes of all files, and a digest for each MiB of those that are larger."""
+        more, compared = self.segments.count - 1, self.segments.kind.factory != "Flat"
+        kinds = self.segments.count * _c("manifest.kinds") if compared else 0.0
+        further = more * _c("manifest.segment")
         whole = sum(self.ledger.value(f"storage.{name}") for name in ("documents", "embeddings", "moments"))
-        size = _c("manifest.base") + kinds + self.parts * _c("manifest.part") + 16 * (whole + segments) / _MIB
+        parts = self.parts * _c("manifest.part")
+        size = _c("manifest.base") + kinds + further + parts + 16 * (whole + segments) / _MIB
         self._line(
             "storage.manifest",
             "manifest",
             (size, "bytes"),
             f"{_u('manifest.base')} + {self.parts:,} parts x {_u('manifest.part')} + 16 B for each MiB of "
-            f"documents, embeddings, moments, segments{' + the kinds compared' if kinds else ''}",
+            "documents, embeddings, moments, segments"
+            + (f" + {counted(more, 'more segment')} x {_u('manifest.segment')}" if more else "")
+            + (f" + the kinds compared, {_u('manifest.kinds')} a segment" if compared else ""),
             "manifest.base",
             "manifest.part",
-            *(("manifest.kinds",) if kinds else ()),
+            *(("manifest.segment",) if more else ()),
+            *(("manifest.kinds",) if compared else ()),
         )
 
-    def building(self, kind: IndexKind, shards: int) -> None:
+    def building(self) -> None:
         """What the cores do beside encoding, and how long all of it takes."""
         asked, cores = self.asked, self.asked.hardware.cores
         reading = self._line(
@@ -331,7 +324,7 @@ class _Planner:
             "cpu.fit",
             "cpu.fit_once",
         )
-        self._indexing(kind, shards)
+        self._indexing()
         keys = ("encode.cpu_seconds", "build.reading", "build.fitting", "build.indexing")
         seconds = sum(self.ledger.value(key) for key in keys)
         self._line("build.cpu_seconds", "cores, all steps", (seconds, "core-seconds"), "encoding and the steps above")
@@ -343,7 +336,8 @@ class _Planner:
             f"reading + the rest over {cores} cores{' + the GPUs' if waits else ''}; steps follow each other",
         )
 
-    def _indexing(self, kind: IndexKind, shards: int) -> None:
+    def _indexing(self) -> None:
+        kind, count = self.segments.kind, self.segments.count
         if kind.factory == "Flat":
             self._line(
                 "build.indexing",
@@ -354,7 +348,7 @@ class _Planner:
                 "cpu.check",
             )
             return
-        rows, lists = math.ceil(self.rows / shards), kind.lists
+        rows, lists = self.segments.rows, kind.lists
         more = max(0, lists - _c("index.lists"))  # than there were where it was measured
         assigning = 2 * self.dim * more * (rows + _TRAINING_ROUNDS * min(rows, _TRAINING_ROWS)) / _c("cpu.flops")
         measuring = self.dim * _c("cpu.index_measuring")
@@ -362,8 +356,8 @@ class _Planner:
         self._line(
             "build.indexing",
             "choosing, training and filling indexes",
-            (shards * (measuring + filling + assigning), "core-seconds"),
-            f"{counted(shards, 'shard')} x ({self.dim} dimensions x {_u('cpu.index_measuring')} to compare kinds + "
+            (count * (measuring + filling + assigning), "core-seconds"),
+            f"{counted(count, 'segment')} x ({self.dim} dimensions x {_u('cpu.index_measuring')} to compare kinds + "
             f"{rows:,} rows x {self.dim} x {_u('cpu.index_number')} + {show(assigning, 'core-seconds')} for "
             f"{more:,.0f} more lists than where that was measured)",
             "cpu.index_measuring",
@@ -441,24 +435,6 @@ class _Planner:
                 )
         if month:
             self._line("money.month", "a month", (month, "money"), "storage and memory")
-
-    def notes(self) -> tuple[str, ...]:
-        """What must be known beside the figures."""
-        found = []
-        if self.asked.hardware.gpus and self.shape.blocks:
-            found.append("no GPU was measured here: GPU time is a data sheet's peak times the share that CPUs reached")
-        if self.rows > _c("index.largest"):
-            found.append(
-                f"the largest index measured has {_c('index.largest'):,.0f} rows: kind, recall and building "
-                "time of larger ones are extrapolated"
-            )
-        if self.rows > _c("join.largest"):
-            found.append(f"the largest join measured has {_c('join.largest'):,.0f} rows; larger ones are extrapolated")
-        if self.dim > _MEASURED_WIDTH:
-            found.append(f"joins were measured with {_MEASURED_WIDTH} dimensions, which stand here for {self.dim}")
-        if self.asked.config.chunk.tokens:
-            found.append("windows are counted for a document of mean length; a corpus of mixed lengths has more")
-        return tuple(found)
 
 
 def _c(name: str) -> float:

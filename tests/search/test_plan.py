@@ -12,8 +12,9 @@ from indexer.errors import ConfigError, ModelError
 from search.plan.constants import constants, devices
 from search.plan.ledger import show
 from search.plan.models import ModelShape, model_shape
-from search.plan.plan import Plan, index_kind, make_plan
-from search.plan.settings import Hardware, PlanSettings, Prices, parse_count
+from search.plan.plan import Plan, make_plan
+from search.plan.segments import index_kind
+from search.plan.settings import MOST, Hardware, PlanSettings, Prices, parse_count
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks/results"
 RUNS: dict[str, dict[str, Any]] = json.loads((RESULTS / "builds.json").read_text(encoding="utf-8"))["runs"]
@@ -69,7 +70,7 @@ def test_bytes_of_the_builds_that_were_run_are_predicted_layer_by_layer(name: st
 
 @pytest.mark.parametrize("name", BUILDS)
 def test_the_kind_of_index_that_was_chosen_is_predicted(name: str) -> None:
-    assert plan_of(RUNS[name]).kind.factory == RUNS[name]["factory"]
+    assert plan_of(RUNS[name]).segments.kind.factory == RUNS[name]["factory"]
 
 
 @pytest.mark.parametrize("name", JOINS)
@@ -144,11 +145,91 @@ def test_money_is_hours_times_a_price() -> None:
 
 def test_shards_fit_their_hosts() -> None:
     found = plan(10**9, hardware=Hardware(memory=1 << 38))
-    rows = -(-(10**9) // found.shards)
-    assert rows * found.kind.bytes_per_vector + found.kind.shared_bytes <= 1 << 38
-    assert 1 < found.shards < 12
-    assert plan(10**9).shards == 1
-    assert plan(10**9, hardware=Hardware(memory=1 << 34)).shards > found.shards
+    assert found.segments.rows == -(-(10**9) // found.segments.hosts)
+    assert found.segments.size <= 1 << 38
+    assert 1 < found.segments.hosts == found.segments.count < 12
+    assert plan(10**9).segments.hosts == 1
+    assert plan(10**9, hardware=Hardware(memory=1 << 34)).segments.hosts > found.segments.hosts
+
+
+def segmented(documents: int, rows: int, memory: int = 0, **store: int) -> Plan:
+    """A plan of segments of so many rows."""
+    given = [f"index.segment_rows={rows}", *(f"store.{name}={value}" for name, value in store.items())]
+    return plan(documents, config=BuildConfig().with_overrides(given), hardware=Hardware(memory=memory))
+
+
+def test_segments_are_those_that_the_recipe_asks_for() -> None:
+    found = segmented(10**9, 10**7, memory=1 << 38)
+    assert (found.segments.count, found.segments.rows) == (100, 10**7)
+    assert found.value("serve.segments") == 100
+    shown = {line.key: line.arithmetic for line in found.ledger.lines}
+    assert "index.segment_rows is 10,000,000" in shown["serve.segments"]
+    assert "100 segments x" in shown["build.indexing"]
+    needed, hosts = found.segments.size + constants()["serve.process"].value, found.segments.hosts
+    assert found.segments.a_host * needed <= 1 << 38 < -(-100 // (hosts - 1)) * needed
+    assert (segmented(10**9, 10**7).segments.count, segmented(10**9, 10**7).segments.hosts) == (100, 1)
+    assert segmented(1000, 10**7).segments.count == 1
+
+
+def test_segments_are_of_whole_parts_and_their_bytes_in_the_manifest_are_counted() -> None:
+    assert segmented(2000, 10, part_documents=100).segments.count == 20
+    measured = {0: 22_766, 200: 27_300, 100: 32_295}  # 2,000 documents in parts of 100, by index.segment_rows
+    sizes = {rows: segmented(2000, rows, part_documents=100).value("storage.manifest") for rows in measured}
+    for rows, size in measured.items():
+        assert sizes[rows] - sizes[0] == pytest.approx(size - measured[0], rel=0.05)
+
+
+def test_segments_that_no_host_can_hold_are_noted() -> None:
+    assert "more than a host has" in segmented(10**9, 10**8, memory=1 << 34).notes[0]
+    assert not any("more than a host" in note for note in segmented(10**9, 10**6, memory=1 << 34).notes)
+
+
+def test_a_manifest_that_could_not_be_opened_is_noted_with_the_way_out() -> None:
+    def first_note(documents: int, *given: str) -> str:
+        return plan(documents, config=BuildConfig().with_overrides(given)).notes[0]
+
+    assert "store.part_documents=16384" in first_note(8 * 10**9)
+    assert "manifest" not in first_note(8 * 10**9, "store.part_documents=16384")
+    larger = "store.part_documents=524288"
+    assert f"at most 20,000,000,000 documents each, in such parts (--set {larger})" in first_note(10**12)
+    assert "manifest" not in first_note(2 * 10**10, larger)
+    assert "manifest" not in first_note(10**9)
+
+
+def test_what_a_recipe_has_and_a_plan_does_not_count_is_noted() -> None:
+    cut = "of the 1,000,000 tokens of a document only 256 are encoded and counted"
+    assert cut in plan(1000, tokens=10**6).notes[0]
+    assert not any("encoder.max_length" in note for note in plan(1000, tokens=256).notes)
+    config = BuildConfig().with_overrides(["chunk.tokens=512", "index.type=HNSW32"])
+    notes = "\n".join(plan(1000, tokens=1024, config=config).notes)
+    assert "tokens of a window only 256" in notes
+    assert 'index.type "HNSW32" is not counted' in notes
+
+
+def test_hardware_that_would_stand_idle_is_refused() -> None:
+    for hardware in (Hardware(8), Hardware(amx=True)):
+        with pytest.raises(ConfigError, match="potion-base-4M is a static table"):
+            plan(model="potion-base-4M", hardware=hardware)
+    with pytest.raises(ConfigError, match="Pass --gpus too, or leave out --gpu"):
+        Hardware(gpu="h100")
+    with pytest.raises(ConfigError, match="Leave out --amx or --gpus"):
+        Hardware(1, amx=True)
+    with pytest.raises(ConfigError, match="Pass --gpus too, or leave out --gpu-price"):
+        PlanSettings(1, prices=Prices(gpu=3.0))
+    assert (Hardware(1).gpu, Hardware().gpu) == ("h100", "")
+
+
+def test_more_than_can_be_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"gives 384 dimensions\. Ask for at most that"):
+        plan(config=BuildConfig().with_overrides(["whitening.dim=100000"]))
+    with pytest.raises(ConfigError, match=f"expected at most {MOST:,}"):
+        parse_count("1e30")
+    with pytest.raises(ConfigError, match=f"expected at most {MOST:,}"):
+        PlanSettings(MOST, 1024.0, config=BuildConfig().with_overrides(["chunk.tokens=64"]))
+    for wrong in ({"documents": MOST + 1}, {"tokens": 1e300}, {"text_bytes": 1e300}):
+        with pytest.raises(ConfigError, match="expected at most"):
+            replace(PlanSettings(1), **wrong)
+    plan(MOST, hardware=Hardware(10**9, memory=1 << 30))
 
 
 def test_total_storage_is_the_sum_of_its_layers() -> None:
@@ -180,9 +261,12 @@ def test_every_constant_has_a_date_a_unit_and_a_source_and_is_used() -> None:
     used = set[str]()
     for hardware in (Hardware(), Hardware(1), Hardware(amx=True)):
         for model in ("bert-base-uncased", "potion-base-4M"):
+            if model.startswith("potion") and hardware != Hardware():
+                continue
             for documents in (1000, 10**9):
                 lines = plan(documents, model=model, hardware=hardware).ledger.lines
                 used |= {name for line in lines for name in line.constants}
+    used |= {name for line in segmented(10**9, 10**7).ledger.lines for name in line.constants}
     limits = {"index.largest", "join.largest"} | {f"{device}.peak" for device in devices()}
     for constant in constants().values():
         assert constant.value > 0
@@ -218,7 +302,7 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(ConfigError, match=r'did you mean "bert-base-uncased"\?'):
         plan(model="bert-base-uncase")
     with pytest.raises(ConfigError, match=r'did you mean "h100"\?'):
-        Hardware(gpu="h10")
+        Hardware(1, gpu="h10")
     for wrong in ({"documents": 0}, {"tokens": 0.0}, {"tokens": float("nan")}, {"text_bytes": -1.0}):
         with pytest.raises(ConfigError):
             replace(PlanSettings(1), **wrong)
@@ -235,6 +319,9 @@ def test_a_folder_tells_its_shape(tmp_path: Path) -> None:
     assert model_shape(EncoderConfig(model=str(tmp_path), layers=(1, 2))).blocks == 2
     (tmp_path / "config.json").write_text(json.dumps({"hidden_size": "wide"}))
     with pytest.raises(ModelError, match="tells no hidden_size"):
+        model_shape(EncoderConfig(model=str(tmp_path)))
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(ConfigError, match=f"{tmp_path} is a folder without config.json"):
         model_shape(EncoderConfig(model=str(tmp_path)))
 
 

@@ -40,6 +40,7 @@ from search.cli.options import (
 def command(index: Path, k: int, queries: Path | None, draw: Any, sample: int | None, **options: Any) -> None:
     """Recall and latency of an index against exact search.
 
+    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
     A query drawn from a document does not count that document nor its duplicates. Latencies are of single queries,
     so measure on an idle machine. Nothing is written to the index.
 

@@ -19,7 +19,7 @@ from indexer.arrays import Float32Array
 from indexer.corpus import joined_text, read_corpus
 from indexer.corpus.sources import find_sources
 from indexer.encoders.identity import PoolingKey
-from indexer.errors import ConfigError, EvaluationError
+from indexer.errors import ConfigError, EvaluationError, as_shown
 from indexer.hashing import hash_id
 from indexer.moments import Moments, tree_sum
 from indexer.store.manifest import published_at
@@ -102,7 +102,7 @@ def _index_fit(subject: Target, source: EmbeddingSource, settings: Sequence[Sett
         setting: index.transform if setting.whitening == own_whitening else fit_setting(setting, subject.material)
         for setting in settings
     }
-    return Fit("index", lambda _, __: fitted.__getitem__, {"index": str(index.path)})
+    return Fit("index", lambda _, __: fitted.__getitem__, {"index": as_shown(str(index.path))})
 
 
 def _corpus_fit(name: str, subject: Target, source: EmbeddingSource, settings: Sequence[Setting]) -> Fit:

@@ -144,6 +144,13 @@ def test_a_folder_without_config_or_tokenizer_says_what_was_found(folder: Path) 
         resolve_spec(config(folder))
 
 
+def test_a_folder_of_many_files_that_is_no_model_is_not_listed_whole(tmp_path: Path) -> None:
+    for name in (*(f"{number}.log" for number in range(40)), "notes.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(ModelError, match=r"no config\.json \(found 41 files and folders, among them notes\.txt\)"):
+        resolve_spec(config(tmp_path))
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "\x00"])
 def test_a_malformed_config_is_refused_by_name(folder: Path, text: str) -> None:
     (folder / "config.json").write_text(text, encoding="utf-8")

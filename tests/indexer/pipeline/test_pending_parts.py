@@ -24,7 +24,7 @@ from indexer import (
     prepare_parts,
     refit_index,
 )
-from indexer.errors import CorruptIndexError, ExistsError, LockedError, MismatchError, NotAnIndexError
+from indexer.errors import ConfigError, CorruptIndexError, ExistsError, LockedError, MismatchError, NotAnIndexError
 from indexer.store import layout
 from indexer.store.files import writer_lock
 from tests.directories import snapshot
@@ -45,6 +45,10 @@ def test_any_parts_encoded_apart_make_the_same_index(
     done = set[int]()
     for numbers in slices:
         wanted = set(range(PARTS)[numbers])
+        if not wanted:
+            with pytest.raises(ConfigError, match=f"takes no part: parts are numbered 0 to {PARTS - 1}"):
+                encode_pending(folder / "index", numbers)
+            continue
         report = encode_pending(folder / "index", numbers)
         assert (report.parts_encoded, report.parts_kept) == (len(wanted - done), len(wanted & done))
         done |= wanted
@@ -79,6 +83,50 @@ def test_known_embeddings_are_taken_over_as_in_one_build(tiny_config: BuildConfi
     for name in ("halves", "alone"):
         build_index(changed, tmp_path / name, tiny_config, overwrite)
     assert snapshot(tmp_path / "halves") == snapshot(tmp_path / "alone")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "written"),
+    [(slice(99, 100), "99"), (slice(5, 2), "5:2"), (slice(0, 0), "0:0"), (slice(99, None), "99:")],
+)
+def test_numbers_that_no_part_has_are_refused(
+    numbers: slice, written: str, tiny_config: BuildConfig, tmp_path: Path
+) -> None:
+    prepare_parts(DOCUMENTS, tmp_path / "index", tiny_config)
+    with pytest.raises(ConfigError, match=rf"--parts {written} takes no part: parts are numbered 0 to {PARTS - 1}\."):
+        encode_pending(tmp_path / "index", numbers)
+
+
+def test_a_range_that_ends_beyond_the_last_part_is_noted(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    prepare_parts(DOCUMENTS, tmp_path / "index", tiny_config)
+    report = encode_pending(tmp_path / "index", slice(1, 99))
+    assert report.parts_encoded == PARTS - 1
+    assert report.notes == (f"--parts 1:99 ends beyond the last part: parts are numbered 0 to {PARTS - 1}",)
+    assert encode_pending(tmp_path / "index", slice(0, PARTS)).notes == ()
+
+
+def test_where_every_part_was_encoded_before_any_numbers_are_right(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    prepare_parts(DOCUMENTS, tmp_path / "index", tiny_config)
+    encode_pending(tmp_path / "index")
+    assert prepare_parts(DOCUMENTS, tmp_path / "index", tiny_config).pending == 0
+    report = encode_pending(tmp_path / "index", slice(3, 4))
+    assert (report.parts_encoded, report.parts_kept, report.left, report.notes) == (0, 0, 0, ())
+
+
+def test_why_no_parts_wait_is_told(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    for name in ("missing", "plain"):
+        with pytest.raises(NotAnIndexError, match="no parts wait here to be encoded: there is no such index"):
+            encode_pending(tmp_path / name)
+    assert list((tmp_path / "plain").iterdir()) == []
+    index = tmp_path / "index"
+    prepare_parts(DOCUMENTS, index, tiny_config)
+    (index / layout.PENDING).unlink()
+    with pytest.raises(NotAnIndexError, match="no parts wait here to be encoded: a build was begun and not prepared"):
+        encode_pending(index)
+    build_index(DOCUMENTS, index, tiny_config)
+    with pytest.raises(NotAnIndexError, match=r"published \(generation 1\), and nothing was prepared since"):
+        encode_pending(index)
 
 
 def test_a_finished_index_leaves_nothing_to_do(tiny_config: BuildConfig, tmp_path: Path) -> None:

@@ -64,6 +64,14 @@ def test_parts_prepared_here_are_encoded_anywhere_and_published_elsewhere(
     require_same(url, tiny_config, tmp_path)
 
 
+def test_why_no_parts_wait_in_the_store_is_told(url: str, tiny_config: BuildConfig) -> None:
+    with pytest.raises(NotAnIndexError, match=rf"^{url}: no parts wait here to be encoded: there is no such index"):
+        encode_pending(url)
+    build_index(DOCUMENTS, url, tiny_config)
+    with pytest.raises(NotAnIndexError, match=rf"^{url}: no parts wait here.*the index is published \(generation 1\)"):
+        encode_pending(url)
+
+
 @pytest.mark.check
 def test_the_same_part_sent_by_several_machines_at_once_is_one_part(
     url: str, tiny_config: BuildConfig, storage: Storage, tmp_path: Path

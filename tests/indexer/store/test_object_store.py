@@ -1,6 +1,7 @@
 """Objects stored, created once and read, while the server and the connection fail in the ways they do."""
 
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -81,14 +82,16 @@ def test_a_body_that_stands_still_is_asked_for_again(storage: Storage, monkeypat
 
 def test_a_server_that_goes_on_failing_is_named(store: ObjectStore, storage: Storage) -> None:
     storage.fault = lambda _: Fault(status=500)
-    with pytest.raises(StoreError, match=r"s3://test-.*/folder/one: object storage does not answer .* run the command"):
+    with pytest.raises(
+        StoreError, match=r"s3://test-.*/one: object storage does not answer .* 6 times.* run the command"
+    ):
         store.read("one")
     assert len(storage.requests) == object_store.ATTEMPTS
 
 
 def test_what_asking_again_does_not_change_is_asked_once(store: ObjectStore, storage: Storage) -> None:
     storage.fault = lambda _: Fault(status=400)
-    with pytest.raises(StoreError, match="at attempt 1"):
+    with pytest.raises(StoreError, match=r"object storage refuses the request .*400.*Check the URL, .* AWS_ENDPOINT"):
         store.read("one")
 
 
@@ -103,6 +106,58 @@ def test_access_that_is_denied_and_buckets_that_are_not_there_are_named(store: O
             ask()
     with pytest.raises(ConfigError, match="not a URL that can be opened"):
         ObjectStore("s3:///")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["127.0.0.1:5555", "localhost", "http://", "//host", "ftp://host", "http://host:port", "http://host:0",
+     "http://[::1", " http://host", "http://host?x"],
+)  # fmt: skip
+def test_an_endpoint_that_is_no_url_of_a_server_is_named(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", value)
+    with pytest.raises(ConfigError, match=rf"AWS_ENDPOINT_URL is {re.escape(repr(value))}; expected .* http://host"):
+        ObjectStore("s3://bucket/folder")
+
+
+def test_an_empty_variable_is_one_that_is_not_set(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL_S3", "AWS_SKIP_SIGNATURE", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "")
+    store.put("one", b"1")
+    assert ObjectStore(store.url).read("one") == b"1"
+
+
+@pytest.mark.parametrize(
+    ("url", "variable", "asked"),
+    [
+        ("s3://bucket/folder", "AWS_SECRET_ACCESS_KEY", "PUT http://169.254.169.254/latest/api/token"),
+        ("gs://bucket/folder", "GOOGLE_APPLICATION_CREDENTIALS", "GET http://169.254.169.254/computeMetadata/v1"),
+        ("az://bucket/folder", "AZURE_STORAGE_ACCOUNT_KEY", "GET http://169.254.169.254/metadata/identity/oauth2"),
+    ],
+)
+def test_where_there_are_no_credentials_the_variables_to_set_are_named(
+    url: str, variable: str, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "name")
+    error = ObjectStore(url)._final("one", OSError(f"Error performing {asked} - status code: 403 Forbidden"))
+    assert re.fullmatch(rf"{url}: no credentials found .*{variable}.*SKIP_SIGNATURE.*", str(error))
+
+
+def test_credentials_that_the_machine_does_not_give_are_missing(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", storage.endpoint)
+    storage.fault = lambda _: Fault(status=403)
+    with pytest.raises(StoreError, match="no credentials found"):
+        ObjectStore("s3://bucket/folder").read("one")
+
+
+def test_half_of_the_credentials_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    with pytest.raises(ConfigError, match=r"s3://bucket/folder: .*Missing SecretAccessKey.*Set AWS_ACCESS_KEY_ID and"):
+        ObjectStore("s3://bucket/folder")
 
 
 def test_large_files_are_sent_in_pieces_and_proved_by_their_checksum(

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 import search.cli
+from indexer.settings import named_path
 from indexer.store.object_store import open_store
+from search.describe import describe_index
+from search.index import Index
 from tests.object_storage import Storage, use_cache
 
 
@@ -52,6 +55,41 @@ def test_build_query_and_inspect_by_url(
     again = run(capsys, monkeypatch, "build", f"{bucket}/docs.jsonl", url, "--config", "recipe.toml", "--quiet")
     assert again[0] == 1
     assert again[2].startswith(f"error: {url}: holds a complete index of another corpus")
+
+
+def test_a_build_in_two_halves_and_what_is_measured_name_the_url(
+    bucket: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"{bucket}/my-index"
+    build = ("build", f"{bucket}/docs.jsonl", url, "--config", "recipe.toml", "--quiet")
+    changing: list[tuple[str, ...]] = [
+        (*build, "--prepare"),
+        ("encode-parts", url, "--parts", "0", "--quiet"),
+        (*build, "--prepare"),
+        ("encode-parts", url, "--cancel", "--json"),
+        (*build, "--prepare", "--json"),
+        ("encode-parts", url, "--json", "--quiet"),
+        build,
+        ("refit", url, "--quiet", "--json"),
+        ("compact", url, "--quiet"),
+        ("inspect", url, "--json"),
+    ]
+    for command in changing:
+        status, out, err = run(capsys, monkeypatch, *command)
+        assert (status, url in out) == (0, True), (command, err)
+    measuring: list[tuple[str, ...]] = [
+        ("report", url, "-o", "report.html", "--quiet"),
+        ("evaluate", "recall", url, "-k", "3", "--quiet", "-o", "recall.json"),
+        ("evaluate", "sts", "stsb.tsv", "--index", url, "--fit", "index", "--quiet", "-o", "sts.json"),
+    ]
+    for command in measuring:
+        status, _, err = run(capsys, monkeypatch, *command)
+        assert status == 0, (command, err)
+    for name in ("report.html", "sts.json"):
+        text = Path(name).read_text(encoding="utf-8")
+        assert url in text
+        assert "cache/remote" not in text
+    assert describe_index(Index.open(named_path(url, "the index")))["index"] == url
 
 
 def test_what_cannot_be_in_object_storage_is_refused(

@@ -1,11 +1,12 @@
 """`isotrope plan` as it is typed."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
-from tests.search.cli.test_cli import isotrope
+from tests.search.cli.test_cli import ROOT, isotrope
 
 BILLION = ("plan", "--documents", "1e9", "--tokens", "128", "--model", "bert-base-uncased", "--gpus", "8")
 
@@ -20,11 +21,18 @@ def test_a_billion_documents_with_the_arithmetic_shown() -> None:
     assert "note: no GPU was measured here" in done.stderr
 
 
+def test_the_plan_in_the_documentation_is_the_one_that_is_printed() -> None:
+    page = (ROOT / "docs/scale.md").read_text(encoding="utf-8")
+    _, console, _, printed = page.split("```")[:4]
+    done = isotrope(*shlex.split(console)[1:])
+    assert done.stdout.partition("\n\nConstants")[0] == printed.removeprefix("text\n").rstrip()
+
+
 def test_json_and_a_file_say_the_same(tmp_path: Path) -> None:
     done = isotrope(*BILLION, "--json", "-o", tmp_path / "plan.json")
     printed = json.loads(done.stdout)
     assert printed == json.loads((tmp_path / "plan.json").read_text())
-    assert (printed["documents"], printed["index"]["shards"]) == (10**9, 1)
+    assert (printed["documents"], printed["index"]["segments"], printed["index"]["shards"]) == (10**9, 1, 1)
     again = isotrope(*BILLION, "-o", tmp_path / "plan.json")
     assert (again.returncode, "--force" in again.stderr) == (1, True)
 
@@ -44,6 +52,12 @@ def test_short_options_are_settings_of_the_recipe() -> None:
         (("--documents", "1M", "--model", "bert-bse-uncased"), 'did you mean "bert-base-uncased"?'),
         (("--documents", "1M", "--gpus", "1", "--gpu", "h10"), 'did you mean "h100"?'),
         (("--documents", "1M", "--gpu-price", "-1"), "--gpu-price is -1.0"),
+        (("--documents", "1e30"), '--documents is "1e30"; expected at most 281,474,976,710,656'),
+        (("--documents", "1M", "--gpu", "h100"), "Pass --gpus too"),
+        (("--documents", "1M", "--gpu-price", "3"), "Pass --gpus too"),
+        (("--documents", "1M", "--gpus", "8", "--model", "potion-base-4M"), "Leave out --gpus"),
+        (("--documents", "1M", "--dim", "100000"), "gives 384 dimensions"),
+        (("--documents", "1M", "--model", "."), "is a folder without config.json"),
         (("--documents", "1M", "--memory", "huge"), 'memory is "huge"'),
         (("--documents", "1M", "--memory", "100M"), "--memory"),
     ],
