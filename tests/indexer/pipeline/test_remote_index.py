@@ -42,11 +42,6 @@ def corpus(tmp_path: Path) -> Path:
     return tmp_path / "docs.jsonl"
 
 
-@pytest.fixture
-def url(storage: Storage) -> str:
-    return f"{storage.bucket()}/indexes/mine"
-
-
 def answers(url: str) -> list[str]:
     engine = SearchEngine(url)
     try:

@@ -34,17 +34,6 @@ from tests.object_storage import Fault, Request, Storage, first, use_cache
 from tests.remote_indexes import PARTS, embeddings, names, require_same
 
 
-@pytest.fixture
-def url(storage: Storage) -> str:
-    return f"{storage.bucket()}/indexes/mine"
-
-
-@pytest.fixture
-def machine(tmp_path: Path, storage: Storage) -> Callable[[str], None]:
-    """From now on this process is another machine."""
-    return lambda name: use_cache(tmp_path / "machines" / name)
-
-
 def test_parts_prepared_here_are_encoded_anywhere_and_published_elsewhere(
     url: str, tiny_config: BuildConfig, machine: Callable[[str], None], tmp_path: Path
 ) -> None:

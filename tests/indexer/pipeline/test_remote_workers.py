@@ -27,20 +27,9 @@ from indexer.store.manifest import load_manifest
 from search import shards, verify_index
 from tests.documents import DOCUMENTS
 from tests.fleets import LocalFleet
-from tests.object_storage import Storage, use_cache
+from tests.object_storage import Storage
 from tests.remote_indexes import PARTS, answers, names, require_same
 from tests.search.test_shards import FakeHost
-
-
-@pytest.fixture
-def url(storage: Storage) -> str:
-    return f"{storage.bucket()}/indexes/mine"
-
-
-@pytest.fixture
-def machine(tmp_path: Path, storage: Storage) -> Callable[[str], None]:
-    """From now on this process is another machine."""
-    return lambda name: use_cache(tmp_path / "machines" / name)
 
 
 @contextmanager
