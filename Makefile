@@ -3,6 +3,8 @@
 # make check   what is long by nature: every write failing in turn, kills, notebooks, the fuzzer
 #              (KILLS=60 and ISOTROPE_FUZZ_SECONDS=240 say how long the random ones go on)
 #
+# JOBS processes run tests: 3 for two cores, as tests wait for servers and other processes too.
+#
 # On Linux, PyPI's torch brings CUDA libraries of several gigabytes. Set TORCH_INDEX to the index of CPU wheels
 # that pytorch.org names under "Get started" to avoid them: make demo TORCH_INDEX=https://...
 PYTHON ?= python3
@@ -11,7 +13,7 @@ TORCH_INDEX ?=
 KILLS ?= 60
 ISOTROPE_FUZZ_SECONDS ?= 240
 DEMO ?= demo
-JOBS ?= 2
+JOBS ?= 3
 
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt

@@ -78,6 +78,7 @@ class Storage:
 
 class _Proxy(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each body waits 40 ms for the receipt of its headers
     storage: Storage
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
@@ -195,7 +196,7 @@ def storage(_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
         monkeypatch.delenv(name, raising=False)
     for name, value in found.environment(tmp_path / "cache").items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(object_store, "PAUSE", 0.01)
+    monkeypatch.setattr(object_store, "PAUSE", 0.002)
     monkeypatch.setattr(object_store, "RETRIES", {"max_retries": 0})
     forget()
     try:
