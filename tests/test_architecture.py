@@ -4,6 +4,7 @@ LEVELS names folders, and the modules that stand beside them: a new file in a fo
 """
 
 import ast
+import gc
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -75,16 +76,40 @@ MOST_ARGUMENTS = 6
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@cache
+def files(*packages: str) -> list[Path]:
+    """Files of some packages; of the two that are installed when none is named."""
+    paths = (path for package in packages or ("indexer", "search") for path in sorted((ROOT / package).rglob("*.py")))
+    return [path.relative_to(ROOT) for path in paths]
+
+
 def modules(*packages: str) -> list[tuple[Path, ast.Module]]:
-    """Parsed files of some packages; of the two that are installed when none is named."""
-    paths = [path for package in packages or ("indexer", "search") for path in sorted((ROOT / package).rglob("*.py"))]
-    return [(path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))) for path in paths]
+    """The same, parsed."""
+    gc.disable()  # nothing of a syntax tree is garbage
+    try:
+        return [(path, parsed(path)) for path in files(*packages)]
+    finally:
+        gc.enable()
 
 
-def imports(tree: ast.Module) -> Iterator[str]:
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
+
+
+@cache
+def walk(tree: ast.Module) -> list[ast.AST]:
+    """Every node."""
+    return list(ast.walk(tree))
+
+
+@cache
+def imports(tree: ast.Module) -> list[str]:
     """Every imported module, lazy imports and those for type checking included."""
-    for node in ast.walk(tree):
+    return list(_imports(tree))
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -146,7 +171,7 @@ def meant(imported: str, trees: dict[str, ast.Module]) -> set[str]:
 @cache
 def names_handed_on(tree: ast.Module) -> dict[str, str]:
     """The names that a file imports, and where from."""
-    return {alias.asname or alias.name: f"{node.module}.{alias.name}" for node in ast.walk(tree)
+    return {alias.asname or alias.name: f"{node.module}.{alias.name}" for node in walk(tree)
             if isinstance(node, ast.ImportFrom) for alias in node.names}  # fmt: skip
 
 
@@ -177,7 +202,7 @@ def test_only_files_changes_an_index_directory() -> None:
     for path, tree in modules():
         if path.parts[1] not in ("store", "pipeline") or str(path) == "indexer/store/files.py":
             continue
-        for node in ast.walk(tree):
+        for node in walk(tree):
             if isinstance(node, ast.Attribute) and node.attr in changing and not _is_dataclass_replace(node):
                 found.append(f"{path}:{node.lineno} {node.attr}")
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
@@ -195,7 +220,7 @@ def test_no_thread_of_arrow_reads_a_file_of_ours() -> None:
     """One that still does when the interpreter ends aborts the process."""
     found = []
     for path, tree in modules():
-        for node in ast.walk(tree):
+        for node in walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 reads = node.func.attr == "ParquetFile" or (
                     node.func.attr == "read_table" and ast.unparse(node.func.value) == "pq"
@@ -242,12 +267,12 @@ def test_public_modules_and_functions_have_docstrings() -> None:
 
 
 def test_no_file_is_too_long() -> None:
-    long = [path for path, _ in modules(*ALL, "tests") if len((ROOT / path).read_text().splitlines()) > MOST_LINES]
+    long = [path for path in files(*ALL, "tests") if len((ROOT / path).read_text().splitlines()) > MOST_LINES]
     assert [str(path) for path in long] == []
 
 
 def test_no_function_takes_too_many_arguments() -> None:
-    functions = [(path, node) for path, tree in modules(*ALL) for node in ast.walk(tree) if isinstance(node, Function)]
+    functions = [(path, node) for path, tree in modules(*ALL) for node in walk(tree) if isinstance(node, Function)]
     found = {f"{path}:{node.name}" for path, node in functions if len(arguments(node)) > MOST_ARGUMENTS}
     assert sorted(found) == []
 
