@@ -137,6 +137,7 @@ def test_an_interrupted_build_goes_on_from_an_empty_cache(
     assert verify_index(url).passed
 
 
+@pytest.mark.check
 def test_of_two_publishers_one_has_lost_and_touched_nothing(
     corpus: Path, url: str, tiny_config: BuildConfig, storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

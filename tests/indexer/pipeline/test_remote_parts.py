@@ -246,7 +246,7 @@ def test_what_was_prepared_stays_until_it_is_given_up(
     delete_documents(url, [DOCUMENTS[0].id])
 
 
-@pytest.mark.parametrize("executor", ["auto", "ray"])
+@pytest.mark.parametrize("executor", ["auto", pytest.param("ray", marks=pytest.mark.check)])
 def test_a_part_whose_document_killed_the_encoder_is_encoded_again_in_its_place(
     executor: Executor,
     url: str,

@@ -57,6 +57,7 @@ def test_build_query_and_inspect_by_url(
     assert again[2].startswith(f"error: {url}: holds a complete index of another corpus")
 
 
+@pytest.mark.check
 def test_a_build_in_two_halves_and_what_is_measured_name_the_url(
     bucket: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
