@@ -3,8 +3,9 @@
     python -m benchmarks.scale CORPUS [--documents 4000] [--rows 100000] [--set SECTION.KEY=VALUE] [-o FILE]
 
 The same parts are encoded, and the same vectors joined, by one worker and by several, as processes and as Ray actors,
-in turns; medians are compared. Starting workers takes seconds, which a long build does not notice: what is counted is
-the time from the first result on. What all of them write must be equal, byte for byte.
+in turns; of the rates, and of each turn's ratio, the median is told. Starting workers takes seconds, which a long build
+does not notice: what is counted is the time from the first result on. What all of them write must be equal, byte for
+byte.
 """
 
 import shutil
@@ -144,7 +145,7 @@ def _compared(what: str, weight: float, runners: dict[Way, Callable[[Pace], str]
     if len(found) != 1:
         raise click.ClickException(f"{what}: workers found something else than one worker did")
     median = {way: statistics.median(each) for way, each in rates.items()}
-    alone = {way.executor: median[way] for way in runners if way.workers == 1}
+    alone = {way.executor: rates[way] for way in runners if way.workers == 1}
     rows = [
         {
             "what": what,
@@ -153,7 +154,9 @@ def _compared(what: str, weight: float, runners: dict[Way, Callable[[Pace], str]
             "runs": rates[way],
             "per_second": median[way],
             "per_second_and_worker": median[way] / way.workers,
-            "times_one_worker": median[way] / alone[way.executor],
+            "times_one_worker": statistics.median(
+                ours / its for ours, its in zip(rates[way], alone[way.executor], strict=True)
+            ),
         }
         for way in runners
     ]
