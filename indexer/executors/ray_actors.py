@@ -62,11 +62,18 @@ def connect(address: str) -> Any:
         _require_listener(address)
     except OSError as error:
         raise MachineError(_unreachable(address, error)) from error
-    try:
+    with _reaching(address):
         ray.init(address=address or _LOCAL, log_to_driver=False, configure_logging=False, **alone)
-    except Exception as error:  # Ray raises plain ones too
-        raise MachineError(f"{_unreachable(address, error)}{_about_tokens() if address else ''}") from error
     return ray
+
+
+@contextmanager
+def _reaching(address: str) -> Iterator[None]:
+    """Raises MachineError for whatever Ray raises, which may be anything."""
+    try:
+        yield
+    except Exception as error:
+        raise MachineError(f"{_unreachable(address, error)}{_about_tokens() if address else ''}") from error
 
 
 def _has_token() -> bool:
@@ -103,7 +110,7 @@ def _require_listener(address: str) -> None:
 
 def cluster_cores(address: str) -> tuple[int, int]:
     """CPU cores of all machines of the cluster, and of the largest. Raises MachineError."""
-    with cluster(address) as ray:
+    with cluster(address) as ray, _reaching(address):
         machines = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
         return int(sum(machines)) or 1, int(max(machines, default=1)) or 1
 
@@ -119,7 +126,8 @@ class RayFleet(Generic[Task, Result]):
 
     def __init__(self, ray: Any, prepare: Prepare[Task, Result], pool: WorkerPool, threads: int) -> None:
         self._ray = ray
-        there = self._ray.cluster_resources()
+        with _reaching(pool.ray_address):
+            there = self._ray.cluster_resources()
         cores, gpus = there.get("CPU", 1), there.get("GPU", 0)
         self._cpus = min(threads, cores / pool.workers, cluster_cores(pool.ray_address)[1])
         self._gpus = pool.gpus_per_worker
