@@ -1,8 +1,8 @@
 """Workers as Ray actors: what an actor does with calls in any order, and the same laws as processes have."""
 
 import os
-import re
 import random
+import re
 import shutil
 import socket
 import subprocess
