@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
@@ -88,7 +88,8 @@ def _following(method: Method) -> Method:
 
 class SearchEngine:
     """An open index that answers questions. Opens the newest generation; later ones are not seen, unless `compact`
-    removes the files of that one: then the question is asked of the newest.
+    removes the files of that one: then the question is asked of the newest, or where `follows` was set to False, the
+    StoreError is raised. `newest` opens a later generation beside this one.
 
     `model` points to the model's folder when it has moved; it is used only if its hashes are those of the
     index. Nothing else about the encoder or the transform can be chosen here: both come from the index. `recall` asks
@@ -114,6 +115,7 @@ class SearchEngine:
         shards: ShardOptions | Literal["ray"] | None = None,
     ) -> None:
         self._model, self._options, self._recall = model, options or RunOptions(), recall
+        self.follows = True
         self._shards = ShardOptions() if shards == "ray" else shards
         if isinstance(self._shards, str):
             raise ConfigError(f'shards is "{self._shards}"; expected "ray", ShardOptions or None.')
@@ -200,17 +202,26 @@ class SearchEngine:
         return hits
 
     def search_vectors(
-        self, embeddings: npt.NDArray[np.floating], options: SearchOptions | int | None = None, **fields: Any
+        self,
+        embeddings: npt.NDArray[np.floating],
+        options: SearchOptions | int | None = None,
+        texts: Sequence[str] | None = None,
+        **fields: Any,
     ) -> list[Answer[Hit]]:
         """`search_many` for queries that are encoded already: raw embeddings (n, d), as the encoder gives them.
 
-        What `embed` gave for queries of this index is taken too, as the vectors that it is; any other `UnitVectors` are
-        refused. Raises ConfigError for these and for arrays of another shape, not of numbers or not finite.
+        `texts` (n,) are what they were made of, which `hybrid` needs. What `embed` gave for queries of this index is
+        taken too, as the vectors that it is; any other `UnitVectors` are refused. Raises ConfigError for these, for
+        arrays of another shape, not of numbers or not finite, and for another number of texts.
         """
         asked = SearchOptions.of(options, fields)
         if not isinstance(embeddings, UnitVectors):
             require_array(embeddings, self._dim)
-        return self._search(embeddings, asked)[0]
+        if texts is not None:
+            texts = _require_queries(texts)
+            if len(texts) != len(embeddings):
+                raise ConfigError(f"{len(texts):,} texts for {len(embeddings):,} embeddings; expected one for each.")
+        return self._search(embeddings, asked, texts)[0]
 
     def rank(
         self,
@@ -271,37 +282,49 @@ class SearchEngine:
             self._of_thread.faiss = True
         return self._encoder
 
+    def newest(self) -> "SearchEngine":
+        """An engine of the newest generation, which is opened even if it is that of this one.
+
+        It asks as this one does, and shares its encoder where that is the same. Raises as the opening of an index does.
+        """
+        engine = self._current
+        newest = SearchEngine(engine._index.path, self._model, self._options, recall=self._recall, shards=self._shards)
+        newest.follows = self.follows
+        if newest._index.manifest.fingerprint == engine._index.manifest.fingerprint:
+            newest._encoder, newest._loading = engine._encoder, engine._loading
+        return newest
+
     def _follow(self, engine: "SearchEngine") -> bool:
         """Go on with the newest generation in place of that of `engine`; False where there is none."""
-        if not engine._index.is_followed:
+        if not self.follows or not engine._index.is_followed:
             return False
         with self._opening_lock:
             if self._current is engine:
-                newest = SearchEngine(
-                    engine._index.path, self._model, self._options, recall=self._recall, shards=self._shards
-                )
-                if newest._index.manifest.fingerprint == engine._index.manifest.fingerprint:
-                    newest._encoder = engine._encoder
-                self._current = newest
+                self._current = self.newest()
         return True
 
     def _load_encoder(self) -> Encoder:
         return open_encoder(self._index.encoder_spec(self._model), self._options)
 
     @_following
-    def _search(self, queries: Queries, options: SearchOptions) -> tuple[list[Answer[Hit]], EncodeStats]:
+    def _search(
+        self, queries: Queries, options: SearchOptions, texts: Sequence[str] | None = None
+    ) -> tuple[list[Answer[Hit]], EncodeStats]:
         """The hits, and what the encoding of texts saw: of the generation alone that gave the answer."""
-        ranked, log = self._ranked(queries, options)
+        ranked, log = self._ranked(queries, options, texts)
         return self._hits(ranked), log
 
     @_following
     def _rank(self, queries: Queries, options: SearchOptions) -> tuple[list[Answer[RankedDocument]], EncodeStats]:
         return self._ranked(queries, options)
 
-    def _ranked(self, queries: Queries, options: SearchOptions) -> tuple[list[Answer[RankedDocument]], EncodeStats]:
+    def _ranked(
+        self, queries: Queries, options: SearchOptions, texts: Sequence[str] | None = None
+    ) -> tuple[list[Answer[RankedDocument]], EncodeStats]:
+        """Documents for queries; `texts` are those of queries that are given as embeddings."""
         log = EncodeStats()
         if isinstance(queries, np.ndarray):
-            encoded = self._from_array(queries)
+            encoded = replace(self._from_array(queries), texts=texts)
             encoded.require_for(options)
             return self._ranker.rank(encoded, options, self._allowed(options)), log
         allowed = self._allowed(options)  # what is wrong with a filter shows before the encoder is loaded

@@ -60,7 +60,7 @@ LEVELS: list[set[str]] = [
     },
     {"search.ranking"},
     {"search.engine"},
-    {"search.export"},
+    {"search.export", "search.server"},
     {"search.evaluation.bootstrap", "search.evaluation.result", "search.evaluation.settings"},
     {"search.evaluation.embeddings", "search.evaluation.tables"},
     {"search.evaluation.target"},

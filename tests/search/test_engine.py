@@ -1,16 +1,17 @@
 """The query side: the answers equal brute force, one by one or in a batch, and edge cases are defined."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from indexer import BuildConfig, Document, build_index
+from indexer import BuildConfig, Document, add_documents, build_index, compact_index, delete_documents
 from indexer.config import EncoderConfig, StoreConfig
 from indexer.encoders import EncodeStats
-from indexer.errors import ConfigError, NotAnIndexError
+from indexer.errors import ConfigError, NotAnIndexError, StoreError
 from search import SearchEngine
 from search.ranking.ranker import SearchOptions
 from tests.documents import DOCUMENTS
@@ -185,3 +186,40 @@ def test_what_is_no_index_is_said(tmp_path: Path) -> None:
 def test_a_hit_is_json(engine: SearchEngine) -> None:
     hit = engine.search("whales", k=1)[0]
     assert json.loads(json.dumps(hit.to_dict()))["id"] == hit.id
+
+
+def test_embeddings_with_their_texts_are_asked_as_the_texts_are(engine: SearchEngine) -> None:
+    raw = engine.encoder.encode(QUERIES, "query")
+    assert engine.search_vectors(raw, 4, QUERIES, hybrid=True) == engine.search_many(QUERIES, 4, hybrid=True)
+    with pytest.raises(ConfigError, match="hybrid search needs the text"):
+        engine.search_vectors(raw, hybrid=True)
+    with pytest.raises(ConfigError, match="1 texts for 4 embeddings; expected one for each"):
+        engine.search_vectors(raw, texts=QUERIES[:1])
+    with pytest.raises(ConfigError, match="query 1 is blank"):
+        engine.search_vectors(raw[:1], texts=[" "])
+
+
+def test_an_engine_of_the_newest_generation_stands_beside_that_of_the_one_before(folder: Path, tmp_path: Path) -> None:
+    index = shutil.copytree(folder, tmp_path / "index")
+    old = SearchEngine(index)
+    old.follows = False
+    before = old.search("whales", 3)
+    add_documents([Document("new", "how do whales sing")], index)
+    new = old.newest()
+    assert (old.index.manifest.generation, new.index.manifest.generation) == (1, 2)
+    assert new.encoder is old.encoder
+    assert new.search("how do whales sing", 1)[0].id == "new"
+    assert old.search("whales", 3) == before
+    assert old.newest().follows is new.follows is False
+
+
+def test_an_engine_that_does_not_follow_says_that_its_files_are_gone(folder: Path, tmp_path: Path) -> None:
+    index = shutil.copytree(folder, tmp_path / "index")
+    engine, follower = SearchEngine(index), SearchEngine(index)
+    engine.follows = False
+    delete_documents(index, [DOCUMENTS[0].id])
+    compact_index(index, keep=1, grace=0)
+    with pytest.raises(StoreError):
+        engine.search("whales")
+    assert follower.search("whales")
+    assert follower.index.manifest.generation > engine.index.manifest.generation
