@@ -2,6 +2,7 @@
 
     IsotropeError
     ├── ConfigError        a setting: an unknown key, a value out of range, an argument that makes no sense
+    │   └── UnknownDocumentError   the index holds no document with that id
     ├── CorpusError        the text to be indexed: a malformed row, a duplicate id, a file that cannot be read
     ├── ModelError         the model: weights not found, not safetensors, a tokenizer that does not fit
     ├── StoreError         the index directory
@@ -43,6 +44,10 @@ class IsotropeError(Exception):
 
 class ConfigError(IsotropeError):
     """A setting or argument is wrong."""
+
+
+class UnknownDocumentError(ConfigError):
+    """The index holds no document with that id."""
 
 
 class CorpusError(IsotropeError):

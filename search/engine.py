@@ -15,7 +15,7 @@ from indexer import ann
 from indexer.corpus.document import Document, column_spans, joined_text
 from indexer.encoders import Encoder, EncodeStats, Role
 from indexer.encoders.load import open_encoder
-from indexer.errors import ConfigError, StoreError
+from indexer.errors import ConfigError, StoreError, UnknownDocumentError
 from indexer.progress import Progress
 from indexer.run_options import RunOptions
 from search.index import Index
@@ -244,18 +244,20 @@ class SearchEngine:
     def neighbours(self, identity: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
         """The documents closest to a stored one, which is not among them, by its own vectors; nothing is encoded.
 
-        Raises ConfigError for an id that the index does not hold.
+        Raises UnknownDocumentError, a ConfigError, for an id that the index does not hold.
         """
         asked = SearchOptions.of(options, fields)
         if asked.hybrid:
             raise ConfigError("hybrid search needs the text of a query, not a document's id.")
         allowed = self._allowed(asked)
-        number = self._index.ids.find(require_texts([identity], "identity", "")).get(identity)
-        if number is None:
-            close = self._index.documents.closest_id(identity)
-            hint = f' (did you mean "{close}"?)' if close else ""
-            raise ConfigError(f'{self._index.path}: holds no document with id "{identity}"{hint}.')
-        return self._hits([self._ranker.neighbours(number, asked, allowed)])[0]
+        return self._hits([self._ranker.neighbours(self._number_of(identity), asked, allowed)])[0]
+
+    @_following
+    def document(self, identity: str) -> Document:
+        """A stored document as it was given. Raises UnknownDocumentError for an id that the index does not hold."""
+        self._load_shared()
+        (document,) = self._index.documents.fetch([self._number_of(identity)])
+        return document
 
     def embed(self, texts: Sequence[str], role: Role = "query", log: EncodeStats | None = None) -> UnitVectors:
         """Texts to unit vectors (n, k) by the index's own encoder and transform.
@@ -342,6 +344,14 @@ class SearchEngine:
             return EncodedQueries(np.asarray(given, np.float32))
         require_array(given, self._dim)
         return EncodedQueries(self._index.transform.transform(given, "query"), given)
+
+    def _number_of(self, identity: str) -> int:
+        number = self._index.ids.find(require_texts([identity], "identity", "")).get(identity)
+        if number is None:
+            close = self._index.documents.closest_id(identity)
+            hint = f' (did you mean "{close}"?)' if close else ""
+            raise UnknownDocumentError(f'{self._index.path}: holds no document with id "{identity}"{hint}.')
+        return number
 
     def _allowed(self, options: SearchOptions) -> "Mask | None":
         """Which documents may be found, (documents,); None: all."""

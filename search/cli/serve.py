@@ -1,0 +1,93 @@
+"""`isotrope serve`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from search.cli.options import PATH, all_of, encoder_options, run_options
+
+if TYPE_CHECKING:
+    from search.engine import SearchEngine
+    from search.server.settings import ServerSettings
+
+key_options = all_of(
+    click.option(
+        "--api-key-file",
+        type=PATH,
+        metavar="FILE",
+        help="Keys that callers must send, one a line. Needed for any --host but this machine's.",
+    ),
+    click.option("--name", metavar="NAME", help="What clients call the index. Default: its folder's name."),
+)
+
+
+@click.command("serve")
+@click.argument("index", type=PATH)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=int, default=8080, show_default=True, help="Port to listen on; 0: any that is free.")
+@key_options
+@click.option("--admin-key-file", type=PATH, metavar="FILE", help="Keys for /admin/reload, one a line.")
+@click.option("--recall", type=float, help="Search as far as this recall@10 takes, instead of the recipe's.")
+@click.option("--max-pending", type=int, default=256, show_default=True, help="Requests at once; one more gets 429.")
+@click.option("--deadline", type=float, default=30.0, show_default=True, help="Seconds that a request may take.")
+@encoder_options
+def command(index: Path, **options: Any) -> None:
+    """Serve an index over HTTP, with a search page.
+
+    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
+    The page is at /, the API below /v1, its description at /openapi.json. New generations of the index, as
+    isotrope add and refit make them, are taken up while it runs. SIGTERM ends it once open requests are answered.
+
+    \b
+    Examples, on the index of `make demo`:
+      isotrope serve demo/index
+      isotrope serve demo/index --host 0.0.0.0 --port 80 --api-key-file keys.txt
+    """
+    require_server()
+    from search.cli.output import print_note
+    from search.server.app import serve_engine
+    from search.server.listener import listen
+
+    settings = settings_of(index, options)
+    served = serve_engine(engine_of(index, options), settings, print_note)
+    listen(served, settings, lambda url: click.echo(f"{settings.name} is served at {url} (Ctrl-C stops)."))
+    print_note("stopped; requests that were open have been answered")
+
+
+def require_server() -> None:
+    """Raises MachineError where what serves is not installed."""
+    from indexer.errors import MachineError
+
+    try:
+        import fastapi
+        import prometheus_client
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise MachineError(f'{error.name} is not installed, which serves: pip install "isotrope[serve]".') from error
+
+
+def settings_of(index: Path, options: dict[str, Any]) -> "ServerSettings":
+    """Where and to whom to serve. Raises ConfigError."""
+    from indexer.errors import as_shown
+    from search.cli.output import print_note
+    from search.server.settings import Keys, ServerLimits, ServerSettings, is_readable_by_others
+
+    keys = {}
+    for name in ("api_key_file", "admin_key_file"):
+        file = options.get(name)
+        if file and is_readable_by_others(file):
+            print_note(f"{file} can be read by other users of this machine: chmod 600 {file}")
+        keys[name] = Keys.read(file) if file else Keys()
+    limits = ServerLimits(pending=options["max_pending"], deadline=options["deadline"])
+    called = options["name"] or as_shown(str(index.resolve())).rstrip("/").rpartition("/")[2]
+    return ServerSettings(
+        called, options["host"], options["port"], keys["api_key_file"], keys["admin_key_file"], limits
+    )
+
+
+def engine_of(index: Path, options: dict[str, Any]) -> "SearchEngine":
+    """The engine that answers."""
+    from search.engine import SearchEngine
+
+    return SearchEngine(index, options["model"], run_options(options), recall=options["recall"])

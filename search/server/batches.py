@@ -1,0 +1,130 @@
+"""Threads that take whatever waits as one batch: no timer, so a lone question waits for nobody.
+
+While a batch is worked on, others gather: the busier the server, the larger its batches, by themselves.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Work = Callable[[Hashable, Sequence[Item]], Sequence[Result]]
+"""One result for each of some items, which were given under one key."""
+
+
+@dataclass(eq=False)
+class _Job(Generic[Item, Result]):
+    """An item that waits, and who waits for its result."""
+
+    key: Hashable
+    item: Item
+    size: int
+    future: "asyncio.Future[Result]"
+
+
+class GreedyBatches(Generic[Item, Result]):
+    """Runs `work` in `threads` threads: each takes the oldest item and all others that wait under its key.
+
+    A batch holds items of at most `most` together, or one item that is larger. An item whose `submit` is cancelled is
+    taken out of the queue; if it is being worked on, its result is dropped. Where a batch fails, its items are tried
+    alone: one's fault is not the others'.
+    """
+
+    def __init__(self, name: str, work: "Work[Item, Result]", most: int, threads: int = 1) -> None:
+        self._work, self._most = work, most
+        self._waiting: deque[_Job[Item, Result]] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def __len__(self) -> int:
+        """Items that wait, those being worked on not among them."""
+        return len(self._waiting)
+
+    async def submit(self, key: Hashable, item: Item, size: int = 1) -> Result:
+        """The result of one item. Raises what its work raised."""
+        loop = asyncio.get_running_loop()
+        job = _Job[Item, Result](key, item, size, loop.create_future())
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("the queue is closed")
+            self._waiting.append(job)
+            self._changed.notify()
+        try:
+            return await job.future
+        finally:
+            if job.future.cancelled():
+                with self._changed:
+                    if job in self._waiting:
+                        self._waiting.remove(job)
+
+    def close(self) -> None:
+        """End the threads; nothing may wait any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        while batch := self._take():
+            self._deliver(batch)
+            del batch  # or an idle thread would hold on to the last question, and to its generation
+
+    def _take(self) -> list[_Job[Item, Result]]:
+        """The next batch; empty once the queue is closed."""
+        with self._changed:
+            while not self._waiting:
+                if self._closed:
+                    return []
+                self._changed.wait()
+            key, room = self._waiting[0].key, self._most
+            taken, left = list[_Job[Item, Result]](), deque[_Job[Item, Result]]()
+            for job in self._waiting:
+                if job.key == key and (job.size <= room or not taken):
+                    taken.append(job)
+                    room -= job.size
+                else:
+                    left.append(job)
+            self._waiting = left
+            return taken
+
+    def _deliver(self, batch: list[_Job[Item, Result]]) -> None:
+        try:
+            results = self._work(batch[0].key, [job.item for job in batch])
+        except BaseException as error:  # noqa: BLE001  # it is raised where the result is waited for
+            if len(batch) > 1:
+                for job in batch:
+                    self._deliver([job])
+                return
+            _hand_over(batch, [error])
+        else:
+            _hand_over(batch, results)
+
+
+def _hand_over(batch: Sequence[_Job[Item, Result]], results: Sequence[Result | BaseException]) -> None:
+    """Give each job its result, in the thread of its event loop: one call for all of them."""
+
+    def give() -> None:
+        for job, result in zip(batch, results, strict=True):
+            if job.future.done():  # whoever waited has gone
+                continue
+            if isinstance(result, BaseException):
+                job.future.set_exception(result)
+            else:
+                job.future.set_result(result)
+
+    loop = batch[0].future.get_loop()
+    try:
+        loop.call_soon_threadsafe(give)
+    except RuntimeError:
+        if not loop.is_closed():
+            raise

@@ -1,0 +1,102 @@
+"""What is answered when something is wrong: one shape, `{"error": {"message", "type", "param", "code"}}`.
+
+It is the shape of OpenAI's API, so that its clients show the message. No trace of the program is ever in it.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from indexer.errors import ConfigError, IsotropeError, UnknownDocumentError
+from search.files import to_json
+from search.server.service import BusyError, DeadlineError
+
+LOG = logging.getLogger("isotrope.server")
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+}
+
+
+class RequestError(Exception):
+    """A request cannot be answered as it stands; `status` and a message that says why, and `param` which field."""
+
+    def __init__(self, status: int, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.param = status, param
+
+
+class JsonResponse(Response):
+    """Strict JSON, as the command line writes it: dates as text, a number that JSON has no word for as null."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return to_json(content).encode("utf-8", "backslashreplace")
+
+
+def error_response(
+    status: int, message: str, param: str | None = None, headers: Mapping[str, str] | None = None
+) -> JsonResponse:
+    """An answer that is no success."""
+    kind = _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+    body = {"error": {"message": message, "type": kind, "param": param, "code": None}}
+    return JsonResponse(body, status, dict(headers or {}))
+
+
+def answer_failures(app: FastAPI, folder: str, name: str) -> None:
+    """Every exception of a route becomes an answer; messages call the index by its `name`, not by its `folder`."""
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        return error_response(422, *_told(error))
+
+    @app.exception_handler(RequestError)
+    async def refused(_: Request, error: RequestError) -> Response:
+        return error_response(error.status, str(error), error.param)
+
+    @app.exception_handler(HTTPException)
+    async def unknown(_: Request, error: HTTPException) -> Response:
+        return error_response(error.status_code, str(error.detail), headers=error.headers)
+
+    @app.exception_handler(BusyError)
+    async def busy(_: Request, error: BusyError) -> Response:
+        return error_response(429, str(error), headers={"Retry-After": str(error.retry_after)})
+
+    @app.exception_handler(DeadlineError)
+    async def late(_: Request, error: DeadlineError) -> Response:
+        return error_response(504, str(error))
+
+    @app.exception_handler(IsotropeError)
+    async def known(_: Request, error: IsotropeError) -> Response:
+        return of_isotrope(error, str(error).replace(folder, name))
+
+    @app.exception_handler(Exception)
+    async def unforeseen(_: Request, error: Exception) -> Response:
+        LOG.error("a request failed unexpectedly", exc_info=error)
+        return error_response(500, "The server failed at this request; its log says where.")
+
+
+def of_isotrope(error: IsotropeError, message: str) -> Response:
+    """The asker's mistakes with what is wrong; those of the server's machine are told to its log alone."""
+    if isinstance(error, ConfigError):
+        return error_response(404 if isinstance(error, UnknownDocumentError) else 422, message)
+    LOG.error("a request could not be answered: %s", error)
+    return error_response(503, "The index cannot be read now; the server's log says why.", headers={"Retry-After": "5"})
+
+
+def _told(error: RequestValidationError) -> tuple[str, str | None]:
+    """The first thing that is wrong, in words, and the field. What was given is not repeated: it may be NaN, or huge."""
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"] if part != "body")
+    what = str(first["msg"]).removeprefix("Value error, ")
+    return (f"{place}: {what}" if place else what), place or None

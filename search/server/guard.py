@@ -1,0 +1,256 @@
+"""What stands before all routes: hosts and origins, keys, bodies counted as they arrive, clients that leave.
+
+Pure ASGI, in the order in which it costs least: what a stranger sends is not read before it is known who sends it.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+
+from search.server.failures import error_response
+from search.server.metrics import ServerMetrics
+from search.server.settings import ServerSettings, is_loopback
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+HEALTH = "/healthz"
+PAGE = "/"
+ASSETS = "/assets/"
+ADMIN = "/admin/"
+STREAMS = "/mcp"  # answers that go on for as long as the client listens
+ABORT = "isotrope.abort"  # the scope's extension that cuts a connection
+_AFTER = 5.0  # seconds beyond the deadline for an answer to be sent
+_HEADERS = [
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
+        b"trusted-types 'none'",
+    ),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+]
+
+
+class Guard:
+    """An application behind the checks that every request passes. See the module."""
+
+    def __init__(self, app: Application, settings: ServerSettings, metrics: ServerMetrics) -> None:
+        self._app, self._settings, self._metrics = app, settings, metrics
+        self._reading = 0  # bytes of bodies that are held now
+        self._streams: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        answer = _Answer(scope, send)
+        began = time.monotonic()
+        try:
+            if refusal := self._refusal(scope):
+                await self._refuse(refusal, scope, answer)
+            else:
+                await self._answer(scope, receive, answer)
+        finally:
+            route = getattr(scope.get("route"), "path", "none")
+            self._metrics.requests.labels(route, str(answer.status)).inc()
+            self._metrics.seconds.labels(route).observe(time.monotonic() - began)
+
+    def end_streams(self) -> None:
+        """Cut the answers that would go on for as long as a client listens: the server stops."""
+        for task in self._streams:
+            task.cancel()
+
+    # --- who asks
+
+    def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
+        """(status, reason, message) where this may not be asked."""
+        headers, path = Headers(scope=scope), scope["path"]
+        if not self._settings.read_keys.are_needed and (found := _foreign(headers, path, scope["method"])):
+            return 403, "host", found
+        if path == HEALTH or path == PAGE or path.startswith(ASSETS):
+            return None
+        admin = path.startswith(ADMIN)
+        keys = self._settings.admin_keys if admin else self._settings.read_keys
+        if admin and not keys.are_needed:
+            return 403, "key", "This server takes no administration: it was started without --admin-key-file."
+        if keys.are_needed and not keys.admit(_key_of(headers)):
+            return 401, "key", "No key, or a wrong one. Send it as: Authorization: Bearer KEY"
+        return None
+
+    async def _refuse(self, refusal: tuple[int, str, str], scope: Scope, answer: "_Answer") -> None:
+        status, reason, message = refusal
+        self._metrics.refused.labels(reason).inc()
+        headers = {"Connection": "close"} | ({"WWW-Authenticate": "Bearer"} if status == 401 else {})
+        if status in (429, 503):
+            headers["Retry-After"] = "1"
+        await error_response(status, message, headers=headers)(scope, _nothing, answer.send)
+
+    # --- what is asked
+
+    async def _answer(self, scope: Scope, receive: Receive, answer: "_Answer") -> None:
+        held = _Body()
+        try:
+            if refusal := await self._read(scope, receive, held):
+                await self._refuse(refusal, scope, answer)
+            elif not held.left:
+                await self._run(scope, receive, held, answer)
+            else:
+                self._metrics.left.inc()
+        finally:
+            self._reading -= held.counted
+
+    async def _read(self, scope: Scope, receive: Receive, held: "_Body") -> tuple[int, str, str] | None:
+        """Read the body into `held`. What a client says about its length is believed only when it is too much."""
+        limits = self._settings.limits
+        too_long = (413, "body", f"The body is longer than {limits.body_bytes:,} bytes, the most that is taken here.")
+        stated = Headers(scope=scope).get("content-length", "")
+        if stated.isdigit() and (len(stated) > 18 or int(stated) > limits.body_bytes):
+            return too_long
+        try:
+            async with asyncio.timeout(limits.reading_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        held.left = True
+                        return None
+                    piece: bytes = message.get("body", b"")
+                    held.counted += len(piece)
+                    self._reading += len(piece)
+                    if held.counted > limits.body_bytes:
+                        return too_long
+                    if self._reading > limits.reading_bytes:
+                        return 503, "bodies", "Too many long bodies at once; try again."
+                    held.pieces.append(piece)
+                    if not message.get("more_body", False):
+                        return None
+        except TimeoutError:
+            return 408, "body", f"The body did not arrive in {limits.reading_seconds:g} s."
+
+    async def _run(self, scope: Scope, receive: Receive, held: "_Body", answer: "_Answer") -> None:
+        """The application, for as long as the client is there and listens."""
+        gone, streams = asyncio.Event(), scope["path"].startswith(STREAMS)
+        body = held.whole()
+
+        async def replay() -> Message:
+            nonlocal body
+            if body is not None:
+                message, body = {"type": "http.request", "body": body, "more_body": False}, None
+                return message
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        task = asyncio.ensure_future(self._app(scope, replay, answer.send))
+        watcher = asyncio.ensure_future(_until_gone(receive))
+        if streams:
+            self._streams.add(task)
+        try:
+            limit = None if streams else self._settings.limits.deadline + _AFTER
+            await asyncio.wait({task, watcher}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                self._metrics.left.inc()
+                gone.set()
+                if not watcher.done():
+                    answer.abort()
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        finally:
+            self._streams.discard(task)
+            task.cancel()
+            watcher.cancel()
+
+
+class _Body:
+    """A body as it arrives; `counted` are its bytes so far."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.counted = 0
+        self.left = False  # the client has gone
+
+    def whole(self) -> bytes | None:
+        """All of it, held here no longer."""
+        pieces, self.pieces = self.pieces, []
+        return b"".join(pieces)
+
+
+class _Answer:
+    """Sends an answer with the headers that all have, and keeps its status."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._send, self._api = send, scope["path"] != PAGE and not scope["path"].startswith(ASSETS)
+        self._abort = scope.get("extensions", {}).get(ABORT)
+        self.status = 499  # what servers note where the client left first
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message.get("headers", ()), *_HEADERS]
+            if self._api:
+                headers.append((b"cache-control", b"no-store"))
+            message = {**message, "headers": headers}
+        await self._send(message)
+
+    def abort(self) -> None:
+        """Cut the connection: its client does not read."""
+        if self._abort:
+            self._abort()
+
+
+def _foreign(headers: Headers, path: str, method: str) -> str | None:
+    """Why a request to an open server on the loopback may come from a page of another site; None if it may not.
+
+    Such a page can send what it likes to 127.0.0.1, and by a name that it lets point there even read the answers (DNS
+    rebinding). The browser tells both: by Origin, Sec-Fetch-Site and the Host it was asked for.
+    """
+    hosts = headers.getlist("host")
+    if len(hosts) != 1 or not is_loopback(_host_of(hosts[0])):
+        return "The Host is no name of this machine; ask for 127.0.0.1 or localhost, or serve with --api-key-file."
+    for origin in headers.getlist("origin"):
+        if urlsplit(origin).netloc.lower() != hosts[0].lower() or not origin.startswith(("http://", "https://")):
+            return "The Origin is another site, which may not ask here."
+    site = headers.get("sec-fetch-site", "none")
+    if site not in ("none", "same-origin") and not (path == PAGE and method in ("GET", "HEAD")):
+        return "The request comes from a page of another site, which may not ask here."
+    return None
+
+
+def _host_of(host: str) -> str:
+    """The name or address in a Host header, without the port; empty where it is none."""
+    try:
+        return urlsplit(f"//{host}").hostname or "" if not set(host) & set("/?#@\\") else ""
+    except ValueError:
+        return ""
+
+
+def _key_of(headers: Headers) -> bytes:
+    """The key that a request brings: Authorization: Bearer KEY, or X-API-Key: KEY."""
+    kind, _, key = headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer":
+        return key.strip().encode()
+    return headers.get("x-api-key", "").encode()
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _nothing() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}

@@ -1,0 +1,202 @@
+"""What requests and answers of /v1 look like: the models behind /openapi.json."""
+
+import math
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from search.ranking.ranker import SearchOptions, Similarity
+from search.server.service import SearchReply
+
+_LONGEST_CONDITION = 20_000
+_LONGEST_NAME = 1000
+
+
+def _whole(text: str) -> str:
+    """Text that UTF-8 can hold: half a surrogate pair is none."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("holds half a surrogate pair, which is no text") from None
+    return text
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is blank; expected some text")
+    return _whole(text)
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("expected a finite number")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_whole)]
+Query = Annotated[str, Field(min_length=1), AfterValidator(_not_blank)]
+Condition = Annotated[str, Field(max_length=_LONGEST_CONDITION), AfterValidator(_not_blank)]
+Name = Annotated[str, Field(max_length=_LONGEST_NAME), AfterValidator(_not_blank)]
+Finite = Annotated[float, Field(strict=True), AfterValidator(_finite)]
+
+
+class Request(BaseModel):
+    """A body: unknown fields are refused, and text is not taken for a number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class SearchRequest(Request):
+    """One question or several, of texts or of a stored document (`like`)."""
+
+    query: Query | Annotated[list[Query], Field(min_length=1)] | None = Field(
+        None, description="A text, or several; left out where `like` is given."
+    )
+    like: Name | None = Field(None, description="The id of a stored document: its neighbours are found.")
+    k: int = Field(10, ge=1, description="Hits a query.")
+    where: Condition | None = Field(None, description='A condition on the metadata in SQL, such as "year > 2019".')
+    group_by: Name | None = Field(None, description="A metadata column of which each value gives one hit at most.")
+    min_score: Finite | None = Field(None, description="The lowest score of a hit.")
+    fold: Finite | None = Field(
+        None, gt=0, le=1, description="Fold hits under a better one that is so close to them: inner product of vectors."
+    )
+    hybrid: bool = Field(False, description="Fuse with BM25 by reciprocal rank.")
+    exact: bool = Field(False, description="Compare with every document instead of searching the index.")
+    similarity: Similarity = Field("cosine", description='"js": mixtures by Jensen-Shannon divergence.')
+
+    @model_validator(mode="after")
+    def _one_question(self) -> "SearchRequest":
+        if (self.query is None) == (self.like is None):
+            raise ValueError('expected "query" or "like": one of the two')
+        if self.like is not None and self.hybrid:
+            raise ValueError('"hybrid" compares words, and there are none with "like"')
+        return self
+
+    @property
+    def queries(self) -> list[str]:
+        """The texts."""
+        if self.query is None:
+            return []
+        return [self.query] if isinstance(self.query, str) else self.query
+
+    @property
+    def options(self) -> SearchOptions:
+        """What is asked of the engine. Raises ConfigError for what does not go together."""
+        names = ("k", "where", "group_by", "min_score", "fold", "hybrid", "exact", "similarity")
+        return SearchOptions(**{name: value for name in names if (value := getattr(self, name)) is not None})
+
+
+class Window(BaseModel):
+    """The stretch of a document that a hit was found by: characters [start, end) of its joined text."""
+
+    start: int
+    end: int
+    text: str
+    columns: dict[str, tuple[int, int]]
+
+
+class FoldedHit(BaseModel):
+    """A near-duplicate of a hit."""
+
+    model_config = ConfigDict(extra="allow")
+    id: str
+    score: float
+
+
+class Hit(BaseModel):
+    """One document of an answer."""
+
+    rank: int
+    id: str
+    score: float
+    title: str | None
+    text: str
+    metadata: dict[str, Any]
+    window: Window | None = None
+    folded: list[FoldedHit] | None = None
+
+
+class Truncated(BaseModel):
+    """A query was longer than the encoder reads: it was cut."""
+
+    tokens: int
+    limit: int
+
+
+class Result(BaseModel):
+    """The hits of one query, best first."""
+
+    query: str
+    hits: list[Hit]
+    truncated: Truncated | None = None
+    unknown: bool | None = Field(None, description="True: nothing of the query is known to the encoder.")
+
+
+class Stamp(BaseModel):
+    """Which generation of which index gave the answer: one for all of it."""
+
+    generation: int
+    fingerprint: str
+
+
+class SearchResponse(BaseModel):
+    """An answer to each query, in their order."""
+
+    results: list[Result]
+    index: Stamp
+
+
+class DocumentResponse(BaseModel):
+    """A document as it was given."""
+
+    id: str
+    title: str | None
+    text: str
+    metadata: dict[str, Any]
+    index: Stamp
+
+
+class InfoResponse(BaseModel):
+    """What is served, how it was built and what was measured of it."""
+
+    model_config = ConfigDict(extra="allow")
+    name: str
+    generation: int
+    fingerprint: str
+    created: str
+    documents: int
+    rows: int
+    model: str | None
+    recall_at_10: float | None
+    columns: list[dict[str, Any]]
+
+
+class Fault(BaseModel):
+    """What was wrong with a request."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorResponse(BaseModel):
+    """Every answer that is no success."""
+
+    error: Fault
+
+
+def search_answer(reply: SearchReply, names: list[str]) -> dict[str, Any]:
+    """The body of an answer; `names` stand for the queries. Its hits are those of the command line's JSON."""
+    results = []
+    for place, (name, answer) in enumerate(zip(names, reply.answers, strict=True)):
+        hits = [{"rank": rank} | hit.to_dict() for rank, hit in enumerate(answer, start=1)]
+        result: dict[str, Any] = {"query": name, "hits": hits}
+        if reply.lengths:
+            tokens = reply.lengths[place]
+            if tokens > reply.max_length:
+                result["truncated"] = {"tokens": tokens, "limit": reply.max_length}
+            if not tokens:
+                result["unknown"] = True
+        results.append(result)
+    return {"results": results, "index": vars(reply.stamp)}

@@ -1,0 +1,55 @@
+"""What Prometheus reads at /metrics."""
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+_SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+_TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class ServerMetrics:
+    """Counts of one server. `gauges` are read when somebody looks: name -> (what it is, value)."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "isotrope_requests", "Requests by route and status.", ["route", "status"], registry=self.registry
+        )
+        self.seconds = Histogram(
+            "isotrope_request_seconds", "From a request's head to the end of its answer.", ["route"],
+            buckets=_SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self.batch = Histogram(
+            "isotrope_batch_texts", "Texts that were encoded or ranked together.", ["stage"], buckets=_TEXTS,
+            registry=self.registry,
+        )  # fmt: skip
+        self.refused = Counter(
+            "isotrope_refused", "Requests that were refused before their route, by reason.", ["reason"],
+            registry=self.registry,
+        )  # fmt: skip
+        self.left = Counter("isotrope_clients_left", "Clients that left before the answer.", registry=self.registry)
+
+    def count_batch(self, stage: str, texts: int) -> None:
+        """A batch of so many texts was encoded or ranked."""
+        self.batch.labels(stage).observe(texts)
+
+    def observe(self, gauges: Callable[[], dict[str, tuple[str, float]]]) -> None:
+        """Values that are looked up when they are asked for."""
+        self.registry.register(_Gauges(gauges))
+
+    def text(self) -> bytes:
+        """All of it, in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class _Gauges(Collector):
+    def __init__(self, values: Callable[[], dict[str, tuple[str, float]]]) -> None:
+        self._values = values
+
+    def collect(self) -> Iterator[Metric]:
+        for name, (what, value) in self._values().items():
+            yield GaugeMetricFamily(name, what, value)

@@ -1,0 +1,230 @@
+"""Questions to answers: THE way in which every protocol asks the open index.
+
+A question passes two queues: one thread encodes, others rank, and each takes all that waits as one batch. How many
+requests there may be at once, and how long each may take, is kept here, for all protocols alike.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+import numpy as np
+
+from indexer.arrays import Embeddings, Vectors
+from indexer.corpus.document import Document
+from indexer.encoders import EncodeStats, Role
+from indexer.errors import StoreError
+from search.engine import Hit, SearchEngine
+from search.filters.facets import ColumnFacet, column_facets
+from search.ranking.documents import Answer
+from search.ranking.ranker import SearchOptions
+from search.server.batches import GreedyBatches
+from search.server.generations import Generation, Generations, IndexStamp
+from search.server.settings import ServerSettings
+
+MOST_TEXTS = 64  # encoded together
+PIECE = 16  # texts of a large request that wait together: others come in between
+_MOST_QUERIES = 256  # ranked together
+_RANKERS = 2  # threads, so that one slow filter does not hold up all others
+_LOOK = 2.0  # seconds between two looks for a new generation
+Answered = TypeVar("Answered")
+Texts = tuple[str, ...]
+EncodedQueries = tuple[Texts, Embeddings]
+
+
+class BusyError(Exception):
+    """All places are taken; `retry_after` is in whole seconds."""
+
+    def __init__(self, pending: int, retry_after: int) -> None:
+        super().__init__(f"{pending:,} requests are under way, as many as are taken; try again in {retry_after} s.")
+        self.retry_after = retry_after
+
+
+class DeadlineError(Exception):
+    """A request was not answered in time."""
+
+
+@dataclass(frozen=True)
+class EncodedTexts:
+    """Raw embeddings (n, d), and tokens of each text before it was cut."""
+
+    embeddings: Embeddings
+    lengths: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TextVectors:
+    """Unit vectors (n, k) of texts, tokens of each text before it was cut at `max_length`, and the index's stamp."""
+
+    vectors: Vectors
+    lengths: tuple[int, ...]
+    max_length: int
+    stamp: IndexStamp
+
+
+@dataclass(frozen=True)
+class SearchReply:
+    """An answer to each query, tokens of each before it was cut at `max_length`, and the stamp of ONE generation."""
+
+    answers: list[Answer[Hit]]
+    lengths: tuple[int, ...]
+    max_length: int
+    stamp: IndexStamp
+
+
+class SearchService:
+    """The open index, for questions of many callers at once. All methods are for the thread of the event loop.
+
+    Methods raise what the engine raises, BusyError where there is no place, and DeadlineError. A caller that is
+    cancelled gives its place back, and what it waited for is not computed unless that has begun.
+    """
+
+    def __init__(self, engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None]) -> None:
+        self.settings = settings
+        self.generations = Generations(engine, on_change)
+        self.on_batch: Callable[[str, int], None] = lambda stage, texts: None
+        self.encoding = GreedyBatches("encode", self._encode, MOST_TEXTS)
+        self.ranking = GreedyBatches("rank", self._rank, _MOST_QUERIES, _RANKERS)
+        self.pending = 0
+        self.draining = False
+        self._seconds = 0.05  # that a request takes, lately
+        self._watcher: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Look out for new generations from now on."""
+        self._watcher = asyncio.create_task(self.generations.watch(_LOOK))
+
+    async def stop(self) -> None:
+        """End the threads and let go of the index. Nothing may be asked any more."""
+        self.draining = True
+        if self._watcher:
+            self._watcher.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watcher
+        for queue in (self.encoding, self.ranking):
+            await asyncio.to_thread(queue.close)
+        self.generations.current.engine.close()
+
+    async def search(self, queries: Sequence[str], options: SearchOptions) -> SearchReply:
+        """The best documents for each query: `SearchEngine.search_many`."""
+
+        async def ask(generation: Generation) -> SearchReply:
+            texts = tuple(queries)
+            generation.hybrid |= options.hybrid
+            encoded = await self._encoded(generation, texts, "query")
+            found = await self.ranking.submit((generation, options), (texts, encoded.embeddings), len(texts))
+            return SearchReply(found, encoded.lengths, _max_length(generation), generation.stamp)
+
+        return await self._ask(ask)
+
+    async def neighbours(self, identity: str, options: SearchOptions) -> SearchReply:
+        """The documents closest to a stored one: `SearchEngine.neighbours`."""
+
+        async def ask(generation: Generation) -> SearchReply:
+            answer = await asyncio.to_thread(generation.engine.neighbours, identity, options)
+            return SearchReply([answer], (), _max_length(generation), generation.stamp)
+
+        return await self._ask(ask)
+
+    async def embed(self, texts: Sequence[str], role: Role) -> TextVectors:
+        """Unit vectors of texts, any number of them: `SearchEngine.embed`."""
+
+        async def ask(generation: Generation) -> TextVectors:
+            encoded = await self._encoded(generation, tuple(texts), role)
+            transform = generation.engine.index.transform
+            vectors = await asyncio.to_thread(transform.transform, encoded.embeddings, role)
+            return TextVectors(vectors, encoded.lengths, _max_length(generation), generation.stamp)
+
+        return await self._ask(ask)
+
+    async def document(self, identity: str) -> tuple[Document, IndexStamp]:
+        """A stored document. Raises UnknownDocumentError."""
+
+        async def ask(generation: Generation) -> tuple[Document, IndexStamp]:
+            return await asyncio.to_thread(generation.engine.document, identity), generation.stamp
+
+        return await self._ask(ask)
+
+    async def facets(self) -> tuple[list[ColumnFacet], IndexStamp]:
+        """What the metadata columns hold, worked out once a generation."""
+
+        async def ask(generation: Generation) -> tuple[list[ColumnFacet], IndexStamp]:
+            return await asyncio.to_thread(generation.facets), generation.stamp
+
+        return await self._ask(ask)
+
+    async def _ask(self, ask: Callable[[Generation], Awaitable[Answered]]) -> Answered:
+        """The answer of one generation, from beginning to end; of the next one where its files are gone."""
+        async with self._place():
+            while True:
+                with self.generations.lease() as generation:
+                    try:
+                        return await ask(generation)
+                    except StoreError:
+                        if not generation.engine.index.is_followed:
+                            raise
+                if generation is self.generations.current:
+                    await self.generations.reload()
+
+    @contextlib.asynccontextmanager
+    async def _place(self) -> AsyncIterator[None]:
+        """One of the places for requests, for as long as the deadline."""
+        limits = self.settings.limits
+        if self.pending >= limits.pending:
+            raise BusyError(self.pending, self.retry_after)
+        self.pending += 1
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(limits.deadline):
+                yield
+        except TimeoutError as error:
+            raise DeadlineError(f"not answered in {limits.deadline:g} s, which is the limit here.") from error
+        finally:
+            self.pending -= 1
+            self._seconds += 0.1 * (time.monotonic() - began - self._seconds)
+
+    @property
+    def retry_after(self) -> int:
+        """Whole seconds after which half of those who wait now should have been answered."""
+        return min(max(round(self._seconds), 1), 60)
+
+    async def _encoded(self, generation: Generation, texts: tuple[str, ...], role: Role) -> EncodedTexts:
+        """Embeddings of texts, piece by piece, so that a large request does not keep a small one waiting."""
+        key = (generation, role)
+        pieces = [texts[start : start + PIECE] for start in range(0, len(texts), PIECE)]
+        done = [await self.encoding.submit(key, piece, len(piece)) for piece in pieces]
+        if len(done) == 1:
+            return done[0]
+        dim = int(generation.engine.index.manifest.encoder["dim"])
+        rows = np.concatenate([np.zeros((0, dim), np.float32), *(one.embeddings for one in done)])
+        return EncodedTexts(rows, tuple(length for one in done for length in one.lengths))
+
+    # --- in the threads of the queues
+
+    def _encode(self, key: Hashable, items: Sequence[Texts]) -> list[EncodedTexts]:
+        """The texts of several requests, encoded together. `key` is the generation and the role."""
+        generation, role = cast(tuple[Generation, Role], key)
+        texts, log = [text for some in items for text in some], EncodeStats()
+        self.on_batch("encode", len(texts))
+        rows, start, found = generation.engine.encoder.encode(texts, role, log), 0, []
+        for some in items:
+            end = start + len(some)
+            found.append(EncodedTexts(rows[start:end], tuple(log.lengths[start:end])))
+            start = end
+        return found
+
+    def _rank(self, key: Hashable, items: Sequence[EncodedQueries]) -> list[list[Answer[Hit]]]:
+        """The queries of several requests, answered together. `key` is the generation and the options."""
+        generation, options = cast(tuple[Generation, SearchOptions], key)
+        texts = [text for some, _ in items for text in some]
+        self.on_batch("rank", len(texts))
+        embeddings = np.concatenate([rows for _, rows in items])
+        found = iter(generation.engine.search_vectors(embeddings, options, texts))
+        return [[next(found) for _ in some] for some, _ in items]
+
+
+def _max_length(generation: Generation) -> int:
+    return generation.engine.index.encoder.max_length

@@ -1,0 +1,134 @@
+"""Where a server listens, who may ask it, and how much of anything it takes."""
+
+import hashlib
+import hmac
+import ipaddress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from indexer.errors import ConfigError
+from indexer.output_files import mode_of
+from indexer.regular_files import open_regular
+
+_SHORTEST_KEY = 16
+_LARGEST_FILE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Keys that open some routes; only their hashes are held. Without any, `are_needed` is False."""
+
+    hashes: tuple[bytes, ...] = ()
+
+    @classmethod
+    def read(cls, path: Path) -> "Keys":
+        """The keys of a file, one a line; blank lines and lines that begin with # are no keys.
+
+        Raises ConfigError for a file that cannot be read or holds no key, and for a key that is short or no plain text.
+        """
+        try:
+            with open_regular(path) as file:
+                lines = file.read(_LARGEST_FILE).decode("utf-8").splitlines()
+        except OSError as error:
+            raise ConfigError(f"{path}: the keys cannot be read: {error.strerror or error}.") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{path}: is no UTF-8 text; expected one key a line.") from error
+        keys = [(number, line.strip()) for number, line in enumerate(lines, start=1)]
+        keys = [(number, key) for number, key in keys if key and not key.startswith("#")]
+        for number, key in keys:
+            if len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
+                raise ConfigError(
+                    f"{path}:{number}: is no key; expected at least {_SHORTEST_KEY} letters, digits and signs without "
+                    "spaces. Make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+                )
+        if not keys:
+            raise ConfigError(f"{path}: holds no key; expected one a line.")
+        return cls(tuple(_hash(key.encode()) for _, key in keys))
+
+    @property
+    def are_needed(self) -> bool:
+        """Whether there are any."""
+        return bool(self.hashes)
+
+    def admit(self, key: bytes) -> bool:
+        """Whether this is one of them. Takes the same time whichever it is, and however much of it is right."""
+        given, found = _hash(key), False
+        for known in self.hashes:
+            found |= hmac.compare_digest(given, known)
+        return found
+
+
+def _hash(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
+
+def is_readable_by_others(path: Path) -> bool:
+    """Whether other users of the machine may read a file of keys."""
+    mode = mode_of(path)
+    return mode is not None and bool(mode & 0o044)
+
+
+@dataclass(frozen=True)
+class ServerLimits:
+    """How much a server takes. Raises ConfigError for what is not positive.
+
+    `pending` requests are answered at once or wait; one more is refused with 429. `deadline` and `drain` are the
+    seconds that a request may take, and that those under way are given when the server is stopped. `body_bytes` is the
+    longest body, `reading_bytes` the most that bodies hold together while they arrive, `reading_seconds` how long one
+    may take. `connections` are open at once. One request has at most `queries` of `characters` each, and asks for `k`
+    hits of each, of all of them `hits`.
+    """
+
+    pending: int = 256
+    deadline: float = 30.0
+    drain: float = 30.0
+    body_bytes: int = 8 << 20
+    reading_bytes: int = 64 << 20
+    reading_seconds: float = 15.0
+    connections: int = 1024
+    queries: int = 256
+    characters: int = 100_000
+    k: int = 1000
+    hits: int = 10_000
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not value > 0:
+                raise ConfigError(f"{name} is {value}; expected more than 0.")
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """`name` is what clients call the index. `read_keys` open all routes but the admin's, `admin_keys` those alone.
+
+    Raises ConfigError for an address that others reach where no key is needed, and for a port that is none.
+    """
+
+    name: str
+    host: str = "127.0.0.1"
+    port: int = 8080
+    read_keys: Keys = Keys()
+    admin_keys: Keys = Keys()
+    limits: ServerLimits = field(default_factory=ServerLimits)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.port <= 65535:
+            raise ConfigError(f"port is {self.port}; expected 0 (any that is free) to 65535.")
+        if not self.read_keys.are_needed and not is_loopback(self.host):
+            raise ConfigError(
+                f'"{self.host}" can be reached from other machines, so callers need a key: give --api-key-file, or '
+                "leave out --host to listen on this machine alone (127.0.0.1)."
+            )
+        both = set(self.read_keys.hashes) & set(self.admin_keys.hashes)
+        if both:
+            raise ConfigError("a key is in --api-key-file and in --admin-key-file; give each its own.")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine alone: "localhost", or an address such as 127.0.0.1 or ::1."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
