@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 from search.ranking.ranker import SearchOptions, Similarity
 from search.server.service import SearchReply
@@ -47,10 +47,24 @@ def _finite(value: float) -> float:
     return value
 
 
-Text = Annotated[str, AfterValidator(_whole)]
-Queries = Annotated[str | list[str] | None, AfterValidator(_queries)]
-Condition = Annotated[str, Field(max_length=_LONGEST_CONDITION), AfterValidator(_not_blank)]
-Name = Annotated[str, Field(max_length=_LONGEST_NAME), AfterValidator(_not_blank)]
+_NOT_BLANK: dict[str, Any] = {"type": "string", "pattern": r"\S"}  # what the schema says of `_not_blank`
+Queries = Annotated[
+    str | list[str] | None,
+    AfterValidator(_queries),
+    WithJsonSchema({"anyOf": [_NOT_BLANK, {"type": "array", "items": _NOT_BLANK, "minItems": 1}, {"type": "null"}]}),
+]
+Condition = Annotated[
+    str,
+    Field(max_length=_LONGEST_CONDITION),
+    AfterValidator(_not_blank),
+    WithJsonSchema(_NOT_BLANK | {"maxLength": _LONGEST_CONDITION}),
+]
+Name = Annotated[
+    str,
+    Field(max_length=_LONGEST_NAME),
+    AfterValidator(_not_blank),
+    WithJsonSchema(_NOT_BLANK | {"maxLength": _LONGEST_NAME}),
+]
 Finite = Annotated[float, Field(strict=True), AfterValidator(_finite)]
 
 
