@@ -84,8 +84,8 @@ class SearchRequest(Request):
     group_by: Name | None = Field(None, description="A metadata column of which each value gives one hit at most.")
     min_score: Finite | None = Field(None, description="The lowest score of a hit.")
     fold: Finite | None = Field(
-        None, gt=0, le=1, description="Fold hits under a better one that is so close to them: inner product of vectors."
-    )
+        None, ge=0.5, le=1, description="Fold hits under a better one whose vector is so close: their inner product."
+    )  # less is allowed elsewhere, but takes whole corpora apart
     hybrid: bool = Field(False, description="Fuse with BM25 by reciprocal rank.")
     exact: bool = Field(False, description="Compare with every document instead of searching the index.")
     similarity: Similarity = Field("cosine", description='"js": mixtures by Jensen-Shannon divergence.')
@@ -109,7 +109,7 @@ class SearchRequest(Request):
     def options(self) -> SearchOptions:
         """What is asked of the engine. Raises ConfigError for what does not go together."""
         names = ("k", "where", "group_by", "min_score", "fold", "hybrid", "exact", "similarity")
-        return SearchOptions(**{name: value for name in names if (value := getattr(self, name)) is not None})
+        return SearchOptions(**{name: getattr(self, name) for name in names})
 
 
 class Window(BaseModel):
@@ -122,11 +122,12 @@ class Window(BaseModel):
 
 
 class FoldedHit(BaseModel):
-    """A near-duplicate of a hit."""
+    """A near-duplicate of a hit; `similarity` is the inner product of their vectors."""
 
-    model_config = ConfigDict(extra="allow")
     id: str
     score: float
+    similarity: float
+    title: str | None
 
 
 class Hit(BaseModel):
@@ -140,6 +141,7 @@ class Hit(BaseModel):
     metadata: dict[str, Any]
     window: Window | None = None
     folded: list[FoldedHit] | None = None
+    folded_count: int | None = None
 
 
 class Truncated(BaseModel):
