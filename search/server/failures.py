@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -58,7 +59,7 @@ def answer_failures(app: FastAPI, folder: str, name: str) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
-        return error_response(422, *_told(error))
+        return error_response(422, *told(error))
 
     @app.exception_handler(RequestError)
     async def refused(_: Request, error: RequestError) -> Response:
@@ -94,8 +95,8 @@ def of_isotrope(error: IsotropeError, message: str) -> Response:
     return error_response(503, "The index cannot be read now; the server's log says why.", headers={"Retry-After": "5"})
 
 
-def _told(error: RequestValidationError) -> tuple[str, str | None]:
-    """The first thing that is wrong, in words, and the field. What was given is not repeated: it may be NaN, or huge."""
+def told(error: RequestValidationError | ValidationError) -> tuple[str, str | None]:
+    """The first thing that is wrong, in words, and the field. What was given is not repeated: it may be huge."""
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"] if part != "body")
     what = str(first["msg"]).removeprefix("Value error, ")

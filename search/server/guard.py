@@ -144,7 +144,8 @@ class Guard:
 
     async def _run(self, scope: Scope, receive: Receive, held: "_Body", answer: "_Answer") -> None:
         """The application, for as long as the client is there and listens."""
-        gone, streams = asyncio.Event(), scope["path"].startswith(STREAMS)
+        gone = asyncio.Event()
+        streams = scope["path"].startswith(STREAMS) and scope["method"] == "GET"  # a POST is a call, which has an end
         body = held.whole()
 
         async def replay() -> Message:
