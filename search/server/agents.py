@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +20,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, Streamable
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
@@ -44,12 +45,11 @@ from search.server.failures import RequestError, told
 from search.server.routes import facts_of
 from search.server.service import BusyError, DeadlineError, SearchService
 from search.server.standard_streams import ProtocolStreams
-from search.server.tools import NOTE, TOOLS, Link, parsed
+from search.server.tools import INFO, NOTE, TOOLS, Link, columns_in_words, parsed
 from search.text import counted
 
 LOG = logging.getLogger("isotrope.server")
 PATH = "/mcp"
-INFO = "isotrope://index"
 _META = {"isotrope/note": NOTE}
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _BASE = re.compile(r"https?://[\w.:\[\]-]+/", re.ASCII)
@@ -103,13 +103,15 @@ class Agents:
     # --- tools
 
     async def _list_tools(self, _: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
-        held = await self._holdings()
+        holds, columns = await self._holdings()
         return ListToolsResult(
             tools=[
                 ListedTool(
                     name=tool.name,
                     title=tool.title,
-                    description=f"{tool.purpose}\n{held[tool.name == 'search_documents']} {NOTE}",
+                    description="\n".join(
+                        [f"{tool.purpose} {holds}", *([columns] if tool.name == "search_documents" else []), NOTE]
+                    ),
                     input_schema=tool.takes,
                     output_schema=tool.gives,
                     annotations=_READS,
@@ -119,10 +121,20 @@ class Agents:
         )
 
     async def _holdings(self) -> tuple[str, str]:
-        """What the index holds, in a sentence; and with its metadata columns."""
-        name = self._service.settings.name
+        """What the index holds: in a sentence, and its metadata columns."""
         documents = counted(len(self._service.generations.current.engine), "document")
-        return f'The index "{name}" holds {documents}.', f'The index "{name}" holds {documents}.'
+        holds = f'The index "{self._service.settings.name}" holds {documents}.'
+        with self._failures():
+            facets, _ = await self._service.facets()
+            return holds, columns_in_words(facets)
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        """What the service raises, as the protocol's errors."""
+        try:
+            yield
+        except (IsotropeError, BusyError, DeadlineError) as error:
+            raise MCPError(INTERNAL_ERROR, self._told(error)) from error
 
     async def _call_tool(self, context: Context, asked: CallToolRequestParams) -> CallToolResult:
         tool = next((tool for tool in TOOLS if tool.name == asked.name), None)
@@ -171,12 +183,10 @@ class Agents:
     async def _read_resource(self, _: Context, asked: ReadResourceRequestParams) -> ReadResourceResult:
         if asked.uri != INFO:
             raise MCPError(INVALID_PARAMS, f"there is no such resource; expected {INFO}. fetch gives documents.")
-        try:
+        with self._failures():
             facets, _stamp = await self._service.facets()
             with self._service.generations.lease() as generation:
                 facts = await asyncio.to_thread(facts_of, generation, self._service.settings)
-        except (IsotropeError, BusyError, DeadlineError) as error:
-            raise MCPError(INVALID_PARAMS, self._told(error)) from error
         text = to_json(facts | {"columns": [facet.to_dict() for facet in facets]})
         text = text.encode("utf-8", "replace").decode()
         return ReadResourceResult(
