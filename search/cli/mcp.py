@@ -77,9 +77,10 @@ def _listen(index: Path, options: dict[str, Any]) -> None:
     """Over HTTP."""
     from search.cli.output import print_note
     from search.server.app import serve_agents
-    from search.server.listener import listen
+    from search.server.listener import Listener
 
     settings = settings_of(index, options)
     served = serve_agents(engine_of(index, options), settings, print_note)
-    listen(served, settings, lambda url: click.echo(f"{settings.name} is served at {url}/mcp (Ctrl-C stops)."))
+    listener = Listener(served, settings)
+    listener.listen(lambda url: click.echo(f"{settings.name} is served at {url}/mcp (Ctrl-C stops)."))
     print_note("stopped; calls that were open have been answered")

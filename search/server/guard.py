@@ -27,7 +27,8 @@ PAGE = "/"
 ASSETS = "/assets/"
 ADMIN = "/admin/"
 STREAMS = "/mcp"  # answers that go on for as long as the client listens
-ABORT = "isotrope.abort"  # the scope's extension that cuts a connection
+ABORT = "isotrope.abort"  # the scope's extension whose "call" cuts the connection
+_LEFT = 499  # what servers note where the client left before the answer
 _AFTER = 5.0  # seconds beyond the deadline for an answer to be sent
 _HEADERS = [
     (
@@ -83,7 +84,7 @@ class Guard:
         headers, path = Headers(scope=scope), scope["path"]
         if not self._settings.read_keys.are_needed and (found := _foreign(headers, path, scope["method"])):
             return 403, "host", found
-        if path == HEALTH or path == PAGE or path.startswith(ASSETS):
+        if path in (HEALTH, PAGE) or path.startswith(ASSETS):
             return None
         admin = path.startswith(ADMIN)
         keys = self._settings.admin_keys if admin else self._settings.read_keys
@@ -171,6 +172,9 @@ class Guard:
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        except Exception:
+            if answer.status == _LEFT:  # nobody was told; else the log knows already
+                raise
         finally:
             self._streams.discard(task)
             task.cancel()
@@ -196,8 +200,8 @@ class _Answer:
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send, self._api = send, scope["path"] != PAGE and not scope["path"].startswith(ASSETS)
-        self._abort = scope.get("extensions", {}).get(ABORT)
-        self.status = 499  # what servers note where the client left first
+        self._abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT, {}).get("call")
+        self.status = _LEFT
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

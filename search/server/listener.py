@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import math
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,27 +23,69 @@ _BACKLOG = 512
 _LONGEST_HEAD = 64 << 10  # bytes
 
 
-def listen(served: ServedIndex, settings: ServerSettings, on_ready: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; requests under way are then answered. `on_ready` is told the URL.
+class Listener(uvicorn.Server):
+    """A server of one index, bound to its address as soon as it is made: nobody else takes the port any more.
 
-    Raises ConfigError for an address that cannot be listened on, and what loading the index raises.
+    Raises ConfigError for an address that cannot be listened on.
     """
-    with _bound(settings) as taken:
-        host, port = taken.getsockname()[:2]
-        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        config = uvicorn.Config(
-            served.guard,
-            http=_protocol(settings.limits),
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE,
-            timeout_graceful_shutdown=round(settings.limits.drain),
-            backlog=_BACKLOG,
+
+    def __init__(self, served: ServedIndex, settings: ServerSettings) -> None:
+        self._served, self._socket = served, _bound(settings)
+        self._on_ready: Callable[[str], None] = lambda url: None
+        super().__init__(
+            uvicorn.Config(
+                served.guard,
+                http=_protocol(settings.limits),
+                ws="none",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE,
+                timeout_graceful_shutdown=math.ceil(settings.limits.drain),
+                backlog=_BACKLOG,
+            )
         )
-        _Server(config, served, lambda: on_ready(url)).run(sockets=[taken])
+
+    @property
+    def url(self) -> str:
+        """Where it is reached."""
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def listen(self, on_ready: Callable[[str], None]) -> None:
+        """Answer until SIGINT, SIGTERM or `stop`; requests under way are then finished. `on_ready` is told the URL."""
+        self._on_ready = on_ready
+        with self._socket:
+            self.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """End `listen`, from any thread."""
+        self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        url = self.url
+        await super().startup(sockets)
+        if self.started:
+            self._on_ready(url)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._served.drain()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn's, but a signal is not raised again at the end: it is an end in good order."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        signals = (signal.SIGINT, signal.SIGTERM)
+        before = {one: signal.signal(one, self.handle_exit) for one in signals}
+        try:
+            yield
+        finally:
+            for one, handler in before.items():
+                signal.signal(one, handler)
 
 
 def _bound(settings: ServerSettings) -> socket.socket:
@@ -53,34 +97,6 @@ def _bound(settings: ServerSettings) -> socket.socket:
             f"{settings.host}:{settings.port}: cannot be listened on: {error.strerror or error}. Name another --port; "
             "0 takes any that is free."
         ) from error
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server, which says when it is ready and when it begins to stop."""
-
-    def __init__(self, config: uvicorn.Config, served: ServedIndex, on_ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._served, self._on_ready = served, on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._on_ready()
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._served.drain()
-        await super().shutdown(sockets)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """As uvicorn's, but a signal is not raised again at the end: it is an end in good order."""
-        signals = (signal.SIGINT, signal.SIGTERM)
-        before = {one: signal.signal(one, self.handle_exit) for one in signals}
-        try:
-            yield
-        finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
 
 
 def _protocol(limits: ServerLimits) -> type[asyncio.Protocol]:
@@ -110,7 +126,7 @@ def _protocol(limits: ServerLimits) -> type[asyncio.Protocol]:
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
-            self.scope["extensions"] = {ABORT: self.transport.abort}
+            self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
             self._received = 0
             if self._silence is None:
                 self._expect_head()
