@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Iterator
 from importlib.metadata import version
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -38,6 +39,7 @@ from mcp_types import Tool as ListedTool
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from indexer.errors import ConfigError, IsotropeError, as_shown
 from search.files import to_json
@@ -53,7 +55,16 @@ PATH = "/mcp"
 _META = {"isotrope/note": NOTE}
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _BASE = re.compile(r"https?://[\w.:\[\]-]+/", re.ASCII)
+_AT_PATH = SimpleNamespace(path=PATH)
 Context = ServerRequestContext[Any, Any]
+
+
+class _Endpoint(StreamableHTTPASGIApp):
+    """The SDK's application, which the metrics know by its path."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route"] = _AT_PATH
+        await super().__call__(scope, receive, send)
 
 
 class Agents:
@@ -80,7 +91,7 @@ class Agents:
             max_request_body_size=service.settings.limits.body_bytes,
         )
         # No GET: it would open a stream on which nothing is ever said.
-        self.route = Route(PATH, StreamableHTTPASGIApp(self._calls), methods=["POST"])
+        self.route = Route(PATH, _Endpoint(self._calls), methods=["POST"])
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -90,15 +101,12 @@ class Agents:
 
     async def speak(self, streams: ProtocolStreams) -> None:
         """Answer over standard input and output until the input ends."""
-        with contextlib.suppress(BrokenPipeError):
-            try:
-                async with stdio_server(anyio.wrap_file(streams.input), anyio.wrap_file(streams.output)) as (
-                    read,
-                    write,
-                ):
-                    await self.server.run(read, write, self.server.create_initialization_options())
-            except BaseExceptionGroup as group:
-                raise group.exceptions[0] from None  # the SDK's tasks; one of them failed first
+        wire = stdio_server(anyio.wrap_file(streams.input), anyio.wrap_file(streams.output))
+        try:
+            async with wire as (read, write):
+                await self.server.run(read, write, self.server.create_initialization_options())
+        except* BrokenPipeError:
+            LOG.info("the agent's program has left")
 
     # --- tools
 

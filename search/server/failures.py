@@ -98,6 +98,6 @@ def of_isotrope(error: IsotropeError, message: str) -> Response:
 def told(error: RequestValidationError | ValidationError) -> tuple[str, str | None]:
     """The first thing that is wrong, and the field. What was given is not repeated: it may be NaN, or huge."""
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part != "body")
+    place = ".".join(str(part) for part in first["loc"] if part != "body" and "[" not in str(part))  # no types
     what = str(first["msg"]).removeprefix("Value error, ")
     return (f"{place}: {what}" if place else what), place or None
