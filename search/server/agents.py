@@ -43,11 +43,11 @@ from starlette.types import Receive, Scope, Send
 
 from indexer.errors import ConfigError, IsotropeError, as_shown
 from search.files import to_json
-from search.server.failures import RequestError, told
+from search.server.failures import RequestError
 from search.server.routes import facts_of
 from search.server.service import BusyError, DeadlineError, SearchService
 from search.server.standard_streams import ProtocolStreams
-from search.server.tools import INFO, NOTE, TOOLS, Link, columns_in_words, parsed
+from search.server.tools import INFO, NOTE, TOOLS, Link, columns_in_words, fault_of, parsed
 from search.text import counted
 
 LOG = logging.getLogger("isotrope.server")
@@ -158,7 +158,7 @@ class Agents:
     def _told(self, error: Exception) -> str:
         """What an agent can do about it; faults of the server's machine are told to its log alone."""
         if isinstance(error, ValidationError):
-            return told(error)[0]
+            return fault_of(error)
         if isinstance(error, RequestError | BusyError | DeadlineError):
             return str(error)
         if isinstance(error, ConfigError):

@@ -9,7 +9,6 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -59,7 +58,7 @@ def answer_failures(app: FastAPI, folder: str, name: str) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
-        return error_response(422, *told(error))
+        return error_response(422, *_told(error))
 
     @app.exception_handler(RequestError)
     async def refused(_: Request, error: RequestError) -> Response:
@@ -95,9 +94,13 @@ def of_isotrope(error: IsotropeError, message: str) -> Response:
     return error_response(503, "The index cannot be read now; the server's log says why.", headers={"Retry-After": "5"})
 
 
-def told(error: RequestValidationError | ValidationError) -> tuple[str, str | None]:
-    """The first thing that is wrong, and the field. What was given is not repeated: it may be NaN, or huge."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part != "body" and "[" not in str(part))  # no types
-    what = str(first["msg"]).removeprefix("Value error, ")
-    return (f"{place}: {what}" if place else what), place or None
+def _told(error: RequestValidationError) -> tuple[str, str | None]:
+    """What is wrong with the first field that is, and its name. What was given is not repeated: it may be NaN, or huge.
+
+    Of a field that may be one of several things each says why it is not that; `loc` then names these as well.
+    """
+    found = [(one["loc"][1:], str(one["msg"]).removeprefix("Value error, ")) for one in error.errors()]
+    field = str(found[0][0][0]) if found[0][0] and error.errors()[0]["type"] != "json_invalid" else None
+    said = dict.fromkeys(what for place, what in found if (str(place[0]) if place and field else None) == field)
+    what = ", or: ".join(said)
+    return (f"{field}: {what}" if field else what), field

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from search.files import to_json
@@ -306,6 +306,13 @@ def _literal(value: object) -> str:
     if isinstance(value, bool | int | float | Decimal):
         return str(value)
     return "'" + escape(str(value)).replace("'", "''") + "'"
+
+
+def fault_of(error: ValidationError) -> str:
+    """The first argument that is wrong, and why. What was given is not repeated: it may be huge."""
+    first = error.errors()[0]
+    why = str(first["msg"]).removeprefix("Value error, ")
+    return f"{first['loc'][0]}: {why}" if first["loc"] else why
 
 
 def parsed(answer: str) -> dict[str, Any]:
