@@ -54,10 +54,14 @@ class Arguments(BaseModel):
 
 
 class SearchArguments(Arguments):
+    """Of `search`."""
+
     query: Query = Field(description="What to look for, in a sentence or some words.")
 
 
 class FetchArguments(Arguments):
+    """Of `fetch`."""
+
     id: Text = Field(description="The id of a document, as a search gave it.")
 
 
@@ -66,11 +70,14 @@ Absent = SkipJsonSchema[None]
 
 
 class DocumentArguments(Arguments):
+    """Of `search_documents`."""
+
     query: Query | Absent = Field(None, description="What to look for; left out where `like` is given.")
     like: Name | Absent = Field(None, description="The id of a document: those closest to it are found.")
     k: int = Field(10, ge=1, le=_MOST_HITS, description="Hits.")
     where: Condition | Absent = Field(
-        None, description="A condition on the metadata columns in SQL, such as: year > 2019 AND lang = 'en'"
+        None,
+        description="A condition in SQL on metadata columns, id, title and text, such as: year > 2019 AND lang = 'en'",
     )
     group_by: Name | Absent = Field(None, description="A metadata column of which each value gives one hit at most.")
     min_score: Number | Absent = Field(None, description="The lowest score of a hit.")
@@ -94,6 +101,8 @@ class DocumentArguments(Arguments):
 
 
 class SearchResult(BaseModel):
+    """A hit of `search`."""
+
     id: str
     title: str
     url: str
