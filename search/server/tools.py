@@ -29,9 +29,10 @@ NOTE = (
 _HITS = 10  # of `search`
 _MOST_HITS = 50
 _SNIPPET = 200  # characters
-_TEXTS = 20_000  # characters of all texts of an answer
-_SHORTEST, _LONGEST = 200, 1500  # characters of one of them
-_LONGEST_VALUE = 300  # characters of a metadata value beside a hit
+_ROOM = 20_000  # characters of all texts of an answer, and of all metadata values
+_TEXT, _VALUE = (200, 1500), (40, 300)  # characters that one of them has at least, and at most
+_TITLE = 300  # characters
+_FOLDED = 5  # near-duplicates that are listed of a hit
 _URLS = ("url", "link", "href")  # metadata columns that hold a document's own address
 _MOST_COLUMNS, _MOST_SHOWN = 40, 12  # columns, and values of each, that a description shows
 _LONGEST_SHOWN = 40  # characters of one
@@ -190,7 +191,7 @@ async def search(service: SearchService, given: SearchArguments, link: Link) -> 
     results = [
         {
             "id": hit.id,
-            "title": hit.title or hit.id,
+            "title": shortened(hit.title or hit.id, _TITLE),
             "url": _address(hit.id, hit.metadata, link),
             "text": shortened(hit.window.text if hit.window else hit.text, _SNIPPET),
         }
@@ -224,29 +225,39 @@ async def search_documents(service: SearchService, given: DocumentArguments, lin
         reply, name = await service.neighbours(identity, given.options), f"like {identity}"
     answer = search_answer(reply, [name])
     (result,) = answer["results"]
-    room = min(max(_TEXTS // max(len(result["hits"]), 1), _SHORTEST), _LONGEST)
-    hits = [_shown(hit, room, link) for hit in result["hits"]]
+    values = sum(len(hit["metadata"]) for hit in result["hits"])
+    rooms = _share(len(result["hits"]), _TEXT), _share(values, _VALUE)
+    hits = [_shown(hit, rooms, link) for hit in result["hits"]]
     return {"note": NOTE, **result, "hits": hits, "index": answer["index"]}
 
 
-def _shown(hit: dict[str, Any], room: int, link: Link) -> dict[str, Any]:
-    """A hit with `room` characters of text: of the window that it was found by, or of the beginning."""
+def _share(count: int, bounds: tuple[int, int]) -> int:
+    """Characters that one of so many may have."""
+    return min(max(_ROOM // max(count, 1), bounds[0]), bounds[1])
+
+
+def _shown(hit: dict[str, Any], rooms: tuple[int, int], link: Link) -> dict[str, Any]:
+    """A hit with so many characters of text, of its window or from the beginning, and of each metadata value."""
     window, text = hit.pop("window", None), hit["text"]
     shown = hit | {
-        "title": hit["title"] or hit["id"],
+        "title": shortened(hit["title"] or hit["id"], _TITLE),
         "url": _address(hit["id"], hit["metadata"], link),
-        "text": shortened(window["text"] if window else text, room),
+        "text": shortened(window["text"] if window else text, rooms[0]),
         "characters": len(text),
-        "metadata": {name: _short_value(value) for name, value in hit["metadata"].items()},
+        "metadata": {name: _short_value(value, rooms[1]) for name, value in hit["metadata"].items()},
     }
-    return shown | ({"window": {"start": window["start"], "end": window["end"]}} if window else {})
+    if window:
+        shown["window"] = {"start": window["start"], "end": window["end"]}
+    if "folded" in hit:  # of which folded_count tells the number
+        shown["folded"] = hit["folded"][:_FOLDED]
+    return shown
 
 
-def _short_value(value: Any) -> Any:
+def _short_value(value: Any, most: int) -> Any:
     if isinstance(value, list | tuple | dict):
         text = to_json(value)
-        return value if len(text) <= _LONGEST_VALUE else shortened(text, _LONGEST_VALUE)
-    return shortened(value, _LONGEST_VALUE) if isinstance(value, str) else value
+        return value if len(text) <= most else shortened(text, most)
+    return shortened(value, most) if isinstance(value, str) else value
 
 
 def shortened(text: str, most: int) -> str:
