@@ -50,7 +50,7 @@ class Guard:
 
     def __init__(self, app: Application, settings: ServerSettings, metrics: ServerMetrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
-        self._reading = 0  # bytes of bodies that are held now
+        self.reading = 0  # bytes of bodies that are held now
         self._streams: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -114,7 +114,7 @@ class Guard:
             else:
                 self._metrics.left.inc()
         finally:
-            self._reading -= held.counted
+            self.reading -= held.counted
 
     async def _read(self, scope: Scope, receive: Receive, held: "_Body") -> tuple[int, str, str] | None:
         """Read the body into `held`. What a client says about its length is believed only when it is too much."""
@@ -132,10 +132,10 @@ class Guard:
                         return None
                     piece: bytes = message.get("body", b"")
                     held.counted += len(piece)
-                    self._reading += len(piece)
+                    self.reading += len(piece)
                     if held.counted > limits.body_bytes:
                         return too_long
-                    if self._reading > limits.reading_bytes:
+                    if self.reading > limits.reading_bytes:
                         return 503, "bodies", "Too many long bodies at once; try again."
                     held.pieces.append(piece)
                     if not message.get("more_body", False):

@@ -1,26 +1,21 @@
-"""uvicorn, which listens: with a limit of connections and of silence, and an end that loses no answer."""
+"""uvicorn, which listens, with an end that loses no answer."""
 
-import asyncio
 import contextlib
 import math
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from indexer.errors import ConfigError
 from search.server.app import ServedIndex
-from search.server.guard import ABORT
-from search.server.settings import ServerLimits, ServerSettings
+from search.server.connection import connection_class
+from search.server.settings import ServerSettings
 
-_SILENCE = 10.0  # seconds for the head of a request to arrive
 _KEEP_ALIVE = 30  # seconds between two requests of a connection
 _BACKLOG = 512
-_LONGEST_HEAD = 64 << 10  # bytes
 
 
 class Listener(uvicorn.Server):
@@ -35,7 +30,7 @@ class Listener(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 served.guard,
-                http=_protocol(settings.limits),
+                http=connection_class(settings.limits),
                 ws="none",
                 lifespan="on",
                 log_config=None,
@@ -93,54 +88,7 @@ def _bound(settings: ServerSettings) -> socket.socket:
     try:
         return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
     except OSError as error:
+        why = str(error.strerror or error).partition(" (while")[0]
         raise ConfigError(
-            f"{settings.host}:{settings.port}: cannot be listened on: {error.strerror or error}. Name another --port; "
-            "0 takes any that is free."
+            f"{settings.host}:{settings.port}: cannot be listened on: {why}. Name another --port; 0 is any that is free."
         ) from error
-
-
-def _protocol(limits: ServerLimits) -> type[asyncio.Protocol]:
-    """HTTP as uvicorn speaks it, within limits: of connections, of silence, and of bytes that are no body."""
-    most = 2 * limits.body_bytes + _LONGEST_HEAD  # twice: chunks have heads of their own
-
-    class GuardedProtocol(HttpToolsProtocol):
-        _silence: asyncio.TimerHandle | None = None
-        _received = 0  # since the head of the last message began
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            if len(self.connections) > limits.connections:
-                transport.abort()
-            else:
-                self._expect_head()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._end_silence()
-            super().connection_lost(exc)
-
-        def data_received(self, data: bytes) -> None:
-            self._received += len(data)
-            super().data_received(data)
-            if self._received > (_LONGEST_HEAD if self._silence else most):
-                self.transport.abort()  # the parser would hold on to it without end
-
-        def on_message_begin(self) -> None:
-            super().on_message_begin()
-            self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
-            self._received = 0
-            if self._silence is None:
-                self._expect_head()
-
-        def on_headers_complete(self) -> None:
-            self._end_silence()
-            super().on_headers_complete()
-
-        def _expect_head(self) -> None:
-            self._silence = self.loop.call_later(_SILENCE, self.transport.abort)
-
-        def _end_silence(self) -> None:
-            if self._silence is not None:
-                self._silence.cancel()
-                self._silence = None
-
-    return GuardedProtocol

@@ -7,12 +7,13 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from indexer import Document, add_documents, compact_index, delete_documents
+from indexer.encoders import Role
 from indexer.errors import ConfigError, StoreError, UnknownDocumentError
 from indexer.store import layout
 from search import SearchEngine
@@ -94,9 +95,9 @@ def test_answers_are_those_of_the_engine(served_folder: Path) -> None:
         assert (await service.search([], FIVE)).answers == []
         assert (await service.neighbours("d3", FIVE)).answers == [engine.neighbours("d3", FIVE)]
         assert (await service.document("d3"))[0] == DOCUMENTS[3]
-        for role in ("query", "document"):
-            given = await service.embed(QUERIES * 20, role)  # type: ignore[arg-type]
-            np.testing.assert_allclose(given.vectors, engine.embed(QUERIES * 20, role), atol=1e-5)  # type: ignore[arg-type]
+        for role in get_args(Role):
+            given = await service.embed(QUERIES * 20, role)
+            np.testing.assert_allclose(given.vectors, engine.embed(QUERIES * 20, role), atol=1e-5)
         assert (await service.embed([], "query")).vectors.shape == (0, engine.index.transform.dim)
 
     with_service(served_folder, use)
@@ -282,9 +283,12 @@ def test_what_was_used_is_there_before_a_generation_is_taken_up(
     index = shutil.copytree(served_folder, tmp_path / "index")
     prepared = list[bool]()
     real = generations_module.prepare
-    monkeypatch.setattr(
-        generations_module, "prepare", lambda engine, hybrid=False: (prepared.append(hybrid), real(engine, hybrid))
-    )
+
+    def prepare_and_note(engine: SearchEngine, hybrid: bool = False) -> None:
+        prepared.append(hybrid)
+        real(engine, hybrid)
+
+    monkeypatch.setattr(generations_module, "prepare", prepare_and_note)
 
     async def use(service: SearchService) -> None:
         for number, options in enumerate([FIVE, SearchOptions(hybrid=True)]):
