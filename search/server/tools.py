@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from search.files import to_json
 from search.filters.facets import ColumnFacet
 from search.ranking.ranker import SearchOptions
-from search.server.messages import Condition, Name, Query, Text, search_answer
+from search.server.messages import Condition, Name, Text, search_answer
 from search.server.routes import require_within
 from search.server.service import SearchService
 from search.text import escape
@@ -39,6 +39,17 @@ _LONGEST_SHOWN = 40  # characters of one
 INFO = "isotrope://index"
 Link = Callable[[str], str]
 """The address of a document that has none of its own, by its id."""
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is blank; expected some text")
+    return text
+
+
+Query = Annotated[Text, AfterValidator(_not_blank)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Absent = SkipJsonSchema[None]
 
 
 class Arguments(BaseModel):
@@ -64,10 +75,6 @@ class FetchArguments(Arguments):
     """Of `fetch`."""
 
     id: Text = Field(description="The id of a document, as a search gave it.")
-
-
-Number = Annotated[float, Field(allow_inf_nan=False)]
-Absent = SkipJsonSchema[None]
 
 
 class DocumentArguments(Arguments):
