@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
+from indexer import BuildConfig, Document, build_index
+from indexer.config import ChunkConfig
 from search import SearchEngine
 from search.filters.facets import ColumnFacet
 from search.server.agents import Agents
@@ -208,6 +211,23 @@ def test_long_texts_are_cut_and_it_is_said(library: Path) -> None:
         assert f"the first 100,000 of {whole:,} characters" in document["metadata"]["isotrope_note"]
 
     with_client(library, use)
+
+
+def test_a_hit_shows_the_window_that_it_was_found_by(tmp_path: Path, tiny_config: BuildConfig) -> None:
+    config = dataclasses.replace(tiny_config, chunk=ChunkConfig(tokens=16, overlap=0))
+    text = " ".join(f"word{number}" for number in range(100))
+    build_index([Document("a", text), *(Document(f"b{n}", f"short {n}") for n in range(5))], tmp_path / "index", config)
+    (expected,) = SearchEngine(tmp_path / "index").search("word50", where="id = 'a'")
+    window = expected.window
+    assert window is not None
+
+    async def use(client: Client, _: SearchService) -> None:
+        (hit,) = (await call(client, "search_documents", query="word50", where="id = 'a'"))["hits"]
+        assert (hit["text"], hit["characters"]) == (window.text, len(text))
+        assert hit["window"] == {"start": window.start, "end": window.end}
+        assert (await call(client, "search", query="word50"))["results"]
+
+    with_client(tmp_path / "index", use)
 
 
 def test_the_description_names_the_columns_so_that_filters_can_be_written(library: Path) -> None:
