@@ -17,7 +17,7 @@ from pydantic.json_schema import SkipJsonSchema
 from search.files import to_json
 from search.filters.facets import ColumnFacet
 from search.ranking.ranker import SearchOptions
-from search.server.messages import Condition, Name, Text, search_answer
+from search.server.messages import search_answer
 from search.server.routes import require_within
 from search.server.service import SearchService
 from search.text import escape
@@ -41,13 +41,18 @@ Link = Callable[[str], str]
 """The address of a document that has none of its own, by its id."""
 
 
-def _not_blank(text: str) -> str:
-    if not text.strip():
+def _text(given: str) -> str:
+    if not given.strip():
         raise ValueError("is blank; expected some text")
-    return text
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise ValueError("holds half a surrogate pair, which is no text") from None
+    return given
 
 
-Query = Annotated[Text, AfterValidator(_not_blank)]
+Text = Annotated[str, AfterValidator(_text)]
+Condition = Annotated[Text, Field(max_length=20_000)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Absent = SkipJsonSchema[None]
 
@@ -68,7 +73,7 @@ class Arguments(BaseModel):
 class SearchArguments(Arguments):
     """Of `search`."""
 
-    query: Query = Field(description="What to look for, in a sentence or some words.")
+    query: Text = Field(description="What to look for, in a sentence or some words.")
 
 
 class FetchArguments(Arguments):
@@ -80,14 +85,14 @@ class FetchArguments(Arguments):
 class DocumentArguments(Arguments):
     """Of `search_documents`."""
 
-    query: Query | Absent = Field(None, description="What to look for; left out where `like` is given.")
-    like: Name | Absent = Field(None, description="The id of a document: those closest to it are found.")
+    query: Text | Absent = Field(None, description="What to look for; left out where `like` is given.")
+    like: Text | Absent = Field(None, description="The id of a document: those closest to it are found.")
     k: int = Field(10, ge=1, le=_MOST_HITS, description="Hits.")
     where: Condition | Absent = Field(
         None,
         description="A condition in SQL on metadata columns, id, title and text, such as: year > 2019 AND lang = 'en'",
     )
-    group_by: Name | Absent = Field(None, description="A metadata column of which each value gives one hit at most.")
+    group_by: Text | Absent = Field(None, description="A metadata column of which each value gives one hit at most.")
     min_score: Number | Absent = Field(None, description="The lowest score of a hit.")
     hybrid: bool = Field(False, description="Rank by words (BM25) as well, for names and rare terms.")
     fold: Annotated[Number, Field(gt=0, le=1)] | Absent = Field(
