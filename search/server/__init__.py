@@ -8,7 +8,10 @@ messages     what requests and answers of /v1 look like
 failures     what is answered when something is wrong
 metrics      what Prometheus reads
 routes       /v1/search, documents, info; health; reload
+tools        what agents may ask, and what they are answered
+agents       the Model Context Protocol: standard streams, and /mcp
 guard        what stands before all routes: hosts, keys, bodies, clients that leave
 app          the application: all of these together
+standard_streams  standard input and output for a protocol alone
 listener     uvicorn, which listens, and drains when it is told to stop
 """

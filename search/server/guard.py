@@ -25,7 +25,6 @@ HEALTH = "/healthz"
 PAGE = "/"
 ASSETS = "/assets/"
 ADMIN = "/admin/"
-STREAMS = "/mcp"  # answers that go on for as long as the client listens
 ABORT = "isotrope.abort"  # the scope's extension whose "call" cuts the connection
 _LEFT = 499  # what servers note where the client left before the answer
 _AFTER = 5.0  # seconds beyond the deadline for an answer to be sent
@@ -50,7 +49,6 @@ class Guard:
     def __init__(self, app: Application, settings: ServerSettings, metrics: ServerMetrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self.reading = 0  # bytes of bodies that are held now
-        self._streams: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -70,11 +68,6 @@ class Guard:
             route = getattr(scope.get("route"), "path", "none")
             self._metrics.requests.labels(route, str(answer.status)).inc()
             self._metrics.seconds.labels(route).observe(time.monotonic() - began)
-
-    def end_streams(self) -> None:
-        """Cut the answers that would go on for as long as a client listens: the server stops."""
-        for task in self._streams:
-            task.cancel()
 
     # --- who asks
 
@@ -145,28 +138,21 @@ class Guard:
     async def _run(self, scope: Scope, receive: Receive, held: "_Body", answer: "_Answer") -> None:
         """The application, in this task, which is cancelled when the client leaves or does not read."""
         caller = _Caller(receive, held.whole())
-        streams = scope["path"].startswith(STREAMS)
-        task = asyncio.current_task()
-        if streams and task:
-            self._streams.add(task)
-        limit = None if streams else self._settings.limits.deadline + _AFTER
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(self._settings.limits.deadline + _AFTER):
                 await self._app(scope, caller.receive, answer.send)
         except TimeoutError:
             answer.abort()
             self._metrics.left.inc()
         except asyncio.CancelledError:
             self._metrics.left.inc()
-            if not caller.gone.is_set() and not streams:
+            if not caller.gone.is_set():
                 raise
         except Exception:
             if answer.status == _LEFT:  # nobody was told; else the log knows already
                 raise
         finally:
             caller.close()
-            if task:
-                self._streams.discard(task)
 
 
 class _Caller:

@@ -7,6 +7,7 @@ import pytest
 
 from indexer import BuildConfig, build_index
 from indexer.config import EncoderConfig, StoreConfig
+from tests.agents import build_library
 from tests.documents import DOCUMENTS
 
 
@@ -17,3 +18,9 @@ def served_folder(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.Te
     folder = tmp_path_factory.mktemp("served") / "index"
     build_index(DOCUMENTS, folder, BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4)))
     return folder
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An index of five documents for agents, one of them hostile; not to be changed."""
+    return build_library(tmp_path_factory.mktemp("agents"))
