@@ -8,6 +8,7 @@ from fastapi import FastAPI
 
 from indexer.errors import as_shown
 from search.engine import SearchEngine
+from search.server.embeddings import embedding_routes
 from search.server.failures import answer_failures
 from search.server.generations import prepare
 from search.server.guard import Guard
@@ -15,6 +16,7 @@ from search.server.metrics import ServerMetrics
 from search.server.routes import health_routes, search_routes
 from search.server.service import SearchService
 from search.server.settings import ServerSettings
+from search.server.vector_stores import vector_store_routes
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ def serve_engine(
     answer_failures(api, as_shown(str(engine.index.path)), settings.name)
     api.include_router(search_routes(service))
     api.include_router(health_routes(service, metrics))
+    for routes in (embedding_routes, vector_store_routes):
+        api.include_router(routes(service))
     return ServedIndex(service, metrics, api, Guard(api, settings, metrics))
 
 
