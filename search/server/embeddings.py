@@ -103,6 +103,7 @@ class EmbeddingResponse(BaseModel):
     usage: EmbeddingUsage
     index: Stamp
     truncated: list[TruncatedText] | None = None
+    unknown: list[int] | None = Field(None, description="Texts of which the encoder knows nothing.")
     data: list[EmbeddingRow]
 
 
@@ -207,6 +208,8 @@ def embedding_answer(asked: EmbeddingRequest, role: Role, found: TextVectors) ->
     }
     if cut := truncated_texts(found.lengths, found.max_length):
         facts["truncated"] = cut
+    if unknown := [number for number, length in enumerate(found.lengths) if not length]:
+        facts["unknown"] = unknown
     head = f'{to_json(facts)[:-1]},"data":['.encode()
     vectors = np.ascontiguousarray(found.vectors, dtype="<f4")
     count = max(1, _PIECE_BYTES // max(1, vectors[:1].nbytes))
