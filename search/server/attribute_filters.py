@@ -14,7 +14,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal, Union
 
 import pyarrow as pa
-from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from indexer.store.documents import ColumnPath, type_at
 from search.filters.expressions import DATES, LISTS, MOMENTS, NULLS, NUMBERS, TEXT, TIMES, TRUTH, kind_of, quote
@@ -25,8 +25,10 @@ DEEPEST = 10  # filters within filters
 MOST = 64  # comparisons of a filter
 LONGEST = 20_000  # characters of a filter, written as SQL
 _INT64 = range(-(2**63), 2**63)
+_HUGE = 2**100  # whole numbers below it are compared exactly
 _LISTED = 30  # attributes named in a message
 _SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
+_TYPES = ("eq", "ne", "gt", "gte", "lt", "lte", "in", "nin", "and", "or")
 _EXPECTED = {
     TEXT: "text",
     NUMBERS: "a number",
@@ -89,28 +91,42 @@ class CompoundFilter(Request):
     filters: list["AttributeFilter"] = Field(min_length=1)
 
 
-AttributeFilter = Annotated[Union[ComparisonFilter, CompoundFilter], Field(discriminator="type")]  # noqa: UP007
+AttributeFilter = Annotated[
+    Union[ComparisonFilter, CompoundFilter],  # noqa: UP007  # a name in quotes cannot be joined with |
+    Field(discriminator="type"),
+]
 CompoundFilter.model_rebuild()
+
+
+def _outlined(value: Any) -> Any:
+    """The same. Raises ValueError for filters that lie too deep, or are none: pydantic would repeat what was given."""
+    level = [value]
+    for _ in range(DEEPEST):
+        if not all(isinstance(one, dict) and one.get("type") in _TYPES for one in level):
+            raise ValueError(f'expected objects, each with a "type" of {", ".join(_TYPES)}')
+        lists = [one.get("filters") for one in level]
+        level = [inner for some in lists if isinstance(some, list) for inner in some]
+    if level:
+        raise ValueError(f"they lie more than {DEEPEST} deep in one another")
+    return value
+
+
+OutlinedFilter = Annotated[AttributeFilter, BeforeValidator(_outlined)]
 
 
 def condition_of(asked: ComparisonFilter | CompoundFilter, schema: pa.Schema) -> str:
     """A filter as SQL, for documents of a schema. Raises RequestError."""
-    comparisons = _comparisons(asked, 1)
-    if comparisons > MOST:
-        raise _refusal(f"{comparisons} comparisons; expected at most {MOST}. Many values go in one list, with in")
+    if (count := _count(asked)) > MOST:
+        raise _refusal(f"{count:,} comparisons; expected at most {MOST}. Many values go in one list, with in")
     sql = _condition(asked, schema)
     if len(sql) > LONGEST:
         raise _refusal(f"{len(sql):,} characters, written as SQL; expected at most {LONGEST:,}")
     return sql
 
 
-def _comparisons(asked: ComparisonFilter | CompoundFilter, depth: int) -> int:
-    """How many there are. Raises RequestError for filters that lie too deep."""
-    if depth > DEEPEST:
-        raise _refusal(f"filters lie more than {DEEPEST} deep in one another")
-    if isinstance(asked, ComparisonFilter):
-        return 1
-    return sum(_comparisons(inner, depth + 1) for inner in asked.filters)
+def _count(asked: ComparisonFilter | CompoundFilter) -> int:
+    """How many comparisons there are."""
+    return 1 if isinstance(asked, ComparisonFilter) else sum(map(_count, asked.filters))
 
 
 def _condition(asked: ComparisonFilter | CompoundFilter, schema: pa.Schema) -> str:
@@ -187,7 +203,7 @@ def _number(value: float, held: pa.DataType) -> str:
         plain = format(Decimal(repr(value)), "f")
         if len(plain.strip("-").replace(".", "")) <= 38:
             return plain
-    elif not pa.types.is_floating(held) and value == int(value) and int(value) in _INT64:
+    elif not pa.types.is_floating(held) and value == int(value) and abs(value) < _HUGE:
         return str(int(value))
     text = repr(float(value))
     return text if "e" in text else f"{text}e0"

@@ -43,15 +43,14 @@ _ROLES: dict[str, Role] = {
     "passage": "document",
 }
 _JSON = "application/json"
-_WAY_OUT = (
-    "tokens are numbers of a model's own vocabulary, and only texts are taken here. In LangChain say "
+_NO_TOKENS = (
+    "tokens, numbers of a model's own vocabulary, are not taken here; expected text. In LangChain say "
     "OpenAIEmbeddings(..., check_embedding_ctx_length=False)"
 )
-_INPUT = {
-    "anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}, "minItems": 1}],
-    "description": "A text, or several: any number that fits into a body. Tokens are refused.",
+TEXTS_SCHEMA: dict[str, Any] = {
+    "anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
 }
-ERRORS_HERE = ERRORS | {
+_ERRORS = ERRORS | {
     400: {"model": ErrorResponse, "description": "the body is no JSON, or a field asks for what is not done here"},
     404: {"model": ErrorResponse, "description": "there is no such model"},
 }
@@ -60,7 +59,9 @@ ERRORS_HERE = ERRORS | {
 class EmbeddingRequest(Request):
     """Texts, and the model that says what they are."""
 
-    input: Annotated[Any, WithJsonSchema(_INPUT)]
+    input: Annotated[Any, WithJsonSchema(TEXTS_SCHEMA)] = Field(
+        description="A text, or several: any number that fits into a body. Tokens are refused."
+    )
     model: Name = Field(description="One of GET /v1/models: the index's name, or that with /query or /document.")
     encoding_format: Literal["float", "base64"] | None = Field(
         None, description='"base64": float32, little-endian. Left out: "float".'
@@ -139,14 +140,15 @@ class EmbeddingModel:
 
 def embedding_routes(service: SearchService) -> APIRouter:
     """POST /v1/embeddings, GET /v1/models, GET /v1/models/{id}."""
-    router = APIRouter(prefix="/v1", responses=ERRORS_HERE, tags=["openai"])
+    router = APIRouter(prefix="/v1", responses=_ERRORS, tags=["openai"])
     models, limits = embedding_models(service.settings.name), service.settings.limits
 
     @router.post("/embeddings", response_model=EmbeddingResponse, response_model_exclude_none=True)
     async def embed(asked: EmbeddingRequest) -> Response:
         """Unit vectors of texts, as OpenAI's clients ask for them."""
         role = _role(asked, models)
-        texts = texts_of(asked.input, limits)
+        _refuse_tokens(asked.input)
+        texts = texts_of(asked.input, "input", limits)
         with service.generations.lease() as generation:
             _require_encoder(generation, service.settings.name)
             dimensions = generation.engine.index.transform.dim
@@ -183,15 +185,15 @@ def embedding_models(name: str) -> dict[str, EmbeddingModel]:
     return {model.id: model for model in models}
 
 
-def texts_of(given: Any, limits: ServerLimits) -> list[str]:
-    """The texts of the field `input`. Raises RequestError with the place of the first that is none."""
+def texts_of(given: Any, field: str, limits: ServerLimits) -> list[str]:
+    """The texts of a field: one, or a list. Raises RequestError with the place of the first that is none."""
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list) or not texts:
         what = "an empty list" if texts == [] else f"of type {type(given).__name__}"
-        raise RequestError(400, f"input: is {what}; expected a text, or a list of texts.", "input")
+        raise RequestError(400, f"{field}: is {what}; expected a text, or a list of texts.", field)
     for number, text in enumerate(texts):
         if fault := _fault(text, limits):
-            place = "input" if isinstance(given, str) else f"input.{number}"
+            place = field if isinstance(given, str) else f"{field}.{number}"
             raise RequestError(400, f"{place}: {fault}.", place)
     return texts
 
@@ -251,8 +253,6 @@ def rows_as_json(vectors: Vectors, first: int, form: str | None) -> bytes:
 
 def _fault(text: Any, limits: ServerLimits) -> str | None:
     """What is wrong with a text; None: nothing."""
-    if isinstance(text, int | list) and not isinstance(text, bool):
-        return f"is {'a list' if isinstance(text, list) else 'a number'}, perhaps of tokens; {_WAY_OUT}"
     if not isinstance(text, str):
         return f"is of type {type(text).__name__}; expected text"
     if not text.strip():
@@ -264,6 +264,13 @@ def _fault(text: Any, limits: ServerLimits) -> str | None:
     except UnicodeEncodeError:
         return "holds half a surrogate pair, which is no text"
     return None
+
+
+def _refuse_tokens(given: Any) -> None:
+    """Raises RequestError for what LangChain sends unless it is told otherwise: numbers, or lists of them."""
+    for number, one in enumerate(given if isinstance(given, list) else []):
+        if isinstance(one, int | list) and not isinstance(one, bool):
+            raise RequestError(400, f"input.{number}: {_NO_TOKENS}.", f"input.{number}")
 
 
 def _model(name: str, models: dict[str, EmbeddingModel]) -> EmbeddingModel:

@@ -13,17 +13,18 @@ from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, WithJsonSchema
 
 from search.engine import Hit
 from search.files import to_json
+from search.filters.expressions import shortened
 from search.ranking.documents import Answer
 from search.ranking.ranker import SearchOptions
-from search.server.attribute_filters import AttributeFilter, condition_of
-from search.server.embeddings import TruncatedText, truncated_texts
+from search.server.attribute_filters import OutlinedFilter, condition_of
+from search.server.embeddings import TEXTS_SCHEMA, TruncatedText, texts_of, truncated_texts
 from search.server.failures import JsonResponse, RequestError
 from search.server.generations import Generation
-from search.server.messages import ErrorResponse, Finite, Query, Request, Stamp
+from search.server.messages import ErrorResponse, Finite, Request, Stamp
 from search.server.routes import ERRORS, require_within
 from search.server.service import SearchReply, SearchService
 
@@ -54,18 +55,13 @@ class RankingOptions(Request):
 class StoreSearchRequest(Request):
     """A question to a store."""
 
-    query: Query | Annotated[list[Query], Field(min_length=1)] = Field(
+    query: Annotated[Any, WithJsonSchema(TEXTS_SCHEMA)] = Field(
         description="A text, or several: a document counts by its best score over them."
     )
     max_num_results: int | None = Field(None, ge=1, le=50, description="Documents at most; left out: 10.")
-    filters: AttributeFilter | None = None
+    filters: OutlinedFilter | None = None
     ranking_options: RankingOptions | None = None
     rewrite_query: bool | None = Field(None, description="Only false: queries are not rewritten here.")
-
-    @property
-    def queries(self) -> list[str]:
-        """The texts."""
-        return [self.query] if isinstance(self.query, str) else self.query
 
     @property
     def most(self) -> int:
@@ -145,8 +141,9 @@ def vector_store_routes(service: SearchService) -> APIRouter:
     async def search(index: str, asked: StoreSearchRequest) -> Response:
         """Find the documents closest to a text, as OpenAI's clients ask for them."""
         _require_store(index, name)
-        require_within(service.settings.limits, asked.queries, asked.most)
-        return JsonResponse(_answer(asked, await _found(service, asked)))
+        queries = texts_of(asked.query, "query", service.settings.limits)
+        require_within(service.settings.limits, queries, asked.most)
+        return JsonResponse(_answer(queries, asked.most, await _found(service, queries, asked)))
 
     @router.get("", response_model=StoresResponse)
     async def stores(after: str | None = None, before: str | None = None) -> Response:
@@ -212,21 +209,21 @@ def attributes_of(metadata: dict[str, Any]) -> dict[str, str | float | bool]:
     return found
 
 
-async def _found(service: SearchService, asked: StoreSearchRequest) -> SearchReply:
+async def _found(service: SearchService, queries: list[str], asked: StoreSearchRequest) -> SearchReply:
     """The engine's answer, by a filter that was written for the columns of the same generation."""
     while True:
         with service.generations.lease() as generation:
             options, stamp = options_of(asked, generation.engine.index.documents.schema), generation.stamp
-        reply = await service.search(asked.queries, options)
+        reply = await service.search(queries, options)
         if options.where is None or reply.stamp == stamp:
             return reply
 
 
-def _answer(asked: StoreSearchRequest, reply: SearchReply) -> dict[str, Any]:
+def _answer(queries: list[str], most: int, reply: SearchReply) -> dict[str, Any]:
     body = {
         "object": "vector_store.search_results.page",
-        "search_query": asked.queries,
-        "data": [_file(hit) for hit in best_of(reply.answers, asked.most)],
+        "search_query": queries,
+        "data": [_file(hit) for hit in best_of(reply.answers, most)],
         "has_more": False,
         "next_page": None,
         "index": vars(reply.stamp),
@@ -267,7 +264,12 @@ def _is_hybrid(weights: HybridSearch | None) -> bool:
 
 def _require_store(index: str, name: str) -> None:
     if index != name:
-        raise RequestError(404, f'there is no vector store "{index}"; there is "{name}".', "vector_store_id")
+        raise RequestError(
+            404,
+            f'there is no vector store "{shortened(index)}"; there is "{name}", which is searched by '
+            f"POST /v1/vector_stores/{name}/search.",
+            "vector_store_id",
+        )
 
 
 def _facts(generation: Generation, name: str) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def test_an_answer_in_pieces_is_the_answer_at_once(url: str, form: str, monkeypa
     texts = [f"bread {number}" for number in range(16)]  # one batch: the encoder rounds the same
     whole = post(url, input=texts, encoding_format=form)
     assert "content-length" in whole.headers
-    monkeypatch.setattr(embeddings, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(embeddings, "_PIECE_BYTES", 100)
     pieces = post(url, input=texts, encoding_format=form)
     assert pieces.headers["transfer-encoding"] == "chunked"
     assert pieces.json() == whole.json()
