@@ -214,7 +214,10 @@ def _text(value: str, kind: str) -> str:
     if kind == DATES:
         return date.fromisoformat(value).isoformat()
     if kind == TIMES:
-        return time.fromisoformat(value).replace(tzinfo=None).isoformat()
+        hour = time.fromisoformat(value)
+        if hour.tzinfo:
+            raise ValueError(value)  # without a day it is no moment
+        return hour.isoformat()
     if kind == MOMENTS:
         moment = datetime.fromisoformat(value)
         return (moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment).isoformat(" ")

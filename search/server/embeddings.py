@@ -147,14 +147,13 @@ def embedding_routes(service: SearchService) -> APIRouter:
     async def embed(asked: EmbeddingRequest) -> Response:
         """Unit vectors of texts, as OpenAI's clients ask for them."""
         role = _role(asked, models)
-        _refuse_tokens(asked.input)
-        texts = texts_of(asked.input, "input", limits)
         with service.generations.lease() as generation:
-            _require_encoder(generation, service.settings.name)
+            require_encoder(generation, service.settings.name)
             dimensions = generation.engine.index.transform.dim
         _require_dimensions(asked, dimensions)
-        _require_room(len(texts), dimensions)
-        found = await service.embed(texts, role)
+        _require_room(asked.input, dimensions)
+        _refuse_tokens(asked.input)
+        found = await service.embed(texts_of(asked.input, "input", limits), role)
         _require_dimensions(asked, found.vectors.shape[1])  # a new generation may have another number
         return embedding_answer(asked, role, found)
 
@@ -169,7 +168,7 @@ def embedding_routes(service: SearchService) -> APIRouter:
     async def model(id: str) -> Response:  # noqa: A002  # what the route calls it
         """One of these names."""
         with service.generations.lease() as generation:
-            _require_encoder(generation, service.settings.name)
+            require_encoder(generation, service.settings.name)
             return JsonResponse(_facts(_model(id, models), generation))
 
     return router
@@ -303,13 +302,13 @@ def _require_dimensions(asked: EmbeddingRequest, dimensions: int) -> None:
         )
 
 
-def _require_room(texts: int, dimensions: int) -> None:
+def _require_room(given: Any, dimensions: int) -> None:
     most = MOST_BYTES // (4 * dimensions)
-    if texts > most:
+    if isinstance(given, list) and len(given) > most:
         raise RequestError(
             400,
-            f"input: {texts:,} texts; their vectors of {dimensions} numbers are too much for one answer, which has at "
-            f"most {most:,}. Send several requests.",
+            f"input: {len(given):,} texts; their vectors of {dimensions} numbers are too much for one answer, which "
+            f"has at most {most:,}. Send several requests.",
             "input",
         )
 
@@ -318,10 +317,13 @@ def _encodes(generation: Generation) -> bool:
     return KIND_TRAITS[generation.engine.index.config.encoder.kind].encodes_texts
 
 
-def _require_encoder(generation: Generation, name: str) -> None:
+def require_encoder(generation: Generation, name: str) -> None:
+    """Raises RequestError for an index that makes no vectors of texts."""
     if not _encodes(generation):
         raise RequestError(
-            400, f'The vectors of "{name}" came with its corpus: there is no model here that makes one of a text.'
+            400,
+            f'The vectors of "{name}" came with its corpus: there is no model here that makes one of a text. What is '
+            'close to a stored document can be asked for: POST /v1/search with "like".',
         )
 
 

@@ -21,7 +21,7 @@ from search.filters.expressions import shortened
 from search.ranking.documents import Answer
 from search.ranking.ranker import SearchOptions
 from search.server.attribute_filters import OutlinedFilter, condition_of
-from search.server.embeddings import TEXTS_SCHEMA, TruncatedText, texts_of, truncated_texts
+from search.server.embeddings import TEXTS_SCHEMA, TruncatedText, require_encoder, texts_of, truncated_texts
 from search.server.failures import JsonResponse, RequestError
 from search.server.generations import Generation
 from search.server.messages import ErrorResponse, Finite, Request, Stamp
@@ -213,6 +213,7 @@ async def _found(service: SearchService, queries: list[str], asked: StoreSearchR
     """The engine's answer, by a filter that was written for the columns of the same generation."""
     while True:
         with service.generations.lease() as generation:
+            require_encoder(generation, service.settings.name)
             options, stamp = options_of(asked, generation.engine.index.documents.schema), generation.stamp
         reply = await service.search(queries, options)
         if options.where is None or reply.stamp == stamp:

@@ -277,8 +277,8 @@ def test_vectors_that_came_with_the_corpus_have_no_models(live_server: LiveServe
     build_index(documents, tmp_path / "index", config)
     url = live_server(tmp_path / "index", "docs") + "/v1"
     assert httpx2.get(f"{url}/models").json() == {"object": "list", "data": []}
-    for answer in (post(url), httpx2.get(f"{url}/models/docs")):
-        assert fault(answer) == (
-            400,
-            'The vectors of "docs" came with its corpus: there is no model here that makes one of a text.',
-        )
+    search = httpx2.post(f"{url}/vector_stores/docs/search", json={"query": "bread"})
+    for answer in (post(url), httpx2.get(f"{url}/models/docs"), search):
+        status, message = fault(answer)
+        assert status == 400
+        assert message.startswith('The vectors of "docs" came with its corpus: there is no model here')
