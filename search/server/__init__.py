@@ -9,8 +9,8 @@ failures     what is answered when something is wrong
 metrics      what Prometheus reads
 routes       /v1/search, documents, info; health; reload
 embeddings   /v1/embeddings and models, as OpenAI's API has them
-attribute_filters  filters of that API as SQL
-vector_stores      its search in a store: the index
+attribute_filters  the filters of that API, as SQL
+vector_stores  the index as a store of that API, to be searched
 guard        what stands before all routes: hosts, keys, bodies, clients that leave
 app          the application: all of these together
 listener     uvicorn, which listens, and drains when it is told to stop
