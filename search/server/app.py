@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from indexer.errors import as_shown
 from search.engine import SearchEngine
+from search.server.embeddings import embedding_routes
 from search.server.failures import answer_failures
 from search.server.generations import prepare
 from search.server.guard import Guard
@@ -18,6 +19,7 @@ from search.server.metrics import ServerMetrics
 from search.server.routes import health_routes, search_routes
 from search.server.service import SearchService
 from search.server.settings import ServerSettings
+from search.server.vector_stores import vector_store_routes
 
 if TYPE_CHECKING:
     from search.server.agents import Agents
@@ -49,7 +51,8 @@ def serve_engine(
     prepare(engine)
     service = SearchService(engine, settings, on_change)
     served = _served(service, agents_of(service, page=True) if find_spec("mcp") else None)
-    served.api.include_router(search_routes(service))
+    for routes in (search_routes, embedding_routes, vector_store_routes):
+        served.api.include_router(routes(service))
     return served
 
 
