@@ -62,8 +62,8 @@ def prefer_matrix_products(dim: int) -> None:
 
 
 def set_threads(count: int) -> None:
-    """Threads FAISS uses for one call."""
-    import_faiss().omp_set_num_threads(count)
+    """Threads FAISS uses for one call of this thread. FAISS must be there."""
+    faiss_module().omp_set_num_threads(count)
 
 
 def faiss_message(error: BaseException) -> str:

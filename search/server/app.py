@@ -113,6 +113,7 @@ def _served(service: SearchService, agents: "Agents | None") -> ServedIndex:
         docs_url=None,  # they load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # looked for at every request
         lifespan=lifespan,
     )
     answer_failures(api, as_shown(str(service.generations.current.engine.index.path)), settings.name)

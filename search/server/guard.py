@@ -6,6 +6,7 @@ Pure ASGI, in the order in which it costs least: what a stranger sends is not re
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -229,7 +230,7 @@ def _foreign(headers: Headers, path: str, method: str) -> str | None:
     rebinding). The browser tells both: by Origin, Sec-Fetch-Site and the Host it was asked for.
     """
     hosts = headers.getlist("host")
-    if len(hosts) != 1 or not is_loopback(_host_of(hosts[0])):
+    if len(hosts) != 1 or not _is_this_machine(hosts[0]):
         return "The Host is no name of this machine; ask for 127.0.0.1 or localhost, or serve with --api-key-file."
     for origin in headers.getlist("origin"):
         if urlsplit(origin).netloc.lower() != hosts[0].lower() or not origin.startswith(("http://", "https://")):
@@ -238,6 +239,11 @@ def _foreign(headers: Headers, path: str, method: str) -> str | None:
     if site not in ("none", "same-origin") and not (path == PAGE and method in ("GET", "HEAD")):
         return "The request comes from a page of another site, which may not ask here."
     return None
+
+
+@lru_cache(maxsize=64)
+def _is_this_machine(host: str) -> bool:
+    return is_loopback(_host_of(host))
 
 
 def _host_of(host: str) -> str:

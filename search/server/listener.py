@@ -36,6 +36,7 @@ class Listener(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # whoever asks says so himself
                 timeout_keep_alive=_KEEP_ALIVE,
                 timeout_graceful_shutdown=math.ceil(settings.limits.drain),
                 backlog=_BACKLOG,

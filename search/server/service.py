@@ -13,6 +13,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
+from indexer import ann
 from indexer.arrays import Embeddings, Vectors
 from indexer.corpus.document import Document
 from indexer.encoders import EncodeStats, Role
@@ -221,6 +222,7 @@ class SearchService:
         generation, options = cast(tuple[Generation, SearchOptions], key)
         texts = [text for some, _ in items for text in some]
         self.on_batch("rank", len(texts))
+        ann.set_threads(1)  # of this thread: several threads that each take all cores wait for one another
         embeddings = np.concatenate([rows for _, rows in items])
         found = iter(generation.engine.search_vectors(embeddings, options, texts))
         return [[next(found) for _ in some] for some, _ in items]
