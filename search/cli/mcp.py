@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from search.cli.options import PATH, encoder_options
-from search.cli.serve import engine_of, key_options, require_server, settings_of
+from search.cli.serve import engine_of, key_options, log_to_stderr, require_server, settings_of
 
 _OF_HTTP = ("host", "port", "api_key_file")
 
@@ -68,6 +68,7 @@ def _speak(index: Path, options: dict[str, Any]) -> None:
     from search.cli.output import print_note
     from search.server.app import speak
 
+    log_to_stderr()
     settings = settings_of(index, options)
     print_note(f"{settings.name} is opened for an agent on standard input and output")
     speak(engine_of(index, options), settings, streams, print_note)
@@ -79,6 +80,7 @@ def _listen(index: Path, options: dict[str, Any]) -> None:
     from search.server.app import serve_agents
     from search.server.listener import Listener
 
+    log_to_stderr()
     settings = settings_of(index, options)
     served = serve_agents(engine_of(index, options), settings, print_note)
     listener = Listener(served, settings)

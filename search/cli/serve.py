@@ -1,5 +1,6 @@
 """`isotrope serve`."""
 
+import logging
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,10 +51,17 @@ def command(index: Path, **options: Any) -> None:
     from search.server.app import serve_engine
     from search.server.listener import Listener
 
+    log_to_stderr()
     settings = settings_of(index, options)
     served = serve_engine(engine_of(index, options), settings, print_note)
     Listener(served, settings).listen(lambda url: click.echo(f"{settings.name} is served at {url} (Ctrl-C stops)."))
     print_note("stopped; requests that were open have been answered")
+
+
+def log_to_stderr() -> None:
+    """Faults of the server, a line each with its time. Those of clients are counted, not told: they may be many."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
+    logging.getLogger("uvicorn").setLevel(logging.ERROR)
 
 
 def require_server() -> None:
