@@ -61,7 +61,9 @@ def command(index: Path, **options: Any) -> None:
 def log_to_stderr() -> None:
     """Faults of the server, a line each with its time. Those of clients are counted, not told: they may be many."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)
+    uvicorn = logging.getLogger("uvicorn.error")
+    uvicorn.setLevel(logging.ERROR)
+    uvicorn.addFilter(lambda record: "without completing response" not in record.getMessage())  # to who has left
 
 
 def require_server() -> None:

@@ -54,7 +54,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
+        self.scope["extensions"] = {ABORT: {"call": self.transport.abort, "is_closed": self.transport.is_closing}}
         self._received = 0
         if self._silence is None:
             self._expect_head()

@@ -26,7 +26,7 @@ HEALTH = "/healthz"
 PAGE = "/"
 ASSETS = "/assets/"
 ADMIN = "/admin/"
-ABORT = "isotrope.abort"  # the scope's extension whose "call" cuts the connection
+ABORT = "isotrope.abort"  # the scope's extension whose "call" cuts the connection, and "is_closed" tells of it
 _LEFT = 499  # what servers note where the client left before the answer
 _AFTER = 5.0  # seconds beyond the deadline for an answer to be sent
 _HEADERS = [
@@ -205,7 +205,9 @@ class _Answer:
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send, self._api = send, scope["path"] != PAGE and not scope["path"].startswith(ASSETS)
-        self._abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT, {}).get("call")
+        connection = scope.get("extensions", {}).get(ABORT, {})
+        self._abort: Callable[[], None] | None = connection.get("call")
+        self._is_closed: Callable[[], bool] = connection.get("is_closed", lambda: False)
         self.status = _LEFT
 
     async def send(self, message: Message) -> None:
@@ -215,7 +217,11 @@ class _Answer:
             if self._api:
                 headers.append((b"cache-control", b"no-store"))
             message = {**message, "headers": headers}
-        await self._send(message)
+        try:
+            await self._send(message)
+        except RuntimeError:
+            if not self._is_closed():  # by the client, which uvicorn has not been told yet
+                raise
 
     def abort(self) -> None:
         """Cut the connection: its client does not read."""
