@@ -46,11 +46,22 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class FoldedHit:
+    """A near-duplicate that is folded under a better hit; `similarity` is the inner product of their two vectors."""
+
+    id: str
+    score: float
+    similarity: float
+    title: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """One answer. `score` is the inner product of two unit vectors: higher is closer, 1 is the same direction.
 
     With `hybrid` it is a sum of reciprocal ranks, with `similarity="js"` 1 - JS / ln 2. `window` is set where documents
-    are chunked.
+    are chunked. With `fold`, `folded` are the near-duplicates that took no place of their own, best first: of
+    `folded_count` of them the first 100.
     """
 
     id: str
@@ -59,10 +70,18 @@ class Hit:
     text: str
     metadata: dict[str, Any]
     window: Window | None = None
+    folded: tuple[FoldedHit, ...] = ()
+    folded_count: int = 0
 
     def to_dict(self) -> dict[str, Any]:
+        """As JSON has it; `window`, `folded` and `folded_count` only where there is something."""
         plain = asdict(self)
-        return plain if self.window else {name: value for name, value in plain.items() if name != "window"}
+        left_out = set() if self.window else {"window"}
+        if self.folded:
+            plain["folded"] = list(plain["folded"])
+        else:
+            left_out |= {"folded", "folded_count"}
+        return {name: value for name, value in plain.items() if name not in left_out}
 
 
 Queries = Sequence[str] | npt.NDArray[np.floating]
@@ -376,16 +395,23 @@ class SearchEngine:
     def _hits(self, answers: Sequence[Answer[RankedDocument]]) -> list[Answer[Hit]]:
         numbers = sorted({found.document for answer in answers for found in answer})
         documents = dict(zip(numbers, self._index.documents.fetch(numbers), strict=True))
+        folded = sorted({one.document for answer in answers for found in answer for one in found.folded})
+        names = dict(zip(folded, self._index.documents.names(folded), strict=True))
         return [
-            Answer((self._hit(documents[found.document], found) for found in answer), answer.missing)
+            Answer((self._hit(documents[found.document], found, names) for found in answer), answer.missing)
             for answer in answers
         ]
 
-    def _hit(self, document: Document, found: RankedDocument) -> Hit:
+    def _hit(self, document: Document, found: RankedDocument, names: dict[int, tuple[str, str | None]]) -> Hit:
+        """A hit; `names` are the id and the title of each document that is folded."""
         window = None
         if not self._index.numbering.one_to_one and found.row >= 0:
             window = self._window(document, np.array([found.row]))
-        return Hit(document.id, found.score, document.title, document.text, document.metadata, window)
+        folded = tuple(
+            FoldedHit(names[one.document][0], one.score, one.similarity, names[one.document][1]) for one in found.folded
+        )
+        shown = (document.title, document.text, document.metadata)
+        return Hit(document.id, found.score, *shown, window, folded, found.folded_count)
 
     def _window(self, document: Document, rows: "RowIds") -> Window:
         start, end = self._index.numbering.spans(rows)[0].tolist()
