@@ -12,6 +12,7 @@ from search.server.failures import answer_failures
 from search.server.generations import prepare
 from search.server.guard import Guard
 from search.server.metrics import ServerMetrics
+from search.server.page import page_routes
 from search.server.routes import health_routes, search_routes
 from search.server.service import SearchService
 from search.server.settings import ServerSettings
@@ -63,6 +64,7 @@ def serve_engine(
     answer_failures(api, as_shown(str(engine.index.path)), settings.name)
     api.include_router(search_routes(service))
     api.include_router(health_routes(service, metrics))
+    api.include_router(page_routes())
     return ServedIndex(service, metrics, api, Guard(api, settings, metrics))
 
 
