@@ -2,8 +2,8 @@
 
 import { ApiError, getInfo, hasKey, search, setKey } from "./api.js";
 import { askKey } from "./dialogs.js";
-import { button, byId, counted, element, number } from "./dom.js";
-import { FilterPanel, activeChips, filterCount, groupChoice, isFiltered, unfiltered } from "./filters.js";
+import { button, byId, counted, cross, element, number } from "./dom.js";
+import { FilterPanel, activeChips, groupChoice, isFiltered, unfiltered } from "./filters.js";
 import { hitItems } from "./hits.js";
 import { listenToKeys } from "./keys.js";
 import { termsOf } from "./marks.js";
@@ -26,6 +26,7 @@ let pause = null; // the timer that ends a pause before asking
 let retry = null; // the timer of the next attempt
 let attempts = 0;
 
+const toggles = element("div", { class: "toggles" });
 const panel = new FilterPanel((next, isTyping, rebuild) => {
   change({ ...next, k: STEP }, { isTyping });
   if (rebuild) panel.show(question, columns());
@@ -60,6 +61,7 @@ function reflect() {
   const like = byId("like");
   like.hidden = !question.like;
   like.replaceChildren(...(question.like ? [likeChip()] : []));
+  byId("clear").hidden = !question.query && !question.like;
   const name = info?.name ?? "Search";
   byId("brand").textContent = name;
   document.title = isAsked(question) ? `${question.like ? `Like ${question.like}` : question.query} – ${name}` : name;
@@ -74,31 +76,28 @@ function likeChip() {
   return chip;
 }
 
+/** The options of the question as it is, and the filters that are on. The control that has the focus keeps it. */
 function showOptions() {
   const options = byId("options");
   options.hidden = !info || !isAsked(question);
   const chips = activeChips(question, (next) => (change({ ...next, k: STEP }), panel.show(question, columns())));
   byId("active").replaceChildren(...chips);
   byId("active").hidden = !chips.length;
-  if (options.hidden || options.contains(document.activeElement)) return;
+  byId("open-filters").textContent = chips.length ? `Filters (${chips.length})` : "Filters";
+  const focused = [...toggles.querySelectorAll("input, select")].indexOf(document.activeElement);
   const parts = [
-    columns().length ? filterButton() : null,
     toggle("Match words too", "Hybrid: the order by meaning is fused with that by words (BM25)", question.hybrid, (hybrid) => ({ hybrid }), question.like !== ""),
     toggle("Fold near-duplicates", "Documents that say nearly the same stand under the best of them", question.fold, (fold) => ({ fold })),
     groupChoice(question, columns(), (group) => change({ ...question, group, k: STEP })),
   ];
-  options.replaceChildren(...parts.filter(Boolean));
+  toggles.replaceChildren(...parts.filter(Boolean));
+  if (focused >= 0) toggles.querySelectorAll("input, select")[focused]?.focus();
 }
 
 function toggle(text, title, checked, patch, disabled = false) {
   const box = element("input", { type: "checkbox", role: "switch", checked, disabled });
   box.addEventListener("change", () => change({ ...question, ...patch(box.checked), k: STEP }));
   return element("label", { class: "switch", title: disabled ? "Only for words that are typed" : title }, box, text);
-}
-
-function filterButton() {
-  const count = filterCount(question);
-  return button(count ? `Filters (${count})` : "Filters", openDrawer, { class: "open-filters", "aria-haspopup": "dialog" });
 }
 
 // --- asking
@@ -165,7 +164,7 @@ function show(found) {
   const full = found.hits.length === found.question.k && found.question.k < most();
   byId("after").replaceChildren(...(full ? [button("More results", () => change({ ...question, k: Math.min(question.k + STEP, most()) }, { stay: true }), { class: "more" })] : []));
   showSide();
-  if (info && found.index.generation !== info.generation) learn(); // the columns may be others
+  if (info && (found.index.generation !== info.generation || found.index.fingerprint !== info.fingerprint)) learn(); // the columns may be others
 }
 
 function viewOf(of) {
@@ -174,6 +173,7 @@ function viewOf(of) {
     terms: termsOf(of.like ? "" : of.query),
     fused: of.hybrid && !of.like,
     opened,
+    constant: new Set(columns().filter((column) => column.distinct === 1 && column.documents === info.documents).map((column) => column.name)),
     links: { document: (id) => link({ doc: id }), like: (id) => link({ query: "", like: id, k: STEP }) },
     open: (hit) => openDocument(hit.id),
     like,
@@ -192,13 +192,20 @@ function waysOut(of) {
   return isFiltered(of) ? [["Remove the filters", () => (change({ ...unfiltered(question), k: STEP }), panel.show(question, columns()))]] : [];
 }
 
+/** Filters beside the hits where there is room, else in the drawer with the options; nowhere without metadata. */
 function showSide() {
   const used = columns().length > 0;
-  byId("side").hidden = !used || !wide.matches;
-  byId("columns").classList.toggle("with-side", used && wide.matches);
-  if (!used) return;
-  const place = byId("drawer").open ? byId("drawer").querySelector(".sheet-body") : byId("side");
-  if (panel.root.parentElement !== place) place.append(panel.root);
+  const side = used && wide.matches;
+  const drawn = byId("drawer").querySelector(".sheet-body");
+  byId("side").hidden = !side;
+  document.body.classList.toggle("with-side", side);
+  byId("open-filters").hidden = !used || side;
+  if (byId("drawer").open) drawn.append(toggles, panel.root);
+  else {
+    byId("side").append(panel.root);
+    if (used && !side) toggles.remove();
+    else byId("options").append(toggles);
+  }
 }
 
 // --- what went wrong
@@ -273,6 +280,7 @@ async function learn() {
       byId("notice").replaceChildren(failure(error, 3, learn));
       retry = setTimeout(learn, 3000);
     } else if (error.passes) setTimeout(learn, 3000);
+    else byId("notice").replaceChildren(failure(error, null, learn));
     return;
   }
   byId("about").replaceChildren(...about(info));
@@ -322,15 +330,21 @@ function like(id) {
   scrollTo({ top: 0 });
 }
 
+function clearQuestion() {
+  byId("query").value = "";
+  change({ ...question, query: "", like: "", k: STEP });
+}
+
 // --- the drawer of filters on narrow screens
 
 function openDrawer() {
   const drawer = byId("drawer");
-  const content = element("div", { class: "sheet-body" }, panel.root);
-  const done = element("footer", {}, button("Show results", () => drawer.close(), { class: "main" }));
-  drawer.replaceChildren(content, done);
+  const close = () => drawer.close();
+  const head = element("header", {}, element("h2", { id: "drawer-title" }, "Filters"), element("button", { type: "button", class: "tool", "aria-label": "Close", on: { click: close } }, cross()));
+  drawer.replaceChildren(head, element("div", { class: "sheet-body" }), element("footer", {}, button("Show results", close, { class: "main" })));
   panel.show(question, columns());
   drawer.showModal();
+  showSide();
 }
 
 // --- what people do
@@ -347,6 +361,11 @@ byId("query").addEventListener("input", (event) => {
 byId("query").addEventListener("keydown", (event) => {
   if (event.key === "Backspace" && !event.target.value && question.like) change({ ...question, like: "", k: STEP });
 });
+byId("clear").addEventListener("click", () => {
+  clearQuestion();
+  byId("query").focus();
+});
+byId("open-filters").addEventListener("click", openDrawer);
 byId("brand").addEventListener("click", (event) => {
   if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
   event.preventDefault();
@@ -376,7 +395,7 @@ addEventListener("popstate", () => {
 });
 addEventListener("online", () => retry !== null && recover());
 
-listenToKeys({ like, clear: () => change({ ...question, query: "", like: "", k: STEP }), isEmpty: () => !question.query && !question.like });
+listenToKeys({ like, clear: clearQuestion, isEmpty: () => !question.query && !question.like });
 byId("query").value = question.query;
 reflect();
 learn();

@@ -107,7 +107,7 @@ export class FilterPanel {
       box.addEventListener("input", () => this.#choose(column.name, { ...this.#pick(column.name), [end]: box.value }, true));
       return element("label", {}, element("span", {}, word), box);
     };
-    const ends = element("div", { class: "range" }, input("least", "from", column.least), input("most", "to", column.most));
+    const ends = element("div", { class: column.kind === "numbers" ? "range" : "range times" }, input("least", "from", column.least), input("most", "to", column.most));
     const zone = column.kind === "dates with a time of day" ? ", UTC" : "";
     const hint = element("p", { class: "remark" }, `${shownEnd(column.least)} to ${shownEnd(column.most)}${zone}`);
     return [ends, hint];
@@ -149,11 +149,6 @@ function example(columns) {
 /** Whether filters are on. */
 export function isFiltered(question) {
   return question.where.trim() !== "" || Object.keys(question.picks).length > 0;
-}
-
-/** How many filters are on. */
-export function filterCount(question) {
-  return chipsOf(question).length;
 }
 
 /** The same question without any filter. */

@@ -7,7 +7,8 @@ import { chips, marked } from "./text.js";
 const PASSAGE = 280; // characters shown of a text
 const LONGEST_TITLE = 300;
 
-/** The list items of an answer. `view`: terms, whether scores are `fused`, ids that are `opened`, `links` and what to do. */
+/** The list items of an answer. `view`: terms, whether scores are `fused`, ids that are `opened`,
+ *  columns that are `constant`, `links`, and what to do. */
 export function hitItems(hits, view) {
   return hits.map((hit) => item(hit, { ...view, best: hits[0].score }));
 }
@@ -18,10 +19,11 @@ function item(hit, view) {
     { class: "hit", "data-id": hit.id },
     element("div", { class: "head" }, heading(hit, view), score(hit.score, view)),
     hit.title ? element("p", { class: "id" }, element("bdi", {}, hit.id)) : null,
-    ...passage(hit, view),
-    chips(hit.metadata),
-    actions(hit, view),
+    element("div", { class: "passage" }),
+    chips(hit.metadata, view.constant),
+    element("div", { class: "actions" }, ...actions(hit, view)),
   );
+  layPassage(article, hit, view);
   return element("li", {}, article);
 }
 
@@ -50,24 +52,27 @@ function score(value, view) {
   return element("p", { class: "score", title: said }, figure, element("span", { class: "track", "aria-hidden": "true" }, bar));
 }
 
-/** The stretch of the text that answers best, and a way to see all of it. */
-function passage(hit, view) {
+/** The stretch of the text that answers best, and among the actions a way to see all of it. */
+function layPassage(article, hit, view) {
   const text = hit.text ?? "";
-  if (!text.trim()) return [];
+  const place = article.querySelector(".passage");
+  if (!text.trim() || text.trim() === hit.title?.trim()) {
+    place.remove();
+    return;
+  }
   const marks = marksOf(text, view.terms);
   const [start, end] = stretch(hit, marks);
-  if (start === 0 && end === text.length) return [paragraph(text, marks, start, end)];
-  const whole = view.opened.has(hit.id);
-  const shown = whole ? paragraph(text, marks, 0, text.length) : paragraph(text, marks, start, end);
-  const toggle = () => {
-    if (!view.opened.delete(hit.id)) view.opened.add(hit.id);
-    const fresh = passage(hit, view);
-    shown.replaceWith(fresh[0]);
-    more.replaceWith(fresh[1]);
-    fresh[1].focus();
+  const lay = () => {
+    const whole = view.opened.has(hit.id);
+    place.classList.toggle("whole", whole);
+    place.replaceChildren(...(whole ? marked(text, marks) : cutOut(text, marks, start, end)));
+    more.textContent = whole ? "Show less" : "Show all";
+    more.setAttribute("aria-expanded", String(whole));
   };
-  const more = button(whole ? "Show less" : "Show all", toggle, { class: "more-text", "aria-expanded": String(whole) });
-  return [shown, more];
+  const more = button("", () => (view.opened.delete(hit.id) || view.opened.add(hit.id), lay()), { class: "action" });
+  place.setAttribute("dir", "auto");
+  lay();
+  if (start > 0 || end < text.length) article.querySelector(".actions").prepend(more);
 }
 
 /** The document's best window, or the best passage of it: [start, end) in its text. */
@@ -84,17 +89,15 @@ export function windowOf(hit) {
   return span ? [unitsUpTo(hit.text, span[0]), unitsUpTo(hit.text, span[1])] : null;
 }
 
-function paragraph(text, marks, start, end) {
-  const all = start === 0 && end === text.length;
-  const before = start > 0 ? element("span", { class: "cut" }, "… ") : null;
-  const after = end < text.length ? element("span", { class: "cut" }, " …") : null;
-  return element("p", { class: all && text.length > PASSAGE * 1.3 ? "passage whole" : "passage", dir: "auto" }, before, ...marked(text, marks, start, end), after);
+function cutOut(text, marks, start, end) {
+  const dots = (said, there) => (there ? [element("span", { class: "cut" }, said)] : []);
+  return [...dots("… ", start > 0), ...marked(text, marks, start, end), ...dots(" …", end < text.length)];
 }
 
 function actions(hit, view) {
   const like = element("a", { class: "action", href: view.links.like(hit.id) }, "More like this");
   like.addEventListener("click", plainly(() => view.like(hit.id)));
-  return element("div", { class: "actions" }, like, folded(hit, view));
+  return [like, folded(hit, view)].filter(Boolean);
 }
 
 /** The near-duplicates that took no place of their own. */

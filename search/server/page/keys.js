@@ -26,10 +26,8 @@ export function listenToKeys(act) {
 
   function inBox(event) {
     if (event.key === "ArrowDown" && links().length) step(1);
-    else if (event.key === "Escape" && !act.isEmpty()) {
-      box.value = "";
-      act.clear();
-    } else if (event.key === "Escape") box.blur();
+    else if (event.key === "Escape" && !act.isEmpty()) act.clear();
+    else if (event.key === "Escape") box.blur();
     else return false;
     return true;
   }

@@ -81,9 +81,9 @@ export function passageOf(text, marks, length) {
   const [first, last] = densest(marks, length);
   if (last <= length) return [0, cutAt(text, length, length - 40)];
   const spare = Math.max(0, length - (last - first));
-  const start = Math.max(0, first - Math.round(spare / 3));
+  const start = sentenceStart(text, Math.max(0, last - length), first) ?? Math.max(0, first - Math.round(spare / 3));
   const end = Math.min(text.length, start + length);
-  return [start === 0 ? 0 : afterSpace(text, start, first), end === text.length ? end : cutAt(text, end, Math.max(last, end - 40))];
+  return [start === 0 || /\s/.test(text[start - 1]) ? start : afterSpace(text, start, first), end === text.length ? end : cutAt(text, end, Math.max(last, end - 40))];
 }
 
 /** From the first to the last mark of the best group: of most different terms, then of most marks. */
@@ -104,6 +104,12 @@ function densest(marks, length) {
     if (worth > most) [best, most] = [[marks[left][0], Math.min(end, marks[left][0] + length)], worth];
   }
   return best;
+}
+
+/** The beginning of the last sentence that begins in [low, high]; null where none does. */
+function sentenceStart(text, low, high) {
+  const found = [...text.slice(low, high).matchAll(/[.!?。]["')\]]?\s+|\n\s*\n\s*/g)].at(-1);
+  return found ? low + found.index + found[0].length : null;
 }
 
 /** The end of the last word that is whole before `end`, but not before `least`. */

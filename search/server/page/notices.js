@@ -1,5 +1,6 @@
 // What is said where there are no hits, or something beside them: what is the case, and what can be done.
 
+import { choiceOf } from "./conditions.js";
 import { button, counted, element, number } from "./dom.js";
 
 /** Before anything is asked: what is searched here, and how. */
@@ -19,17 +20,18 @@ export function welcome(info) {
 }
 
 function hints(info) {
+  const names = (info.columns ?? []).filter(choiceOf).map((column) => column.name);
   const rows = [
     ["A question, a sentence or a few words", "each finds what is closest in meaning"],
     ["More like this", "starts from a document instead of words"],
     ["Match words too", "also counts the words themselves: good for names and codes"],
-    ...(info.columns?.length ? [["Filters", `narrow it down by ${listed(info.columns.map((column) => column.name))}`]] : []),
+    ...(names.length ? [["Filters", `narrow it down by ${listed(names)}`]] : []),
   ];
   return element("dl", { class: "hints" }, ...rows.map(([name, what]) => element("div", {}, element("dt", {}, name), element("dd", {}, what))));
 }
 
 function listed(names) {
-  if (names.length > 4) return `${names.slice(0, 3).join(", ")} and ${names.length - 3} more columns`;
+  if (names.length > 4) return `${names.slice(0, 3).join(", ")} and ${names.length - 3} more`;
   return names.length > 1 ? `${names.slice(0, -1).join(", ")} or ${names.at(-1)}` : names[0];
 }
 

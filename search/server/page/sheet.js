@@ -52,7 +52,7 @@ function lay(sheet, found, view) {
     { class: "actions" },
     found.title ? element("span", { class: "id" }, element("bdi", {}, found.id)) : null,
     button("More like this", () => view.like(found.id), { class: "action" }),
-    element("a", { class: "action", href: view.link }, "Link"),
+    navigator.clipboard ? copyButton(new URL(view.link, location.href).href) : null,
   );
   const content = element("div", { class: "sheet-body", tabindex: "0", role: "region", "aria-labelledby": "document-title" }, tools, factList(found.metadata), text(found, view));
   const kept = body(sheet)?.scrollTop ?? 0;
@@ -61,6 +61,14 @@ function lay(sheet, found, view) {
   else content.focus({ preventScroll: true });
   content.scrollTop = kept;
   requestAnimationFrame(() => showWindow(content, kept));
+}
+
+/** Copies the address of the document: to be had where the browser lets a page do so. */
+function copyButton(address) {
+  const copy = button("Copy link", async () => {
+    await navigator.clipboard.writeText(address).then(() => (copy.textContent = "Copied"), () => (copy.textContent = "Not copied"));
+  }, { class: "action", "aria-live": "polite" });
+  return copy;
 }
 
 /** The whole text; the window that was found stands out. */

@@ -3,7 +3,7 @@
 import { element } from "./dom.js";
 
 const LONGEST_VALUE = 64; // characters of a value in a chip
-const MOST_CHIPS = 8;
+const MOST_CHIPS = 6;
 
 /** The stretch [start, end) of a text as nodes, with <mark> around what is in `marks`. */
 export function marked(text, marks, start = 0, end = text.length) {
@@ -34,12 +34,13 @@ function shown(value) {
   return String(value);
 }
 
-/** Small labelled values; null where there are none. */
-export function chips(metadata) {
-  const facts = factsOf(metadata);
+/** Small labelled values, but for columns that say the same of all documents; null where there are none. */
+export function chips(metadata, constant) {
+  const facts = factsOf(metadata).filter(([label]) => !constant.has(label));
   if (!facts.length) return null;
   const made = facts.slice(0, MOST_CHIPS).map(([label, value]) => {
-    const short = value.length > LONGEST_VALUE ? `${value.slice(0, LONGEST_VALUE).trimEnd()}…` : value;
+    const bare = value.replace(/^https?:\/\//i, "");
+    const short = bare.length > LONGEST_VALUE ? `${bare.slice(0, LONGEST_VALUE).trimEnd()}…` : bare;
     return element("li", { title: short === value ? null : value.slice(0, 1000) }, element("span", { class: "label" }, label), valueNode(value, short));
   });
   if (facts.length > MOST_CHIPS) made.push(element("li", {}, `${facts.length - MOST_CHIPS} more`));
