@@ -2,19 +2,19 @@
 
 import { ApiError, getInfo, hasKey, search, setKey } from "./api.js";
 import { askKey } from "./dialogs.js";
-import { button, byId, counted, cross, element, number } from "./dom.js";
-import { FilterPanel, activeChips, groupChoice, isFiltered, unfiltered } from "./filters.js";
+import { button, byId, element } from "./dom.js";
+import { FilterPanel, activeChips, groupChoice } from "./filters.js";
 import { hitItems } from "./hits.js";
 import { listenToKeys } from "./keys.js";
 import { termsOf } from "./marks.js";
-import { about, failure, failureText, nothing, remarks, welcome } from "./notices.js";
-import { STEP, fromAddress, isAsked, toAddress, toRequest } from "./question.js";
+import { about, failure, failureText, nothing, remarks, statusOf, welcome } from "./notices.js";
+import { STEP, fromAddress, isAsked, isFiltered, toAddress, toRequest, unfiltered } from "./question.js";
+import { Side } from "./side.js";
 import { hideDocument, showDocument } from "./sheet.js";
 
 const PAUSE = 150; // milliseconds without a key before it is asked
 const SETTLED = 1500; // without a key before the next one begins a new entry of the history
 const WAITS = [2, 3, 5]; // seconds before a server that is away is asked again; then the last of them
-const wide = matchMedia("(min-width: 60rem)");
 
 let question = fromAddress(location.search);
 let info = null;
@@ -32,6 +32,7 @@ const panel = new FilterPanel((next, isTyping, rebuild) => {
   if (rebuild) panel.show(question, columns());
 });
 
+const side = new Side(panel, toggles);
 const columns = () => info?.columns ?? [];
 const most = () => info?.limits?.k ?? 1000;
 const keyOf = (one) => JSON.stringify(toRequest(one, columns(), most()));
@@ -150,7 +151,7 @@ function showNothingAsked() {
   byId("status").textContent = "";
   panel.complain("");
   byId("notice").replaceChildren(welcome(info));
-  showSide();
+  side.place(columns().length > 0);
 }
 
 function show(found) {
@@ -159,12 +160,16 @@ function show(found) {
   panel.complain("");
   const notes = remarks(found, found.question.hybrid);
   byId("notice").replaceChildren(...notes, ...(found.hits.length ? [] : [nothing(waysOut(found.question))]));
-  byId("hits").replaceChildren(...hitItems(found.hits, viewOf(found.question)));
-  byId("status").textContent = found.hits.length ? statusOf(found) : "";
+  layHits();
   const full = found.hits.length === found.question.k && found.question.k < most();
   byId("after").replaceChildren(...(full ? [button("More results", () => change({ ...question, k: Math.min(question.k + STEP, most()) }, { stay: true }), { class: "more" })] : []));
-  showSide();
+  side.place(columns().length > 0);
   if (info && (found.index.generation !== info.generation || found.index.fingerprint !== info.fingerprint)) learn(); // the columns may be others
+}
+
+function layHits() {
+  byId("hits").replaceChildren(...hitItems(answer.hits, viewOf(answer.question)));
+  byId("status").textContent = answer.hits.length ? statusOf(answer, info) : "";
 }
 
 function viewOf(of) {
@@ -180,32 +185,9 @@ function viewOf(of) {
   };
 }
 
-function statusOf(found) {
-  const shown = found.hits.length;
-  const of = isFiltered(found.question) ? " that meet the filters" : info ? ` of ${number(info.documents)}` : "";
-  const all = shown < found.question.k;
-  return `${all ? "" : "The "}${all ? counted(shown, "document") : `${number(shown)} closest`}${all && !isFiltered(found.question) ? "" : of} · ${number(Math.max(1, Math.round(found.took)))} ms`;
-}
-
 /** What would let more be found: [what it says, do it]. */
 function waysOut(of) {
   return isFiltered(of) ? [["Remove the filters", () => (change({ ...unfiltered(question), k: STEP }), panel.show(question, columns()))]] : [];
-}
-
-/** Filters beside the hits where there is room, else in the drawer with the options; nowhere without metadata. */
-function showSide() {
-  const used = columns().length > 0;
-  const side = used && wide.matches;
-  const drawn = byId("drawer").querySelector(".sheet-body");
-  byId("side").hidden = !side;
-  document.body.classList.toggle("with-side", side);
-  byId("open-filters").hidden = !used || side;
-  if (byId("drawer").open) drawn.append(toggles, panel.root);
-  else {
-    byId("side").append(panel.root);
-    if (used && !side) toggles.remove();
-    else byId("options").append(toggles);
-  }
 }
 
 // --- what went wrong
@@ -221,7 +203,7 @@ async function fail(error, mine) {
     if (mine !== asked) return;
     answer = answer && { ...answer, key: "" };
     panel.complain(told);
-    const said = element("p", { class: "notice bad", role: wide.matches ? null : "alert" }, element("strong", {}, "The condition was not understood. "), wide.matches ? "What is wrong stands below it." : told);
+    const said = element("p", { class: "notice bad", role: "alert" }, element("strong", {}, "The condition in SQL cannot be used. "), told);
     byId("notice").replaceChildren(said);
     byId("hits").replaceChildren();
     byId("after").replaceChildren();
@@ -285,10 +267,10 @@ async function learn() {
   }
   byId("about").replaceChildren(...about(info));
   panel.show(question, columns());
-  showSide();
+  side.place(columns().length > 0);
   reflect();
   if (!isAsked(question)) showNothingAsked();
-  else if (answer && !asked) byId("status").textContent = answer.hits.length ? statusOf(answer) : "";
+  else if (answer?.hits.length && !byId("hits").contains(document.activeElement)) layHits();
   ask();
 }
 
@@ -335,18 +317,6 @@ function clearQuestion() {
   change({ ...question, query: "", like: "", k: STEP });
 }
 
-// --- the drawer of filters on narrow screens
-
-function openDrawer() {
-  const drawer = byId("drawer");
-  const close = () => drawer.close();
-  const head = element("header", {}, element("h2", { id: "drawer-title" }, "Filters"), element("button", { type: "button", class: "tool", "aria-label": "Close", on: { click: close } }, cross()));
-  drawer.replaceChildren(head, element("div", { class: "sheet-body" }), element("footer", {}, button("Show results", close, { class: "main" })));
-  panel.show(question, columns());
-  drawer.showModal();
-  showSide();
-}
-
 // --- what people do
 
 byId("search").addEventListener("submit", (event) => {
@@ -365,7 +335,6 @@ byId("clear").addEventListener("click", () => {
   clearQuestion();
   byId("query").focus();
 });
-byId("open-filters").addEventListener("click", openDrawer);
 byId("brand").addEventListener("click", (event) => {
   if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
   event.preventDefault();
@@ -381,8 +350,6 @@ for (const name of ["document", "drawer", "help"]) {
     else byId(name).close();
   });
 }
-byId("drawer").addEventListener("close", () => (showSide(), reflect()));
-wide.addEventListener("change", () => (byId("drawer").open && byId("drawer").close(), showSide()));
 addEventListener("popstate", () => {
   const before = question;
   question = fromAddress(location.search);

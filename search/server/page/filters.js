@@ -2,7 +2,7 @@
 
 import { choiceOf, groupable } from "./conditions.js";
 import { button, cross, element, number } from "./dom.js";
-import { BLANK, withPick, withoutPick } from "./question.js";
+import { isFiltered, unfiltered, withPick, withoutPick } from "./question.js";
 
 const FIRST = 6; // values shown before all are asked for
 const INPUTS = { numbers: "number", dates: "date", "dates with a time of day": "date", "times of day": "time" };
@@ -144,16 +144,6 @@ function example(columns) {
   if (ranged) return `${ranged.sql} > ${ranged.least}`;
   const listed = columns.find((column) => column.kind === "text" && column.values?.length);
   return listed ? `${listed.sql} = '${String(listed.values[0].value).replaceAll("'", "''").slice(0, 30)}'` : "";
-}
-
-/** Whether filters are on. */
-export function isFiltered(question) {
-  return question.where.trim() !== "" || Object.keys(question.picks).length > 0;
-}
-
-/** The same question without any filter. */
-export function unfiltered(question) {
-  return { ...question, picks: BLANK.picks, where: "" };
 }
 
 /** Each filter that is on: [what it says, the question without it]. */

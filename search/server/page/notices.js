@@ -2,6 +2,7 @@
 
 import { choiceOf } from "./conditions.js";
 import { button, counted, element, number } from "./dom.js";
+import { isFiltered } from "./question.js";
 
 /** Before anything is asked: what is searched here, and how. */
 export function welcome(info) {
@@ -57,6 +58,14 @@ export function remarks(answer, hybrid) {
     said.push(`The question is long: the model read the first ${number(limit)} of its ${number(tokens)} tokens.`);
   }
   return said.map((text) => element("p", { class: "notice" }, text));
+}
+
+/** How many were found, of how many, and how long it took. */
+export function statusOf({ hits, question, took }, info) {
+  const filtered = isFiltered(question) ? " that meet the filters" : "";
+  const time = `${number(Math.max(1, Math.round(took)))} ms`;
+  if (hits.length < question.k) return `${counted(hits.length, "document")}${filtered} · ${time}`;
+  return `The ${number(hits.length)} closest${filtered || (info ? ` of ${number(info.documents)}` : "")} · ${time}`;
 }
 
 /** What went wrong, in words for whoever asked. */

@@ -73,6 +73,16 @@ export function isAsked(question) {
   return question.like !== "" || question.query.trim() !== "";
 }
 
+/** Whether filters are on. */
+export function isFiltered(question) {
+  return question.where.trim() !== "" || Object.keys(question.picks).length > 0;
+}
+
+/** The same question without any filter. */
+export function unfiltered(question) {
+  return { ...question, picks: BLANK.picks, where: "" };
+}
+
 /** The body of POST /v1/search. `columns` are the facets of /v1/info, which say how filters write each column. */
 export function toRequest(question, columns, most) {
   const body = { k: Math.min(question.k, most) };
