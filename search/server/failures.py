@@ -95,8 +95,12 @@ def of_isotrope(error: IsotropeError, message: str) -> Response:
 
 
 def _told(error: RequestValidationError) -> tuple[str, str | None]:
-    """The first thing that is wrong, in words, and the field. What was given is not repeated: it may be NaN, or huge."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part != "body")
-    what = str(first["msg"]).removeprefix("Value error, ")
-    return (f"{place}: {what}" if place else what), place or None
+    """What is wrong with the first field that is, and its name. What was given is not repeated: it may be NaN, or huge.
+
+    Of a field that may be one of several things each says why it is not that; `loc` then names these as well.
+    """
+    found = [(one["loc"][1:], str(one["msg"]).removeprefix("Value error, ")) for one in error.errors()]
+    field = str(found[0][0][0]) if found[0][0] and error.errors()[0]["type"] != "json_invalid" else None
+    said = dict.fromkeys(what for place, what in found if (str(place[0]) if place and field else None) == field)
+    what = ", or: ".join(said)
+    return (f"{field}: {what}" if field else what), field

@@ -27,7 +27,8 @@ PAGE = "/"
 ASSETS = "/assets/"
 ADMIN = "/admin/"
 STREAMS = "/mcp"  # answers that go on for as long as the client listens
-ABORT = "isotrope.abort"  # the scope's extension that cuts a connection
+ABORT = "isotrope.abort"  # the scope's extension whose "call" cuts the connection
+_LEFT = 499  # what servers note where the client left before the answer
 _AFTER = 5.0  # seconds beyond the deadline for an answer to be sent
 _HEADERS = [
     (
@@ -49,7 +50,7 @@ class Guard:
 
     def __init__(self, app: Application, settings: ServerSettings, metrics: ServerMetrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
-        self._reading = 0  # bytes of bodies that are held now
+        self.reading = 0  # bytes of bodies that are held now
         self._streams: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +84,7 @@ class Guard:
         headers, path = Headers(scope=scope), scope["path"]
         if not self._settings.read_keys.are_needed and (found := _foreign(headers, path, scope["method"])):
             return 403, "host", found
-        if path == HEALTH or path == PAGE or path.startswith(ASSETS):
+        if path in (HEALTH, PAGE) or path.startswith(ASSETS):
             return None
         admin = path.startswith(ADMIN)
         keys = self._settings.admin_keys if admin else self._settings.read_keys
@@ -113,7 +114,7 @@ class Guard:
             else:
                 self._metrics.left.inc()
         finally:
-            self._reading -= held.counted
+            self.reading -= held.counted
 
     async def _read(self, scope: Scope, receive: Receive, held: "_Body") -> tuple[int, str, str] | None:
         """Read the body into `held`. What a client says about its length is believed only when it is too much."""
@@ -131,10 +132,10 @@ class Guard:
                         return None
                     piece: bytes = message.get("body", b"")
                     held.counted += len(piece)
-                    self._reading += len(piece)
+                    self.reading += len(piece)
                     if held.counted > limits.body_bytes:
                         return too_long
-                    if self._reading > limits.reading_bytes:
+                    if self.reading > limits.reading_bytes:
                         return 503, "bodies", "Too many long bodies at once; try again."
                     held.pieces.append(piece)
                     if not message.get("more_body", False):
@@ -170,6 +171,9 @@ class Guard:
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        except Exception:
+            if answer.status == _LEFT:  # nobody was told; else the log knows already
+                raise
         finally:
             self._streams.discard(task)
             task.cancel()
@@ -195,8 +199,8 @@ class _Answer:
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send, self._api = send, scope["path"] != PAGE and not scope["path"].startswith(ASSETS)
-        self._abort = scope.get("extensions", {}).get(ABORT)
-        self.status = 499  # what servers note where the client left first
+        self._abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT, {}).get("call")
+        self.status = _LEFT
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -27,6 +27,20 @@ def _not_blank(text: str) -> str:
     return _whole(text)
 
 
+def _queries(given: str | list[str] | None) -> str | list[str] | None:
+    if isinstance(given, list):
+        if not given:
+            raise ValueError("is an empty list; expected a text, or a list of texts")
+        for number, text in enumerate(given, start=1):
+            try:
+                _not_blank(text)
+            except ValueError as error:
+                raise ValueError(f"text {number} {error}") from None
+    elif given is not None:
+        _not_blank(given)
+    return given
+
+
 def _finite(value: float) -> float:
     if not math.isfinite(value):
         raise ValueError("expected a finite number")
@@ -34,7 +48,7 @@ def _finite(value: float) -> float:
 
 
 Text = Annotated[str, AfterValidator(_whole)]
-Query = Annotated[str, Field(min_length=1), AfterValidator(_not_blank)]
+Queries = Annotated[str | list[str] | None, AfterValidator(_queries)]
 Condition = Annotated[str, Field(max_length=_LONGEST_CONDITION), AfterValidator(_not_blank)]
 Name = Annotated[str, Field(max_length=_LONGEST_NAME), AfterValidator(_not_blank)]
 Finite = Annotated[float, Field(strict=True), AfterValidator(_finite)]
@@ -49,9 +63,7 @@ class Request(BaseModel):
 class SearchRequest(Request):
     """One question or several, of texts or of a stored document (`like`)."""
 
-    query: Query | Annotated[list[Query], Field(min_length=1)] | None = Field(
-        None, description="A text, or several; left out where `like` is given."
-    )
+    query: Queries = Field(None, description="A text, or several; left out where `like` is given.")
     like: Name | None = Field(None, description="The id of a stored document: its neighbours are found.")
     k: int = Field(10, ge=1, description="Hits a query.")
     where: Condition | None = Field(None, description='A condition on the metadata in SQL, such as "year > 2019".')
