@@ -1,8 +1,11 @@
 """A browser, Debian's Chromium driven by Playwright, and an index whose documents a page must be able to show."""
 
 import os
+import random
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import ChunkConfig, EncoderConfig
+from indexer.config import ChunkConfig, EncoderConfig, WhiteningConfig
 from tests.playground import documents
 from tests.servers import LiveServer, live_server
 
@@ -53,9 +56,15 @@ def chunked_documents() -> list[Document]:
 
 
 @pytest.fixture(scope="session")
-def page_config(tiny_model: Callable[[str], Path]) -> BuildConfig:
-    """A tiny BERT, which knows nothing: what equals the question comes first, the rest in any order."""
-    return BuildConfig(encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32"))
+def page_config(tmp_path_factory: pytest.TempPathFactory) -> BuildConfig:
+    """A table of the words of all documents with vectors by chance: texts are close when they share words."""
+    texts = " ".join(f"{one.title} {one.text}" for one in (*page_documents(), *chunked_documents()))
+    table, chance = tmp_path_factory.mktemp("table") / "words.txt", random.Random(0)
+    words = sorted(set(re.findall("[a-z]{1,20}", texts.lower())))
+    rows = (" ".join(f"{chance.gauss(0, 1):.3f}" for _ in range(48)) for _ in words)
+    table.write_text("".join(f"{word} {row}\n" for word, row in zip(words, rows, strict=True)))
+    encoder = EncoderConfig(kind="static", model=str(table), max_length=100)
+    return BuildConfig(encoder=encoder, whitening=WhiteningConfig(strength=0.5, centre="none"))
 
 
 @pytest.fixture(scope="session")
@@ -70,7 +79,7 @@ def page_folder(page_config: BuildConfig, tmp_path_factory: pytest.TempPathFacto
 def chunked_folder(page_config: BuildConfig, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An index of windows of `chunked_documents`, which have no metadata."""
     folder = tmp_path_factory.mktemp("page") / "stories"
-    config = BuildConfig(encoder=page_config.encoder, chunk=ChunkConfig(tokens=16, overlap=2))
+    config = replace(page_config, chunk=ChunkConfig(tokens=16, overlap=2))
     build_index(chunked_documents(), folder, config)
     return folder
 
