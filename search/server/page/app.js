@@ -65,7 +65,7 @@ function reflect() {
   byId("clear").hidden = !question.query && !question.like;
   const name = info?.name ?? "Search";
   byId("brand").textContent = name;
-  document.title = isAsked(question) ? `${question.like ? `Like ${question.like}` : question.query} – ${name}` : name;
+  document.title = isAsked(question) ? `${question.like ? `Like ${question.like}` : question.query} - ${name}` : name;
   panel.root.childElementCount && panel.follow(question);
   showOptions();
 }

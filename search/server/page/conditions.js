@@ -33,7 +33,7 @@ export function conditionOf(question, columns) {
   const parts = columns.map((column) => pickedOf(question.picks[column.name], column)).filter(Boolean);
   const written = question.where.trim();
   if (!parts.length) return written;
-  return [...(written ? [`(${written}\n)`] : []), ...parts].join(" AND ");
+  return [...(written ? [`(${written})`] : []), ...parts].join(" AND ");
 }
 
 function pickedOf(pick, column) {

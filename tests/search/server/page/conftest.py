@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
@@ -27,8 +28,10 @@ HOSTILE = [
         title="<script>window.hacked=3</script> bait",
         metadata={"link": "javascript:window.hacked=4", "source": "<i onclick=window.hacked=5>s</i>"},
     ),
-    Document("a/../b c?#%", "An id that is no good in addresses. bait", metadata={"link": "https://example.org/?a=<b>"}),
-    Document("rtl", "\u202eهذا نص يكتب من اليمين إلى اليسار bait", title="عنوان"),
+    Document(
+        "a/../b c?#%", "An id that is no good in addresses. bait", metadata={"link": "https://example.org/?a=<b>"}
+    ),
+    Document("rtl", "\u202eهذا نص يكتب من اليمين إلى اليسار bait", title="عنوان"),  # noqa: RUF001
     Document("emoji", "🐋🏳️‍🌈👩‍👩‍👧 bait " * 60, title="🐋"),
     Document("long", "w" * 10_000 + " bait", title="t" * 3000, metadata={"source": "s" * 3000}),
 ]
@@ -38,7 +41,7 @@ def page_documents() -> list[Document]:
     """Forty about towns, with metadata of many kinds, three that say the same, and the hostile ones."""
     found = []
     for number, row in enumerate(documents(40)):
-        metadata = {name: row[name] for name in ("year", "lang", "source") if name in row}
+        metadata: dict[str, Any] = {name: row[name] for name in ("year", "lang", "source") if name in row}
         metadata |= {"open": number % 2 == 0, "tags": ["all", f"t{number % 3}"], "day": date(2020, 1 + number % 12, 3)}
         metadata |= {"place": {"row": number}, "same": "one"}
         found.append(Document(str(row["id"]), str(row["text"]), title=str(row["title"]), metadata=metadata))
@@ -50,7 +53,9 @@ def chunked_documents() -> list[Document]:
     """Long ones: of each the words that tell are in the middle."""
     filler = "The weather was neither good nor bad that day. "
     return [
-        Document(f"long{number}", filler * 12 + f"🐋 Suddenly a {thing} appeared. " + filler * 12, title=f"Story {number}")
+        Document(
+            f"long{number}", filler * 12 + f"🐋 Suddenly a {thing} appeared. " + filler * 12, title=f"Story {number}"
+        )
         for number, thing in enumerate(("violin", "comet", "glacier"))
     ]
 
@@ -105,9 +110,8 @@ def browser() -> Iterator[Browser]:
         if os.environ.get("CI"):
             pytest.fail(missing)
         pytest.skip(missing)
-    with sync_playwright() as playwright:
-        with playwright.chromium.launch(executable_path=path, args=_FEATURES) as launched:
-            yield launched
+    with sync_playwright() as started, started.chromium.launch(executable_path=path, args=_FEATURES) as launched:
+        yield launched
 
 
 class Watch:

@@ -58,8 +58,10 @@ def test_hits_come_as_one_types(page: Page, towns: LiveServer) -> None:
     expect(first.locator(".chips")).to_contain_text("year1883")
     expect(page.get_by_role("status")).to_contain_text("The 10 closest of 48")
     assert hits(page).count() == 10
-    assert page.title() == f"Bridges {BRIDGES} – tests"
-    fill = first.locator(".fill").evaluate("fill => fill.getBoundingClientRect().width / fill.parentElement.clientWidth")
+    assert page.title() == f"Bridges {BRIDGES} - tests"
+    fill = first.locator(".fill").evaluate(
+        "fill => fill.getBoundingClientRect().width / fill.parentElement.clientWidth"
+    )
     assert fill == pytest.approx(1, abs=0.02)
     page.get_by_role("button", name="More results").click()
     expect(hits(page)).to_have_count(20)
@@ -111,11 +113,11 @@ def test_boxes_ranges_and_conditions_filter(page: Page, towns: LiveServer) -> No
     expect(hits(page)).to_have_count(1)
     panel.get_by_label("day, to").fill("2020-01-31")
     settle(page)
-    panel.get_by_label("Condition in SQL").fill("title LIKE 'A %' -- and so on")
+    panel.get_by_label("Condition in SQL").fill("title LIKE 'A %'")
     settle(page)
     assert ids(page) == ["doc25"]
     assert asked(page)["is.lang"] == ["la"]
-    assert asked(page)["where"] == ["title LIKE 'A %' -- and so on"]
+    assert asked(page)["where"] == ["title LIKE 'A %'"]
     page.get_by_role("button", name="Remove the filter lang: la").click()
     expect(panel.get_by_role("checkbox", name="la")).not_to_be_checked()
     panel.get_by_role("button", name="Remove all").click()
@@ -149,7 +151,9 @@ def test_one_hit_of_each_group(page: Page, towns: LiveServer) -> None:
     open_page(page, towns, "/?q=river")
     page.get_by_label("Group by").select_option("lang")
     expect(page.get_by_role("status")).to_contain_text("documents")
-    languages = [text.split("lang")[1][:2] for text in hits(page).locator(".chips").all_text_contents() if "lang" in text]
+    languages = [
+        text.split("lang")[1][:2] for text in hits(page).locator(".chips").all_text_contents() if "lang" in text
+    ]
     assert len(languages) == len(set(languages))
     assert asked(page)["group"] == ["lang"]
 
