@@ -24,6 +24,12 @@ class PageFile:
     media_type: str
     tag: str
 
+    @property
+    def cache(self) -> str:
+        """Browsers ask each time, so that a new version is not mixed with an old one; but not for the icon, which they
+        would at every change of the address."""
+        return "max-age=3600" if self.media_type == _TYPES["svg"] else "no-cache"
+
 
 def page_files() -> dict[str, PageFile]:
     """Every file of the page by its name: these are served, and nothing else."""
@@ -54,8 +60,8 @@ def page_routes() -> APIRouter:
 
 
 def _answer(request: Request, file: PageFile) -> Response:
-    """The file, or 304 where the browser has it. It asks each time, so a new version is not mixed with an old one."""
-    headers = {"ETag": file.tag, "Cache-Control": "no-cache"}
+    """The file, or 304 where the browser has it."""
+    headers = {"ETag": file.tag, "Cache-Control": file.cache}
     tags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
     if file.tag in tags:
         return Response(status_code=304, headers=headers)

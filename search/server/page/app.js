@@ -25,6 +25,7 @@ let typing = null; // the timer that ends a stretch of typing
 let pause = null; // the timer that ends a pause before asking
 let retry = null; // the timer of the next attempt
 let attempts = 0;
+let reveal = 0; // how many hits were there before more were asked for
 
 const toggles = element("div", { class: "toggles" });
 const panel = new FilterPanel((next, isTyping, rebuild) => {
@@ -45,8 +46,12 @@ function change(next, { isTyping = false, stay = false } = {}) {
   question = next;
   const address = toAddress(question);
   if (address !== toAddress(before)) {
-    if (stay || (isTyping && typing)) history.replaceState(history.state, "", address);
-    else history.pushState({ within: true }, "", address);
+    try {
+      if (stay || (isTyping && typing)) history.replaceState(history.state, "", address);
+      else history.pushState({ within: true }, "", address);
+    } catch {
+      // a browser that takes no more entries for now: only the address stays behind
+    }
   }
   clearTimeout(typing);
   typing = isTyping ? setTimeout(() => (typing = null), SETTLED) : null;
@@ -161,10 +166,18 @@ function show(found) {
   const notes = remarks(found, found.question.hybrid);
   byId("notice").replaceChildren(...notes, ...(found.hits.length ? [] : [nothing(waysOut(found.question))]));
   layHits();
+  if (reveal) byId("hits").querySelectorAll("a.open")[reveal]?.focus({ preventScroll: true });
+  reveal = 0;
   const full = found.hits.length === found.question.k && found.question.k < most();
-  byId("after").replaceChildren(...(full ? [button("More results", () => change({ ...question, k: Math.min(question.k + STEP, most()) }, { stay: true }), { class: "more" })] : []));
+  byId("after").replaceChildren(...(full ? [button("More results", more, { class: "more" })] : []));
   side.place(columns().length > 0);
   if (info && (found.index.generation !== info.generation || found.index.fingerprint !== info.fingerprint)) learn(); // the columns may be others
+}
+
+/** Ask for further hits; the first of them gets the focus, as the button goes. */
+function more() {
+  reveal = answer.hits.length;
+  change({ ...question, k: Math.min(question.k + STEP, most()) }, { stay: true });
 }
 
 function layHits() {

@@ -14,7 +14,7 @@ export function welcome(info) {
   return element(
     "div",
     { class: "welcome" },
-    element("h1", {}, what),
+    element("h2", {}, what),
     element("p", {}, how),
     info.documents ? hints(info) : null,
   );

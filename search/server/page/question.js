@@ -4,6 +4,7 @@ import { conditionOf } from "./conditions.js";
 
 export const STEP = 10; // hits that come at a time
 const FOLD = 0.95; // inner product from which two documents are near-duplicates
+const LONGEST_PART = 20_000; // characters of one part of an address: servers refuse long ones
 const LONGEST = 100_000; // characters of a text taken from an address
 
 /** No question, and every option as it is at first. `picks`: by column name, { values, least, most } that were chosen. */
@@ -50,7 +51,7 @@ export function fromAddress(search) {
 /** The address of a question, relative to the page: what is as at first is left out. */
 export function toAddress(question) {
   const made = new URLSearchParams();
-  const add = (name, value) => value && made.append(name, value);
+  const add = (name, value) => value && encodeURIComponent(whole(value)).length <= LONGEST_PART && made.append(name, whole(value));
   add("q", question.like ? "" : question.query);
   add("like", question.like);
   for (const [name, pick] of Object.entries(question.picks)) {
@@ -66,6 +67,11 @@ export function toAddress(question) {
   add("doc", question.doc);
   const text = made.toString();
   return text ? `?${text}` : "./";
+}
+
+/** Text without halves of surrogate pairs, which no address can hold. */
+function whole(text) {
+  return text.toWellFormed?.() ?? text;
 }
 
 /** Whether anything is asked. */

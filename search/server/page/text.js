@@ -38,12 +38,13 @@ function shown(value) {
 export function chips(metadata, constant) {
   const facts = factsOf(metadata).filter(([label]) => !constant.has(label));
   if (!facts.length) return null;
-  const made = facts.slice(0, MOST_CHIPS).map(([label, value]) => {
+  const few = facts.length > MOST_CHIPS + 1 ? MOST_CHIPS : facts.length;
+  const made = facts.slice(0, few).map(([label, value]) => {
     const bare = value.replace(/^https?:\/\//i, "");
     const short = bare.length > LONGEST_VALUE ? `${bare.slice(0, LONGEST_VALUE).trimEnd()}…` : bare;
     return element("li", { title: short === value ? null : value.slice(0, 1000) }, element("span", { class: "label" }, label), valueNode(value, short));
   });
-  if (facts.length > MOST_CHIPS) made.push(element("li", {}, `${facts.length - MOST_CHIPS} more`));
+  if (facts.length > few) made.push(element("li", {}, `${facts.length - few} more`));
   return element("ul", { class: "chips", "aria-label": "Metadata" }, ...made);
 }
 

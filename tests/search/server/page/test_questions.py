@@ -65,6 +65,7 @@ def test_hits_come_as_one_types(page: Page, towns: LiveServer) -> None:
     assert fill == pytest.approx(1, abs=0.02)
     page.get_by_role("button", name="More results").click()
     expect(hits(page)).to_have_count(20)
+    expect(page.locator("a.open").nth(10)).to_be_focused()
     assert asked(page)["k"] == ["20"]
 
 
@@ -251,6 +252,15 @@ def test_an_address_shows_the_same_again(page: Page, towns: LiveServer) -> None:
     page.reload()
     expect(hits(page)).to_have_count(len(before))
     assert (ids(page), page.url) == (before, url)
+
+
+def test_a_question_that_is_too_long_for_an_address_is_answered(page: Page, towns: LiveServer) -> None:
+    """An address that holds all of it could not be opened again: servers take no such head."""
+    open_page(page, towns)
+    ask(page, f"{BRIDGES} " * 3000)
+    expect(hits(page).first).to_have_attribute("data-id", "doc2")
+    page.reload()
+    expect(page.get_by_role("heading", name="Search 48 documents")).to_be_visible()
 
 
 def test_an_address_that_means_harm_is_only_data(page: Page, towns: LiveServer) -> None:
