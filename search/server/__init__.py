@@ -9,6 +9,7 @@ failures     what is answered when something is wrong
 metrics      what Prometheus reads
 routes       /v1/search, documents, info; health; reload
 guard        what stands before all routes: hosts, keys, bodies, clients that leave
+page         the files of the search page, in the folder of that name
 app          the application: all of these together
 listener     uvicorn, which listens, and drains when it is told to stop
 """

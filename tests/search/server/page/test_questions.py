@@ -92,7 +92,7 @@ def test_a_late_answer_does_not_replace_a_newer_one(page: Page, towns: LiveServe
     box(page).fill(f"Bridges {BRIDGES}")
     expect(hits(page).first).to_have_attribute("data-id", "doc2")
     assert len(held) == 1
-    late = {"results": [{"query": "Whales sing", "hits": []}], "index": {"generation": 1, "fingerprint": ""}}
+    late = {"results": [{"query": "Whales sing", "hits": []}], "index": towns.search(query="bread")["index"]}
     held[0].fulfill(json=late)
     page.wait_for_timeout(300)
     expect(hits(page).first).to_have_attribute("data-id", "doc2")
