@@ -75,13 +75,12 @@ class Hit:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it; `window`, `folded` and `folded_count` only where there is something."""
-        plain = asdict(self)
-        left_out = set() if self.window else {"window"}
+        plain: dict[str, Any] = {name: getattr(self, name) for name in ("id", "score", "title", "text", "metadata")}
+        if self.window:
+            plain["window"] = asdict(self.window)
         if self.folded:
-            plain["folded"] = list(plain["folded"])
-        else:
-            left_out |= {"folded", "folded_count"}
-        return {name: value for name, value in plain.items() if name not in left_out}
+            plain |= {"folded": [asdict(one) for one in self.folded], "folded_count": self.folded_count}
+        return plain
 
 
 Queries = Sequence[str] | npt.NDArray[np.floating]

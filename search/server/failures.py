@@ -97,10 +97,13 @@ def of_isotrope(error: IsotropeError, message: str) -> Response:
 def _told(error: RequestValidationError) -> tuple[str, str | None]:
     """What is wrong with the first field that is, and its name. What was given is not repeated: it may be NaN, or huge.
 
-    Of a field that may be one of several things each says why it is not that; `loc` then names these as well.
+    A field that may be one of several things is told why it is none of them.
     """
     found = [(one["loc"][1:], str(one["msg"]).removeprefix("Value error, ")) for one in error.errors()]
-    field = str(found[0][0][0]) if found[0][0] and error.errors()[0]["type"] != "json_invalid" else None
-    said = dict.fromkeys(what for place, what in found if (str(place[0]) if place and field else None) == field)
-    what = ", or: ".join(said)
-    return (f"{field}: {what}" if field else what), field
+    if not found[0][0] or error.errors()[0]["type"] == "json_invalid":
+        return found[0][1], None
+    field = str(found[0][0][0])
+    of_field = [(place, what) for place, what in found if place and str(place[0]) == field]
+    what = ", or: ".join(dict.fromkeys(what for _, what in of_field))
+    place = ".".join(map(str, of_field[0][0])) if len(of_field) == 1 else field
+    return f"{place}: {what}", field

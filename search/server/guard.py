@@ -4,7 +4,6 @@ Pure ASGI, in the order in which it costs least: what a stranger sends is not re
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -26,7 +25,6 @@ HEALTH = "/healthz"
 PAGE = "/"
 ASSETS = "/assets/"
 ADMIN = "/admin/"
-STREAMS = "/mcp"  # answers that go on for as long as the client listens
 ABORT = "isotrope.abort"  # the scope's extension whose "call" cuts the connection
 _LEFT = 499  # what servers note where the client left before the answer
 _AFTER = 5.0  # seconds beyond the deadline for an answer to be sent
@@ -51,7 +49,6 @@ class Guard:
     def __init__(self, app: Application, settings: ServerSettings, metrics: ServerMetrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
         self.reading = 0  # bytes of bodies that are held now
-        self._streams: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -71,11 +68,6 @@ class Guard:
             route = getattr(scope.get("route"), "path", "none")
             self._metrics.requests.labels(route, str(answer.status)).inc()
             self._metrics.seconds.labels(route).observe(time.monotonic() - began)
-
-    def end_streams(self) -> None:
-        """Cut the answers that would go on for as long as a client listens: the server stops."""
-        for task in self._streams:
-            task.cancel()
 
     # --- who asks
 
@@ -144,40 +136,53 @@ class Guard:
             return 408, "body", f"The body did not arrive in {limits.reading_seconds:g} s."
 
     async def _run(self, scope: Scope, receive: Receive, held: "_Body", answer: "_Answer") -> None:
-        """The application, for as long as the client is there and listens."""
-        gone, streams = asyncio.Event(), scope["path"].startswith(STREAMS)
-        body = held.whole()
-
-        async def replay() -> Message:
-            nonlocal body
-            if body is not None:
-                message, body = {"type": "http.request", "body": body, "more_body": False}, None
-                return message
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        task = asyncio.ensure_future(self._app(scope, replay, answer.send))
-        watcher = asyncio.ensure_future(_until_gone(receive))
-        if streams:
-            self._streams.add(task)
+        """The application, in this task, which is cancelled when the client leaves or does not read."""
+        caller = _Caller(receive, held.whole())
         try:
-            limit = None if streams else self._settings.limits.deadline + _AFTER
-            await asyncio.wait({task, watcher}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                self._metrics.left.inc()
-                gone.set()
-                if not watcher.done():
-                    answer.abort()
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            async with asyncio.timeout(self._settings.limits.deadline + _AFTER):
+                await self._app(scope, caller.receive, answer.send)
+        except TimeoutError:
+            answer.abort()
+            self._metrics.left.inc()
+        except asyncio.CancelledError:
+            self._metrics.left.inc()
+            if not caller.gone.is_set():
+                raise
         except Exception:
             if answer.status == _LEFT:  # nobody was told; else the log knows already
                 raise
         finally:
-            self._streams.discard(task)
-            task.cancel()
-            watcher.cancel()
+            caller.close()
+
+
+class _Caller:
+    """Who sent a request: hands on the body, and cancels the task that answers as soon as the client has gone."""
+
+    def __init__(self, receive: Receive, body: bytes) -> None:
+        self._receive, self._task = receive, asyncio.current_task()
+        self._body: bytes | None = body
+        self.gone = asyncio.Event()
+        self._watcher = asyncio.ensure_future(self._watch())
+
+    async def receive(self) -> Message:
+        """What the application receives."""
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    def close(self) -> None:
+        """The answer is there: nobody is watched any more."""
+        self._task = None
+        self._watcher.cancel()
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone.set()
+        if self._task is not None:
+            self._task.cancel()
 
 
 class _Body:
@@ -188,7 +193,7 @@ class _Body:
         self.counted = 0
         self.left = False  # the client has gone
 
-    def whole(self) -> bytes | None:
+    def whole(self) -> bytes:
         """All of it, held here no longer."""
         pieces, self.pieces = self.pieces, []
         return b"".join(pieces)
@@ -249,11 +254,6 @@ def _key_of(headers: Headers) -> bytes:
     if kind.lower() == "bearer":
         return key.strip().encode()
     return headers.get("x-api-key", "").encode()
-
-
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _nothing() -> Message:

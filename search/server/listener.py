@@ -89,6 +89,7 @@ def _bound(settings: ServerSettings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
     except OSError as error:
         why = str(error.strerror or error).partition(" (while")[0]
+        where = f"{settings.host}:{settings.port}"
         raise ConfigError(
-            f"{settings.host}:{settings.port}: cannot be listened on: {why}. Name another --port; 0 is any that is free."
+            f"{where}: cannot be listened on: {why}. Name another --port; 0 takes any that is free."
         ) from error

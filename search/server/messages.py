@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 from search.ranking.ranker import SearchOptions, Similarity
 from search.server.service import SearchReply
@@ -47,10 +47,24 @@ def _finite(value: float) -> float:
     return value
 
 
-Text = Annotated[str, AfterValidator(_whole)]
-Queries = Annotated[str | list[str] | None, AfterValidator(_queries)]
-Condition = Annotated[str, Field(max_length=_LONGEST_CONDITION), AfterValidator(_not_blank)]
-Name = Annotated[str, Field(max_length=_LONGEST_NAME), AfterValidator(_not_blank)]
+_NOT_BLANK: dict[str, Any] = {"type": "string", "pattern": r"\S"}  # what the schema says of `_not_blank`
+Queries = Annotated[
+    str | list[str] | None,
+    AfterValidator(_queries),
+    WithJsonSchema({"anyOf": [_NOT_BLANK, {"type": "array", "items": _NOT_BLANK, "minItems": 1}, {"type": "null"}]}),
+]
+Condition = Annotated[
+    str,
+    Field(max_length=_LONGEST_CONDITION),
+    AfterValidator(_not_blank),
+    WithJsonSchema(_NOT_BLANK | {"maxLength": _LONGEST_CONDITION}),
+]
+Name = Annotated[
+    str,
+    Field(max_length=_LONGEST_NAME),
+    AfterValidator(_not_blank),
+    WithJsonSchema(_NOT_BLANK | {"maxLength": _LONGEST_NAME}),
+]
 Finite = Annotated[float, Field(strict=True), AfterValidator(_finite)]
 
 
@@ -70,8 +84,8 @@ class SearchRequest(Request):
     group_by: Name | None = Field(None, description="A metadata column of which each value gives one hit at most.")
     min_score: Finite | None = Field(None, description="The lowest score of a hit.")
     fold: Finite | None = Field(
-        None, gt=0, le=1, description="Fold hits under a better one that is so close to them: inner product of vectors."
-    )
+        None, ge=0.5, le=1, description="Fold hits under a better one whose vector is so close: their inner product."
+    )  # less is allowed elsewhere, but takes whole corpora apart
     hybrid: bool = Field(False, description="Fuse with BM25 by reciprocal rank.")
     exact: bool = Field(False, description="Compare with every document instead of searching the index.")
     similarity: Similarity = Field("cosine", description='"js": mixtures by Jensen-Shannon divergence.')
@@ -95,7 +109,7 @@ class SearchRequest(Request):
     def options(self) -> SearchOptions:
         """What is asked of the engine. Raises ConfigError for what does not go together."""
         names = ("k", "where", "group_by", "min_score", "fold", "hybrid", "exact", "similarity")
-        return SearchOptions(**{name: value for name in names if (value := getattr(self, name)) is not None})
+        return SearchOptions(**{name: getattr(self, name) for name in names})
 
 
 class Window(BaseModel):
@@ -108,11 +122,12 @@ class Window(BaseModel):
 
 
 class FoldedHit(BaseModel):
-    """A near-duplicate of a hit."""
+    """A near-duplicate of a hit; `similarity` is the inner product of their vectors."""
 
-    model_config = ConfigDict(extra="allow")
     id: str
     score: float
+    similarity: float
+    title: str | None
 
 
 class Hit(BaseModel):
@@ -126,6 +141,7 @@ class Hit(BaseModel):
     metadata: dict[str, Any]
     window: Window | None = None
     folded: list[FoldedHit] | None = None
+    folded_count: int | None = None
 
 
 class Truncated(BaseModel):

@@ -285,21 +285,6 @@ def test_who_does_not_read_the_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch
     assert client.aborted
 
 
-def test_streams_last_until_the_server_stops() -> None:
-    client = Client("/mcp").send(b"{}")
-
-    async def use(guard: Guard, app: Application) -> None:
-        app.go.clear()
-        task = asyncio.create_task(guard(client.scope, client.receive, client.answer))
-        await asyncio.sleep(0.1)
-        assert not task.done()
-        guard.end_streams()
-        await task
-        assert app.cancelled == 1
-
-    guarded(use, deadline=0.01)
-
-
 def test_every_answer_has_the_headers_that_keep_a_browser_safe() -> None:
     for path in ("/", "/assets/x", "/v1/search", "/admin/x"):
         client = Client(path)

@@ -39,6 +39,7 @@ def server(served_folder: Path) -> Any:
         ({"group_by": "year", "exact": True}, ["--group-by", "year", "--exact"]),
         ({"hybrid": True}, ["--hybrid"]),
         ({"min_score": 0.1}, ["--min-score", "0.1"]),
+        ({"fold": 0.5, "k": 3}, ["--fold", "0.5", "-k", "3"]),
     ],
 )
 def test_hits_are_those_of_the_command_line(
@@ -102,6 +103,7 @@ def test_a_query_that_was_cut_says_so(server: LiveServer) -> None:
         ({"query": "a", "hybrid": True, "min_score": 0.5}, 422, "do not go together"),
         ({"like": "d1", "hybrid": True}, 422, "compares words"),
         ({"like": "d11"}, 404, 'tests: holds no document with id "d11" (did you mean "d1"?)'),
+        ({"query": "a", "fold": 0.4}, 422, "fold: "),
         ({"query": "a", "similarity": "js"}, 422, "js"),
         ({"query": "a", "similarity": "dot"}, 422, "similarity"),
         ({"query": "a", "model": "/etc"}, 422, "model: "),
