@@ -8,15 +8,17 @@ import { isFiltered } from "./question.js";
 export function welcome(info) {
   if (!info) return element("div", { class: "welcome" });
   const what = info.documents ? `Search ${counted(info.documents, "document")}` : "No documents yet";
-  const how = info.documents
+  const words = info.encoder?.kind !== "vectors"; // else the documents came with vectors, and there is no model
+  const ask = words
     ? "Ask in your own words. Results are ordered by meaning, so they need not contain the words you type."
-    : "Documents that are added to the index appear here by themselves.";
+    : "This index has no model for words. Ask for what is like a document, by its id: ?like=ID in the address.";
+  const how = info.documents ? ask : "Documents that are added to the index appear here by themselves.";
   return element(
     "div",
     { class: "welcome" },
     element("h2", {}, what),
     element("p", {}, how),
-    info.documents ? hints(info) : null,
+    info.documents && words ? hints(info) : null,
   );
 }
 
