@@ -16,6 +16,7 @@ from search.server.failures import answer_failures
 from search.server.generations import prepare
 from search.server.guard import Guard
 from search.server.metrics import ServerMetrics
+from search.server.page import page_routes
 from search.server.routes import health_routes, search_routes
 from search.server.service import SearchService
 from search.server.settings import ServerSettings
@@ -53,6 +54,7 @@ def serve_engine(
     served = _served(service, agents_of(service, page=True) if find_spec("mcp") else None)
     for routes in (search_routes, embedding_routes, vector_store_routes):
         served.api.include_router(routes(service))
+    served.api.include_router(page_routes())
     return served
 
 

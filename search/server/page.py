@@ -1,0 +1,68 @@
+"""The search page: static files, which hold nothing about the index. What it shows, it asks for at /v1 as others do."""
+
+import hashlib
+from dataclasses import dataclass
+from importlib.resources import files
+
+from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
+
+SHELL = "index.html"
+_TYPES = {
+    "html": "text/html; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "css": "text/css; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True)
+class PageFile:
+    """A file of the page, and the tag by which browsers know whether theirs is the same."""
+
+    content: bytes
+    media_type: str
+    tag: str
+
+    @property
+    def cache(self) -> str:
+        """Browsers ask each time, so that a new version is not mixed with an old one; but not for the icon, which they
+        would at every change of the address."""
+        return "max-age=3600" if self.media_type == _TYPES["svg"] else "no-cache"
+
+
+def page_files() -> dict[str, PageFile]:
+    """Every file of the page by its name: these are served, and nothing else."""
+    found = {}
+    for file in files("search.server").joinpath("page").iterdir():
+        media_type = _TYPES.get(file.name.rpartition(".")[2])
+        if media_type:
+            content = file.read_bytes()
+            found[file.name] = PageFile(content, media_type, f'"{hashlib.sha256(content).hexdigest()[:16]}"')
+    return found
+
+
+def page_routes() -> APIRouter:
+    """GET / and GET /assets/{name}: open to all."""
+    router, held = APIRouter(include_in_schema=False), page_files()
+
+    @router.api_route("/", methods=["GET", "HEAD"])
+    async def shell(request: Request) -> Response:
+        return _answer(request, held[SHELL])
+
+    @router.api_route("/assets/{name}", methods=["GET", "HEAD"])
+    async def asset(request: Request, name: str) -> Response:
+        if name == SHELL or name not in held:
+            raise HTTPException(404)
+        return _answer(request, held[name])
+
+    return router
+
+
+def _answer(request: Request, file: PageFile) -> Response:
+    """The file, or 304 where the browser has it."""
+    headers = {"ETag": file.tag, "Cache-Control": file.cache}
+    tags = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
+    if file.tag in tags:
+        return Response(status_code=304, headers=headers)
+    return Response(file.content, media_type=file.media_type, headers=headers)

@@ -1,0 +1,383 @@
+// The page: one question at a time, the address that holds it, and the answer to it.
+
+import { ApiError, getInfo, hasKey, search, setKey } from "./api.js";
+import { askKey } from "./dialogs.js";
+import { button, byId, element } from "./dom.js";
+import { FilterPanel, activeChips, groupChoice } from "./filters.js";
+import { hitItems } from "./hits.js";
+import { listenToKeys } from "./keys.js";
+import { termsOf } from "./marks.js";
+import { about, failure, failureText, nothing, remarks, statusOf, welcome } from "./notices.js";
+import { STEP, fromAddress, isAsked, isFiltered, toAddress, toRequest, unfiltered } from "./question.js";
+import { Side } from "./side.js";
+import { hideDocument, showDocument } from "./sheet.js";
+
+const PAUSE = 150; // milliseconds without a key before it is asked
+const SETTLED = 1500; // without a key before the next one begins a new entry of the history
+const WAITS = [2, 3, 5]; // seconds before a server that is away is asked again; then the last of them
+
+let question = fromAddress(location.search);
+let info = null;
+let answer = null; // to the question that was answered last, which hits are shown of
+let asked = null; // the request that an answer is awaited of: { key, stop }
+let opened = new Set(); // ids of hits whose whole text is shown
+let typing = null; // the timer that ends a stretch of typing
+let pause = null; // the timer that ends a pause before asking
+let retry = null; // the timer of the next attempt
+let attempts = 0;
+let reveal = 0; // how many hits were there before more were asked for
+
+const toggles = element("div", { class: "toggles" });
+const panel = new FilterPanel((next, isTyping, rebuild) => {
+  change({ ...next, k: STEP }, { isTyping });
+  if (rebuild) panel.show(question, columns());
+});
+
+const side = new Side(panel, toggles);
+const columns = () => info?.columns ?? [];
+const most = () => info?.limits?.k ?? 1000;
+const keyOf = (one) => JSON.stringify(toRequest(one, columns(), most()));
+
+// --- the question and its address
+
+/** Another question: its address, what shows it, and the answer. A stretch of typing is one entry of the history. */
+function change(next, { isTyping = false, stay = false } = {}) {
+  const before = question;
+  question = next;
+  const address = toAddress(question);
+  if (address !== toAddress(before)) {
+    try {
+      if (stay || (isTyping && typing)) history.replaceState(history.state, "", address);
+      else history.pushState({ within: true }, "", address);
+    } catch {
+      // a browser that takes no more entries for now: only the address stays behind
+    }
+  }
+  clearTimeout(typing);
+  typing = isTyping ? setTimeout(() => (typing = null), SETTLED) : null;
+  reflect();
+  askSoon(isTyping ? PAUSE : 0);
+}
+
+/** Everything that shows the question itself. */
+function reflect() {
+  const box = byId("query");
+  if (box.value !== question.query && box.value.trim() !== question.query) box.value = question.query;
+  box.placeholder = question.like ? "or type a question" : "Search by meaning";
+  const like = byId("like");
+  like.hidden = !question.like;
+  like.replaceChildren(...(question.like ? [likeChip()] : []));
+  byId("clear").hidden = !question.query && !question.like;
+  const name = info?.name ?? "Search";
+  byId("brand").textContent = name;
+  document.title = isAsked(question) ? `${question.like ? `Like ${question.like}` : question.query} - ${name}` : name;
+  panel.root.childElementCount && panel.follow(question);
+  showOptions();
+}
+
+function likeChip() {
+  const remove = () => change({ ...question, like: "", k: STEP });
+  const chip = button("", () => (remove(), byId("query").focus()), { class: "chip", "aria-label": `Stop: more like ${question.like}` });
+  chip.append("Like ", element("bdi", {}, question.like), " ×");
+  return chip;
+}
+
+/** The options of the question as it is, and the filters that are on. The control that has the focus keeps it. */
+function showOptions() {
+  const options = byId("options");
+  options.hidden = !info || !isAsked(question);
+  const chips = activeChips(question, (next) => (change({ ...next, k: STEP }), panel.show(question, columns())));
+  byId("active").replaceChildren(...chips);
+  byId("active").hidden = !chips.length;
+  byId("open-filters").textContent = chips.length ? `Filters (${chips.length})` : "Filters";
+  const focused = [...toggles.querySelectorAll("input, select")].indexOf(document.activeElement);
+  const parts = [
+    toggle("Match words too", "Hybrid: the order by meaning is fused with that by words (BM25)", question.hybrid, (hybrid) => ({ hybrid }), question.like !== ""),
+    toggle("Fold near-duplicates", "Documents that say nearly the same stand under the best of them", question.fold, (fold) => ({ fold })),
+    groupChoice(question, columns(), (group) => change({ ...question, group, k: STEP })),
+  ];
+  toggles.replaceChildren(...parts.filter(Boolean));
+  if (focused >= 0) toggles.querySelectorAll("input, select")[focused]?.focus();
+}
+
+function toggle(text, title, checked, patch, disabled = false) {
+  const box = element("input", { type: "checkbox", role: "switch", checked, disabled });
+  box.addEventListener("change", () => change({ ...question, ...patch(box.checked), k: STEP }));
+  return element("label", { class: "switch", title: disabled ? "Only for words that are typed" : title }, box, text);
+}
+
+// --- asking
+
+function askSoon(wait) {
+  clearTimeout(pause);
+  pause = setTimeout(ask, wait);
+}
+
+/** Ask, unless this is answered or being answered already. What was asked before is given up. */
+async function ask(again = false) {
+  clearTimeout(pause);
+  clearTimeout(retry);
+  if (!isAsked(question)) {
+    giveUp();
+    showNothingAsked();
+    return;
+  }
+  if (!info && Object.keys(question.picks).length) return; // the columns must be known; `learn` asks then
+  const key = keyOf(question);
+  if (!again && (asked?.key === key || (!asked && answer?.key === key && !byId("notice").querySelector(".bad")))) return;
+  giveUp();
+  const mine = (asked = { key, question, stop: new AbortController() });
+  byId("main").setAttribute("aria-busy", "true");
+  const began = performance.now();
+  try {
+    const found = await search(JSON.parse(key), mine.stop.signal);
+    if (mine !== asked) return;
+    attempts = 0;
+    show({ ...found, key, question: mine.question, took: performance.now() - began });
+  } catch (error) {
+    if (mine === asked && error.name !== "AbortError") await fail(error, mine);
+  } finally {
+    if (mine === asked) giveUp();
+  }
+}
+
+function giveUp() {
+  asked?.stop.abort();
+  asked = null;
+  byId("main").removeAttribute("aria-busy");
+}
+
+// --- showing
+
+function showNothingAsked() {
+  answer = null;
+  byId("hits").replaceChildren();
+  byId("after").replaceChildren();
+  byId("status").textContent = "";
+  panel.complain("");
+  byId("notice").replaceChildren(welcome(info));
+  side.place(columns().length > 0);
+}
+
+function show(found) {
+  if (answer?.question.query !== found.question.query || answer?.question.like !== found.question.like) opened = new Set();
+  answer = found;
+  panel.complain("");
+  const notes = remarks(found, found.question.hybrid);
+  byId("notice").replaceChildren(...notes, ...(found.hits.length ? [] : [nothing(waysOut(found.question))]));
+  layHits();
+  if (reveal) byId("hits").querySelectorAll("a.open")[reveal]?.focus({ preventScroll: true });
+  reveal = 0;
+  const full = found.hits.length === found.question.k && found.question.k < most();
+  byId("after").replaceChildren(...(full ? [button("More results", more, { class: "more" })] : []));
+  side.place(columns().length > 0);
+  if (info && (found.index.generation !== info.generation || found.index.fingerprint !== info.fingerprint)) learn(); // the columns may be others
+}
+
+/** Ask for further hits; the first of them gets the focus, as the button goes. */
+function more() {
+  reveal = answer.hits.length;
+  change({ ...question, k: Math.min(question.k + STEP, most()) }, { stay: true });
+}
+
+function layHits() {
+  byId("hits").replaceChildren(...hitItems(answer.hits, viewOf(answer.question)));
+  byId("status").textContent = answer.hits.length ? statusOf(answer, info) : "";
+}
+
+function viewOf(of) {
+  const link = (patch) => toAddress({ ...of, doc: "", ...patch });
+  return {
+    terms: termsOf(of.like ? "" : of.query),
+    fused: of.hybrid && !of.like,
+    opened,
+    constant: new Set(columns().filter((column) => column.distinct === 1 && column.documents === info.documents).map((column) => column.name)),
+    links: { document: (id) => link({ doc: id }), like: (id) => link({ query: "", like: id, k: STEP }) },
+    open: (hit) => openDocument(hit.id),
+    like,
+  };
+}
+
+/** What would let more be found: [what it says, do it]. */
+function waysOut(of) {
+  return isFiltered(of) ? [["Remove the filters", () => (change({ ...unfiltered(question), k: STEP }), panel.show(question, columns()))]] : [];
+}
+
+// --- what went wrong
+
+async function fail(error, mine) {
+  byId("status").textContent = "";
+  if (error.status === 401) {
+    needKey(error);
+    return;
+  }
+  if (error.status === 422 && /^filter \[/.test(error.message) && mine.question.where.trim()) {
+    const told = await complaint(error, mine);
+    if (mine !== asked) return;
+    answer = answer && { ...answer, key: "" };
+    panel.complain(told);
+    const said = element("p", { class: "notice bad", role: "alert" }, element("strong", {}, "The condition in SQL cannot be used. "), told);
+    byId("notice").replaceChildren(said);
+    byId("hits").replaceChildren();
+    byId("after").replaceChildren();
+    return;
+  }
+  const wait = error.passes ? (error.after ?? WAITS[Math.min(attempts, WAITS.length - 1)]) : null;
+  attempts += 1;
+  if (!error.passes) {
+    byId("hits").replaceChildren();
+    byId("after").replaceChildren();
+  }
+  byId("notice").replaceChildren(failure(error, wait, () => ask(true)));
+  if (wait !== null) retry = setTimeout(recover, 1000 * wait);
+}
+
+/** Ask again; and for what is served, which may be another index by now. */
+function recover() {
+  if (!info) learn();
+  ask(true);
+}
+
+/** What is wrong with the condition that was written: its places are those in the box only where it is asked alone. */
+async function complaint(error, mine) {
+  let told = error;
+  if (toRequest(mine.question, columns(), most()).where !== mine.question.where.trim()) {
+    try {
+      await search({ ...JSON.parse(mine.key), k: 1, where: mine.question.where.trim() }, mine.stop.signal);
+    } catch (alone) {
+      if (alone instanceof ApiError && alone.status === 422) told = alone;
+    }
+  }
+  const reason = told.message.replace(/^filter \[.*?\]: (?=\S)/s, "");
+  return reason.charAt(0).toUpperCase() + reason.slice(1);
+}
+
+function needKey(error) {
+  const enter = () =>
+    askKey(hasKey(), (key) => {
+      setKey(key);
+      learn();
+      if (isAsked(question)) ask(true);
+    });
+  byId("notice").replaceChildren(failure(error, null, enter));
+  if (!byId("key").open) enter();
+}
+
+// --- what is searched
+
+/** Ask what is served here, and lay out what depends on it. */
+async function learn() {
+  try {
+    info = await getInfo();
+  } catch (error) {
+    if (error.status === 401) needKey(error);
+    else if (error.passes && !isAsked(question)) {
+      byId("notice").replaceChildren(failure(error, 3, learn));
+      retry = setTimeout(learn, 3000);
+    } else if (error.passes) setTimeout(learn, 3000);
+    else byId("notice").replaceChildren(failure(error, null, learn));
+    return;
+  }
+  byId("about").replaceChildren(...about(info));
+  panel.show(question, columns());
+  side.place(columns().length > 0);
+  reflect();
+  if (!isAsked(question)) showNothingAsked();
+  else if (answer?.hits.length && !byId("hits").contains(document.activeElement)) layHits();
+  ask();
+}
+
+// --- documents
+
+function openDocument(id) {
+  change({ ...question, doc: id });
+  showSheet();
+}
+
+function showSheet() {
+  if (!question.doc) {
+    hideDocument();
+    return;
+  }
+  const id = question.doc;
+  showDocument(id, {
+    hit: answer?.hits.find((hit) => hit.id === id) ?? null,
+    terms: termsOf(question.like ? "" : question.query),
+    link: toAddress({ ...question, doc: id }),
+    like,
+    close: closeDocument,
+    failed: (error) => (error.status === 404 ? "The index holds no document with this id." : failureText(error)),
+  });
+}
+
+/** Take the sheet away: back to where it was opened, or on without it where the address brought it here. */
+function closeDocument() {
+  if (!question.doc) return;
+  if (history.state?.within) history.back();
+  else change({ ...question, doc: "" }, { stay: true });
+  hideDocument();
+}
+
+function like(id) {
+  hideDocument();
+  change({ ...question, query: "", like: id, doc: "", k: STEP });
+  byId("query").value = "";
+  scrollTo({ top: 0 });
+}
+
+function clearQuestion() {
+  byId("query").value = "";
+  change({ ...question, query: "", like: "", k: STEP });
+}
+
+// --- what people do
+
+byId("search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  typing = null;
+  ask();
+});
+byId("query").addEventListener("input", (event) => {
+  const text = event.target.value;
+  change({ ...question, query: text, like: text.trim() ? "" : question.like, k: STEP }, { isTyping: true });
+});
+byId("query").addEventListener("keydown", (event) => {
+  if (event.key === "Backspace" && !event.target.value && question.like) change({ ...question, like: "", k: STEP });
+});
+byId("clear").addEventListener("click", () => {
+  clearQuestion();
+  byId("query").focus();
+});
+byId("brand").addEventListener("click", (event) => {
+  if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  event.preventDefault();
+  change(fromAddress(""));
+  panel.show(question, columns());
+  byId("query").focus();
+});
+byId("document").addEventListener("cancel", (event) => (event.preventDefault(), closeDocument()));
+for (const name of ["document", "drawer", "help"]) {
+  byId(name).addEventListener("click", (event) => {
+    if (event.target !== byId(name)) return; // only what lies behind the dialog
+    if (name === "document") closeDocument();
+    else byId(name).close();
+  });
+}
+addEventListener("popstate", () => {
+  const before = question;
+  question = fromAddress(location.search);
+  typing = null;
+  byId("query").value = question.query;
+  reflect();
+  if (JSON.stringify({ ...before, doc: "" }) !== JSON.stringify({ ...question, doc: "" })) panel.show(question, columns());
+  showSheet();
+  ask();
+});
+addEventListener("online", () => retry !== null && recover());
+
+listenToKeys({ like, clear: clearQuestion, isEmpty: () => !question.query && !question.like });
+byId("query").value = question.query;
+reflect();
+learn();
+ask();
+showSheet();

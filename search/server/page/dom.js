@@ -1,0 +1,46 @@
+// Elements from plain values. Text is only ever set as text: there is no way here to make markup of it.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** An element. `given` are attributes; false and null leave one out; `on` are listeners. Children: nodes or text. */
+export function element(name, given = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(given)) {
+    if (key === "on") for (const [event, listener] of Object.entries(value)) made.addEventListener(event, listener);
+    else if (value !== false && value !== null && value !== undefined) made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  return made;
+}
+
+/** A button that does something. */
+export function button(text, click, given = {}) {
+  return element("button", { type: "button", on: { click }, ...given }, text);
+}
+
+/** A cross, for what can be closed or removed. */
+export function cross() {
+  const icon = document.createElementNS(SVG, "svg");
+  const path = document.createElementNS(SVG, "path");
+  for (const [key, value] of Object.entries({ class: "icon", viewBox: "0 0 20 20", "aria-hidden": "true" })) icon.setAttribute(key, value);
+  path.setAttribute("d", "M5.5 5.5l9 9m0-9l-9 9");
+  icon.append(path);
+  return icon;
+}
+
+/** The element with this id, which the page always has. */
+export function byId(id) {
+  return document.getElementById(id);
+}
+
+const NUMBERS = new Intl.NumberFormat("en");
+
+/** "1,234" */
+export function number(value) {
+  return NUMBERS.format(value);
+}
+
+/** "1 document", "2,000 documents" */
+export function counted(count, noun) {
+  return `${number(count)} ${noun}${count === 1 ? "" : "s"}`;
+}

@@ -1,0 +1,181 @@
+// The panel of filters, made from what the columns hold, and the chips of those that are on.
+
+import { choiceOf, groupable } from "./conditions.js";
+import { button, cross, element, number } from "./dom.js";
+import { isFiltered, unfiltered, withPick, withoutPick } from "./question.js";
+
+const FIRST = 6; // values shown before all are asked for
+const INPUTS = { numbers: "number", dates: "date", "dates with a time of day": "date", "times of day": "time" };
+
+/** The panel. `change(question, typing)` is told of every choice. */
+export class FilterPanel {
+  constructor(change) {
+    this.root = element("div", { class: "panel" });
+    this.change = change;
+    this.unfolded = new Set(); // columns of which all values are shown
+  }
+
+  /** Lay out the filters of these columns as the question has them. */
+  show(question, columns) {
+    this.question = question;
+    const useful = columns.filter((column) => choiceOf(column));
+    const title = element("div", { class: "panel-head" }, element("h2", {}, "Filters"), this.#clear());
+    this.root.replaceChildren(title, ...useful.map((column) => this.#column(column)), this.#written(columns));
+  }
+
+  /** Take up a question that came from elsewhere, without building anything anew. */
+  follow(question) {
+    this.question = question;
+    this.root.querySelector(".clear").hidden = !isFiltered(question);
+  }
+
+  /** What the server says about the condition that was written; "" for nothing. */
+  complain(message) {
+    const place = this.root.querySelector(".sql-error");
+    if (!place) return false;
+    place.textContent = message;
+    place.hidden = !message;
+    this.root.querySelector(".sql").setAttribute("aria-invalid", String(Boolean(message)));
+    return true;
+  }
+
+  #clear() {
+    const clear = button("Remove all", () => this.change(unfiltered(this.question), false, true), { class: "clear" });
+    clear.hidden = !isFiltered(this.question);
+    return clear;
+  }
+
+  #pick(name) {
+    return this.question.picks[name] ?? { values: [], least: "", most: "" };
+  }
+
+  #choose(name, pick, typing = false) {
+    this.change(withPick(this.question, name, pick), typing);
+  }
+
+  #column(column) {
+    const content = choiceOf(column) === "values" ? this.#values(column) : this.#range(column);
+    return element("fieldset", { "data-column": column.name }, element("legend", {}, column.name), ...content);
+  }
+
+  #values(column) {
+    const chosen = this.#pick(column.name).values;
+    const listed = column.values.map(({ value, count }) => [String(value), count]);
+    const others = chosen.filter((value) => !listed.some(([known]) => known === value)).map((value) => [value, null]);
+    const all = [...others, ...listed];
+    const few = all.length <= FIRST + 2 || this.unfolded.has(column.name);
+    const rows = all.map(([value, count], place) => {
+      const row = this.#value(column, value, count, chosen.includes(value));
+      row.hidden = !few && place >= FIRST && !chosen.includes(value);
+      return row;
+    });
+    const nodes = [element("ul", {}, ...rows)];
+    if (!few && rows.some((row) => row.hidden)) nodes.push(this.#unfold(column, rows));
+    return nodes;
+  }
+
+  #value(column, value, count, checked) {
+    const box = element("input", { type: "checkbox", checked });
+    box.addEventListener("change", () => {
+      const pick = this.#pick(column.name);
+      const values = box.checked ? [...pick.values, value] : pick.values.filter((one) => one !== value);
+      this.#choose(column.name, { ...pick, values });
+    });
+    const label = value === "" ? element("i", {}, "empty") : element("bdi", {}, value);
+    const total = count === null ? null : element("span", { class: "count" }, number(count));
+    return element("li", {}, element("label", { class: "value", title: value }, box, element("span", { class: "text" }, label), total));
+  }
+
+  #unfold(column, rows) {
+    const hidden = rows.filter((row) => row.hidden);
+    const beyond = column.distinct === null || column.distinct > column.values.length;
+    const more = button(beyond ? `Show the ${column.values.length} most frequent` : `Show ${hidden.length} more`, () => {
+      this.unfolded.add(column.name);
+      for (const row of hidden) row.hidden = false;
+      hidden[0].querySelector("input").focus();
+      more.remove();
+    }, { class: "unfold" });
+    return more;
+  }
+
+  #range(column) {
+    const pick = this.#pick(column.name);
+    const input = (end, word, hint) => {
+      const given = { type: INPUTS[column.kind], step: column.kind === "numbers" ? "any" : null, value: pick[end], "aria-label": `${column.name}, ${word}` };
+      if (column.kind === "numbers") given.placeholder = hint ?? "";
+      const box = element("input", given);
+      box.addEventListener("input", () => this.#choose(column.name, { ...this.#pick(column.name), [end]: box.value }, true));
+      return element("label", {}, element("span", {}, word), box);
+    };
+    const ends = element("div", { class: column.kind === "numbers" ? "range" : "range times" }, input("least", "from", column.least), input("most", "to", column.most));
+    const zone = column.kind === "dates with a time of day" ? ", UTC" : "";
+    const hint = element("p", { class: "remark" }, `${shownEnd(column.least)} to ${shownEnd(column.most)}${zone}`);
+    return [ends, hint];
+  }
+
+  #written(columns) {
+    const box = element("textarea", { class: "sql", rows: 2, spellcheck: "false", autocapitalize: "none", "aria-describedby": "sql-error sql-remark", placeholder: example(columns) });
+    box.value = this.question.where;
+    box.addEventListener("input", () => this.change({ ...this.question, where: box.value }, true));
+    box.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.change({ ...this.question, where: box.value }, false);
+    });
+    const names = columns.map((column) => column.sql);
+    return element(
+      "fieldset",
+      { class: "written" },
+      element("legend", {}, element("label", { for: "sql" }, "Condition in SQL")),
+      Object.assign(box, { id: "sql" }),
+      element("p", { class: "sql-error", id: "sql-error", role: "alert", hidden: true }),
+      element("p", { class: "remark", id: "sql-remark" }, `Columns: ${[...names, "id", "title", "text"].join(", ")}`),
+    );
+  }
+}
+
+function shownEnd(value) {
+  return typeof value === "number" ? String(value) : String(value ?? "").replace("T", " ").slice(0, 16);
+}
+
+/** A condition on the first column that has values: what one looks like. */
+function example(columns) {
+  const ranged = columns.find((column) => column.kind === "numbers" && column.least !== null);
+  if (ranged) return `${ranged.sql} > ${ranged.least}`;
+  const listed = columns.find((column) => column.kind === "text" && column.values?.length);
+  return listed ? `${listed.sql} = '${String(listed.values[0].value).replaceAll("'", "''").slice(0, 30)}'` : "";
+}
+
+/** Each filter that is on: [what it says, the question without it]. */
+function chipsOf(question) {
+  const found = [];
+  for (const [name, pick] of Object.entries(question.picks)) {
+    for (const value of pick.values) found.push([`${name}: ${value}`, withoutPick(question, name, value)]);
+    if (pick.least || pick.most) found.push([`${name}: ${rangeText(pick)}`, withoutPick(question, name, null)]);
+  }
+  if (question.where.trim()) found.push([question.where.trim(), { ...question, where: "" }]);
+  return found;
+}
+
+function rangeText({ least, most }) {
+  if (!least) return `up to ${most}`;
+  return most ? `${least} to ${most}` : `from ${least}`;
+}
+
+/** A chip for each filter that is on, which removes it. */
+export function activeChips(question, change) {
+  return chipsOf(question).map(([text, without]) => {
+    const given = { type: "button", class: "chip", "aria-label": `Remove the filter ${text}`, on: { click: () => change(without) } };
+    return element("li", {}, element("button", given, element("bdi", {}, text.length > 60 ? `${text.slice(0, 60)}…` : text), cross()));
+  });
+}
+
+/** The choice of a column that results are grouped by; null where no column is of use. */
+export function groupChoice(question, columns, change) {
+  const names = groupable(columns).map((column) => column.name);
+  if (question.group && !names.includes(question.group)) names.push(question.group);
+  if (!names.length) return null;
+  const options = [["", "none"], ...names.map((name) => [name, name])].map(([value, text]) => element("option", { value, selected: value === question.group }, text));
+  const choice = element("select", { on: { change: (event) => change(event.target.value) } }, ...options);
+  return element("label", { class: "group", title: "One hit at most for each value of a column" }, "Group by", choice);
+}

@@ -1,0 +1,115 @@
+// The hits of an answer as a list.
+
+import { button, counted, element, number } from "./dom.js";
+import { marksOf, passageOf, unitsUpTo } from "./marks.js";
+import { chips, marked } from "./text.js";
+
+const PASSAGE = 280; // characters shown of a text
+const LONGEST_TITLE = 300;
+
+/** The list items of an answer. `view`: terms, whether scores are `fused`, ids that are `opened`,
+ *  columns that are `constant`, `links`, and what to do. */
+export function hitItems(hits, view) {
+  return hits.map((hit) => item(hit, { ...view, best: hits[0].score }));
+}
+
+function item(hit, view) {
+  const article = element(
+    "article",
+    { class: "hit", "data-id": hit.id },
+    element("div", { class: "head" }, heading(hit, view), score(hit.score, view)),
+    hit.title ? element("p", { class: "id" }, element("bdi", {}, hit.id)) : null,
+    element("div", { class: "passage" }),
+    chips(hit.metadata, view.constant),
+    element("div", { class: "actions" }, ...actions(hit, view)),
+  );
+  layPassage(article, hit, view);
+  return element("li", {}, article);
+}
+
+function heading(hit, view) {
+  const text = (hit.title || hit.id).slice(0, LONGEST_TITLE);
+  const link = element("a", { class: "open", href: view.links.document(hit.id) }, ...marked(text, marksOf(text, view.terms)));
+  link.addEventListener("click", plainly(() => view.open(hit)));
+  return element("h2", { dir: "auto" }, link);
+}
+
+/** A click that is not meant to open a tab or a window, which a link does by itself. */
+function plainly(act) {
+  return (event) => {
+    if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    event.preventDefault();
+    act();
+  };
+}
+
+function score(value, view) {
+  const share = view.fused ? value / view.best : value;
+  const said = view.fused ? "Sum of reciprocal ranks, by meaning and by words" : "Cosine similarity with the question: 1 is the same direction";
+  const bar = element("span", { class: "fill" });
+  bar.style.width = `${Math.round(100 * Math.min(1, Math.max(0, share || 0)))}%`;
+  const figure = element("span", { class: "figure" }, element("span", { class: "hidden" }, "Score "), value.toFixed(view.fused ? 4 : 3));
+  return element("p", { class: "score", title: said }, figure, element("span", { class: "track", "aria-hidden": "true" }, bar));
+}
+
+/** The stretch of the text that answers best, and among the actions a way to see all of it. */
+function layPassage(article, hit, view) {
+  const text = hit.text ?? "";
+  const place = article.querySelector(".passage");
+  if (!text.trim() || text.trim() === hit.title?.trim()) {
+    place.remove();
+    return;
+  }
+  const marks = marksOf(text, view.terms);
+  const [start, end] = stretch(hit, marks);
+  const lay = () => {
+    const whole = view.opened.has(hit.id);
+    place.classList.toggle("whole", whole);
+    place.replaceChildren(...(whole ? marked(text, marks) : cutOut(text, marks, start, end)));
+    more.textContent = whole ? "Show less" : "Show all";
+    more.setAttribute("aria-expanded", String(whole));
+  };
+  const more = button("", () => (view.opened.delete(hit.id) || view.opened.add(hit.id), lay()), { class: "action" });
+  place.setAttribute("dir", "auto");
+  lay();
+  if (start > 0 || end < text.length) article.querySelector(".actions").prepend(more);
+}
+
+/** The document's best window, or the best passage of it: [start, end) in its text. */
+function stretch(hit, marks) {
+  const [start, end] = windowOf(hit) ?? [0, hit.text.length];
+  const inside = marks.filter(([first, last]) => first >= start && last <= end).map(([first, last, term]) => [first - start, last - start, term]);
+  const [first, last] = passageOf(hit.text.slice(start, end), inside, PASSAGE);
+  return [start + first, start + last];
+}
+
+/** Where the window that was found stands in the text: units of JavaScript; null where there is none. */
+export function windowOf(hit) {
+  const span = hit.window?.columns?.text;
+  return span ? [unitsUpTo(hit.text, span[0]), unitsUpTo(hit.text, span[1])] : null;
+}
+
+function cutOut(text, marks, start, end) {
+  const dots = (said, there) => (there ? [element("span", { class: "cut" }, said)] : []);
+  return [...dots("… ", start > 0), ...marked(text, marks, start, end), ...dots(" …", end < text.length)];
+}
+
+function actions(hit, view) {
+  const like = element("a", { class: "action", href: view.links.like(hit.id) }, "More like this");
+  like.addEventListener("click", plainly(() => view.like(hit.id)));
+  return [like, folded(hit, view)].filter(Boolean);
+}
+
+/** The near-duplicates that took no place of their own. */
+function folded(hit, view) {
+  if (!hit.folded?.length) return null;
+  const count = hit.folded_count ?? hit.folded.length;
+  const rows = hit.folded.map((one) => {
+    const link = element("a", { href: view.links.document(one.id) }, element("bdi", {}, (one.title || one.id).slice(0, LONGEST_TITLE)));
+    link.addEventListener("click", plainly(() => view.open(one)));
+    const id = one.title ? element("span", { class: "id" }, element("bdi", {}, one.id)) : null;
+    return element("li", {}, link, id, element("span", { class: "figure", title: "Similarity with the hit above" }, one.similarity?.toFixed(3) ?? ""));
+  });
+  if (count > rows.length) rows.push(element("li", {}, `and ${number(count - rows.length)} more`));
+  return element("details", { class: "folded" }, element("summary", {}, counted(count, "near-duplicate")), element("ul", {}, ...rows));
+}

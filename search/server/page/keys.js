@@ -1,0 +1,55 @@
+// The keyboard: to the box, from hit to hit, and out again.
+
+import { showHelp } from "./dialogs.js";
+import { byId } from "./dom.js";
+
+function isEditable(target) {
+  return target instanceof HTMLElement && target.closest("input:not([type=checkbox]), textarea, select") !== null;
+}
+
+function links() {
+  return [...byId("hits").querySelectorAll("a.open")];
+}
+
+/** Focus the hit after the focused one, or before it; before the first is the box. */
+function step(by) {
+  const all = links();
+  const at = all.findIndex((link) => link.closest("article").contains(document.activeElement));
+  const next = at < 0 ? (by > 0 ? 0 : -1) : at + by;
+  if (next < 0) byId("query").focus();
+  else all[Math.min(next, all.length - 1)]?.focus();
+}
+
+/** `act` has `like(id)`, `clear()` and `isEmpty()`. */
+export function listenToKeys(act) {
+  const box = byId("query");
+
+  function inBox(event) {
+    if (event.key === "ArrowDown" && links().length) step(1);
+    else if (event.key === "Escape" && !act.isEmpty()) act.clear();
+    else if (event.key === "Escape") box.blur();
+    else return false;
+    return true;
+  }
+
+  function elsewhere(event) {
+    const hit = document.activeElement?.closest?.("article.hit");
+    if (event.key === "/") {
+      box.focus();
+      box.select();
+    } else if (event.key === "?") showHelp();
+    else if (event.key === "j" || (event.key === "ArrowDown" && hit)) step(1);
+    else if (event.key === "k" || (event.key === "ArrowUp" && hit)) step(-1);
+    else if (event.key === "m" && hit) act.like(hit.dataset.id);
+    else if (event.key === "Escape") box.focus();
+    else return false;
+    return true;
+  }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.isComposing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+    if (event.target !== box && isEditable(event.target)) return;
+    if (event.target === box ? inBox(event) : elsewhere(event)) event.preventDefault();
+  });
+  byId("keys").addEventListener("click", showHelp);
+}

@@ -1,0 +1,138 @@
+// Which words of a text are those of the question, and the stretch of a long text that has most of them.
+// Search is by meaning, so marks explain only a part of why something was found: they help the eye.
+
+const WORD = /[\p{L}\p{N}][\p{L}\p{M}\p{N}]*/gu;
+const SPACELESS = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}]/u;
+const LATIN = /^[a-z0-9]+$/;
+const COMMON = new Set(
+  "a an and are as at be by can do does for from had has have how i in is it its of on or than that the their this to was were what when where which who why will with you".split(" "),
+);
+const ENDINGS = new Set(["", "s", "e", "es", "d", "ed", "r", "er", "ers", "rs", "ing", "ings", "y", "ies", "ly"]);
+const LONGEST_TEXT = 400_000; // characters in which words are looked for
+const MOST_WORDS = 200; // of a question
+
+/** A word without its case and accents: what is compared. */
+export function folded(word) {
+  return word.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
+}
+
+/** The words of a question that are marked. The last may be unfinished, so it also stands for longer ones. */
+export function termsOf(query) {
+  const words = [...query.matchAll(WORD)].slice(0, MOST_WORDS).flatMap((found) => split(found[0]));
+  const telling = words.filter((word) => !COMMON.has(word));
+  const terms = [...new Set(telling.length ? telling : words)];
+  const last = /[\p{L}\p{N}]$/u.test(query) ? (words.at(-1) ?? "") : "";
+  return { terms, open: last.length >= 3 && terms.includes(last) ? last : "" };
+}
+
+/** One word; several where a script writes them without spaces. */
+function split(word) {
+  if (!SPACELESS.test(word) || !Intl.Segmenter) return [folded(word)];
+  const segments = new Intl.Segmenter(undefined, { granularity: "word" }).segment(word);
+  return [...segments].filter((one) => one.isWordLike).map((one) => folded(one.segment));
+}
+
+/** Stretches of a text to be marked: [start, end, number of the term], in their order, none over another. */
+export function marksOf(text, { terms, open }) {
+  if (!terms.length) return [];
+  const known = new Map();
+  const found = [];
+  const piece = text.slice(0, LONGEST_TEXT);
+  for (const match of piece.matchAll(WORD)) {
+    const word = folded(match[0]);
+    if (!known.has(word)) known.set(word, terms.findIndex((term) => isSame(word, term) || (term === open && word.startsWith(term))));
+    if (known.get(word) >= 0) found.push([match.index, match.index + match[0].length, known.get(word)]);
+    else if (SPACELESS.test(match[0])) found.push(...within(match[0], match.index, terms));
+  }
+  return found;
+}
+
+/** Terms inside a run of a script without spaces. */
+function within(run, start, terms) {
+  const found = [];
+  const small = run.toLowerCase();
+  for (const [number, term] of terms.entries()) {
+    if (!SPACELESS.test(term)) continue;
+    for (let at = small.indexOf(term); at >= 0; at = small.indexOf(term, at + term.length)) {
+      found.push([start + at, start + at + term.length, number]);
+    }
+  }
+  found.sort((one, other) => one[0] - other[0] || other[1] - one[1]);
+  return found.filter((one, place) => !found.slice(0, place).some((earlier) => earlier[1] > one[0]));
+}
+
+/** Whether two folded words are forms of one: the same beginning, and endings that words of one stem have. */
+export function isSame(one, other) {
+  if (one === other) return true;
+  let shared = 0;
+  while (shared < one.length && one[shared] === other[shared]) shared += 1;
+  const rests = [one.slice(shared), other.slice(shared)];
+  if (shared < 3) return false;
+  if (!LATIN.test(one) || !LATIN.test(other)) return shared >= 4 && Math.max(rests[0].length, rests[1].length) <= 2 && !/\p{N}/u.test(one);
+  if (/\d/.test(one) || /\d/.test(other)) return false;
+  if (shared === 3) return rests.every((rest) => rest === "" || rest === "s");
+  const doubled = one[shared - 1];
+  return rests.every((rest) => ENDINGS.has(rest) || (rest.length > 2 && rest[0] === doubled && ENDINGS.has(rest.slice(1))));
+}
+
+/** The stretch [start, end) of about `length` characters that has most of the question's words. */
+export function passageOf(text, marks, length) {
+  if (text.length <= length * 1.3) return [0, text.length];
+  const [first, last] = densest(marks, length);
+  if (last <= length) return [0, cutAt(text, length, length - 40)];
+  const spare = Math.max(0, length - (last - first));
+  const start = sentenceStart(text, Math.max(0, last - length), first) ?? Math.max(0, first - Math.round(spare / 3));
+  const end = Math.min(text.length, start + length);
+  return [start === 0 || /\s/.test(text[start - 1]) ? start : afterSpace(text, start, first), end === text.length ? end : cutAt(text, end, Math.max(last, end - 40))];
+}
+
+/** From the first to the last mark of the best group: of most different terms, then of most marks. */
+function densest(marks, length) {
+  let best = [0, 0];
+  let most = 0;
+  const seen = new Map();
+  let left = 0;
+  for (const [, end, term] of marks) {
+    seen.set(term, (seen.get(term) ?? 0) + 1);
+    while (left < marks.length - 1 && end - marks[left][0] > length && marks[left][1] < end) {
+      const gone = marks[left][2];
+      if (seen.get(gone) === 1) seen.delete(gone);
+      else seen.set(gone, seen.get(gone) - 1);
+      left += 1;
+    }
+    const worth = seen.size * 4 + [...seen.values()].reduce((sum, count) => sum + Math.min(count, 4), 0);
+    if (worth > most) [best, most] = [[marks[left][0], Math.min(end, marks[left][0] + length)], worth];
+  }
+  return best;
+}
+
+/** The beginning of the last sentence that begins in [low, high]; null where none does. */
+function sentenceStart(text, low, high) {
+  const found = [...text.slice(low, high).matchAll(/[.!?。]["')\]]?\s+|\n\s*\n\s*/g)].at(-1);
+  return found ? low + found.index + found[0].length : null;
+}
+
+/** The end of the last word that is whole before `end`, but not before `least`. */
+function cutAt(text, end, least) {
+  for (let at = end; at > least; at -= 1) if (/\s/.test(text[at])) return at;
+  return whole(text, end);
+}
+
+/** The beginning of the first word that is whole after `start`, but not after `most`. */
+function afterSpace(text, start, most) {
+  for (let at = start; at < Math.min(most, start + 40); at += 1) if (/\s/.test(text[at])) return at + 1;
+  return whole(text, start);
+}
+
+/** A place that is not inside a character of two units. */
+function whole(text, at) {
+  return /[\uDC00-\uDFFF]/.test(text[at] ?? "") && /[\uD800-\uDBFF]/.test(text[at - 1] ?? "") ? at + 1 : at;
+}
+
+/** Units of JavaScript's text up to so many characters as Python counts them. */
+export function unitsUpTo(text, characters) {
+  if (!/[\uD800-\uDBFF]/.test(text)) return Math.min(characters, text.length);
+  let at = 0;
+  for (let left = characters; left > 0 && at < text.length; left -= 1) at += text.codePointAt(at) > 0xffff ? 2 : 1;
+  return at;
+}

@@ -1,0 +1,91 @@
+// One document in full, in a sheet at the side.
+
+import { getDocument } from "./api.js";
+import { button, byId, cross, element } from "./dom.js";
+import { windowOf } from "./hits.js";
+import { marksOf } from "./marks.js";
+import { factList, marked } from "./text.js";
+
+let asked = null; // the AbortController of the document that is being fetched
+
+/** Show a document. `view`: the hit that it is (null: another), the question's terms, a `link`, and `like`, `close`, `failed`. */
+export async function showDocument(id, view) {
+  const sheet = byId("document");
+  asked?.abort();
+  const mine = (asked = new AbortController());
+  sheet.setAttribute("aria-busy", "true");
+  lay(sheet, view.hit ?? { id, title: null, text: "", metadata: {} }, view);
+  if (!sheet.open) sheet.showModal();
+  try {
+    const found = await getDocument(id, mine.signal);
+    if (mine !== asked || !sheet.open) return;
+    lay(sheet, view.hit?.text === found.text ? { ...found, window: view.hit.window } : found, view);
+  } catch (error) {
+    if (error.name === "AbortError" || mine !== asked) return;
+    if (!view.hit) body(sheet).replaceChildren(element("p", { class: "notice bad", role: "alert" }, view.failed(error)));
+  } finally {
+    if (mine === asked) sheet.removeAttribute("aria-busy");
+  }
+}
+
+/** Take the sheet away. */
+export function hideDocument() {
+  asked?.abort();
+  asked = null;
+  if (byId("document").open) byId("document").close();
+}
+
+function body(sheet) {
+  return sheet.querySelector(".sheet-body");
+}
+
+function lay(sheet, found, view) {
+  const title = (found.title || found.id).slice(0, 1000);
+  const head = element(
+    "header",
+    {},
+    element("h2", { id: "document-title", dir: "auto" }, ...marked(title, marksOf(title, view.terms))),
+    element("button", { type: "button", class: "tool", "aria-label": "Close", title: "Close (Esc)", on: { click: view.close } }, cross()),
+  );
+  const tools = element(
+    "div",
+    { class: "actions" },
+    found.title ? element("span", { class: "id" }, element("bdi", {}, found.id)) : null,
+    button("More like this", () => view.like(found.id), { class: "action" }),
+    navigator.clipboard ? copyButton(new URL(view.link, location.href).href) : null,
+  );
+  const content = element("div", { class: "sheet-body", tabindex: "0", role: "region", "aria-labelledby": "document-title" }, tools, factList(found.metadata), text(found, view));
+  const kept = body(sheet)?.scrollTop ?? 0;
+  sheet.replaceChildren(head, content);
+  if (!sheet.open) content.setAttribute("autofocus", "");
+  else content.focus({ preventScroll: true });
+  content.scrollTop = kept;
+  requestAnimationFrame(() => showWindow(content, kept));
+}
+
+/** Copies the address of the document: to be had where the browser lets a page do so. */
+function copyButton(address) {
+  const copy = button("Copy link", async () => {
+    await navigator.clipboard.writeText(address).then(() => (copy.textContent = "Copied"), () => (copy.textContent = "Not copied"));
+  }, { class: "action", "aria-live": "polite" });
+  return copy;
+}
+
+/** The whole text; the window that was found stands out. */
+function text(found, view) {
+  const whole = found.text ?? "";
+  if (!whole.trim()) return null;
+  const marks = marksOf(whole, view.terms);
+  const [start, end] = (found.window && windowOf(found)) || [0, 0];
+  if (end <= start || (start === 0 && end === whole.length)) return element("div", { class: "text", dir: "auto" }, ...marked(whole, marks));
+  const best = element("span", { class: "window", title: "What was found" }, ...marked(whole, marks, start, end));
+  return element("div", { class: "text", dir: "auto" }, ...marked(whole, marks, 0, start), best, ...marked(whole, marks, end));
+}
+
+/** Bring the window into view, if it is not, when a document is opened. */
+function showWindow(content, scrolled) {
+  const best = content.querySelector(".window");
+  if (!best || scrolled) return;
+  const below = best.getBoundingClientRect().top - content.getBoundingClientRect().top;
+  if (below > content.clientHeight * 0.7) content.scrollTop = below - 48;
+}

@@ -1,0 +1,73 @@
+// Text of documents as nodes: the question's words marked, metadata in rows and chips.
+
+import { element } from "./dom.js";
+
+const LONGEST_VALUE = 64; // characters of a value in a chip
+const MOST_CHIPS = 6;
+
+/** The stretch [start, end) of a text as nodes, with <mark> around what is in `marks`. */
+export function marked(text, marks, start = 0, end = text.length) {
+  const nodes = [];
+  let at = start;
+  for (const [first, last] of marks) {
+    if (first < at || last > end) continue;
+    if (first > at) nodes.push(text.slice(at, first));
+    nodes.push(element("mark", {}, text.slice(first, last)));
+    at = last;
+  }
+  if (at < end) nodes.push(text.slice(at, end));
+  return nodes;
+}
+
+/** Metadata as [label, value] pairs; fields inside objects as column.field. Empty ones are left out. */
+export function factsOf(metadata, before = "") {
+  return Object.entries(metadata ?? {}).flatMap(([name, value]) => {
+    const label = before + name;
+    if (value === null || value === "" || (Array.isArray(value) && !value.length)) return [];
+    if (typeof value === "object" && !Array.isArray(value)) return factsOf(value, `${label}.`);
+    return [[label, shown(value)]];
+  });
+}
+
+function shown(value) {
+  if (Array.isArray(value)) return value.map((one) => (one !== null && typeof one === "object" ? JSON.stringify(one) : String(one))).join(", ");
+  return String(value);
+}
+
+/** Small labelled values, but for columns that say the same of all documents; null where there are none. */
+export function chips(metadata, constant) {
+  const facts = factsOf(metadata).filter(([label]) => !constant.has(label));
+  if (!facts.length) return null;
+  const few = facts.length > MOST_CHIPS + 1 ? MOST_CHIPS : facts.length;
+  const made = facts.slice(0, few).map(([label, value]) => {
+    const bare = value.replace(/^https?:\/\//i, "");
+    const short = bare.length > LONGEST_VALUE ? `${bare.slice(0, LONGEST_VALUE).trimEnd()}…` : bare;
+    return element("li", { title: short === value ? null : value.slice(0, 1000) }, element("span", { class: "label" }, label), valueNode(value, short));
+  });
+  if (facts.length > few) made.push(element("li", {}, `${facts.length - few} more`));
+  return element("ul", { class: "chips", "aria-label": "Metadata" }, ...made);
+}
+
+/** Names and values, all of them in full; null where there are none. */
+export function factList(metadata) {
+  const facts = factsOf(metadata);
+  if (!facts.length) return null;
+  const rows = facts.map(([label, value]) => element("div", {}, element("dt", {}, label), element("dd", {}, valueNode(value, value))));
+  return element("dl", { class: "facts" }, ...rows);
+}
+
+/** A value; a link where it is an address of the web, and of nothing else. */
+function valueNode(value, text) {
+  const address = /^https?:\/\/\S+$/i.test(value) ? webAddress(value) : null;
+  if (!address) return element("bdi", {}, text);
+  return element("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, element("bdi", {}, text));
+}
+
+function webAddress(value) {
+  try {
+    const found = new URL(value);
+    return ["http:", "https:"].includes(found.protocol) ? found.href : null;
+  } catch {
+    return null;
+  }
+}

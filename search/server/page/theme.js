@@ -1,0 +1,40 @@
+// Dark or light, set before the first paint; a choice that differs from the system's is kept in this browser.
+// No module: those run after the page was painted.
+(() => {
+  const NAME = "isotrope-theme";
+  const root = document.documentElement;
+  const system = matchMedia("(prefers-color-scheme: dark)");
+
+  function kept() {
+    try {
+      return localStorage.getItem(NAME);
+    } catch {
+      return null; // a browser that keeps nothing
+    }
+  }
+
+  function keep(theme) {
+    try {
+      if (theme === (system.matches ? "dark" : "light")) localStorage.removeItem(NAME);
+      else localStorage.setItem(NAME, theme);
+    } catch {
+      // it lasts until the page is left
+    }
+  }
+
+  function show(theme) {
+    if (theme === "dark" || theme === "light") root.dataset.theme = theme;
+    else delete root.dataset.theme;
+  }
+
+  show(kept());
+  addEventListener("storage", (event) => event.key === NAME && show(event.newValue));
+  addEventListener("DOMContentLoaded", () => {
+    document.getElementById("theme").addEventListener("click", () => {
+      const now = root.dataset.theme ?? (system.matches ? "dark" : "light");
+      const next = now === "dark" ? "light" : "dark";
+      show(next);
+      keep(next);
+    });
+  });
+})();

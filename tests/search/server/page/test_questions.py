@@ -1,0 +1,325 @@
+"""The search page in a browser: questions, hits, filters, documents, and the address that holds them."""
+
+import re
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Locator, Page, Route, expect
+
+from tests.search.server.page.conftest import TWIN
+from tests.servers import LiveServer
+
+pytestmark = pytest.mark.check
+BRIDGES = "A bridge hangs from cables."
+
+
+def asked(page: Page) -> dict[str, list[str]]:
+    """What the address of the page holds."""
+    return parse_qs(urlsplit(page.url).query)
+
+
+def box(page: Page) -> Locator:
+    return page.get_by_role("searchbox", name="Search")
+
+
+def hits(page: Page) -> Locator:
+    return page.locator("article.hit")
+
+
+def ids(page: Page) -> list[str | None]:
+    return [hit.get_attribute("data-id") for hit in hits(page).all()]
+
+
+def open_page(page: Page, server: LiveServer, address: str = "/") -> None:
+    """Open an address; what it asks has been answered."""
+    page.goto(server.url + address)
+    expect(page.locator("footer#about")).to_contain_text("generation")
+    settle(page)
+
+
+def settle(page: Page) -> None:
+    """Wait until nothing is asked any more."""
+    page.wait_for_timeout(200)
+    expect(page.locator("main[aria-busy]")).to_have_count(0)
+
+
+def ask(page: Page, text: str) -> None:
+    box(page).fill(text)
+    settle(page)
+
+
+def test_hits_come_as_one_types(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns)
+    expect(page.get_by_role("heading", name="Search 48 documents")).to_be_visible()
+    box(page).press_sequentially(f"Bridges {BRIDGES}", delay=5)
+    first = hits(page).first
+    expect(first).to_have_attribute("data-id", "doc2")
+    expect(first.locator(".score")).to_contain_text("1.000")
+    expect(first.locator(".chips")).to_contain_text("year1883")
+    expect(page.get_by_role("status")).to_contain_text("The 10 closest of 48")
+    assert hits(page).count() == 10
+    assert page.title() == f"Bridges {BRIDGES} - tests"
+    fill = first.locator(".fill").evaluate(
+        "fill => fill.getBoundingClientRect().width / fill.parentElement.clientWidth"
+    )
+    assert fill == pytest.approx(1, abs=0.02)
+    page.get_by_role("button", name="More results").click()
+    expect(hits(page)).to_have_count(20)
+    expect(page.locator("a.open").nth(10)).to_be_focused()
+    assert asked(page)["k"] == ["20"]
+
+
+def test_the_words_of_the_question_are_marked(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns, "/?q=the+BRIDGE+hanging")
+    marks = hits(page).filter(has=page.locator("[href*=doc2]")).locator("mark")
+    expect(marks.first).to_be_visible()
+    assert [mark.text_content() for mark in marks.all()] == ["Bridges", "bridge", "hangs"]
+
+
+def test_a_late_answer_does_not_replace_a_newer_one(page: Page, towns: LiveServer) -> None:
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if (route.request.post_data or "").find("Whales") >= 0:
+            held.append(route)
+        else:
+            route.continue_()
+
+    open_page(page, towns)
+    page.route("**/v1/search", hold)
+    box(page).fill("Whales sing")
+    page.wait_for_timeout(400)
+    box(page).fill(f"Bridges {BRIDGES}")
+    expect(hits(page).first).to_have_attribute("data-id", "doc2")
+    assert len(held) == 1
+    late = {"results": [{"query": "Whales sing", "hits": []}], "index": towns.search(query="bread")["index"]}
+    held[0].fulfill(json=late)
+    page.wait_for_timeout(300)
+    expect(hits(page).first).to_have_attribute("data-id", "doc2")
+
+
+def test_boxes_ranges_and_conditions_filter(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns, "/?q=river")
+    panel = page.locator("#side")
+    expect(panel.locator("legend")).to_contain_text(["day", "lang", "open", "place.row", "source", "tags", "year"])
+    expect(panel.get_by_text("same", exact=True)).to_have_count(0)  # all have the same value: no choice
+    panel.get_by_role("checkbox", name="la").check()
+    expect(page.get_by_role("status")).to_contain_text("that meet the filters")
+    assert {text.split("lang")[1][:2] for text in hits(page).locator(".chips").all_text_contents()} == {"la"}
+    panel.get_by_label("year, from").fill("1520")
+    panel.get_by_label("year, to").fill("1531")
+    expect(hits(page)).to_have_count(2)
+    assert sorted(map(str, ids(page))) == ["doc25", "doc32"]
+    panel.get_by_role("checkbox", name="t0").check()
+    expect(hits(page)).to_have_count(1)
+    panel.get_by_label("day, to").fill("2020-01-31")
+    settle(page)
+    panel.get_by_label("Condition in SQL").fill("title LIKE 'A %'")
+    settle(page)
+    assert ids(page) == ["doc25"]
+    assert asked(page)["is.lang"] == ["la"]
+    assert asked(page)["where"] == ["title LIKE 'A %'"]
+    page.get_by_role("button", name="Remove the filter lang: la").click()
+    expect(panel.get_by_role("checkbox", name="la")).not_to_be_checked()
+    panel.get_by_role("button", name="Remove all").click()
+    expect(hits(page)).to_have_count(10)
+    assert set(asked(page)) == {"q"}
+
+
+def test_a_mistake_in_a_condition_is_told_beside_it(page: Page, towns: LiveServer) -> None:
+    """With its place in what was written, whatever other filters are on."""
+    open_page(page, towns, "/?q=river&is.lang=en")
+    sql = page.get_by_label("Condition in SQL")
+    sql.fill("lang = 'en' AND yaer > 3")
+    error = page.locator(".sql-error")
+    expect(error).to_contain_text('At character 17: no column "yaer" (did you mean year?)')
+    expect(sql).to_have_attribute("aria-invalid", "true")
+    expect(hits(page)).to_have_count(0)
+    sql.fill("lang = 'en' AND year > 3")
+    expect(hits(page)).to_have_count(10)
+    expect(error).to_be_hidden()
+
+
+def test_no_hits_says_what_can_be_loosened(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns, "/?q=river&min.year=5000")
+    expect(page.locator("#notice")).to_contain_text("Nothing found. No document meets all the filters.")
+    page.get_by_role("button", name="Remove the filters").click()
+    expect(hits(page)).to_have_count(10)
+    expect(page.get_by_label("year, from")).to_have_value("")
+
+
+def test_one_hit_of_each_group(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns, "/?q=river")
+    page.get_by_label("Group by").select_option("lang")
+    expect(page.get_by_role("status")).to_contain_text("documents")
+    languages = [
+        text.split("lang")[1][:2] for text in hits(page).locator(".chips").all_text_contents() if "lang" in text
+    ]
+    assert len(languages) == len(set(languages))
+    assert asked(page)["group"] == ["lang"]
+
+
+def test_a_document_is_opened_and_closed(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns, f"/?q={BRIDGES}")
+    page.get_by_role("link", name="Bridges").click()
+    sheet = page.get_by_role("dialog", name="Bridges")
+    expect(sheet.locator(".text")).to_have_text(BRIDGES)
+    expect(sheet.locator("dl")).to_contain_text("1883")
+    assert asked(page)["doc"] == ["doc2"]
+    page.keyboard.press("Escape")
+    expect(sheet).to_be_hidden()
+    assert "doc" not in asked(page)
+    expect(page.get_by_role("link", name="Bridges")).to_be_focused()
+    page.go_forward()
+    expect(sheet).to_be_visible()
+    page.reload()
+    expect(sheet.locator(".text")).to_have_text(BRIDGES)
+    page.get_by_role("button", name="Close").click()
+    expect(sheet).to_be_hidden()
+    expect(hits(page)).to_have_count(10)
+
+
+def test_more_like_a_document(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns, f"/?q=Kettles+{TWIN}&fold=0")
+    expect(hits(page).first).to_have_attribute("data-id", "twin0")
+    hits(page).first.get_by_role("link", name="More like this").click()
+    chip = page.get_by_role("button", name="Stop: more like twin0")
+    expect(chip).to_be_visible()
+    expect(hits(page).first).to_have_attribute("data-id", "twin1")
+    assert "twin0" not in ids(page)
+    expect(box(page)).to_have_value("")
+    assert asked(page) == {"like": ["twin0"], "fold": ["0"]}
+    expect(page.get_by_role("switch", name="Match words too")).to_be_disabled()
+    ask(page, BRIDGES)
+    expect(chip).to_be_hidden()
+    expect(hits(page).first).to_have_attribute("data-id", "doc2")
+    page.go_back()
+    expect(chip).to_be_visible()
+    chip.click()
+    expect(page.get_by_role("heading", name="Search 48 documents")).to_be_visible()
+
+
+def test_near_duplicates_are_folded_until_one_looks(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns, f"/?q=Kettles+{TWIN}")
+    first = hits(page).first
+    folded = first.locator("details")
+    expect(folded.locator("li", has_text="twin2")).to_be_hidden()
+    folded.get_by_text("near-duplicate").click()
+    expect(folded.locator("li", has_text="twin2")).to_be_visible()
+    folded.locator("li", has_text="twin2").get_by_role("link").click()
+    expect(page.get_by_role("dialog").locator(".text")).to_have_text(TWIN)
+    page.keyboard.press("Escape")
+    page.get_by_role("switch", name="Fold near-duplicates").uncheck()
+    expect(hits(page).nth(2)).to_have_attribute("data-id", "twin2")
+
+
+def test_words_can_be_matched_too(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns, "/?q=dough")
+    page.get_by_role("switch", name="Match words too").check()
+    expect(hits(page).first).to_have_attribute("data-id", "doc3")
+    expect(hits(page).first.locator(".score")).to_contain_text(re.compile(r"0\.0\d\d\d"))
+    expect(page.get_by_role("switch", name="Match words too")).to_be_focused()
+    assert asked(page)["hybrid"] == ["1"]
+
+
+def test_back_and_forward_go_from_question_to_question(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns)
+    box(page).press_sequentially("Bridges", delay=20)
+    settle(page)
+    page.wait_for_timeout(1600)  # typing has ended
+    box(page).fill("Kettles")
+    settle(page)
+    page.go_back()
+    expect(box(page)).to_have_value("Bridges")
+    settle(page)
+    page.go_back()
+    expect(page.get_by_role("heading", name="Search 48 documents")).to_be_visible()
+    page.go_forward()
+    page.go_forward()
+    expect(box(page)).to_have_value("Kettles")
+    expect(hits(page)).to_have_count(10)
+
+
+def test_an_address_shows_the_same_again(page: Page, towns: LiveServer) -> None:
+    address = "/?q=river+%F0%9F%90%8B&is.lang=en&is.lang=la&min.year=1510&where=open&group=tags&hybrid=1&fold=0&k=20"
+    open_page(page, towns, address.replace("group=tags", "group=source"))
+    before, url = ids(page), page.url
+    assert before
+    expect(page.get_by_label("year, from")).to_have_value("1510")
+    expect(page.get_by_label("Condition in SQL")).to_have_value("open")
+    expect(page.get_by_role("checkbox", name="la")).to_be_checked()
+    expect(page.get_by_role("switch", name="Fold near-duplicates")).not_to_be_checked()
+    page.reload()
+    expect(hits(page)).to_have_count(len(before))
+    assert (ids(page), page.url) == (before, url)
+
+
+def test_a_question_that_is_too_long_for_an_address_is_answered(page: Page, towns: LiveServer) -> None:
+    """An address that holds all of it could not be opened again: servers take no such head."""
+    open_page(page, towns)
+    ask(page, f"{BRIDGES} " * 3000)
+    expect(hits(page).first).to_have_attribute("data-id", "doc2")
+    page.reload()
+    expect(page.get_by_role("heading", name="Search 48 documents")).to_be_visible()
+
+
+def test_an_address_that_means_harm_is_only_data(page: Page, towns: LiveServer) -> None:
+    """Neither markup, nor SQL, nor the prototype of objects can be reached by it."""
+    harm = "min.year=1);DROP&max.day=%27--&is.lang=%27%20OR%201=1--&is.__proto__=x&is.open=maybe&k=-5&q=<img+src=x>"
+    open_page(page, towns, f"/?{harm}")
+    expect(page.locator("#notice")).to_contain_text("Nothing found")
+    expect(box(page)).to_have_value("<img src=x>")
+    assert page.locator("img").count() == 0
+
+
+def test_everything_can_be_done_from_the_keyboard(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns)
+    expect(box(page)).to_be_focused()
+    page.keyboard.type(f"Bridges {BRIDGES}")
+    expect(hits(page).first).to_have_attribute("data-id", "doc2")
+    links = page.locator("a.open")
+    page.keyboard.press("ArrowDown")
+    expect(links.nth(0)).to_be_focused()
+    page.keyboard.press("j")
+    expect(links.nth(1)).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("k")
+    expect(links.nth(0)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Bridges")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(links.nth(0)).to_be_focused()
+    page.keyboard.press("k")
+    expect(box(page)).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.keyboard.press("m")
+    expect(page.get_by_role("button", name="Stop: more like doc2")).to_be_visible()
+    page.keyboard.press("/")
+    expect(box(page)).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("heading", name="Search 48 documents")).to_be_visible()
+
+
+def test_a_long_document_shows_what_was_found_of_it(page: Page, stories: LiveServer) -> None:
+    open_page(page, stories, "/?q=Suddenly+a+comet+appeared.")
+    expect(page.locator("#side")).to_be_hidden()  # nothing to filter by
+    expect(page.get_by_label("Group by")).to_have_count(0)
+    hit = page.locator("article.hit", has_text="Story 1")
+    passage = hit.locator(".passage")
+    expect(passage).to_contain_text("comet")
+    text = passage.text_content() or ""
+    assert text.startswith("… ")
+    assert text.endswith(" …")
+    assert len(text) < 400
+    hit.get_by_role("button", name="Show all").click()
+    assert len(passage.text_content() or "") > 1000
+    hit.get_by_role("button", name="Show less").click()
+    expect(passage).to_have_text(text)
+    hit.get_by_role("link", name="Story 1").click()
+    window = page.get_by_role("dialog").locator(".window")
+    expect(window).to_be_in_viewport()
+    expect(window).to_contain_text("comet")
