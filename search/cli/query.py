@@ -26,8 +26,8 @@ from search.cli.options import (
 
 if TYPE_CHECKING:
     from search.engine import Hit, SearchEngine
-    from search.ranking.documents import Answer
-    from search.ranking.ranker import SearchOptions
+    from search.hits import Answer
+    from search.ranking.options import SearchOptions
     from search.shards import ShardOptions
 
 Show = Callable[[str, "Answer[Hit] | None"], None]
@@ -108,7 +108,7 @@ def command(index: Path, texts: tuple[str, ...], **options: Any) -> None:
 
 def _asked(options: dict[str, Any]) -> "SearchOptions":
     """What is asked for. Raises ConfigError for what cannot be asked of any index."""
-    from search.ranking.ranker import SearchOptions
+    from search.ranking.options import SearchOptions
 
     return SearchOptions(**{name: options[name] for name in _ASKED})
 
