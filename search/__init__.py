@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from indexer.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from search.client import SearchClient as SearchClient
     from search.dedup.corpus import CorpusBuild as CorpusBuild
     from search.dedup.corpus import deduplicate_corpus as deduplicate_corpus
     from search.dedup.deduplicate import Deduplication as Deduplication
@@ -66,6 +67,7 @@ _HOME = {
     "Result": "search.evaluation.result",
     "ReportOptions": "search.evaluation.report.page",
     "RetrievalOptions": "search.evaluation.retrieval.retrieval",
+    "SearchClient": "search.client",
     "SearchEngine": "search.engine",
     "SearchOptions": "search.ranking.options",
     "Setting": "search.evaluation.settings",
