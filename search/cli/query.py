@@ -167,14 +167,14 @@ def _served(
     texts: tuple[str, ...], options: dict[str, Any], asked: "SearchOptions"
 ) -> "Iterator[tuple[str, Answer[Hit] | None]]":
     """(query, hits) in order, from a server; None for a blank query."""
-    client = server_of(options)
-    if options["like"] is not None:
-        _refuse_hybrid(asked, "--like")
-        yield f"like {options['like']}", client.neighbours(options["like"], asked)
-        return
-    stream: Iterable[str] = texts_of_file(options["queries"]) if options["queries"] else _queries(texts)
-    for batch in _batches(iter(stream)):
-        yield from answers_of_server(client, batch, asked)
+    with server_of(options) as client:
+        if options["like"] is not None:
+            _refuse_hybrid(asked, "--like")
+            yield f"like {options['like']}", client.neighbours(options["like"], asked)
+            return
+        stream: Iterable[str] = texts_of_file(options["queries"]) if options["queries"] else _queries(texts)
+        for batch in _batches(iter(stream)):
+            yield from answers_of_server(client, batch, asked)
 
 
 def _answers_of_index(
