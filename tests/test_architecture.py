@@ -230,7 +230,15 @@ def test_no_thread_of_arrow_reads_a_file_of_ours() -> None:
     assert found == []
 
 
-CHEAP = ["indexer", "search", "search.cli", "search.client", "indexer.config", "indexer.encoders.protocol", "indexer.encoders.spec"]
+CHEAP = [
+    "indexer",
+    "search",
+    "search.cli",
+    "search.client",
+    "indexer.config",
+    "indexer.encoders.protocol",
+    "indexer.encoders.spec",
+]
 
 
 @pytest.mark.parametrize("module", CHEAP)

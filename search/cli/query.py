@@ -231,11 +231,11 @@ def _prepare_hybrid(engine: "SearchEngine", asked: "SearchOptions", quiet: bool)
 
 def _queries(texts: tuple[str, ...]) -> Iterator[str]:
     """Arguments one by one; `-` stands for the lines of standard input. Raises ConfigError for what is not UTF-8."""
-    from indexer.corpus.query_file import read_query_lines
-    from indexer.errors import ConfigError
-
     for text in texts:
         if text == "-":
+            from indexer.corpus.query_file import read_query_lines  # with numpy, which a server's user can do without
+            from indexer.errors import ConfigError
+
             for _, line in read_query_lines(_standard_input(), "standard input", ConfigError):
                 yield line
         else:
