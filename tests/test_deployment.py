@@ -121,6 +121,12 @@ def test_the_unit_is_hardened_and_waits_for_the_last_answer() -> None:
     assert f"${{CREDENTIALS_DIRECTORY}}/{credential}" in service["ExecStart"]
 
 
+def test_the_examples_of_serve_are_valid() -> None:
+    calls = examples(COMMANDS["serve"][0].help or "")
+    assert calls
+    assert all(parsed(call)["index"] for call in calls)
+
+
 def test_every_call_of_the_page_is_valid_and_every_option_it_names_exists() -> None:
     calls = examples(re.sub(r"  +#.*", "", DOCS))
     assert len(calls) >= 3
