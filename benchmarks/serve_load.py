@@ -35,7 +35,7 @@ async def _drive(url: str, bodies: Sequence[bytes], clients: int, requests: int)
     head = f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\nContent-Length: "
     ready = [head.encode() + f"{len(body)}\r\n\r\n".encode() + body for body in bodies]
     numbers = iter(range(requests))
-    made = [await loop.create_connection(_Connection, parts.hostname, parts.port) for _ in range(clients)]
+    made = [await loop.create_connection(_Connection, str(parts.hostname), parts.port or 80) for _ in range(clients)]
     start = time.perf_counter()
     await asyncio.gather(*(_ask(connection, ready, numbers, taken) for _, connection in made))
     whole = time.perf_counter() - start

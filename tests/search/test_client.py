@@ -301,7 +301,7 @@ def test_a_busy_server_is_asked_again_after_what_it_says(
     stranger: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slept = list[float]()
-    monkeypatch.setattr(search.client.time, "sleep", slept.append)
+    monkeypatch.setattr("search.client.time.sleep", slept.append)
     busy: Reply = (429, {"Retry-After": "7"}, error_body("256 requests are under way."))
     never: Reply = (429, {"Retry-After": "86400"}, error_body("256 requests are under way."))
     told = list[float]()
