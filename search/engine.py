@@ -19,6 +19,7 @@ from indexer.errors import ConfigError, StoreError, UnknownDocumentError
 from indexer.progress import Progress
 from indexer.run_options import RunOptions
 from search.hits import Answer
+from search.hits import FoldedHit as FoldedHit
 from search.hits import Hit as Hit
 from search.hits import Window as Window
 from search.index import Index
@@ -346,16 +347,23 @@ class SearchEngine:
     def _hits(self, answers: Sequence[Answer[RankedDocument]]) -> list[Answer[Hit]]:
         numbers = sorted({found.document for answer in answers for found in answer})
         documents = dict(zip(numbers, self._index.documents.fetch(numbers), strict=True))
+        folded = sorted({one.document for answer in answers for found in answer for one in found.folded})
+        names = dict(zip(folded, self._index.documents.names(folded), strict=True))
         return [
-            Answer((self._hit(documents[found.document], found) for found in answer), answer.missing)
+            Answer((self._hit(documents[found.document], found, names) for found in answer), answer.missing)
             for answer in answers
         ]
 
-    def _hit(self, document: Document, found: RankedDocument) -> Hit:
+    def _hit(self, document: Document, found: RankedDocument, names: dict[int, tuple[str, str | None]]) -> Hit:
+        """A hit; `names` are the id and the title of each document that is folded."""
         window = None
         if not self._index.numbering.one_to_one and found.row >= 0:
             window = self._window(document, np.array([found.row]))
-        return Hit(document.id, found.score, document.title, document.text, document.metadata, window)
+        folded = tuple(
+            FoldedHit(names[one.document][0], one.score, one.similarity, names[one.document][1]) for one in found.folded
+        )
+        shown = (document.title, document.text, document.metadata)
+        return Hit(document.id, found.score, *shown, window, folded, found.folded_count)
 
     def _window(self, document: Document, rows: "RowIds") -> Window:
         start, end = self._index.numbering.spans(rows)[0].tolist()

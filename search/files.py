@@ -143,7 +143,16 @@ def source_hashes(files: "Iterable[SourceFile]") -> dict[str, str]:
 
 def to_json(value: Any, indent: int | None = None) -> str:
     """Strict JSON, on one line unless `indent` is given. A number that JSON has no word for becomes null."""
-    return as_shown(json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False, default=str))
+    try:
+        text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False, default=_of_other_type)
+    except (ValueError, TypeError):  # NaN, or a key that is no text: looked at one by one, which takes longer
+        text = json.dumps(_plain(value), indent=indent, ensure_ascii=False, allow_nan=False, default=str)
+    return as_shown(text)
+
+
+def _of_other_type(value: Any) -> Any:
+    plain = _plain(value)
+    return str(value) if plain is value else plain
 
 
 def _plain(value: Any) -> Any:

@@ -25,11 +25,22 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class FoldedHit:
+    """A near-duplicate that is folded under a better hit; `similarity` is the inner product of their two vectors."""
+
+    id: str
+    score: float
+    similarity: float
+    title: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """One answer. `score` is the inner product of two unit vectors: higher is closer, 1 is the same direction.
 
     With `hybrid` it is a sum of reciprocal ranks, with `similarity="js"` 1 - JS / ln 2. `window` is set where documents
-    are chunked.
+    are chunked. With `fold`, `folded` are the near-duplicates that took no place of their own, best first: of
+    `folded_count` of them the first 100.
     """
 
     id: str
@@ -38,10 +49,17 @@ class Hit:
     text: str
     metadata: dict[str, Any]
     window: Window | None = None
+    folded: tuple[FoldedHit, ...] = ()
+    folded_count: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        plain = asdict(self)
-        return plain if self.window else {name: value for name, value in plain.items() if name != "window"}
+        """As JSON has it; `window`, `folded` and `folded_count` only where there is something."""
+        plain: dict[str, Any] = {name: getattr(self, name) for name in ("id", "score", "title", "text", "metadata")}
+        if self.window:
+            plain["window"] = asdict(self.window)
+        if self.folded:
+            plain |= {"folded": [asdict(one) for one in self.folded], "folded_count": self.folded_count}
+        return plain
 
 
 class Answer(list[Found]):

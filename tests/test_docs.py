@@ -1,5 +1,7 @@
 """Documentation that cannot rot: the README's commands and library example run, every command is documented."""
 
+import asyncio
+import json
 import re
 import shlex
 import shutil
@@ -10,12 +12,13 @@ from pathlib import Path
 
 import click
 import pytest
+from mcp import Client, StdioServerParameters
 
 from indexer.config import BuildConfig
 from search.cli import LazyGroup, cli
 from tests.playground import lay_out
 from tests.running_server import running_server
-from tests.search.cli.test_cli import Done, isotrope
+from tests.search.cli.test_cli import ISOTROPE, Done, isotrope
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -83,6 +86,21 @@ def test_the_library_example_of_the_readme_runs(playground: Path, capsys: pytest
     assert capsys.readouterr().out.splitlines()[0].split()[1] == "os.walk"
 
 
+def test_the_configuration_of_an_agent_in_the_readme_starts_the_server(playground: Path) -> None:
+    assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
+    (server,) = json.loads(block("json"))["mcpServers"].values()
+    assert server == {"command": "isotrope", "args": ["mcp", "/path/to/index"]}
+    arguments = [*ISOTROPE[1:], server["args"][0], str(playground / "demo/index")]
+
+    async def ask() -> None:
+        started = StdioServerParameters(command=ISOTROPE[0], args=arguments, env={"PYTHONPATH": str(ROOT)})
+        async with Client(started) as client:
+            found = await client.call_tool("search", {"query": "shuffle a list"})
+            assert "random.Random.shuffle" in [hit["id"] for hit in found.structured_content["results"]]
+
+    asyncio.run(ask())
+
+
 @pytest.mark.check
 def test_every_library_example_of_the_readme_runs(playground: Path) -> None:
     blocks = re.findall(r"```(?:python)?\n(from .*?)```", README, re.DOTALL)
@@ -120,8 +138,8 @@ def test_the_examples_of_the_helps_run(part: str, playground: Path, tiny_model: 
         if name.startswith(("evaluate", "tune", "report", "train")) != (part == "measuring"):
             continue
         for call in examples(command.help or ""):
-            if call[0] == "serve":  # it goes on for ever; tests/test_deployment.py reads its command lines
-                continue
+            if call[0] == "serve" or "--http" in call:
+                continue  # it answers until it is stopped: tests/search/server
             with answering(call) as arguments:
                 done: Done = isotrope(*arguments, stdin="one line\nand another\n")
             assert done.returncode == 0, (call, done.stderr)

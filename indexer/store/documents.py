@@ -287,6 +287,11 @@ class DocumentReader:
         with as_damage(self._index / layout.PARTS):
             return [row["id"] for row in self._rows(rows, ["id"])]
 
+    def names(self, rows: Sequence[int]) -> list[tuple[str, str | None]]:
+        """Just the ids and titles of the given numbers, in the order given."""
+        with as_damage(self._index / layout.PARTS):
+            return [(row["id"], row["title"]) for row in self._rows(rows, ["id", "title"])]
+
     def all_ids(self) -> Iterator[str]:
         """Every id, in order of number."""
         for part in range(len(self._ends)):

@@ -21,6 +21,7 @@ _COMMANDS = {
     "encode-parts": ("search.cli.encode_parts:command", "Encode parts of a prepared build, on any machine."),
     "query": ("search.cli.query:command", "Find the documents closest to a text."),
     "serve": ("search.cli.serve:command", "Serve an index over HTTP, with a search page."),
+    "mcp": ("search.cli.mcp:command", "Serve an index to agents, by the Model Context Protocol."),
     "add": ("search.cli.add:command", "Add documents to an index, or replace them by id."),
     "delete": ("search.cli.delete:command", "Take documents out of an index."),
     "refit": ("search.cli.refit:command", "Fit the whitening, or choose the index, anew."),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _EXCERPT = 160  # characters
+_FOLDED = 3  # near-duplicates named under a hit
 _WIDEST = 100_000  # characters of a table
 _NARROWEST = 40  # columns that hits are laid out in; a terminal with fewer breaks the lines
 _LEAST_TEXT = 40  # columns for text beside whole ids
@@ -202,6 +203,8 @@ def print_hits(query: str, hits: Sequence["Hit"]) -> None:
     table.add_column(overflow="fold")
     for score, name, hit in zip(scores, ids, hits, strict=True):
         table.add_row(score, Text(name), _excerpt(hit))
+        if hit.folded:
+            table.add_row("", "", Text(_folded(hit), style="dim"))
     console = Console(width=width)
     console.print(table, crop=False)
     console.print()
@@ -226,6 +229,13 @@ def _shortened(text: str, width: int) -> str:
             break
         side.append(cluster)
     return "".join([*head, "\N{HORIZONTAL ELLIPSIS}", *reversed(tail)])
+
+
+def _folded(hit: "Hit") -> str:
+    """How many near-duplicates are folded under a hit, and the first of them."""
+    ids = [escape(one.id) for one in hit.folded[:_FOLDED]]
+    more = hit.folded_count - len(ids)
+    return f"+ {hit.folded_count:,} folded: {', '.join(ids)}{f' and {more:,} more' if more else ''}"
 
 
 def _excerpt(hit: "Hit") -> Text:

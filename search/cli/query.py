@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Show = Callable[[str, "Answer[Hit] | None"], None]
 _FEW = 8  # questions for which starting quickly is worth more than encoding quickly
 _BATCH = 64  # lines of standard input answered together
-_ASKED = ("k", "where", "group_by", "min_score", "hybrid", "exact", "similarity", "partial")
+_ASKED = ("k", "where", "group_by", "min_score", "hybrid", "exact", "similarity", "partial", "fold")
 _BLANK = "the query is blank; expected some text"
 
 
@@ -45,6 +45,7 @@ _BLANK = "the query is blank; expected some text"
 @click.option("--where", metavar="SQL", help='Only documents whose metadata match, such as "year > 2019".')
 @click.option("--group-by", metavar="COLUMN", help="At most one hit for each value of a metadata column.")
 @click.option("--min-score", type=float, help="Only hits that score at least this.")
+@click.option("--fold", type=float, metavar="SIMILARITY", help="Fold hits this similar to a better one under it: 0.95.")
 @click.option("--hybrid", is_flag=True, help="Fuse with BM25 by reciprocal rank; scores are then sums of those.")
 @click.option(
     "--similarity",
@@ -85,6 +86,7 @@ def command(words: tuple[str, ...], **options: Any) -> None:
       isotrope query demo/index -k 3 --json "difference between two dates" "walk a directory tree"
       isotrope query demo/index --where "kind = 'function' AND module LIKE 'o%'" "walk a directory tree"
       isotrope query demo/index --hybrid --group-by module "walk a directory tree"
+      isotrope query demo/index --fold 0.9 "copy a file"
       isotrope query demo/index --like random.Random.shuffle
       isotrope query demo/index --queries questions.txt -o answers.jsonl
       isotrope query demo/index --json - < questions.txt

@@ -1,5 +1,6 @@
 """`isotrope serve`."""
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,11 +48,11 @@ def command(index: Path, **options: Any) -> None:
     require_server()
     from search.cli.output import print_note
     from search.server.app import serve_engine
-    from search.server.listener import listen
+    from search.server.listener import Listener
 
     settings = settings_of(index, options)
     served = serve_engine(engine_of(index, options), settings, print_note)
-    listen(served, settings, lambda url: click.echo(f"{settings.name} is served at {url} (Ctrl-C stops)."))
+    Listener(served, settings).listen(lambda url: click.echo(f"{settings.name} is served at {url} (Ctrl-C stops)."))
     print_note("stopped; requests that were open have been answered")
 
 
@@ -59,12 +60,9 @@ def require_server() -> None:
     """Raises MachineError where what serves is not installed."""
     from indexer.errors import MachineError
 
-    try:
-        import fastapi
-        import prometheus_client
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise MachineError(f'{error.name} is not installed, which serves: pip install "isotrope[serve]".') from error
+    for name in ("fastapi", "prometheus_client", "uvicorn", "httptools"):
+        if find_spec(name) is None:
+            raise MachineError(f'{name} is not installed, which serves: pip install "isotrope[serve]".')
 
 
 def settings_of(index: Path, options: dict[str, Any]) -> "ServerSettings":

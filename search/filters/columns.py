@@ -1,6 +1,7 @@
 """The columns of an index that a filter names, and their values, those used lately kept in memory."""
 
 import difflib
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -26,6 +27,7 @@ summarize symmetric table tablesample then to trailing true union unique unpack 
 where window with
 """
 RESERVED = frozenset(_KEYWORDS.split())
+_PLAIN = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _LISTED = 30  # columns named in a message
 _LONGEST = 100  # characters of a name that is compared with those that are there
 
@@ -130,6 +132,14 @@ def _shown(name: str) -> str:
     return name if plain else '"' + name.replace('"', '""') + '"'
 
 
+def written(path: ColumnPath) -> str:
+    """A column, or a field inside its objects, as a filter writes it: in double quotes unless it is a plain word."""
+    return ".".join(
+        name if _PLAIN.fullmatch(name) and name.lower() not in RESERVED else '"' + name.replace('"', '""') + '"'
+        for name in path
+    )
+
+
 class _Sized(Protocol):
     @property
     def nbytes(self) -> int: ...
@@ -217,12 +227,12 @@ class ColumnReader:
         if missing:
             read = self._documents.columns(part, missing)
             found |= {
-                path: self._held.keep((part, path), _in_utc(column)) for path, column in zip(missing, read, strict=True)
+                path: self._held.keep((part, path), in_utc(column)) for path, column in zip(missing, read, strict=True)
             }
         return [found[path] for path in paths]
 
 
-def _in_utc(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def in_utc(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Times with a zone as times without: DuckDB would compare them in the zone of the machine it runs on."""
     kind = _without_zone(column.type)
     return column if column.type == kind else column.cast(kind)

@@ -1,18 +1,178 @@
-"""Stand-in, replaced by the real one."""
+"""What filters an index's metadata could have: for each column its kind, its most frequent values, its least and most.
 
+Columns are read part by part. Of each, the counts of its distinct values are held, up to a bound; above it neither
+their number nor the most frequent are known, and only how many documents have a value, and between what.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
-from search.index import Index
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from indexer.errors import ConfigError
+from indexer.store.documents import STORED, ColumnPath, type_at
+from search.filters.columns import in_utc, written
+from search.filters.expressions import DATES, LISTS, MOMENTS, NUMBERS, TEXT, TIMES, TRUTH, kind_of
+from search.filters.scanner import UNFIT
+
+if TYPE_CHECKING:
+    from search.index import Index
+
+Value = str | int | float | bool | date | datetime | time | Decimal
+MOST_DISTINCT = 1 << 16  # values of a column that are counted
+MOST_BYTES = 16 << 20  # that these may take
+LONGEST = 1000  # characters of a value that is listed
+_RANGED = (NUMBERS, DATES, MOMENTS, TIMES)
+_COUNTED = (TEXT, TRUTH, *_RANGED)
 
 
 @dataclass(frozen=True)
 class ColumnFacet:
+    """A metadata column, or a field inside its objects, as a filter could use it. Only live documents count.
+
+    `sql` is how a filter writes it, in double quotes where it must be; `name` how people do. `kind` is a word of
+    `search.filters.expressions`, `elements` that of the elements where the kind is "lists". `documents` are those with
+    a value. `distinct` counts the values (of lists, the elements); None: there are too many, or they cannot be
+    compared. `values` are the most frequent with the number of documents that have each, equals in ascending order: of
+    text, of true or false, and of whole numbers where all can be listed; of lists, their elements. A text of more than
+    1,000 characters is not listed. `least` and `most` are those of numbers, dates and times, which count in UTC.
+    """
+
     name: str
+    sql: str
+    kind: str
+    documents: int
+    elements: str | None = None
+    distinct: int | None = None
+    values: tuple[tuple[Value, int], ...] = ()
+    least: Value | None = None
+    most: Value | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name}
+        """As JSON has it: dates and times as ISO text, decimals as floats."""
+        values = [{"value": _plain(value), "count": count} for value, count in self.values]
+        return vars(self) | {"values": values, "least": _plain(self.least), "most": _plain(self.most)}
 
 
-def column_facets(index: Index, most_values: int = 50) -> list[ColumnFacet]:
-    return []
+def column_facets(index: "Index", most_values: int = 50) -> list[ColumnFacet]:
+    """A facet of each metadata column that a filter can name, in their order in the index; of objects, of each field.
+
+    Raises ConfigError unless `most_values`, listed of a column, are 1 or more.
+    """
+    if isinstance(most_values, bool) or not isinstance(most_values, int) or most_values < 1:
+        raise ConfigError(f"most_values is {most_values!r}; expected a whole number, at least 1.")
+    documents = index.documents
+    schema = documents.schema
+    paths = [path for column in list(schema)[len(STORED) :] for path in _fields((column.name,), column.type)]
+    tallies = [_Tally(path, type_at(schema, path)) for path in paths]
+    for part in range(len(documents.counts) if paths else 0):
+        for tally, column in zip(tallies, documents.columns(part, paths), strict=True):
+            tally.add(in_utc(column))
+    return [tally.facet(most_values) for tally in tallies]
+
+
+def _fields(path: ColumnPath, kind: pa.DataType) -> Iterator[ColumnPath]:
+    """The column itself, or the fields inside its objects, but for those that no filter can name."""
+    if not path[-1] or UNFIT.search(path[-1]):
+        return
+    if pa.types.is_struct(kind):
+        for inner in kind:
+            yield from _fields((*path, inner.name), inner.type)
+    else:
+        yield path
+
+
+class _Tally:
+    """What was seen of one column so far."""
+
+    def __init__(self, path: ColumnPath, kind: pa.DataType) -> None:
+        self._path, self._kind = path, kind_of(kind)
+        self._value_type = kind.value_type if self._kind == LISTS else kind
+        self._elements = kind_of(self._value_type)
+        self._documents = 0
+        self._ends: list[Value] = []  # the least and the most
+        self._counts = _Counts() if self._elements in _COUNTED else None
+
+    def add(self, column: pa.ChunkedArray) -> None:
+        """Take in the column of a part."""
+        self._documents += len(column) - column.null_count
+        if self._kind in _RANGED and column.null_count < len(column):
+            ends = [*self._ends, *pc.min_max(column).as_py().values()]
+            self._ends = [min(ends), max(ends)]
+        if self._counts is not None:
+            self._counts.add(_elements_of(column) if self._kind == LISTS else column)
+
+    def facet(self, most_values: int) -> ColumnFacet:
+        """The column, once all parts were seen."""
+        counts = None if self._counts is None else self._counts.summed()
+        distinct = None if counts is None else len(counts)
+        few_whole = pa.types.is_integer(self._value_type) and distinct is not None and distinct <= most_values
+        listed = self._elements in (TEXT, TRUTH) or few_whole
+        least, most = self._ends or (None, None)
+        return ColumnFacet(
+            ".".join(self._path),
+            written(self._path),
+            self._kind,
+            self._documents,
+            self._elements if self._kind == LISTS else None,
+            distinct,
+            tuple(_most_frequent(counts, most_values)) if counts is not None and listed else (),
+            least,
+            most,
+        )
+
+
+class _Counts:
+    """How often each value was met, until there are too many: then nothing is held any more."""
+
+    def __init__(self) -> None:
+        self._tables: list[pa.Table] | None = []
+
+    def add(self, values: pa.ChunkedArray) -> None:
+        """Count some values, but for nulls."""
+        if self._tables is None:
+            return
+        met = pc.value_counts(values.drop_null())
+        self._tables.append(pa.table({"value": met.field("values"), "count": met.field("counts")}))
+        rows, size = sum(map(len, self._tables)), sum(table.nbytes for table in self._tables)
+        if rows > 2 * MOST_DISTINCT or size > 2 * MOST_BYTES:
+            self.summed()
+
+    def summed(self) -> pa.Table | None:
+        """Values and counts, each value once; None where there are too many."""
+        if self._tables:
+            table = pa.concat_tables(self._tables)
+            if len(self._tables) > 1:
+                table = table.group_by("value", use_threads=False).aggregate([("count", "sum")])
+            fits = len(table) <= MOST_DISTINCT and table.nbytes <= MOST_BYTES
+            self._tables = [table.rename_columns(["value", "count"])] if fits else None
+        return self._tables[0] if self._tables else None
+
+
+def _elements_of(lists: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The elements of lists, those of one list once each."""
+    whole = lists.combine_chunks()
+    pairs = pa.table({"list": pc.list_parent_indices(whole), "value": pc.list_flatten(whole)})
+    return pairs.group_by(["list", "value"], use_threads=False).aggregate([]).column("value")
+
+
+def _most_frequent(counts: pa.Table, most: int) -> Iterator[tuple[Value, int]]:
+    """(value, count), the most frequent first, then the least value."""
+    if pa.types.is_string(counts.schema.field("value").type):
+        counts = counts.filter(pc.less_equal(pc.utf8_length(counts.column("value")), LONGEST))
+    if pa.types.is_boolean(counts.schema.field("value").type):
+        pairs = zip(*(column.to_pylist() for column in counts.columns), strict=True)
+        return iter(sorted(pairs, key=lambda pair: (-pair[1], pair[0]))[:most])
+    keys = [("count", "descending"), ("value", "ascending")]
+    best = counts.take(pc.select_k_unstable(counts, most, keys))
+    return zip(*(column.to_pylist() for column in best.columns), strict=True)
+
+
+def _plain(value: Value | None) -> Any:
+    if isinstance(value, date | time):
+        return value.isoformat()
+    return float(value) if isinstance(value, Decimal) else value

@@ -25,12 +25,27 @@ IdsOf = Callable[[Sequence[int]], Sequence[Any]]
 
 
 @dataclass(frozen=True)
+class FoldedDocument:
+    """A document that is folded under a better one, and the inner product of its vector with the other's."""
+
+    document: int
+    score: float
+    similarity: float
+
+
+@dataclass(frozen=True)
 class RankedDocument:
-    """A document in a ranking, and the row that brought it there (-1: none did)."""
+    """A document in a ranking, and the row that brought it there (-1: none did).
+
+    `folded` are the near-duplicates that are folded under it, best first, `folded_count` of them, of which the best are
+    listed (`search.ranking.folding`).
+    """
 
     document: int
     score: float
     row: int
+    folded: tuple[FoldedDocument, ...] = ()
+    folded_count: int = 0
 
 
 def best_rows(scores: Scores, rows: RowIds, numbering: LiveNumbering, ids_of: IdsOf) -> list[RankedDocument]:

@@ -23,7 +23,9 @@ class SearchOptions:
     of searching the index. `hybrid` fuses the vectors' ranking with that of BM25: a hit's score is then the sum of
     reciprocal ranks. `similarity` "js" ranks the mixtures of an index of pooling "latte-mix" by Jensen-Shannon
     divergence (`search.ranking.divergence`); `exact` then means proved. `partial` takes answers without the segments
-    whose processes are lost, marked as such, where segments are held by others (`search.shards`).
+    whose processes are lost, marked as such, where segments are held by others (`search.shards`). `fold` folds
+    near-duplicates under the better hit (`search.ranking.folding`): those whose stored vectors have an inner product of
+    at least so much, above 0 and at most 1, whatever `similarity` and `hybrid` rank by.
     """
 
     k: int = 10
@@ -34,6 +36,7 @@ class SearchOptions:
     hybrid: bool = False
     similarity: Similarity = "cosine"
     partial: bool = False
+    fold: float | None = None
 
     def __post_init__(self) -> None:
         if not _is_number(self.k, Integral) or self.k < 1:
@@ -43,6 +46,8 @@ class SearchOptions:
         require_condition("group_by", self.group_by, "the name of a metadata column")
         if self.min_score is not None and not (_is_number(self.min_score, Real) and math.isfinite(self.min_score)):
             raise ConfigError(f"min_score is {self.min_score!r}; expected a finite number.")
+        if self.fold is not None and not (_is_number(self.fold, Real) and 0 < self.fold <= 1):
+            raise ConfigError(f"fold is {self.fold!r}; expected a number, more than 0 and at most 1.")
         for name in ("exact", "hybrid", "partial"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; expected True or False.")

@@ -29,8 +29,10 @@ from search.segments import MissingRows
 if TYPE_CHECKING:
     from search.filters import MetadataFilter
     from search.ranking.bm25 import BM25Index
+    from search.ranking.folding import Folding
 
 _GROUPINGS = 4  # columns whose values are kept
+_SPARE = 2  # times k rows are asked for first where some may be folded
 _WIDER = 4  # times as many candidates, when the first gave too few documents
 _BATCH = 256  # queries answered at once
 
@@ -95,16 +97,25 @@ Source = Callable[[list[int], int], list[Candidates]]
 
 @dataclass(frozen=True)
 class Wanted:
-    """The best `k` documents, one of each of the `groups`; `proved` that no other is better."""
+    """The best `k` documents, one of each of the `groups`; `proved` that no other is better.
+
+    With `folding`, near-duplicates among the first of their groups are folded under the better one, and k stay.
+    """
 
     k: int
     groups: Groups
     proved: bool = False
+    folding: "Folding | None" = None
 
-    def is_met(self, documents: Sequence[RankedDocument], bound: float) -> bool:
-        """Whether these, one of a group, are all there can be, or k. Documents not looked at score `bound` at most."""
-        k = min(self.k, self.groups.count)
-        return len(documents) >= k and (not self.proved or not k or documents[k - 1].score >= bound)
+    def choose(self, query: int, found: Candidates) -> tuple[list[RankedDocument], bool]:
+        """Those that are wanted of the candidates of a query, and whether further candidates would change nothing."""
+        chosen = firsts = self.groups.first_of(found.documents)
+        needed = self.k
+        if self.folding is not None:
+            chosen, needed = self.folding.hits(query, firsts, self.k)
+        needed = min(needed, self.groups.count)
+        met = len(firsts) >= needed and (not self.proved or not needed or firsts[needed - 1].score >= found.bound)
+        return chosen, met or found.complete
 
 
 def collect(queries: int, source: Source, reach: int, wanted: Wanted) -> list[list[RankedDocument]]:
@@ -117,8 +128,8 @@ def collect(queries: int, source: Source, reach: int, wanted: Wanted) -> list[li
     while pending:
         short = []
         for query, found in zip(pending, source(pending, reach), strict=True):
-            answers[query] = wanted.groups.first_of(found.documents)
-            if not found.complete and not wanted.is_met(answers[query], found.bound):
+            answers[query], done = wanted.choose(query, found)
+            if not done:
                 short.append(query)
         pending, reach = short, reach * _WIDER
     return answers
@@ -168,12 +179,13 @@ class DocumentRanker:
         """
         if options.similarity == "js":
             require_mixtures(self._index, queries.mixtures)
-        wanted = Wanted(options.k, self._groups(options, allowed), options.exact)
+        groups = self._groups(options, allowed)
         answers: list[list[RankedDocument]] = []
         missing = MissingRows() if options.partial else None
         for start in range(0, len(queries), _BATCH):
             some = queries[start : start + _BATCH]
             source, reach = self._source(some, options, allowed, missing)
+            wanted = Wanted(options.k, groups, options.exact, self._folding(options, some.vectors))
             answers += collect(len(some), source, reach, wanted)
         cut = [_above(documents, options.min_score)[: options.k] for documents in answers]
         ranked = self._with_rows(cut, queries.vectors) if options.hybrid else cut
@@ -185,6 +197,21 @@ class DocumentRanker:
         others[document] = False
         rows = self._index.numbering.rows_of(np.array([document]))
         own = EncodedQueries(self._index.vectors(rows), self._index.embeddings(rows))
+        if options.fold is None:
+            return self._nearest(own, options, others)
+        found = Answer[RankedDocument]()
+
+        def candidates(_: list[int], reach: int) -> list[Candidates]:
+            nonlocal found
+            found = self._nearest(own, dataclasses.replace(options, k=reach, fold=None), others)
+            return [Candidates(found, len(found) < reach)]
+
+        wanted = Wanted(options.k, self._groups(options, others), folding=self._folding(options, own.vectors))
+        (chosen,) = collect(1, candidates, _SPARE * options.k, wanted)
+        return Answer(chosen, found.missing)
+
+    def _nearest(self, own: EncodedQueries, options: SearchOptions, others: Mask) -> Answer[RankedDocument]:
+        """The best documents for any of these queries, each by the one that it is closest to."""
         best: dict[int, RankedDocument] = {}
         answers = self.rank(own, options, others)
         for found in (found for answer in answers for found in answer):
@@ -204,7 +231,8 @@ class DocumentRanker:
             return self._by_fusion(queries, options.exact, allowed, missing), list_depth(options.k)
         if options.similarity == "js":
             return self._by_divergence(queries.mixtures, options.exact, allowed, missing), first_reach(options.k)
-        return self._by_vector(queries.vectors, options.exact, allowed, missing), options.k
+        reach = options.k if options.fold is None else _SPARE * options.k
+        return self._by_vector(queries.vectors, options.exact, allowed, missing), reach
 
     def _by_vector(self, vectors: Vectors, exact: bool, allowed: Mask | None, missing: MissingRows | None) -> Source:
         """Documents by the inner product of their rows."""
@@ -257,17 +285,31 @@ class DocumentRanker:
 
     def _with_rows(self, answers: list[list[RankedDocument]], vectors: Vectors) -> list[list[RankedDocument]]:
         """The same; documents that only their words brought there get the row that is closest to the query's vector."""
-        numbering = self._index.numbering
-        if numbering.one_to_one:
+        if self._index.numbering.one_to_one:
             return answers
+        return [
+            [dataclasses.replace(found, row=self._row_of(found, vector)) for found in answer]
+            for answer, vector in zip(answers, vectors, strict=True)
+        ]
 
-        def with_row(found: RankedDocument, vector: Vectors) -> RankedDocument:
-            if found.row >= 0:
-                return found
-            rows = numbering.rows_of(np.array([found.document]))
-            return dataclasses.replace(found, row=int(rows[np.argmax(self._index.vectors(rows) @ vector)]))
+    def _row_of(self, found: RankedDocument, vector: Vectors) -> int:
+        """The row that brought a document there; where only its words did, the one closest to the query's vector."""
+        if found.row >= 0:
+            return found.row
+        rows = self._index.numbering.rows_of(np.array([found.document]))
+        return int(rows[np.argmax(self._index.vectors(rows) @ vector)] if len(rows) > 1 else rows[0])
 
-        return [[with_row(found, vector) for found in answer] for answer, vector in zip(answers, vectors, strict=True)]
+    def _folding(self, options: SearchOptions, queries: Vectors) -> "Folding | None":
+        """How the answers to some queries, vectors (n, k), are folded; None: they are not."""
+        if options.fold is None:
+            return None
+        from search.ranking.folding import Folding
+
+        def vectors_of(query: int, documents: Sequence[RankedDocument]) -> Vectors:
+            rows = [self._row_of(found, queries[query]) for found in documents]
+            return self._index.vectors(np.array(rows, np.int64))
+
+        return Folding(options.fold, vectors_of, options.min_score)
 
     def _rows(self, allowed: Mask | None) -> tuple[Mask | None, int]:
         """Which rows may be found, (rows,), None all; and how many those are."""

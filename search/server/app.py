@@ -1,13 +1,17 @@
 """The application: the service, its routes, and the guard before them."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
 from indexer.errors import as_shown
 from search.engine import SearchEngine
+from search.server.embeddings import embedding_routes
 from search.server.failures import answer_failures
 from search.server.generations import prepare
 from search.server.guard import Guard
@@ -15,6 +19,11 @@ from search.server.metrics import ServerMetrics
 from search.server.routes import health_routes, search_routes
 from search.server.service import SearchService
 from search.server.settings import ServerSettings
+from search.server.vector_stores import vector_store_routes
+
+if TYPE_CHECKING:
+    from search.server.agents import Agents
+    from search.server.standard_streams import ProtocolStreams
 
 
 @dataclass(frozen=True)
@@ -27,9 +36,8 @@ class ServedIndex:
     guard: Guard
 
     def drain(self) -> None:
-        """Say that the server stops, and end the answers that would never."""
+        """Say that the server stops."""
         self.service.draining = True
-        self.guard.end_streams()
 
 
 def serve_engine(
@@ -37,10 +45,56 @@ def serve_engine(
 ) -> ServedIndex:
     """An application that answers from this engine, which is closed with it. `on_change` is told of reloads.
 
-    What the first question needs is loaded here. Raises what opening the index or its encoder raises.
+    What the first question needs is loaded here. Agents are answered where the SDK of their protocol is installed.
+    Raises what opening the index or its encoder raises.
     """
     prepare(engine)
-    service, metrics = SearchService(engine, settings, on_change), ServerMetrics()
+    service = SearchService(engine, settings, on_change)
+    served = _served(service, agents_of(service, page=True) if find_spec("mcp") else None)
+    for routes in (search_routes, embedding_routes, vector_store_routes):
+        served.api.include_router(routes(service))
+    return served
+
+
+def serve_agents(
+    engine: SearchEngine, settings: ServerSettings, on_change: Callable[[str], None] = lambda _: None
+) -> ServedIndex:
+    """As `serve_engine`, for agents alone."""
+    prepare(engine)
+    service = SearchService(engine, settings, on_change)
+    return _served(service, agents_of(service))
+
+
+def speak(
+    engine: SearchEngine, settings: ServerSettings, streams: "ProtocolStreams", on_change: Callable[[str], None]
+) -> None:
+    """Answer one agent over standard input and output, until it closes the input; then the engine is closed.
+
+    Raises as `serve_engine` does.
+    """
+    prepare(engine)
+
+    async def answer() -> None:
+        service = SearchService(engine, settings, on_change)
+        await service.start()
+        try:
+            await agents_of(service).speak(streams)
+        finally:
+            await service.stop()
+
+    asyncio.run(answer())
+
+
+def agents_of(service: SearchService, page: bool = False) -> "Agents":
+    """What answers agents; `page` as there. The SDK of their protocol must be installed."""
+    from search.server.agents import Agents
+
+    return Agents(service, page)
+
+
+def _served(service: SearchService, agents: "Agents | None") -> ServedIndex:
+    """The application with what every server has: health, metrics and the guard; and agents at /mcp."""
+    metrics, settings = ServerMetrics(), service.settings
     service.on_batch = metrics.count_batch
     metrics.observe(lambda: gauges(service))
 
@@ -48,7 +102,8 @@ def serve_engine(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         await service.start()
         try:
-            yield
+            async with agents.running() if agents else contextlib.nullcontext():
+                yield
         finally:
             await service.stop()
 
@@ -60,9 +115,10 @@ def serve_engine(
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    answer_failures(api, as_shown(str(engine.index.path)), settings.name)
-    api.include_router(search_routes(service))
+    answer_failures(api, as_shown(str(service.generations.current.engine.index.path)), settings.name)
     api.include_router(health_routes(service, metrics))
+    if agents:
+        api.router.routes.append(agents.route)
     return ServedIndex(service, metrics, api, Guard(api, settings, metrics))
 
 

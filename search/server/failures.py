@@ -95,8 +95,15 @@ def of_isotrope(error: IsotropeError, message: str) -> Response:
 
 
 def _told(error: RequestValidationError) -> tuple[str, str | None]:
-    """The first thing that is wrong, in words, and the field. What was given is not repeated: it may be NaN, or huge."""
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part != "body")
-    what = str(first["msg"]).removeprefix("Value error, ")
-    return (f"{place}: {what}" if place else what), place or None
+    """What is wrong with the first field that is, and its name. What was given is not repeated: it may be NaN, or huge.
+
+    A field that may be one of several things is told why it is none of them.
+    """
+    found = [(one["loc"][1:], str(one["msg"]).removeprefix("Value error, ")) for one in error.errors()]
+    if not found[0][0] or error.errors()[0]["type"] == "json_invalid":
+        return found[0][1], None
+    field = str(found[0][0][0])
+    of_field = [(place, what) for place, what in found if place and str(place[0]) == field]
+    what = ", or: ".join(dict.fromkeys(what for _, what in of_field))
+    place = ".".join(map(str, of_field[0][0])) if len(of_field) == 1 else field
+    return f"{place}: {what}", field

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from indexer.config import KIND_TRAITS
-from indexer.errors import IsotropeError, StoreError
 from indexer.progress import NoProgress
-from indexer.store.manifest import list_generations
 from search.engine import SearchEngine
 from search.filters.facets import ColumnFacet, column_facets
+
+_LONGEST_PAUSE = 60.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ class Generations:
         self.current = Generation(engine)
         self._on_change = on_change
         self._reloading = asyncio.Lock()
-        self._failed: int | None = None  # a generation that could not be opened: said once
-        self.failure: str | None = None
+        self.failure: str | None = None  # why the next generation cannot be served
         self.reloads = 0
 
     @contextlib.contextmanager
@@ -79,35 +78,33 @@ class Generations:
             before = self.current
             newest = await asyncio.to_thread(_newest, before)
             if newest is None:
-                self.failure = self._failed = None
+                self.failure = None
                 return False
             self.current = newest
             self.reloads += 1
-            self.failure = self._failed = None
+            self.failure = None
             if not before.users:
                 self._close(before)
             self._on_change(f"generation {newest.stamp.generation} is served, after {before.stamp.generation}")
             return True
 
     async def watch(self, seconds: float) -> None:
-        """`reload` whenever there is something new, looked for every so many seconds, until it is cancelled."""
+        """`reload` whenever there is something new, looked for every so many seconds, until it is cancelled.
+
+        What cannot be opened is tried again, less and less often, and told once.
+        """
+        pause = seconds
         while True:
-            await asyncio.sleep(seconds)
+            await asyncio.sleep(pause)
             try:
-                there = await asyncio.to_thread(list_generations, self.current.engine.index.path)
-                if there and there[-1] not in (self.current.stamp.generation, self._failed):
+                if await asyncio.to_thread(lambda: self.current.engine.index.is_followed):
                     await self.reload()
-            except IsotropeError as error:
-                self._failed = there[-1] if (there := await self._generations()) else None
+                self.failure, pause = None, seconds
+            except Exception as error:  # noqa: BLE001  # whatever it is, the open generation goes on
+                pause = min(2 * pause, _LONGEST_PAUSE)
                 if self.failure != str(error):
                     self.failure = str(error)
                     self._on_change(f"the next generation cannot be served: {error}")
-
-    async def _generations(self) -> list[int]:
-        try:
-            return await asyncio.to_thread(list_generations, self.current.engine.index.path)
-        except StoreError:
-            return []
 
     def _close(self, generation: Generation) -> None:
         """Let go of the files. What else is held, vectors above all, goes with the last reference."""

@@ -4,7 +4,6 @@ Pure ASGI, in the order in which it costs least: what a stranger sends is not re
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
@@ -26,8 +25,8 @@ HEALTH = "/healthz"
 PAGE = "/"
 ASSETS = "/assets/"
 ADMIN = "/admin/"
-STREAMS = "/mcp"  # answers that go on for as long as the client listens
-ABORT = "isotrope.abort"  # the scope's extension that cuts a connection
+ABORT = "isotrope.abort"  # the scope's extension whose "call" cuts the connection
+_LEFT = 499  # what servers note where the client left before the answer
 _AFTER = 5.0  # seconds beyond the deadline for an answer to be sent
 _HEADERS = [
     (
@@ -49,8 +48,7 @@ class Guard:
 
     def __init__(self, app: Application, settings: ServerSettings, metrics: ServerMetrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
-        self._reading = 0  # bytes of bodies that are held now
-        self._streams: set[asyncio.Task[None]] = set()
+        self.reading = 0  # bytes of bodies that are held now
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -71,11 +69,6 @@ class Guard:
             self._metrics.requests.labels(route, str(answer.status)).inc()
             self._metrics.seconds.labels(route).observe(time.monotonic() - began)
 
-    def end_streams(self) -> None:
-        """Cut the answers that would go on for as long as a client listens: the server stops."""
-        for task in self._streams:
-            task.cancel()
-
     # --- who asks
 
     def _refusal(self, scope: Scope) -> tuple[int, str, str] | None:
@@ -83,7 +76,7 @@ class Guard:
         headers, path = Headers(scope=scope), scope["path"]
         if not self._settings.read_keys.are_needed and (found := _foreign(headers, path, scope["method"])):
             return 403, "host", found
-        if path == HEALTH or path == PAGE or path.startswith(ASSETS):
+        if path in (HEALTH, PAGE) or path.startswith(ASSETS):
             return None
         admin = path.startswith(ADMIN)
         keys = self._settings.admin_keys if admin else self._settings.read_keys
@@ -113,7 +106,7 @@ class Guard:
             else:
                 self._metrics.left.inc()
         finally:
-            self._reading -= held.counted
+            self.reading -= held.counted
 
     async def _read(self, scope: Scope, receive: Receive, held: "_Body") -> tuple[int, str, str] | None:
         """Read the body into `held`. What a client says about its length is believed only when it is too much."""
@@ -131,10 +124,10 @@ class Guard:
                         return None
                     piece: bytes = message.get("body", b"")
                     held.counted += len(piece)
-                    self._reading += len(piece)
+                    self.reading += len(piece)
                     if held.counted > limits.body_bytes:
                         return too_long
-                    if self._reading > limits.reading_bytes:
+                    if self.reading > limits.reading_bytes:
                         return 503, "bodies", "Too many long bodies at once; try again."
                     held.pieces.append(piece)
                     if not message.get("more_body", False):
@@ -143,37 +136,53 @@ class Guard:
             return 408, "body", f"The body did not arrive in {limits.reading_seconds:g} s."
 
     async def _run(self, scope: Scope, receive: Receive, held: "_Body", answer: "_Answer") -> None:
-        """The application, for as long as the client is there and listens."""
-        gone, streams = asyncio.Event(), scope["path"].startswith(STREAMS)
-        body = held.whole()
-
-        async def replay() -> Message:
-            nonlocal body
-            if body is not None:
-                message, body = {"type": "http.request", "body": body, "more_body": False}, None
-                return message
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        task = asyncio.ensure_future(self._app(scope, replay, answer.send))
-        watcher = asyncio.ensure_future(_until_gone(receive))
-        if streams:
-            self._streams.add(task)
+        """The application, in this task, which is cancelled when the client leaves or does not read."""
+        caller = _Caller(receive, held.whole())
         try:
-            limit = None if streams else self._settings.limits.deadline + _AFTER
-            await asyncio.wait({task, watcher}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                self._metrics.left.inc()
-                gone.set()
-                if not watcher.done():
-                    answer.abort()
-                task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            async with asyncio.timeout(self._settings.limits.deadline + _AFTER):
+                await self._app(scope, caller.receive, answer.send)
+        except TimeoutError:
+            answer.abort()
+            self._metrics.left.inc()
+        except asyncio.CancelledError:
+            self._metrics.left.inc()
+            if not caller.gone.is_set():
+                raise
+        except Exception:
+            if answer.status == _LEFT:  # nobody was told; else the log knows already
+                raise
         finally:
-            self._streams.discard(task)
-            task.cancel()
-            watcher.cancel()
+            caller.close()
+
+
+class _Caller:
+    """Who sent a request: hands on the body, and cancels the task that answers as soon as the client has gone."""
+
+    def __init__(self, receive: Receive, body: bytes) -> None:
+        self._receive, self._task = receive, asyncio.current_task()
+        self._body: bytes | None = body
+        self.gone = asyncio.Event()
+        self._watcher = asyncio.ensure_future(self._watch())
+
+    async def receive(self) -> Message:
+        """What the application receives."""
+        if self._body is not None:
+            body, self._body = self._body, None
+            return {"type": "http.request", "body": body, "more_body": False}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    def close(self) -> None:
+        """The answer is there: nobody is watched any more."""
+        self._task = None
+        self._watcher.cancel()
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.gone.set()
+        if self._task is not None:
+            self._task.cancel()
 
 
 class _Body:
@@ -184,7 +193,7 @@ class _Body:
         self.counted = 0
         self.left = False  # the client has gone
 
-    def whole(self) -> bytes | None:
+    def whole(self) -> bytes:
         """All of it, held here no longer."""
         pieces, self.pieces = self.pieces, []
         return b"".join(pieces)
@@ -195,8 +204,8 @@ class _Answer:
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._send, self._api = send, scope["path"] != PAGE and not scope["path"].startswith(ASSETS)
-        self._abort = scope.get("extensions", {}).get(ABORT)
-        self.status = 499  # what servers note where the client left first
+        self._abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT, {}).get("call")
+        self.status = _LEFT
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -245,11 +254,6 @@ def _key_of(headers: Headers) -> bytes:
     if kind.lower() == "bearer":
         return key.strip().encode()
     return headers.get("x-api-key", "").encode()
-
-
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _nothing() -> Message:

@@ -3,7 +3,7 @@
 import math
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 from search.ranking.ranker import SearchOptions, Similarity
 from search.server.service import SearchReply
@@ -27,16 +27,44 @@ def _not_blank(text: str) -> str:
     return _whole(text)
 
 
+def _queries(given: str | list[str] | None) -> str | list[str] | None:
+    if isinstance(given, list):
+        if not given:
+            raise ValueError("is an empty list; expected a text, or a list of texts")
+        for number, text in enumerate(given, start=1):
+            try:
+                _not_blank(text)
+            except ValueError as error:
+                raise ValueError(f"text {number} {error}") from None
+    elif given is not None:
+        _not_blank(given)
+    return given
+
+
 def _finite(value: float) -> float:
     if not math.isfinite(value):
         raise ValueError("expected a finite number")
     return value
 
 
-Text = Annotated[str, AfterValidator(_whole)]
-Query = Annotated[str, Field(min_length=1), AfterValidator(_not_blank)]
-Condition = Annotated[str, Field(max_length=_LONGEST_CONDITION), AfterValidator(_not_blank)]
-Name = Annotated[str, Field(max_length=_LONGEST_NAME), AfterValidator(_not_blank)]
+_NOT_BLANK: dict[str, Any] = {"type": "string", "pattern": r"\S"}  # what the schema says of `_not_blank`
+Queries = Annotated[
+    str | list[str] | None,
+    AfterValidator(_queries),
+    WithJsonSchema({"anyOf": [_NOT_BLANK, {"type": "array", "items": _NOT_BLANK, "minItems": 1}, {"type": "null"}]}),
+]
+Condition = Annotated[
+    str,
+    Field(max_length=_LONGEST_CONDITION),
+    AfterValidator(_not_blank),
+    WithJsonSchema(_NOT_BLANK | {"maxLength": _LONGEST_CONDITION}),
+]
+Name = Annotated[
+    str,
+    Field(max_length=_LONGEST_NAME),
+    AfterValidator(_not_blank),
+    WithJsonSchema(_NOT_BLANK | {"maxLength": _LONGEST_NAME}),
+]
 Finite = Annotated[float, Field(strict=True), AfterValidator(_finite)]
 
 
@@ -49,17 +77,15 @@ class Request(BaseModel):
 class SearchRequest(Request):
     """One question or several, of texts or of a stored document (`like`)."""
 
-    query: Query | Annotated[list[Query], Field(min_length=1)] | None = Field(
-        None, description="A text, or several; left out where `like` is given."
-    )
+    query: Queries = Field(None, description="A text, or several; left out where `like` is given.")
     like: Name | None = Field(None, description="The id of a stored document: its neighbours are found.")
     k: int = Field(10, ge=1, description="Hits a query.")
     where: Condition | None = Field(None, description='A condition on the metadata in SQL, such as "year > 2019".')
     group_by: Name | None = Field(None, description="A metadata column of which each value gives one hit at most.")
     min_score: Finite | None = Field(None, description="The lowest score of a hit.")
     fold: Finite | None = Field(
-        None, gt=0, le=1, description="Fold hits under a better one that is so close to them: inner product of vectors."
-    )
+        None, ge=0.5, le=1, description="Fold hits under a better one whose vector is so close: their inner product."
+    )  # less is allowed elsewhere, but takes whole corpora apart
     hybrid: bool = Field(False, description="Fuse with BM25 by reciprocal rank.")
     exact: bool = Field(False, description="Compare with every document instead of searching the index.")
     similarity: Similarity = Field("cosine", description='"js": mixtures by Jensen-Shannon divergence.')
@@ -83,7 +109,7 @@ class SearchRequest(Request):
     def options(self) -> SearchOptions:
         """What is asked of the engine. Raises ConfigError for what does not go together."""
         names = ("k", "where", "group_by", "min_score", "fold", "hybrid", "exact", "similarity")
-        return SearchOptions(**{name: value for name in names if (value := getattr(self, name)) is not None})
+        return SearchOptions(**{name: getattr(self, name) for name in names})
 
 
 class Window(BaseModel):
@@ -96,11 +122,12 @@ class Window(BaseModel):
 
 
 class FoldedHit(BaseModel):
-    """A near-duplicate of a hit."""
+    """A near-duplicate of a hit; `similarity` is the inner product of their vectors."""
 
-    model_config = ConfigDict(extra="allow")
     id: str
     score: float
+    similarity: float
+    title: str | None
 
 
 class Hit(BaseModel):
@@ -114,6 +141,7 @@ class Hit(BaseModel):
     metadata: dict[str, Any]
     window: Window | None = None
     folded: list[FoldedHit] | None = None
+    folded_count: int | None = None
 
 
 class Truncated(BaseModel):

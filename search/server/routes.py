@@ -13,6 +13,7 @@ from search.server.messages import (
     DocumentResponse,
     ErrorResponse,
     InfoResponse,
+    Name,
     SearchRequest,
     SearchResponse,
     search_answer,
@@ -54,8 +55,13 @@ def search_routes(service: SearchService) -> APIRouter:
         reply = await service.search(asked.queries, asked.options)
         return JsonResponse(search_answer(reply, asked.queries))
 
+    @router.get("/documents", response_model=DocumentResponse, responses=NOT_FOUND)
+    async def document_by_query(id: Name) -> Response:  # noqa: A002  # what the route calls it
+        """One document, whose id no path could hold: "..", or one with a line break."""
+        return await document(id)
+
     @router.get("/documents/{id:path}", response_model=DocumentResponse, responses=NOT_FOUND)
-    async def document(id: str) -> Response:  # noqa: A002  # what the route calls it
+    async def document(id: str) -> Response:  # noqa: A002
         """One document as it was given."""
         found, stamp = await service.document(id)
         fields = {"id": found.id, "title": found.title, "text": found.text, "metadata": found.metadata}

@@ -18,7 +18,7 @@ from indexer.corpus.document import Document
 from indexer.encoders import EncodeStats, Role
 from indexer.errors import StoreError
 from search.engine import Hit, SearchEngine
-from search.filters.facets import ColumnFacet, column_facets
+from search.filters.facets import ColumnFacet
 from search.hits import Answer
 from search.ranking.options import SearchOptions
 from search.server.batches import GreedyBatches

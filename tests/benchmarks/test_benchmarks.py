@@ -185,7 +185,7 @@ def test_the_serve_benchmark_runs_and_says_what_it_could_not_start(
     corpus.write_text("".join(json.dumps({"_id": str(n), "text": f"A whale of {n}."}) + "\n" for n in range(20)))
     config = BuildConfig(encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=32))
     build_index(read_corpus(corpus), tmp_path / "index", config, RunOptions(threads=1))
-    arguments = ["--rounds", "2", "-k", "3", "--clients", "4", "--requests", "12", "--infinity", tmp_path / "none"]
+    arguments = ["--rounds", "2", "-k", "3", "--clients", "4", "--requests", "12", "--infinity", str(tmp_path / "none")]
     out = run("benchmarks.serve", tmp_path / "index", *arguments, "--weights", tmp_path, "-o", tmp_path / "x.json")
     assert "not measured: infinity-emb" in out
     result = json.loads((tmp_path / "x.json").read_text())

@@ -62,6 +62,7 @@ def plain(answers: Any) -> Any:
         SearchOptions(where="year > 2004 AND day < DATE '2020-01-01'"),
         SearchOptions(group_by="set"),
         SearchOptions(exact=True, min_score=0.2),
+        SearchOptions(4, fold=0.5),
     ],
 )
 def test_answers_are_those_of_the_engine(url: str, engine: SearchEngine, options: SearchOptions) -> None:
@@ -127,6 +128,7 @@ def test_an_unknown_document_is_told_with_one_that_it_could_be(url: str) -> None
         ["thing 3", "thing 5", "-k", "2"],
         ["thing 3", "--json", "--where", "year > 2003", "--group-by", "set"],
         ["--like", "d3", "--json"],
+        ["thing 3", "--fold", "0.5"],
         ["  ", "a//b", "--json"],
         ["word " * 500, "--json"],
     ],

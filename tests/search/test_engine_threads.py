@@ -91,6 +91,8 @@ def calls(raw: np.ndarray[Any, Any]) -> list[Call]:
         lambda engine: engine.search_vectors(engine.embed(QUERIES[:2]), 5, where="year <> 1999"),
         lambda engine: engine.embed(QUERIES, "document").tolist(),
         lambda engine: engine.search("whales", 20, min_score=0.0),
+        lambda engine: engine.search("whales", 5, fold=0.6, group_by="year"),
+        lambda engine: engine.search("whales 12", 5, fold=0.6, hybrid=True),
     ]
 
 

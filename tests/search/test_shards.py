@@ -80,8 +80,8 @@ def lose(engine: SearchEngine, *numbers: int) -> None:
         segment.host.lost = number in numbers  # type: ignore[attr-defined]
 
 
-def plain(answers: list[Answer[Any]]) -> list[list[tuple[str, float]]]:
-    return [[(hit.id, hit.score) for hit in answer] for answer in answers]
+def plain(answers: list[Answer[Any]]) -> list[list[tuple[Any, ...]]]:
+    return [[(hit.id, hit.score, *hit.folded) for hit in answer] for answer in answers]
 
 
 ASKED: list[dict[str, Any]] = [
@@ -94,6 +94,7 @@ ASKED: list[dict[str, Any]] = [
     {"group_by": "group", "k": 30},
     {"exact": True},
     {"min_score": 0.3},
+    {"fold": 0.7, "k": 30},
 ]
 
 

@@ -6,7 +6,7 @@ import pytest
 from rich.cells import cell_len
 
 from search.cli.output import print_hits, print_table
-from search.engine import Hit
+from search.engine import FoldedHit, Hit
 
 LATIN = "archive/2024/" + "long-folder/" * 15 + "notes.txt:1834"
 WIDE = "鯨の歌" * 66 + "終わり"
@@ -75,6 +75,18 @@ def test_ids_in_a_pipe_are_whole(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         assert line[7:].startswith(f"{name} ")
         assert "A title: Whales sing in the deep sea," in line
     assert "\N{HORIZONTAL ELLIPSIS}" not in "".join(lines)
+
+
+def test_what_is_folded_is_counted_and_the_first_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    folded = tuple(FoldedHit(name, 0.4, 0.99, None) for name in ("a\tb", "c", "d", "e"))
+    hits = [Hit(f"d{count}", 0.5, None, "text", {}, folded=folded[:count], folded_count=count) for count in (0, 2, 3)]
+    print_hits("q", [*hits, Hit("many", 0.5, None, "text", {}, folded=folded, folded_count=1234)])
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if "folded" in line] == [
+        "+ 2 folded: a\\tb, c",
+        "+ 3 folded: a\\tb, c, d",
+        "+ 1,234 folded: a\\tb, c, d and 1,231 more",
+    ]
 
 
 def test_an_id_has_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,6 +49,12 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"min_score": np.float32("nan")}, "min_score is .*nan.*; expected a finite number"),
     ({"min_score": "0.5"}, r"min_score is '0\.5'; expected a finite number"),
     ({"min_score": True}, "min_score is True; expected a finite number"),
+    ({"fold": 0}, "fold is 0; expected a number, more than 0 and at most 1"),
+    ({"fold": 1.0001}, r"fold is 1\.0001; expected a number, more than 0 and at most 1"),
+    ({"fold": float("nan")}, "fold is nan; expected a number"),
+    ({"fold": float("inf")}, "fold is inf; expected a number"),
+    ({"fold": "0.9"}, r"fold is '0\.9'; expected a number"),
+    ({"fold": True}, "fold is True; expected a number"),
     ({"exact": "no"}, "exact is 'no'; expected True or False"),
     ({"hybrid": 1}, "hybrid is 1; expected True or False"),
     ({"similarity": "zzz"}, 'similarity is \'zzz\'; expected "cosine" or "js"'),
@@ -117,6 +123,7 @@ def test_one_string_is_no_list_of_questions(engine: SearchEngine) -> None:
         (["--min-score", "nan"], "min_score is nan; expected a finite number"),
         (["--min-score", "-inf"], "min_score is -inf; expected a finite number"),
         (["-k", "0"], "k is 0"),
+        (["--fold", "nan"], "fold is nan; expected a number, more than 0"),
     ],
 )
 def test_an_unset_variable_does_not_search_everything(option: list[str], message: str, index: Path) -> None:

@@ -1,0 +1,86 @@
+"""`isotrope mcp`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from search.cli.options import PATH, encoder_options
+from search.cli.serve import engine_of, key_options, require_server, settings_of
+
+_OF_HTTP = ("host", "port", "api_key_file")
+
+
+@click.command("mcp")
+@click.argument("index", type=PATH)
+@click.option("--http", is_flag=True, help="Answer over HTTP at /mcp instead of over standard input and output.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="With --http: address to listen on.")
+@click.option(
+    "--port", type=int, default=8081, show_default=True, help="With --http: port to listen on; 0: any that is free."
+)
+@key_options
+@click.option("--recall", type=float, help="Search as far as this recall@10 takes, instead of the recipe's.")
+@click.option("--max-pending", type=int, default=256, show_default=True, help="Calls at once; one more is refused.")
+@click.option("--deadline", type=float, default=30.0, show_default=True, help="Seconds that a call may take.")
+@encoder_options
+def command(index: Path, **options: Any) -> None:
+    """Serve an index to agents, by the Model Context Protocol.
+
+    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
+    An agent's program starts this command and speaks to it over standard input and output, until it closes the input;
+    remarks go to standard error. The tools are search, fetch and search_documents. `isotrope serve` answers agents at
+    /mcp as well.
+
+    \b
+    Examples, on the index of `make demo`:
+      isotrope mcp demo/index
+      isotrope mcp demo/index --http --port 8081
+    """
+    source, default = click.get_current_context().get_parameter_source, click.core.ParameterSource.DEFAULT
+    given = [name for name in _OF_HTTP if source(name) is not default]
+    if given and not options["http"]:
+        raise click.UsageError(f"--{given[0].replace('_', '-')} is for a server that listens: add --http.")
+    require_agents()
+    if options["http"]:
+        _listen(index, options)
+    else:
+        _speak(index, options)
+
+
+def require_agents() -> None:
+    """Raises MachineError where what serves agents is not installed."""
+    from indexer.errors import MachineError
+
+    require_server()
+    try:
+        import mcp  # noqa: F401
+    except ImportError as error:
+        raise MachineError(
+            f'{error.name} is not installed, which speaks to agents: pip install "isotrope[mcp]".'
+        ) from error
+
+
+def _speak(index: Path, options: dict[str, Any]) -> None:
+    """Over standard input and output."""
+    from search.server.standard_streams import take_standard_streams
+
+    streams = take_standard_streams()  # first of all: what loads the index may print
+    from search.cli.output import print_note
+    from search.server.app import speak
+
+    settings = settings_of(index, options)
+    print_note(f"{settings.name} is opened for an agent on standard input and output")
+    speak(engine_of(index, options), settings, streams, print_note)
+
+
+def _listen(index: Path, options: dict[str, Any]) -> None:
+    """Over HTTP."""
+    from search.cli.output import print_note
+    from search.server.app import serve_agents
+    from search.server.listener import Listener
+
+    settings = settings_of(index, options)
+    served = serve_agents(engine_of(index, options), settings, print_note)
+    listener = Listener(served, settings)
+    listener.listen(lambda url: click.echo(f"{settings.name} is served at {url}/mcp (Ctrl-C stops)."))
+    print_note("stopped; calls that were open have been answered")

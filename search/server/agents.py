@@ -1,0 +1,202 @@
+"""The index for agents, by the Model Context Protocol: tools over standard input and output, or over HTTP at /mcp.
+
+Over HTTP every request stands alone: there are no sessions and no streams, so nothing is kept between two calls.
+"""
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import AsyncIterator, Iterator
+from importlib.metadata import version
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import quote
+
+import anyio
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ListResourcesResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
+    Resource,
+    TextContent,
+    TextResourceContents,
+    ToolAnnotations,
+)
+from mcp_types import Tool as ListedTool
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from indexer.errors import ConfigError, IsotropeError, as_shown
+from search.files import to_json
+from search.server.failures import RequestError
+from search.server.routes import facts_of
+from search.server.service import BusyError, DeadlineError, SearchService
+from search.server.standard_streams import ProtocolStreams
+from search.server.tools import INFO, NOTE, TOOLS, Link, columns_in_words, fault_of, parsed
+from search.text import counted
+
+LOG = logging.getLogger("isotrope.server")
+PATH = "/mcp"
+_META = {"isotrope/note": NOTE}
+_READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+_BASE = re.compile(r"https?://[\w.:\[\]-]+/", re.ASCII)
+_AT_PATH = SimpleNamespace(path=PATH)
+Context = ServerRequestContext[Any, Any]
+
+
+class _Endpoint(StreamableHTTPASGIApp):
+    """The SDK's application, which the metrics know by its path."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route"] = _AT_PATH
+        await super().__call__(scope, receive, send)
+
+
+class Agents:
+    """What answers agents. With `page`, a document without an address has one on the server's page."""
+
+    def __init__(self, service: SearchService, page: bool = False) -> None:
+        self._service, self._page = service, page
+        name = service.settings.name
+        self.server = Server[Any](
+            "isotrope",
+            title=f"Isotrope: {name}",
+            version=version("isotrope"),
+            instructions=f'Search in the index "{name}" by meaning; fetch gives whole documents. {NOTE}',
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_read_resource=self._read_resource,
+        )
+        self._calls = StreamableHTTPSessionManager(
+            self.server,
+            json_response=True,
+            stateless=True,
+            security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # that is the guard's
+            max_request_body_size=service.settings.limits.body_bytes,
+        )
+        # No GET: it would open a stream on which nothing is ever said.
+        self.route = Route(PATH, _Endpoint(self._calls), methods=["POST"])
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """While the block runs, `route` answers."""
+        async with self._calls.run():
+            yield
+
+    async def speak(self, streams: ProtocolStreams) -> None:
+        """Answer over standard input and output until the input ends."""
+        wire = stdio_server(anyio.wrap_file(streams.input), anyio.wrap_file(streams.output))
+        try:
+            async with wire as (read, write):
+                await self.server.run(read, write, self.server.create_initialization_options())
+        except* BrokenPipeError:
+            LOG.info("the agent's program has left")
+
+    # --- tools
+
+    async def _list_tools(self, _: Context, __: PaginatedRequestParams | None) -> ListToolsResult:
+        holds, columns = await self._holdings()
+        return ListToolsResult(
+            tools=[
+                ListedTool(
+                    name=tool.name,
+                    title=tool.title,
+                    description="\n".join(
+                        [f"{tool.purpose} {holds}", *([columns] if tool.name == "search_documents" else []), NOTE]
+                    ),
+                    input_schema=tool.takes,
+                    output_schema=tool.gives,
+                    annotations=_READS,
+                )
+                for tool in TOOLS
+            ]
+        )
+
+    async def _holdings(self) -> tuple[str, str]:
+        """What the index holds: in a sentence, and its metadata columns."""
+        documents = counted(len(self._service.generations.current.engine), "document")
+        holds = f'The index "{self._service.settings.name}" holds {documents}.'
+        with self._failures():
+            facets, _ = await self._service.facets()
+            return holds, columns_in_words(facets)
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        """What the service raises, as the protocol's errors."""
+        try:
+            yield
+        except (IsotropeError, BusyError, DeadlineError) as error:
+            raise MCPError(INTERNAL_ERROR, self._told(error)) from error
+
+    async def _call_tool(self, context: Context, asked: CallToolRequestParams) -> CallToolResult:
+        tool = next((tool for tool in TOOLS if tool.name == asked.name), None)
+        if tool is None:
+            names = ", ".join(tool.name for tool in TOOLS)
+            raise MCPError(INVALID_PARAMS, f'there is no tool "{asked.name[:100]}"; the tools are {names}.')
+        try:
+            text = await tool.answer(self._service, asked.arguments or {}, self._link(context))
+        except Exception as error:  # noqa: BLE001  # what an agent is told of it is decided in one place
+            return CallToolResult(content=[TextContent(text=self._told(error))], is_error=True)
+        return CallToolResult(content=[TextContent(text=text)], structured_content=parsed(text), _meta=_META)
+
+    def _told(self, error: Exception) -> str:
+        """What an agent can do about it; faults of the server's machine are told to its log alone."""
+        if isinstance(error, ValidationError):
+            return fault_of(error)
+        if isinstance(error, RequestError | BusyError | DeadlineError):
+            return str(error)
+        if isinstance(error, ConfigError):
+            return self._named(error)
+        if isinstance(error, IsotropeError):
+            LOG.error("a tool could not answer: %s", error)
+            return "The index cannot be read now; the server's log says why."
+        LOG.error("a tool failed unexpectedly", exc_info=error)
+        return "The server failed at this call; its log says where."
+
+    def _named(self, error: IsotropeError) -> str:
+        """A message that calls the index by its name, not by its folder."""
+        folder = as_shown(str(self._service.generations.current.engine.index.path))
+        return str(error).replace(folder, self._service.settings.name)
+
+    def _link(self, context: Context) -> Link:
+        base = str(context.request.base_url) if self._page and isinstance(context.request, Request) else ""
+        if _BASE.fullmatch(base):
+            return lambda identity: f"{base}?doc={quote(identity, safe='', errors='replace')}"
+        return lambda identity: f"isotrope:///{quote(identity, safe='', errors='replace')}"
+
+    # --- what is served
+
+    async def _list_resources(self, _: Context, __: PaginatedRequestParams | None) -> ListResourcesResult:
+        what = "What the index holds, how it was built and what was measured of it."
+        return ListResourcesResult(
+            resources=[Resource(name="index", uri=INFO, description=what, mime_type="application/json")]
+        )
+
+    async def _read_resource(self, _: Context, asked: ReadResourceRequestParams) -> ReadResourceResult:
+        if asked.uri != INFO:
+            raise MCPError(INVALID_PARAMS, f"there is no such resource; expected {INFO}. fetch gives documents.")
+        with self._failures():
+            facets, _stamp = await self._service.facets()
+            with self._service.generations.lease() as generation:
+                facts = await asyncio.to_thread(facts_of, generation, self._service.settings)
+        text = to_json(facts | {"columns": [facet.to_dict() for facet in facets]})
+        text = text.encode("utf-8", "replace").decode()
+        return ReadResourceResult(
+            contents=[TextResourceContents(uri=INFO, text=text, mime_type="application/json", _meta=_META)]
+        )

@@ -1,0 +1,83 @@
+"""One connection: HTTP as uvicorn speaks it, within limits of number, silence, and bytes that are no body.
+
+uvicorn waits without end for the head of a request and for a client to read its answer, and its parser holds on to
+whatever a head, a chunk's extension or a trailer is made of.
+"""
+
+import asyncio
+import math
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from search.server.guard import ABORT
+from search.server.settings import ServerLimits
+
+_SILENCE = 10.0  # seconds for the head of a request to arrive
+_LONGEST_HEAD = 64 << 10  # bytes
+_READER_PAUSE = 10.0  # seconds, in each of which a client must read so many bytes of what waits for it, or the rest:
+_LEAST_READ = 64 << 10
+
+
+def connection_class(limits: ServerLimits) -> type[HttpToolsProtocol]:
+    """What uvicorn makes for each connection, within these limits."""
+    return type("LimitedConnection", (Connection,), {"limits": limits})
+
+
+class Connection(HttpToolsProtocol):
+    """A connection that is cut where its client goes beyond the limits."""
+
+    limits: ServerLimits
+    _silence: asyncio.TimerHandle | None = None
+    _reader: asyncio.TimerHandle | None = None
+    _received = 0  # bytes since the head of the last request began
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            transport.abort()
+        else:
+            self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._silence, self._reader):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        super().data_received(data)
+        # Twice the body: each of its chunks has a head of its own.
+        if self._received > (_LONGEST_HEAD if self._silence else 2 * self.limits.body_bytes + _LONGEST_HEAD):
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {ABORT: {"call": self.transport.abort}}
+        self._received = 0
+        if self._silence is None:
+            self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._reader is None:
+            self._expect_reader(math.inf)
+
+    def _expect_head(self) -> None:
+        self._silence = self.loop.call_later(_SILENCE, self.transport.abort)
+
+    def _expect_reader(self, left: float) -> None:
+        """What waits to be read is in memory: the client must go on reading. `left` is what waited a pause ago."""
+        size = self.transport.get_write_buffer_size()
+        self._reader = None
+        if size > left - _LEAST_READ:
+            self.transport.abort()
+        elif size:
+            self._reader = self.loop.call_later(_READER_PAUSE, self._expect_reader, size)

@@ -1,0 +1,206 @@
+"""The server on a real socket: what it does with clients that are slow, silent or endless, and how it ends."""
+
+import contextlib
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from indexer import BuildConfig, Document, add_documents, build_index
+from indexer.errors import ConfigError
+from search import SearchEngine
+from search.server import connection as connection_module
+from search.server.app import serve_engine
+from search.server.listener import Listener
+from search.server.settings import ServerSettings
+from tests.search.cli.test_cli import isotrope
+from tests.servers import READ_KEY, LiveServer, live_server, server_process
+
+QUESTION = b'{"query": "whales"}'
+HEAD = b"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+ENDLESS = {
+    "a header's name": b"GET / HTTP/1.1\r\n",
+    "a header's value": b"GET / HTTP/1.1\r\nX: ",
+    "a path": b"GET /",
+    "a chunk's extension": HEAD + b"Transfer-Encoding: chunked\r\n\r\n5;",
+    "a trailer": HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: ",
+}
+
+
+@contextlib.contextmanager
+def connection(server: LiveServer) -> Iterator[socket.socket]:
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as taken:
+        yield taken
+
+
+def until_closed(taken: socket.socket) -> bytes:
+    """All that still comes."""
+    received = b""
+    with contextlib.suppress(ConnectionError):
+        while piece := taken.recv(1 << 16):
+            received += piece
+    return received
+
+
+def post(body: bytes, *, stated: int | None = None) -> bytes:
+    return HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % (stated or len(body)) + body
+
+
+def test_a_request_in_pieces_is_a_request(served_folder: Path) -> None:
+    with live_server(served_folder) as server, connection(server) as taken:
+        for place in range(0, len(post(QUESTION)), 7):
+            taken.sendall(post(QUESTION)[place : place + 7])
+            time.sleep(0.001)
+        assert until_closed(taken).startswith(b"HTTP/1.1 200")
+
+
+def test_who_is_silent_is_cut_off(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first request, and at the next one of a connection."""
+    monkeypatch.setattr(connection_module, "_SILENCE", 0.2)
+    with live_server(served_folder) as server:
+        for said in (b"", b"GET /heal", b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /hea"):
+            with connection(server) as taken:
+                taken.sendall(said)
+                answer = until_closed(taken)
+                assert answer.count(b"HTTP/1.1 200") == said.count(b"\r\n\r\n")
+        assert server.client.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("what", list(ENDLESS))
+def test_what_has_no_end_is_cut_off(what: str, served_folder: Path) -> None:
+    with live_server(served_folder, body_bytes=100_000) as server:
+        with connection(server) as taken:
+            taken.sendall(ENDLESS[what])
+            sent = 0
+            with contextlib.suppress(ConnectionError):
+                while sent < 50_000_000:
+                    sent += taken.send(b"x" * 50_000)
+            assert sent < 50_000_000
+        assert server.search(query="whales")
+
+
+def test_more_connections_than_there_may_be_are_closed(served_folder: Path) -> None:
+    with live_server(served_folder, connections=3) as server, contextlib.ExitStack() as stack:
+        held = [stack.enter_context(connection(server)) for _ in range(3)]
+        time.sleep(0.1)
+        with connection(server) as taken:
+            assert until_closed(taken) == b""
+        held[0].close()
+        time.sleep(0.1)
+        assert server.client.get("/healthz").status_code == 200
+
+
+def test_half_closed_and_broken_connections_do_no_harm(served_folder: Path) -> None:
+    with live_server(served_folder) as server:
+        for said in (b"", b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n\r\n", HEAD, post(QUESTION, stated=500)):
+            with connection(server) as taken:
+                taken.sendall(said)
+                taken.shutdown(socket.SHUT_WR)
+                assert b"HTTP/1.1 2" not in until_closed(taken)
+            with connection(server) as taken:
+                taken.sendall(said)
+        assert server.search(query="whales")
+        assert server.served.service.pending == 0
+
+
+def test_who_does_not_read_is_cut_off(
+    tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "_READER_PAUSE", 0.2)
+    large = {"blob": "x" * 4_000_000}
+    build_index([Document(f"d{n}", f"text {n}", None, large) for n in range(3)], tmp_path / "index", tiny_config)
+    with live_server(tmp_path / "index") as server:
+        with connection(server) as taken:
+            taken.sendall(post(QUESTION))
+            time.sleep(1.5)
+            assert len(until_closed(taken)) < 12_000_000
+        with connection(server) as taken:  # slowly, but it reads
+            taken.sendall(post(QUESTION))
+            received = b""
+            while piece := taken.recv(1 << 20):
+                received += piece
+                time.sleep(0.02)
+            assert len(received) > 12_000_000
+
+
+def test_a_port_that_is_taken_is_an_error(served_folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = ServerSettings("tests", port=port)
+        with pytest.raises(ConfigError, match=r"cannot be listened on: Address already in use\. Name another --port"):
+            Listener(serve_engine(SearchEngine(served_folder), settings), settings)
+
+
+@pytest.mark.parametrize("signalled", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.check)])
+def test_a_server_that_is_stopped_answers_what_it_was_asked(signalled: signal.Signals, served_folder: Path) -> None:
+    with server_process(str(served_folder)) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        assert server.ask("/v1/search", {"query": "whales", "where": "year > 1992", "k": 1})["results"]
+        with socket.create_connection((host, int(port)), timeout=20) as taken:
+            taken.sendall(post(QUESTION)[:-5])
+            time.sleep(0.2)
+            server.process.send_signal(signalled)
+            time.sleep(0.5)
+            with pytest.raises(OSError):
+                socket.create_connection((host, int(port)), timeout=1)
+            taken.sendall(post(QUESTION)[-5:])
+            assert until_closed(taken).startswith(b"HTTP/1.1 200")
+        out, err = server.process.communicate(timeout=20)
+        assert (server.process.returncode, out) == (0, "")
+        assert err == "note: stopped; requests that were open have been answered\n"
+
+
+@pytest.mark.check
+def test_a_server_follows_its_index_and_says_so(served_folder: Path, tmp_path: Path) -> None:
+    index, key_file = shutil.copytree(served_folder, tmp_path / "my index"), tmp_path / "keys"
+    key_file.write_text(READ_KEY)
+    key_file.chmod(0o644)
+    with server_process(str(index), "--api-key-file", str(key_file), "--host", "0.0.0.0") as server:  # noqa: S104
+        url = server.url.replace("0.0.0.0", "127.0.0.1")  # noqa: S104
+        asked = type(server)(url, server.process)
+        allowed = {"authorization": f"Bearer {READ_KEY}"}
+        add_documents([Document("new", "how do whales sing")], index)
+        deadline = time.monotonic() + 30
+        while (info := asked.ask("/v1/info", **allowed))["generation"] == 1 and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert (info["name"], info["generation"]) == ("my index", 2)
+        hits = asked.ask("/v1/search", {"query": "how do whales sing", "k": 1}, **allowed)["results"][0]["hits"]
+        assert hits[0]["id"] == "new"
+        server.process.terminate()
+        _, err = server.process.communicate(timeout=20)
+    assert "note: generation 2 is served, after 1" in err
+    assert f"chmod 600 {key_file}" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--host", "0.0.0.0"], "give --api-key-file"),  # noqa: S104
+        (["--host", "no such host", "--api-key-file", "keys"], "cannot be listened on"),
+        (["--api-key-file", "missing"], "missing: the keys cannot be read"),
+        (["--admin-key-file", "keys", "--api-key-file", "keys"], "give each its own"),
+        (["--port", "70000"], "port is 70000"),
+        (["--max-pending", "0"], "pending is 0; expected more than 0"),
+        (["--recall", "2"], "recall is 2"),
+    ],
+)
+def test_what_cannot_be_served_is_said_before(
+    options: list[str], message: str, served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("keys").write_text(READ_KEY)
+    done = isotrope("serve", str(served_folder), *options)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_what_is_no_index_is_not_served(tmp_path: Path) -> None:
+    done = isotrope("serve", str(tmp_path))
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,257 @@
+"""The tools for agents: what they answer to the SDK's own client, and how mistakes and hostile texts are told."""
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+from indexer import BuildConfig, Document, build_index
+from indexer.config import ChunkConfig
+from search import SearchEngine
+from search.filters.facets import ColumnFacet
+from search.server.agents import Agents
+from search.server.generations import prepare
+from search.server.service import SearchService
+from search.server.settings import ServerLimits, ServerSettings
+from search.server.tools import INFO, NOTE, columns_in_words
+from tests.agents import DOCUMENTS, HOSTILE, MODES, call, each_tool, place_is_free, refusal, text_of
+from tests.search.server.test_service import Slow
+
+Use = Callable[[Client, SearchService], Coroutine[Any, Any, None]]
+
+
+@contextlib.asynccontextmanager
+async def in_memory(library: Path, mode: str = "auto", **limits: Any) -> AsyncIterator[tuple[Client, SearchService]]:
+    """A client of the tools in this process, and the service behind them."""
+    engine = SearchEngine(library)
+    prepare(engine)
+    service = SearchService(engine, ServerSettings("library", limits=ServerLimits(**limits)), lambda _: None)
+    try:
+        async with Client(Agents(service).server, mode=mode) as client:
+            yield client, service
+    finally:
+        await service.stop()
+    assert service.pending == 0
+
+
+def with_client(library: Path, use: Use, mode: str = "auto", **limits: Any) -> None:
+    async def run() -> None:
+        async with in_memory(library, mode, **limits) as (client, service):
+            await use(client, service)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_tool_answers_in_both_revisions_of_the_protocol(library: Path, mode: str) -> None:
+    async def use(client: Client, _: SearchService) -> None:
+        assert client.session.protocol_version == ("2025-11-25" if mode == "legacy" else "2026-07-28")
+        await each_tool(client)
+
+    with_client(library, use, mode)
+
+
+def test_search_and_fetch_take_one_text_each(library: Path) -> None:
+    """As ChatGPT's connectors ask."""
+
+    async def use(client: Client, _: SearchService) -> None:
+        tools = {tool.name: tool.input_schema for tool in (await client.list_tools()).tools}
+        for name, argument in (("search", "query"), ("fetch", "id")):
+            assert {key: field["type"] for key, field in tools[name]["properties"].items()} == {argument: "string"}
+            assert tools[name]["required"] == [argument]
+        assert "default" not in tools["search_documents"]["properties"]["where"]
+
+    with_client(library, use)
+
+
+def test_a_search_gives_what_the_engine_does(library: Path) -> None:
+    engine = SearchEngine(library)
+
+    async def use(client: Client, _: SearchService) -> None:
+        for options in (
+            {},
+            {"where": "year > 1900"},
+            {"group_by": "lang"},
+            {"min_score": 0.2},
+            {"exact": True},
+            {"hybrid": True},
+            {"fold": 0.5},
+            {"where": "lang = 'en'", "k": 2},
+        ):
+            expected = engine.search("whales sing", **options)
+            hits = (await call(client, "search_documents", query="whales sing", **options))["hits"]
+            assert [hit["id"] for hit in hits] == [hit.id for hit in expected]
+            np.testing.assert_allclose([hit["score"] for hit in hits], [hit.score for hit in expected], atol=1e-6)
+            assert [len(hit.get("folded", ())) for hit in hits] == [len(hit.folded) for hit in expected]
+        near = (await call(client, "search_documents", like="sea/1 ü", k=2))["hits"]
+        assert [hit["id"] for hit in near] == [hit.id for hit in engine.neighbours("sea/1 ü", 2)]
+        given_as_text = await call(client, "search_documents", query="bread", k="1", like=None, exact="true")
+        assert [hit["id"] for hit in given_as_text["hits"]] == ["bread"]
+        unknown = await call(client, "search_documents", query="zebra")
+        assert unknown["unknown"] is True
+
+    with_client(library, use)
+
+
+def test_a_mistake_is_told_with_the_way_out(library: Path) -> None:
+    async def use(client: Client, _: SearchService) -> None:
+        for arguments, told in (
+            ({"query": "bread", "where": "yaer > 3"}, "did you mean year?"),
+            ({"query": "bread", "where": "year >"}, "filter [year >]"),
+            ({"query": "bread", "group_by": "langg"}, 'did you mean "lang"'),
+            ({"query": "bread", "k": 51}, "k: Input should be less than or equal to 50"),
+            ({"query": "bread", "like": "bread"}, 'expected "query" or "like": one of the two'),
+            ({}, 'expected "query" or "like": one of the two'),
+            ({"query": "  "}, "query: is blank"),
+            ({"query": "bread", "filter": "x"}, "filter: Extra inputs are not permitted"),
+            ({"like": "bred"}, 'library: holds no document with id "bred" (did you mean "bread"?)'),
+            ({"like": "bread", "hybrid": True}, "hybrid"),
+            ({"query": "bread", "fold": 2}, "fold: Input should be less than or equal to 1"),
+            ({"query": "bread", "min_score": "NaN"}, "min_score: Input should be a finite number"),
+            ({"query": "b" * 100_001}, "expected at most 100,000"),
+        ):
+            said = await refusal(client, "search_documents", **arguments)
+            assert told in said
+            assert "Traceback" not in said
+            assert str(library) not in said
+        assert "did you mean" in await refusal(client, "fetch", id="bred")
+        assert await refusal(client, "fetch") == "id: Field required"
+        with pytest.raises(MCPError, match="the tools are search, fetch, search_documents"):
+            await client.call_tool("delete_everything", {})
+
+    with_client(library, use)
+
+
+def test_a_fault_of_the_server_is_told_to_its_log(
+    library: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def use(client: Client, service: SearchService) -> None:
+        def broken(*_: Any) -> Any:
+            raise ZeroDivisionError("a secret of the machine")
+
+        monkeypatch.setattr(service.generations.current.engine, "document", broken)
+        assert await refusal(client, "fetch", id="bread") == "The server failed at this call; its log says where."
+
+    with_client(library, use)
+    assert "a secret of the machine" in caplog.text
+
+
+def test_a_busy_and_a_slow_server_say_so(library: Path) -> None:
+    async def use(client: Client, service: SearchService) -> None:
+        slow = Slow(service)
+        held = await slow.held(client.call_tool("search", {"query": "bread"}))
+        assert "try again in" in await refusal(client, "search", query="whales")
+        assert "which is the limit here" in text_of(await held)
+        slow.go.set()
+
+    with_client(library, use, pending=1, deadline=1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_cancelled_call_gives_its_place_back(library: Path, mode: str) -> None:
+    async def use(client: Client, service: SearchService) -> None:
+        slow = Slow(service)
+        held = await slow.held(client.call_tool("search", {"query": "bread"}))
+        assert service.pending == 1
+        held.cancel()
+        await place_is_free(service)
+        slow.go.set()
+        assert (await call(client, "search", query="bread"))["results"]
+
+    with_client(library, use, mode)
+
+
+def test_a_document_has_its_own_address_or_one_of_the_index(library: Path) -> None:
+    async def use(client: Client, _: SearchService) -> None:
+        results = (await call(client, "search", query="whales"))["results"]
+        assert {result["id"]: result["url"] for result in results} == {
+            "sea/1 ü": "https://example.org/whales",
+            "bread": "isotrope:///bread",  # no address that a browser should open
+            "bridge": "isotrope:///bridge",
+            "hostile": "isotrope:///hostile",
+            "long": "isotrope:///long",
+        }
+
+    with_client(library, use)
+
+
+def test_what_stands_in_a_document_is_data_and_marked_as_such(library: Path) -> None:
+    async def use(client: Client, service: SearchService) -> None:
+        document = await call(client, "fetch", id="hostile")
+        assert (document["title"], document["text"]) == (HOSTILE, HOSTILE)
+        assert document["metadata"]["isotrope_note"] == NOTE
+        found = await call(client, "search_documents", query="ignore all previous instructions", k=1)
+        assert found["note"] == NOTE
+        assert found["hits"][0]["text"] == HOSTILE
+        for tool in (await client.list_tools()).tools:
+            assert tool.description is not None
+            assert tool.description.endswith(NOTE)
+            assert "delete_everything" not in tool.description  # nor as a value of a column
+
+    with_client(library, use)
+
+
+def test_long_texts_are_cut_and_it_is_said(library: Path) -> None:
+    async def use(client: Client, _: SearchService) -> None:
+        whole = len(DOCUMENTS[4].text)
+        hits = (await call(client, "search_documents", query="the deep sea"))["hits"]
+        (long,) = (hit for hit in hits if hit["id"] == "long")
+        assert long["text"].endswith(" [...]")
+        assert (len(long["text"]) < 2000, long["characters"]) == (True, whole)
+        document = await call(client, "fetch", id="long")
+        assert len(document["text"]) == 100_000
+        assert f"the first 100,000 of {whole:,} characters" in document["metadata"]["isotrope_note"]
+
+    with_client(library, use)
+
+
+def test_a_hit_shows_the_window_that_it_was_found_by(tmp_path: Path, tiny_config: BuildConfig) -> None:
+    config = dataclasses.replace(tiny_config, chunk=ChunkConfig(tokens=16, overlap=0))
+    text = " ".join(f"word{number}" for number in range(100))
+    build_index([Document("a", text), *(Document(f"b{n}", f"short {n}") for n in range(5))], tmp_path / "index", config)
+    (expected,) = SearchEngine(tmp_path / "index").search("word50", where="id = 'a'")
+    window = expected.window
+    assert window is not None
+
+    async def use(client: Client, _: SearchService) -> None:
+        (hit,) = (await call(client, "search_documents", query="word50", where="id = 'a'"))["hits"]
+        assert (hit["text"], hit["characters"]) == (window.text, len(text))
+        assert hit["window"] == {"start": window.start, "end": window.end}
+        assert (await call(client, "search", query="word50"))["results"]
+
+    with_client(tmp_path / "index", use)
+
+
+def test_the_description_names_the_columns_so_that_filters_can_be_written(library: Path) -> None:
+    async def use(client: Client, _: SearchService) -> None:
+        tools = {tool.name: tool.description or "" for tool in (await client.list_tools()).tools}
+        assert all('The index "library" holds 5 documents.' in text for text in tools.values())
+        lines = tools["search_documents"].splitlines()
+        assert "- year: numbers, 1000, 1883, 1970, 2020, 2021" in lines
+        assert "- lang: text, 'en', 'it''s' and others" in lines
+        (contents,) = (await client.read_resource(INFO)).contents
+        info = json.loads(contents.model_dump()["text"])
+        assert (info["name"], info["documents"]) == ("library", 5)
+        assert [column["name"] for column in info["columns"]] == ["lang", "url", "year"]
+
+    with_client(library, use)
+
+
+def test_a_description_shows_only_short_names_and_values() -> None:
+    many = [ColumnFacet(f"c{n}", f"c{n}", "numbers", 3, least=n, most=n + 1) for n in range(60)]
+    lines = columns_in_words([ColumnFacet("x" * 50, "x" * 50, "text", 1), *many]).splitlines()
+    assert lines[1] == "- c0: numbers, 0 to 1"
+    assert lines[-1] == f"- and 21 more, which {INFO} lists"
+    values = (("a\nb", 3), ("y" * 50, 2), ("z", 1))
+    assert columns_in_words([ColumnFacet("t", "t", "lists", 3, "text", 3, values)]).endswith(
+        "- t: lists of text, 'a\\nb', 'z' and others"
+    )
+    assert columns_in_words([]) == "It has no metadata columns."

@@ -1,0 +1,240 @@
+"""Isotrope's own API, over a real connection: its answers are those of the command line."""
+
+import json
+import logging
+from datetime import date
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexer import BuildConfig, Document, build_index
+from indexer.config import EncoderConfig
+from search import SearchEngine
+from search.files import to_json
+from search.server.settings import ServerSettings
+from tests.documents import DOCUMENTS
+from tests.search.cli.test_cli import isotrope
+from tests.servers import ADMIN_KEY, LiveServer, keys, live_server
+
+ODD_IDS = ["a/b", "a%2Fb", "..", "../x", "a b", "ä\u0301", "#?&", "%", "\\", "'\"", "v1/search", "x\ny"]
+NOT_IN_A_PATH = ("..", "x\ny")  # clients take the one for the folder above
+
+
+@pytest.fixture(scope="module")
+def server(served_folder: Path) -> Any:
+    with live_server(served_folder, queries=8, k=20, hits=60, characters=200) as live:
+        yield live
+
+
+@pytest.mark.parametrize(
+    ("asked", "options"),
+    [
+        ({}, []),
+        ({"k": 3}, ["-k", "3"]),
+        ({"where": "year > 1992"}, ["--where", "year > 1992"]),
+        ({"group_by": "year", "exact": True}, ["--group-by", "year", "--exact"]),
+        ({"hybrid": True}, ["--hybrid"]),
+        ({"min_score": 0.1}, ["--min-score", "0.1"]),
+        ({"fold": 0.5, "k": 3}, ["--fold", "0.5", "-k", "3"]),
+    ],
+)
+def test_hits_are_those_of_the_command_line(
+    asked: dict[str, Any], options: list[str], server: LiveServer, served_folder: Path
+) -> None:
+    body = server.search(query=["whales sing", "bread"], **asked)
+    done = isotrope("query", str(served_folder), "--json", *options, "whales sing", "bread")
+    for result, line in zip(body["results"], done.stdout.splitlines(), strict=True):
+        expected = json.loads(line)
+        assert result["query"] == expected["query"]
+        assert [hit | {"score": 0} for hit in result["hits"]] == [hit | {"score": 0} for hit in expected["hits"]]
+        scores = [hit["score"] for hit in expected["hits"]]
+        assert [hit["score"] for hit in result["hits"]] == pytest.approx(scores, abs=1e-5)
+    manifest = SearchEngine(served_folder).index.manifest
+    assert body["index"] == {"generation": 1, "fingerprint": manifest.fingerprint}
+
+
+def test_one_query_is_text_or_a_list_and_a_document_may_stand_for_it(server: LiveServer, served_folder: Path) -> None:
+    one, listed = server.search(query="whales", k=4), server.search(query=["whales"], k=4)
+    assert one == listed
+    (like,) = server.search(like="d3", k=4)["results"]
+    assert like["query"] == "like d3"
+    expected = SearchEngine(served_folder).neighbours("d3", 4)
+    assert [hit["id"] for hit in like["hits"]] == [hit.id for hit in expected]
+
+
+def test_a_query_that_was_cut_says_so(server: LiveServer) -> None:
+    (result,) = server.search(query="whales sing")["results"]
+    assert "truncated" not in result
+    (result,) = server.search(query="ab " * 60)["results"]
+    assert result["truncated"]["limit"] == 32
+    assert result["truncated"]["tokens"] > 32
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        ({}, 422, 'expected "query" or "like": one of the two'),
+        ({"query": "a", "like": "d1"}, 422, "one of the two"),
+        ({"query": ""}, 422, "query"),
+        ({"query": " \n"}, 422, "is blank; expected some text"),
+        ({"query": []}, 422, "query"),
+        ({"query": ["a", " "]}, 422, "is blank"),
+        ({"query": 3}, 422, "query"),
+        ({"query": [[1, 2]]}, 422, "query"),
+        ({"query": "a", "k": 0}, 422, "k: "),
+        ({"query": "a", "k": 21}, 422, "k: is 21; expected at most 20."),
+        ({"query": "a", "k": "3"}, 422, "k: "),
+        ({"query": "a", "k": 2.5}, 422, "k: "),
+        ({"query": "a", "k": True}, 422, "k: "),
+        ({"query": "a", "k": 10**30}, 422, "k: "),
+        ({"query": ["a"] * 9}, 422, "query: 9 texts; expected at most 8."),
+        ({"query": ["a"] * 4, "k": 20}, 422, "expected at most 60 hits in all"),
+        ({"query": "a" * 201}, 422, "query: 201 characters; expected at most 200."),
+        ({"query": "a", "where": "yaer > 3"}, 422, "did you mean year?"),
+        ({"query": "a", "where": "year >"}, 422, "year >"),
+        ({"query": "a", "where": " "}, 422, "where: is blank"),
+        ({"query": "a", "where": "1=1; drop table x"}, 422, ""),
+        ({"query": "a", "where": "read_text('/etc/passwd') = ''"}, 422, ""),
+        ({"query": "a", "group_by": "yaer"}, 422, 'did you mean "year"?'),
+        ({"query": "a", "hybrid": True, "min_score": 0.5}, 422, "do not go together"),
+        ({"like": "d1", "hybrid": True}, 422, "compares words"),
+        ({"like": "d11"}, 404, 'tests: holds no document with id "d11" (did you mean "d1"?)'),
+        ({"query": "a", "fold": 0.4}, 422, "fold: "),
+        ({"query": "a", "similarity": "js"}, 422, "js"),
+        ({"query": "a", "similarity": "dot"}, 422, "similarity"),
+        ({"query": "a", "model": "/etc"}, 422, "model: "),
+        ({"query": "a", "index": "../other"}, 422, "index: "),
+        ({"query": "a", "partial": True}, 422, "partial: "),
+        ("text", 422, ""),
+        ([], 422, ""),
+        (None, 422, ""),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_in_words(body: Any, status: int, message: str, server: LiveServer) -> None:
+    response = server.client.post("/v1/search", json=body)
+    assert response.status_code == status, response.text
+    fault = response.json()["error"]
+    assert message in fault["message"]
+    assert fault["type"] == ("not_found_error" if status == 404 else "invalid_request_error")
+    assert "Traceback" not in response.text
+    assert str(Path(__file__).parent) not in response.text
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"", 422),
+        (b"{", 422),
+        (b'{"query": "a", "min_score": NaN}', 422),
+        (b'{"query": "a", "min_score": Infinity}', 422),
+        (b'{"query": "a", "min_score": 1e999}', 422),
+        (b'{"query": "a", "k": 1e400}', 422),
+        (b'{"query": "a", "k": ' + b"9" * 5000 + b"}", 422),
+        (b'{"query": "\\ud800"}', 422),
+        (b'{"query": "a", "where": "x = \'\\udfff\'"}', 422),
+        (b'{"query": "\xff"}', 422),
+        (b"[" * 100_000, 422),
+        (b'{"query": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 422),
+        (b'{"query": "a", "query": "whales"}', 200),
+        (b'{"query": "\\u0000"}', 200),
+    ],
+)
+def test_bodies_that_are_no_plain_json(content: bytes, status: int, server: LiveServer) -> None:
+    response = server.client.post("/v1/search", content=content, headers={"content-type": "application/json"})
+    assert response.status_code in (status, 400 if status == 422 else status), response.text
+    assert response.json()
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["query", "like", "k", "where", "group_by", "min_score", "exact"]), json_values))
+def test_whatever_is_sent_gets_an_answer(server: LiveServer, body: dict[str, Any]) -> None:
+    content = json.dumps(body).encode("utf-8", "surrogatepass")
+    response = server.client.post("/v1/search", content=content, headers={"content-type": "application/json"})
+    assert response.status_code in (200, 400, 404, 422), (response.text, body)
+    assert response.json()
+
+
+def test_a_document_is_given_as_it_was(tiny_model: Any, tmp_path: Path) -> None:
+    """Whatever its id is."""
+    metadata = {"day": date(2020, 2, 3), "tags": ["x", "y"], "by": {"name": "Ann"}}
+    rows = [Document(name, f"text {number}", None, metadata) for number, name in enumerate(ODD_IDS)]
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
+    build_index([*rows, *DOCUMENTS], tmp_path / "index", BuildConfig(encoder=encoder))
+    with live_server(tmp_path / "index") as server:
+        for row in rows:
+            ways = [server.client.get("/v1/documents", params={"id": row.id})]
+            if row.id not in NOT_IN_A_PATH:
+                ways.append(server.client.get(f"/v1/documents/{quote(row.id, safe='')}"))
+            for response in ways:
+                assert response.status_code == 200, (row.id, response.text)
+                body = response.json()
+                assert (body["id"], body["text"]) == (row.id, row.text)
+                assert body["metadata"] == json.loads(to_json(metadata))
+        missing = server.client.get("/v1/documents/nothing")
+        assert missing.status_code == 404
+        assert 'holds no document with id "nothing"' in missing.json()["error"]["message"]
+        assert server.client.get("/v1/documents/").status_code == 404
+        assert server.client.get("/v1/documents/%00").status_code == 404
+        assert server.client.get("/v1/documents/%ff%fe").status_code == 404
+
+
+def test_what_is_served_is_told_but_not_where_it_is(server: LiveServer, served_folder: Path) -> None:
+    response = server.client.get("/v1/info")
+    facts = response.json()
+    assert (facts["name"], facts["documents"], facts["generation"]) == ("tests", len(DOCUMENTS), 1)
+    assert facts["recall_at_10"] == 1.0
+    assert facts["recipe"]["encoder"]["max_length"] == 32
+    assert facts["limits"]["k"] == 20
+    assert "/" not in facts["model"]
+    assert str(served_folder.parent) not in response.text
+
+
+def test_health_metrics_and_description(server: LiveServer) -> None:
+    server.search(query="whales")
+    assert server.client.get("/healthz").json() == {"status": "ok"}
+    assert server.client.get("/readyz").json() == {"status": "ready"}
+    text = server.client.get("/metrics").text
+    for line in ("isotrope_documents 9.0", "isotrope_generation 1.0", "isotrope_pending 0.0"):
+        assert line in text.splitlines()
+    assert 'isotrope_requests_total{route="/v1/search",status="200"}' in text
+    assert 'isotrope_batch_texts_count{stage="encode"}' in text
+    paths = server.client.get("/openapi.json").json()["paths"]
+    assert {"/v1/search", "/v1/documents/{id}", "/v1/info", "/healthz", "/readyz", "/metrics"} <= set(paths)
+    for path in ("/docs", "/redoc", "/nothing", "/v1", "/v1/search/"):
+        response = server.client.get(path)
+        assert (response.status_code, response.json()["error"]["type"]) == (404, "not_found_error")
+    assert server.client.get("/v1/search").status_code == 405
+
+
+def test_the_administrator_reloads(served_folder: Path, tmp_path: Path) -> None:
+    settings = ServerSettings("tests", port=0, admin_keys=keys(ADMIN_KEY, tmp_path))
+    with live_server(served_folder, settings) as server:
+        assert server.client.post("/admin/reload").status_code == 401
+        allowed = {"authorization": f"Bearer {ADMIN_KEY}"}
+        assert server.client.get("/admin/reload", headers=allowed).status_code == 405
+        response = server.client.post("/admin/reload", headers=allowed)
+        assert response.json() == {"reloaded": False, "generation": 1}
+
+
+def test_a_fault_of_ours_is_told_to_the_log_alone(
+    served_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = SearchEngine(served_folder)
+    with live_server(engine) as server, caplog.at_level(logging.ERROR):
+        monkeypatch.setattr(engine, "document", lambda _: 1 / 0)
+        response = server.client.get("/v1/documents/d1")
+        assert response.status_code == 500
+        assert response.json()["error"]["message"] == "The server failed at this request; its log says where."
+        assert "ZeroDivisionError" in caplog.text
+        monkeypatch.undo()
+        assert server.client.get("/v1/documents/d1").status_code == 200

@@ -1,0 +1,315 @@
+"""Many callers, one open index: places, deadlines, batches, and generations that are never mixed."""
+
+import asyncio
+import gc
+import shutil
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from indexer import Document, add_documents, compact_index, delete_documents
+from indexer.encoders import Role
+from indexer.errors import ConfigError, StoreError, UnknownDocumentError
+from indexer.store import layout
+from search import SearchEngine
+from search.ranking.ranker import SearchOptions
+from search.server import generations as generations_module
+from search.server import service as service_module
+from search.server.generations import prepare
+from search.server.service import BusyError, DeadlineError, SearchReply, SearchService
+from search.server.settings import ServerLimits, ServerSettings
+from tests.documents import DOCUMENTS
+
+QUERIES = ["how do whales sing", "bread", "what are bridges made of", "a map of the stars"]
+FIVE = SearchOptions(5)
+
+
+def with_service(
+    index: Path, use: Callable[[SearchService], Coroutine[Any, Any, Any]], watched: bool = False, **limits: Any
+) -> list[str]:
+    """Run `use` with a service of this index; what it said of generations."""
+    said = list[str]()
+    engine = SearchEngine(index)
+    prepare(engine)
+
+    async def run() -> None:
+        service = SearchService(engine, ServerSettings("tests", limits=ServerLimits(**limits)), said.append)
+        if watched:
+            await service.start()
+        try:
+            await use(service)
+        finally:
+            await service.stop()
+        assert service.pending == 0
+
+    asyncio.run(run())
+    return said
+
+
+def ids(reply: SearchReply) -> list[list[str]]:
+    return [[hit.id for hit in answer] for answer in reply.answers]
+
+
+class Slow:
+    """The encoder of a service, which waits until it is let go, but not where a new generation is tried out."""
+
+    def __init__(self, service: SearchService) -> None:
+        self.encoder = service.generations.current.engine.encoder
+        self.begun, self.go, self.batches = threading.Semaphore(0), threading.Event(), list[int]()
+        service.generations.current.engine._encoder = self  # type: ignore[assignment]
+
+    def encode(self, texts: list[str], role: Any, log: Any = None) -> Any:
+        if not threading.current_thread().name.startswith("encode"):
+            return self.encoder.encode(texts, role, log)
+        self.batches.append(len(texts))
+        self.begun.release()
+        assert self.go.wait(20)
+        return self.encoder.encode(texts, role, log)
+
+    async def held(self, task: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        started = asyncio.create_task(task)
+        await asyncio.to_thread(self.begun.acquire)
+        return started
+
+
+def test_answers_are_those_of_the_engine(served_folder: Path) -> None:
+    engine = SearchEngine(served_folder)
+    asked = [FIVE, SearchOptions(3, where="year > 1992"), SearchOptions(2, hybrid=True), SearchOptions(4, exact=True)]
+
+    async def use(service: SearchService) -> None:
+        replies = await asyncio.gather(*(service.search([query], one) for one in asked for query in QUERIES))
+        alone = [engine.search(query, one) for one in asked for query in QUERIES]
+        for reply, expected in zip(replies, alone, strict=True):
+            assert [hit.id for hit in reply.answers[0]] == [hit.id for hit in expected]
+            np.testing.assert_allclose(
+                [hit.score for hit in reply.answers[0]], [hit.score for hit in expected], atol=1e-5
+            )
+        together = await service.search(QUERIES, FIVE)
+        assert ids(together) == [[hit.id for hit in answer] for answer in engine.search_many(QUERIES, FIVE)]
+        assert len(together.lengths) == len(QUERIES)
+        assert (await service.search([], FIVE)).answers == []
+        assert (await service.neighbours("d3", FIVE)).answers == [engine.neighbours("d3", FIVE)]
+        assert (await service.document("d3"))[0] == DOCUMENTS[3]
+        for role in get_args(Role):
+            given = await service.embed(QUERIES * 20, role)
+            np.testing.assert_allclose(given.vectors, engine.embed(QUERIES * 20, role), atol=1e-5)
+        assert (await service.embed([], "query")).vectors.shape == (0, engine.index.transform.dim)
+
+    with_service(served_folder, use)
+
+
+def test_mistakes_are_raised_where_they_were_made(served_folder: Path) -> None:
+    async def use(service: SearchService) -> None:
+        wrong = service.search(["whales"], SearchOptions(where="yaer > 3"))
+        right = service.search(["whales"], FIVE)
+        fault, reply = await asyncio.gather(wrong, right, return_exceptions=True)
+        assert isinstance(fault, ConfigError)
+        assert isinstance(reply, SearchReply)
+        for asked in (service.neighbours("no such", FIVE), service.document("no such")):
+            with pytest.raises(UnknownDocumentError):
+                await asked
+
+    with_service(served_folder, use)
+
+
+def test_requests_that_wait_are_encoded_together(served_folder: Path) -> None:
+    async def use(service: SearchService) -> None:
+        slow = Slow(service)
+        first = await slow.held(service.search(["whales"], FIVE))
+        others = [asyncio.create_task(service.search([query], FIVE)) for query in QUERIES]
+        await asyncio.sleep(0.01)
+        slow.go.set()
+        await asyncio.gather(first, *others)
+        assert slow.batches == [1, 4]
+
+    with_service(served_folder, use)
+
+
+def test_a_large_request_lets_small_ones_in_between(served_folder: Path) -> None:
+    async def use(service: SearchService) -> None:
+        slow = Slow(service)
+        large = await slow.held(service.embed(["text"] * (3 * service_module.PIECE), "document"))
+        small = asyncio.create_task(service.search(["whales"], FIVE))
+        await asyncio.sleep(0.01)
+        slow.go.set()
+        await asyncio.gather(large, small)
+        assert slow.batches == [16, 1, 16, 16]
+
+    with_service(served_folder, use)
+
+
+def test_one_more_than_there_are_places_is_refused_and_who_leaves_frees_one(served_folder: Path) -> None:
+    async def use(service: SearchService) -> None:
+        slow = Slow(service)
+        tasks = [await slow.held(service.search(["whales"], FIVE))]
+        tasks.append(asyncio.create_task(service.search(["bread"], FIVE)))
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError) as caught:
+            await service.search(["stars"], FIVE)
+        assert 1 <= caught.value.retry_after <= 60
+        assert service.pending == 2
+        tasks[1].cancel()
+        await asyncio.sleep(0.01)
+        assert (service.pending, len(service.encoding)) == (1, 0)
+        tasks[1] = asyncio.create_task(service.search(["stars"], FIVE))
+        await asyncio.sleep(0)
+        slow.go.set()
+        await asyncio.gather(*tasks)
+        assert slow.batches == [1, 1]
+
+    with_service(served_folder, use, pending=2)
+
+
+def test_a_request_has_a_deadline(served_folder: Path) -> None:
+    async def use(service: SearchService) -> None:
+        slow = Slow(service)
+        with pytest.raises(DeadlineError, match=r"0\.05 s"):
+            await service.search(["whales"], FIVE)
+        assert service.pending == 0
+        slow.go.set()
+        assert (await service.search(["bread"], FIVE)).answers
+
+    with_service(served_folder, use, deadline=0.05)
+
+
+def test_no_answer_mixes_generations_and_none_fails_while_they_change(served_folder: Path, tmp_path: Path) -> None:
+    """Documents come and go, old generations are removed at once: each answer is one of its stamp's generation."""
+    index = shutil.copytree(served_folder, tmp_path / "index")
+    options = [FIVE, SearchOptions(5, hybrid=True), SearchOptions(5, where="year > 1990")]
+    expected = dict[int, list[list[list[str]]]]()
+
+    def note() -> None:
+        engine = SearchEngine(index)
+        answers = [[[hit.id for hit in found] for found in engine.search_many(QUERIES, one)] for one in options]
+        expected[engine.index.manifest.generation] = answers
+
+    def change(done: threading.Event) -> None:
+        for number in range(4):
+            add_documents([Document(f"new{number}", f"{QUERIES[number]} number {number}")], index)
+            note()
+            delete_documents(index, [f"d{number}"])
+            note()
+            compact_index(index, keep=1, grace=0)
+            note()
+        done.set()
+
+    async def use(service: SearchService) -> None:
+        done, seen = threading.Event(), set[int]()
+        changing = asyncio.create_task(asyncio.to_thread(change, done))
+        while not done.is_set():
+            replies = await asyncio.gather(*(service.search(QUERIES, one) for one in options))
+            for reply, answers in zip(replies, range(len(options)), strict=True):
+                found.append((reply.stamp.generation, answers, ids(reply)))
+            seen |= {reply.stamp.generation for reply in replies}
+            await asyncio.sleep(0.005)
+        await changing
+        assert len(seen) > 3
+        assert service.generations.current.users == 0
+
+    note()
+    found = list[tuple[int, int, list[list[str]]]]()
+    generations_watched = pytest.MonkeyPatch()
+    generations_watched.setattr(service_module, "_LOOK", 0.01)
+    try:
+        said = with_service(index, use, watched=True)
+    finally:
+        generations_watched.undo()
+    assert said
+    for generation, place, answer in found:
+        assert answer == expected[generation][place]
+
+
+def test_an_old_generation_is_let_go_with_its_last_question(served_folder: Path, tmp_path: Path) -> None:
+    index = shutil.copytree(served_folder, tmp_path / "index")
+
+    async def use(service: SearchService) -> None:
+        slow = Slow(service)
+        question = await slow.held(service.search(["whales"], FIVE))
+        old = weakref.ref(service.generations.current)
+        add_documents([Document("new", "how do whales sing")], index)
+        assert await service.generations.reload()
+        assert not await service.generations.reload()
+        assert (await asyncio.to_thread(old().engine.search_vectors, np.ones((1, 32)), 1))[0]  # type: ignore[union-attr]
+        slow.go.set()
+        reply = await question
+        assert reply.stamp.generation == 1
+        assert "new" not in ids(reply)[0]
+        assert (await service.search(["how do whales sing"], FIVE)).answers[0][0].id == "new"
+        del question, reply
+        await asyncio.sleep(0.05)
+        gc.collect()
+        assert old() is None
+
+    assert with_service(index, use) == ["generation 2 is served, after 1"]
+
+
+def test_a_generation_that_cannot_be_opened_leaves_the_one_before(
+    served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "_LOOK", 0.01)
+    index = shutil.copytree(served_folder, tmp_path / "index")
+
+    async def until(condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    async def use(service: SearchService) -> None:
+        broken = index / layout.MANIFESTS / Path(layout.manifest_name(2)).name
+        broken.write_text("{}")
+        await until(lambda: service.generations.failure is not None)
+        await asyncio.sleep(0.1)
+        assert (await service.search(["whales"], FIVE)).stamp.generation == 1
+        with pytest.raises(StoreError):
+            await service.generations.reload()
+        broken.unlink()
+        add_documents([Document("new", "how do whales sing")], index)
+        await until(lambda: service.generations.current.stamp.generation == 2)
+        assert service.generations.failure is None
+
+    said = with_service(index, use, watched=True)
+    assert len(said) == 2, said
+    assert said[0].startswith("the next generation cannot be served: ")
+
+
+def test_what_was_used_is_there_before_a_generation_is_taken_up(
+    served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = shutil.copytree(served_folder, tmp_path / "index")
+    prepared = list[bool]()
+    real = generations_module.prepare
+
+    def prepare_and_note(engine: SearchEngine, hybrid: bool = False) -> None:
+        prepared.append(hybrid)
+        real(engine, hybrid)
+
+    monkeypatch.setattr(generations_module, "prepare", prepare_and_note)
+
+    async def use(service: SearchService) -> None:
+        for number, options in enumerate([FIVE, SearchOptions(hybrid=True)]):
+            await service.search(["whales"], options)
+            add_documents([Document(f"new{number}", "whales")], index)
+            await service.generations.reload()
+        encoders = {id(service.generations.current.engine.encoder)}
+        assert len(encoders) == 1
+
+    with_service(index, use)
+    assert prepared == [False, True]
+
+
+def test_an_index_that_is_gone_says_so(served_folder: Path, tmp_path: Path) -> None:
+    index = shutil.copytree(served_folder, tmp_path / "index")
+
+    async def use(service: SearchService) -> None:
+        service.generations.current.engine.close()
+        shutil.rmtree(index)
+        with pytest.raises(StoreError):
+            await service.document("d3")
+        assert service.generations.current.users == 0
+
+    with_service(index, use)

@@ -1,0 +1,120 @@
+"""A storm of clients of every bad kind: memory stays flat, and the server answers. All of it on the loopback."""
+
+import contextlib
+import json
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.servers import ServerProcess, server_process
+
+CLIENTS, EACH = 24, 50  # threads, and what each of them does in one round
+GROWTH = 24 << 20  # bytes from one round to the next
+PEAK = 400 << 20  # bytes over what it has at rest
+HEAD = b"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+QUESTION = json.dumps({"query": "how do whales sing", "k": 9}).encode()
+
+
+def question(taken: socket.socket, chance: random.Random) -> None:
+    for _ in range(chance.randrange(1, 4)):
+        taken.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(QUESTION) + QUESTION)
+        assert taken.recv(1 << 16)
+
+
+def huge_body(taken: socket.socket, chance: random.Random) -> None:
+    """Longer than it may be, with its length stated or not."""
+    stated = chance.random() < 0.5
+    taken.sendall(HEAD + (b"Content-Length: 99999999\r\n\r\n" if stated else b"Transfer-Encoding: chunked\r\n\r\n"))
+    piece = b"x" * (1 << 18)
+    for _ in range(60):
+        taken.sendall(piece if stated else b"%x\r\n%s\r\n" % (len(piece), piece))
+
+
+def large_body(taken: socket.socket, chance: random.Random) -> None:
+    """As long as it may be, and of no use."""
+    body = b"[" * chance.randrange(1 << 20, 7 << 20)
+    taken.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    taken.recv(1 << 16)
+
+
+def slow_writer(taken: socket.socket, chance: random.Random) -> None:
+    for byte in (HEAD + b"Content-Length: 19\r\n\r\n" + b'{"query": "whales"}')[: chance.randrange(150)]:
+        taken.sendall(bytes([byte]))
+        time.sleep(0.0005)
+
+
+def half_closed(taken: socket.socket, chance: random.Random) -> None:
+    taken.sendall(HEAD[: chance.randrange(len(HEAD))])
+    taken.shutdown(socket.SHUT_WR)
+    taken.recv(1 << 16)
+
+
+def leaver(taken: socket.socket, chance: random.Random) -> None:
+    """Asks, and does not stay for the answer."""
+    body = json.dumps({"query": [f"whales {chance.random()}"] * 100, "k": 9}).encode()
+    taken.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+
+def pipelined(taken: socket.socket, chance: random.Random) -> None:
+    taken.sendall((HEAD + b"Content-Length: %d\r\n\r\n" % len(QUESTION) + QUESTION) * 40)
+    taken.recv(1 << 10)
+
+
+def noise(taken: socket.socket, chance: random.Random) -> None:
+    taken.sendall(chance.randbytes(chance.randrange(1, 5000)))
+    taken.recv(1 << 16)
+
+
+KINDS: list[Callable[[socket.socket, random.Random], None]] = [
+    question, huge_body, large_body, slow_writer, half_closed, leaver, pipelined, noise,
+]  # fmt: skip
+
+
+def client(port: int, seed: int) -> None:
+    chance = random.Random(seed)
+    for _ in range(EACH):
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as taken:
+            chance.choice(KINDS)(taken, chance)
+
+
+def watch(process: psutil.Process, peak: list[int], done: threading.Event) -> None:
+    while not done.wait(0.05):
+        peak.append(process.memory_info().rss)
+
+
+def storm(server: ServerProcess, seed: int) -> tuple[int, int]:
+    """A round of it: bytes that the server holds afterwards, and at most."""
+    process, peak, done = psutil.Process(server.process.pid), list[int](), threading.Event()
+    watcher = threading.Thread(target=watch, args=(process, peak, done))
+    watcher.start()
+    port = int(server.url.rpartition(":")[2])
+    try:
+        with ThreadPoolExecutor(CLIENTS) as pool:
+            list(pool.map(lambda number: client(port, seed * CLIENTS + number), range(CLIENTS)))
+        assert server.ask("/healthz") == {"status": "ok"}
+        assert len(server.ask("/v1/search", {"query": "whales", "k": 3})["results"][0]["hits"]) == 3
+    finally:
+        done.set()
+        watcher.join()
+    time.sleep(1)
+    return process.memory_info().rss, max(peak)
+
+
+@pytest.mark.check
+def test_a_storm_leaves_memory_flat_and_the_server_answering(served_folder: Path) -> None:
+    with server_process(str(served_folder), MALLOC_ARENA_MAX="2") as server:
+        rest = psutil.Process(server.process.pid).memory_info().rss
+        rounds = [storm(server, seed) for seed in range(4)]
+        after, peaks = [held for held, _ in rounds], [most for _, most in rounds]
+        assert after[-1] - after[1] < 2 * GROWTH, [rest, *after]
+        assert max(peaks) - rest < PEAK, [rest, *peaks]
+        server.process.terminate()
+        _, said = server.process.communicate(timeout=40)
+        assert "Traceback" not in said, said[-3000:]

@@ -1,0 +1,101 @@
+"""Servers for tests: one on a real port in a thread of this process, and one in a process of its own."""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from search import SearchEngine
+from search.server.app import ServedIndex, serve_engine
+from search.server.listener import Listener
+from search.server.settings import Keys, ServerLimits, ServerSettings
+
+READ_KEY, ADMIN_KEY = "read-key-of-the-tests", "admin-key-of-the-tests"
+
+
+@dataclass(frozen=True)
+class LiveServer:
+    """A server that listens at `url`. `client` asks it; `said` is what it told of new generations."""
+
+    url: str
+    served: ServedIndex
+    client: httpx2.Client
+    said: list[str]
+
+    def search(self, **asked: Any) -> Any:
+        """The body of an answer to POST /v1/search."""
+        response = self.client.post("/v1/search", json=asked)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+
+def keys(text: str, folder: Path, name: str = "keys.txt") -> Keys:
+    """Keys as a file holds them."""
+    (folder / name).write_text(text)
+    return Keys.read(folder / name)
+
+
+@contextlib.contextmanager
+def live_server(
+    index: Path | SearchEngine, settings: ServerSettings | None = None, **limits: Any
+) -> Iterator[LiveServer]:
+    """A server of an index, called "tests", on a free port of 127.0.0.1."""
+    settings = settings or ServerSettings("tests", port=0, limits=ServerLimits(**limits))
+    said, ready = list[str](), threading.Event()
+    engine = index if isinstance(index, SearchEngine) else SearchEngine(index)
+    served = serve_engine(engine, settings, said.append)
+    listener = Listener(served, settings)
+    url = listener.url
+    thread = threading.Thread(target=listener.listen, args=(lambda _: ready.set(),))
+    thread.start()
+    try:
+        assert ready.wait(30)
+        with httpx2.Client(base_url=url, trust_env=False, timeout=30) as client:
+            yield LiveServer(url, served, client, said)
+    finally:
+        listener.stop()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+@dataclass(frozen=True)
+class ServerProcess:
+    """`isotrope serve` in a process of its own."""
+
+    url: str
+    process: "subprocess.Popen[str]"
+
+    def ask(self, path: str, body: Any = None, **headers: str) -> Any:
+        """The JSON that a route answers; POST with a body, else GET."""
+        with httpx2.Client(base_url=self.url, trust_env=False, timeout=30, headers=headers) as client:
+            response = client.get(path) if body is None else client.post(path, json=body)
+        assert response.status_code == 200, response.text
+        return json.loads(response.text)
+
+
+@contextlib.contextmanager
+def server_process(*arguments: str, **environment: str) -> Iterator[ServerProcess]:
+    """`isotrope serve` with these arguments, on a free port; killed at the end unless it has ended."""
+    call = [sys.executable, "-c", "from search.cli import main; main()", "serve", *arguments, "--port", "0"]
+    process = subprocess.Popen(
+        call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://\S+", line)
+        assert found, line + process.stderr.read()
+        yield ServerProcess(found.group(), process)
+    finally:
+        process.kill()
+        process.communicate()
