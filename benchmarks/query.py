@@ -57,7 +57,7 @@ _QUANTILES = {"p50": 50, "p95": 95, "p99": 99}
 def main(index: Path, queries: Path | None, k: int, rounds: int, output: Path | None, **given: Any) -> None:
     """Compare ways to search."""
     threads, backend, script = given["threads"], given["backend"], given["script"]
-    asked = read_query_file(queries, ConfigError).texts if queries else _drawn(index)
+    asked = read_query_file(queries, ConfigError).texts if queries else drawn_queries(index)
     with TemporaryDirectory() as folder, SearchEngine(index, None, RunOptions("cpu", backend, threads=threads)) as ours:
         opened = ours.index
         model = ours.encoder.spec.folder
@@ -87,7 +87,7 @@ def main(index: Path, queries: Path | None, k: int, rounds: int, output: Path | 
         save(output, {"machine": about, "command": sys.argv[1:], "index": facts, **results})
 
 
-def _drawn(index: Path) -> list[str]:
+def drawn_queries(index: Path) -> list[str]:
     """What people might ask for the documents of an index."""
     opened = Index.open(index)
     found = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from indexer.lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from search.client import SearchClient as SearchClient
     from search.dedup.corpus import CorpusBuild as CorpusBuild
     from search.dedup.corpus import deduplicate_corpus as deduplicate_corpus
     from search.dedup.deduplicate import Deduplication as Deduplication
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from search.dedup.settings import PairFiles as PairFiles
     from search.dedup.suggest import suggest_thresholds as suggest_thresholds
     from search.dedup.verify import verify_duplicates as verify_duplicates
-    from search.engine import Hit as Hit
     from search.engine import SearchEngine as SearchEngine
     from search.evaluation.recall.recall import evaluate_recall as evaluate_recall
     from search.evaluation.report.page import ReportOptions as ReportOptions
@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from search.export.parquet import export_parquet as export_parquet
     from search.export.sentence_transformers import export_sentence_transformers as export_sentence_transformers
     from search.export.trec import export_trec_run as export_trec_run
+    from search.hits import Hit as Hit
     from search.index import Index as Index
-    from search.ranking.ranker import SearchOptions as SearchOptions
+    from search.ranking.options import SearchOptions as SearchOptions
     from search.shards import ShardOptions as ShardOptions
     from search.verify import VerifyReport as VerifyReport
     from search.verify import verify_index as verify_index
@@ -58,7 +59,7 @@ _HOME = {
     "DedupSettings": "search.dedup.settings",
     "Deduplication": "search.dedup.deduplicate",
     "ExportReport": "search.export",
-    "Hit": "search.engine",
+    "Hit": "search.hits",
     "Index": "search.index",
     "JoinOptions": "search.dedup.settings",
     "LayersOptions": "search.evaluation.sts.layers",
@@ -66,8 +67,9 @@ _HOME = {
     "Result": "search.evaluation.result",
     "ReportOptions": "search.evaluation.report.page",
     "RetrievalOptions": "search.evaluation.retrieval.retrieval",
+    "SearchClient": "search.client",
     "SearchEngine": "search.engine",
-    "SearchOptions": "search.ranking.ranker",
+    "SearchOptions": "search.ranking.options",
     "Setting": "search.evaluation.settings",
     "ShardOptions": "search.shards",
     "StsOptions": "search.evaluation.sts.sts",

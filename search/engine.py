@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
@@ -18,9 +18,14 @@ from indexer.encoders.load import open_encoder
 from indexer.errors import ConfigError, StoreError, UnknownDocumentError
 from indexer.progress import Progress
 from indexer.run_options import RunOptions
+from search.hits import Answer
+from search.hits import FoldedHit as FoldedHit
+from search.hits import Hit as Hit
+from search.hits import Window as Window
 from search.index import Index
-from search.ranking.documents import Answer, RankedDocument
-from search.ranking.ranker import DocumentRanker, EncodedQueries, SearchOptions, require_texts
+from search.ranking.documents import RankedDocument
+from search.ranking.options import SearchOptions, require_queries, require_texts
+from search.ranking.ranker import DocumentRanker, EncodedQueries
 from search.shards import ShardOptions, close_hosts, hosted
 from search.unit_vectors import Mark, UnitVectors, require_array, require_mark
 
@@ -29,58 +34,6 @@ if TYPE_CHECKING:
 
 
 _FAISS_THREADS = 1  # one query on a flat index is faster with one than with many
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The stretch of a document that a hit was found by: characters [start, end) of its joined text, and that text.
-
-    The joined text is made of the columns without the white space around them (`joined_text`). `columns` says where the
-    stretch stands in each column as it was given: name -> (start, end).
-    """
-
-    start: int
-    end: int
-    text: str
-    columns: dict[str, tuple[int, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class FoldedHit:
-    """A near-duplicate that is folded under a better hit; `similarity` is the inner product of their two vectors."""
-
-    id: str
-    score: float
-    similarity: float
-    title: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One answer. `score` is the inner product of two unit vectors: higher is closer, 1 is the same direction.
-
-    With `hybrid` it is a sum of reciprocal ranks, with `similarity="js"` 1 - JS / ln 2. `window` is set where documents
-    are chunked. With `fold`, `folded` are the near-duplicates that took no place of their own, best first: of
-    `folded_count` of them the first 100.
-    """
-
-    id: str
-    score: float
-    title: str | None
-    text: str
-    metadata: dict[str, Any]
-    window: Window | None = None
-    folded: tuple[FoldedHit, ...] = ()
-    folded_count: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; `window`, `folded` and `folded_count` only where there is something."""
-        plain: dict[str, Any] = {name: getattr(self, name) for name in ("id", "score", "title", "text", "metadata")}
-        if self.window:
-            plain["window"] = asdict(self.window)
-        if self.folded:
-            plain |= {"folded": [asdict(one) for one in self.folded], "folded_count": self.folded_count}
-        return plain
 
 
 Queries = Sequence[str] | npt.NDArray[np.floating]
@@ -213,7 +166,7 @@ class SearchEngine:
         **fields: Any,
     ) -> list[Answer[Hit]]:
         """`search` for several queries in one batch; scores equal those of one by one up to the encoder's rounding."""
-        texts = _require_queries(queries)
+        texts = require_queries(queries)
         hits, seen = self._search(texts, SearchOptions.of(options, fields))
         if log is not None:
             log.add(seen)
@@ -236,7 +189,7 @@ class SearchEngine:
         if not isinstance(embeddings, UnitVectors):
             require_array(embeddings, self._dim)
         if texts is not None:
-            texts = _require_queries(texts)
+            texts = require_queries(texts)
             if len(texts) != len(embeddings):
                 raise ConfigError(f"{len(texts):,} texts for {len(embeddings):,} embeddings; expected one for each.")
         return self._search(embeddings, asked, texts)[0]
@@ -252,7 +205,7 @@ class SearchEngine:
 
         They are numbers of `index` as it is after the call. Raises as those do.
         """
-        given = queries if isinstance(queries, np.ndarray) else _require_queries(queries)
+        given = queries if isinstance(queries, np.ndarray) else require_queries(queries)
         ranked, seen = self._rank(given, SearchOptions.of(options, fields))
         if log is not None:
             log.add(seen)
@@ -417,12 +370,3 @@ class SearchEngine:
         columns = self._index.config.corpus.text
         spans = column_spans(document, columns, start, end)
         return Window(start, end, joined_text(document, columns)[start:end], spans)
-
-
-def _require_queries(queries: Sequence[str]) -> list[str]:
-    """Raises ConfigError for what is no list of texts, and for a blank one."""
-    texts = require_texts(queries, "queries", "For a single question call search.")
-    for number, query in enumerate(texts, start=1):
-        if not query.strip():
-            raise ConfigError(f"query {number} is blank; expected some text.")
-    return texts

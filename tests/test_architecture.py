@@ -45,7 +45,7 @@ LEVELS: list[set[str]] = [
     {"indexer.store"},
     {"indexer.encoders"},
     {"indexer.pipeline"},
-    {"search.files", "search.text", "search.unit_vectors"},
+    {"search.files", "search.hits", "search.text", "search.unit_vectors"},
     {"search.segments"},
     {"search.index"},
     {
@@ -61,7 +61,7 @@ LEVELS: list[set[str]] = [
     {"search.ranking"},
     {"search.engine"},
     {"search.export", "search.server"},
-    {"search.evaluation.bootstrap", "search.evaluation.result", "search.evaluation.settings"},
+    {"search.client", "search.evaluation.bootstrap", "search.evaluation.result", "search.evaluation.settings"},
     {"search.evaluation.embeddings", "search.evaluation.tables"},
     {"search.evaluation.target"},
     {"search.evaluation.recall", "search.evaluation.retrieval", "search.evaluation.sts"},
@@ -230,7 +230,15 @@ def test_no_thread_of_arrow_reads_a_file_of_ours() -> None:
     assert found == []
 
 
-CHEAP = ["indexer", "search", "search.cli", "indexer.config", "indexer.encoders.protocol", "indexer.encoders.spec"]
+CHEAP = [
+    "indexer",
+    "search",
+    "search.cli",
+    "search.client",
+    "indexer.config",
+    "indexer.encoders.protocol",
+    "indexer.encoders.spec",
+]
 
 
 @pytest.mark.parametrize("module", CHEAP)

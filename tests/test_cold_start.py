@@ -16,6 +16,7 @@ from indexer.config import BuildConfig, EncoderConfig, WhiteningConfig
 from indexer.errors import CorruptIndexError, MismatchError
 from indexer.run_options import RunOptions
 from search.engine import SearchEngine
+from tests.running_server import running_server
 from tests.search.cli.test_cli import isotrope
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -132,3 +133,13 @@ def test_an_engine_that_loads_ahead_refuses_another_encoder_at_the_first_questio
     engine = SearchEngine(index, model=tiny_model("roberta"), ahead=True)
     with pytest.raises(MismatchError, match="not the one this index was built with"):
         engine.search("whale song")
+
+
+def test_a_query_of_a_server_loads_no_numerical_library(index: Path, tmp_path: Path) -> None:
+    (tmp_path / "q.txt").write_text("whale song\n", encoding="utf-8")
+    with running_server(index) as url:
+        modules = loaded_by("query", "--url", url, "whale song", "--json")
+        of_file = loaded_by("query", "--url", url, "--queries", str(tmp_path / "q.txt"), "--json")
+    heavy = {"faiss", "pyarrow", "openvino", "indexer.store.manifest", "search.engine", "search.index"} | SLOW
+    assert modules & (heavy | {"numpy", "fastapi", "uvicorn", "pydantic"}) == set()
+    assert of_file & heavy == set()

@@ -6,7 +6,8 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -16,6 +17,7 @@ from mcp import Client, StdioServerParameters
 from indexer.config import BuildConfig
 from search.cli import LazyGroup, cli
 from tests.playground import lay_out
+from tests.running_server import running_server
 from tests.search.cli.test_cli import ISOTROPE, Done, isotrope
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -138,8 +140,20 @@ def test_the_examples_of_the_helps_run(part: str, playground: Path, tiny_model: 
         for call in examples(command.help or ""):
             if call[0] == "serve" or "--http" in call:
                 continue  # it answers until it is stopped: tests/search/server
-            done: Done = isotrope(*call, stdin="one line\nand another\n")
+            with answering(call) as arguments:
+                done: Done = isotrope(*arguments, stdin="one line\nand another\n")
             assert done.returncode == 0, (call, done.stderr)
+
+
+@contextmanager
+def answering(call: list[str]) -> Iterator[list[str]]:
+    """A call as it stands; one of --url with a server of the demo's index in place of the one that it names."""
+    if "--url" not in call:
+        yield call
+        return
+    with running_server(Path("demo/index").resolve()) as url:
+        place = call.index("--url") + 1
+        yield [*call[:place], url, *call[place + 1 :]]
 
 
 def prepare_parquet(path: Path) -> None:

@@ -148,6 +148,14 @@ def print_note(line: str) -> None:
     click.echo(f"note: {escape(as_shown(line), newlines=True)}", err=True)
 
 
+def note_length(query: str, tokens: int, limit: int) -> None:
+    """A remark on a query that the encoder knows nothing of, or that was cut at `limit` tokens."""
+    if not tokens:
+        print_note(f'the query "{query[:40]}" holds nothing that the encoder knows; its hits mean nothing')
+    if tokens > limit:
+        print_note(f'the query "{query[:40]}..." has {tokens:,} tokens and was cut at {limit}')
+
+
 def remarks_on(read: "CorpusReport") -> list[str]:
     """What a pass over the corpus has to say."""
     remarks = []

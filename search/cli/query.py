@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from search.cli import NamedPath
 from search.cli.options import (
     PATH,
     check_written,
@@ -23,11 +24,12 @@ from search.cli.options import (
     recipe_reads,
     run_options,
 )
+from search.cli.query_server import answers_of_server, check_options, server_of, server_options, texts_of_file
 
 if TYPE_CHECKING:
-    from search.engine import Hit, SearchEngine
-    from search.ranking.documents import Answer
-    from search.ranking.ranker import SearchOptions
+    from search.engine import SearchEngine
+    from search.hits import Answer, Hit
+    from search.ranking.options import SearchOptions
     from search.shards import ShardOptions
 
 Show = Callable[[str, "Answer[Hit] | None"], None]
@@ -38,8 +40,7 @@ _BLANK = "the query is blank; expected some text"
 
 
 @click.command("query")
-@click.argument("index", type=PATH)
-@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@click.argument("words", nargs=-1, metavar="INDEX [TEXT]...")
 @k_option("Hits a query.")
 @click.option("--where", metavar="SQL", help='Only documents whose metadata match, such as "year > 2019".')
 @click.option("--group-by", metavar="COLUMN", help="At most one hit for each value of a metadata column.")
@@ -65,15 +66,17 @@ _BLANK = "the query is blank; expected some text"
 @click.option("--shards", type=click.Choice(["ray"]), help="Search each segment in a process of its own, by Ray.")
 @click.option("--ray-address", default="", metavar="ADDRESS", help="Ray cluster, or auto. Default: one is started.")
 @click.option("--partial", is_flag=True, help="With --shards: answer without processes that are lost, and say so.")
+@server_options
 @encoder_options
 @output_option("Write the answers to this file as JSON lines, and print none.")
 @force_option
 @json_option
 @quiet_option
-def command(index: Path, texts: tuple[str, ...], **options: Any) -> None:
+def command(words: tuple[str, ...], **options: Any) -> None:
     """Find the documents closest to a text.
 
-    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
+    INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://). It is left out where --url names a
+    running server, which is asked in its place.
     Each TEXT is one query; - reads one query a line from standard input. Put -- before a query that starts with
     a dash. Scores are inner products of unit vectors: higher is closer. With --json every query is one line.
 
@@ -89,15 +92,15 @@ def command(index: Path, texts: tuple[str, ...], **options: Any) -> None:
       isotrope query demo/index --json - < questions.txt
       isotrope query demo/index --shards ray --partial "walk a directory tree"
       isotrope query demo/index -- "-O2 or -O3"
+      isotrope query --url http://127.0.0.1:8080 "walk a directory tree"
     """
     from indexer.errors import ConfigError
-    from search.engine import SearchEngine
 
+    check_options(options)
+    index, texts = _index_and_texts(words, options)
     asked, few = _asked(options), _are_few(texts, options)
     _check_output(index, options)
-    run = run_options(options, texts="few" if few else "many")
-    engine = SearchEngine(index, options["model"], run, bool(texts), options["recall"], _shards(options))
-    answers, answered = _answers(engine, texts, options, asked), 0
+    answers, answered = _answers_of_index(index, texts, options, few) if index else _served(texts, options, asked), 0
     with _shown(options) as show:
         for query, hits in answers:
             show(query, hits)
@@ -108,9 +111,22 @@ def command(index: Path, texts: tuple[str, ...], **options: Any) -> None:
             raise ConfigError("no query was answered: all were blank, or there was none.")
 
 
+def _index_and_texts(words: tuple[str, ...], options: dict[str, Any]) -> tuple[Path | None, tuple[str, ...]]:
+    """The index that is asked, None for a server, and the texts as they were typed. Raises UsageError."""
+    if options["url"] is not None:
+        return None, words
+    context, argument = click.get_current_context(), click.Argument(["index"], type=NamedPath(path_type=Path))
+    if not words:
+        raise click.MissingParameter(ctx=context, param=argument)
+    if words[0].lower().startswith(("http://", "https://")):
+        raise click.UsageError(f"{words[0]} is the address of a server: name it by --url {words[0]}", context)
+    index: Path = argument.type.convert(words[0], argument, context)
+    return index, words[1:]
+
+
 def _asked(options: dict[str, Any]) -> "SearchOptions":
     """What is asked for. Raises ConfigError for what cannot be asked of any index."""
-    from search.ranking.ranker import SearchOptions
+    from search.ranking.options import SearchOptions
 
     return SearchOptions(**{name: options[name] for name in _ASKED})
 
@@ -143,10 +159,35 @@ def _are_few(texts: tuple[str, ...], options: dict[str, Any]) -> bool:
     return options["queries"] is None and "-" not in texts and len(texts) <= _FEW
 
 
-def _check_output(index: Path, options: dict[str, Any]) -> None:
+def _check_output(index: Path | None, options: dict[str, Any]) -> None:
     if options["output"]:
-        reads = [index, options["queries"], options["model"], *recipe_reads(None, index)]
+        reads = [index, options["queries"], options["model"], options["api_key_file"], *recipe_reads(None, index)]
         check_written({"-o": options["output"]}, reads, options["force"])
+
+
+def _served(
+    texts: tuple[str, ...], options: dict[str, Any], asked: "SearchOptions"
+) -> "Iterator[tuple[str, Answer[Hit] | None]]":
+    """(query, hits) in order, from a server; None for a blank query."""
+    with server_of(options) as client:
+        if options["like"] is not None:
+            _refuse_hybrid(asked, "--like")
+            yield f"like {options['like']}", client.neighbours(options["like"], asked)
+            return
+        stream: Iterable[str] = texts_of_file(options["queries"]) if options["queries"] else _queries(texts)
+        for batch in _batches(iter(stream)):
+            yield from answers_of_server(client, batch, asked)
+
+
+def _answers_of_index(
+    index: Path, texts: tuple[str, ...], options: dict[str, Any], few: bool
+) -> "Iterator[tuple[str, Answer[Hit] | None]]":
+    """(query, hits) in order, from an index that is opened here; None for a blank query."""
+    from search.engine import SearchEngine
+
+    run = run_options(options, texts="few" if few else "many")
+    engine = SearchEngine(index, options["model"], run, bool(texts), options["recall"], _shards(options))
+    return _answers(engine, texts, options, _asked(options))
 
 
 def _answers(
@@ -192,11 +233,11 @@ def _prepare_hybrid(engine: "SearchEngine", asked: "SearchOptions", quiet: bool)
 
 def _queries(texts: tuple[str, ...]) -> Iterator[str]:
     """Arguments one by one; `-` stands for the lines of standard input. Raises ConfigError for what is not UTF-8."""
-    from indexer.corpus.query_file import read_query_lines
-    from indexer.errors import ConfigError
-
     for text in texts:
         if text == "-":
+            from indexer.corpus.query_file import read_query_lines  # with numpy, which a server's user can do without
+            from indexer.errors import ConfigError
+
             for _, line in read_query_lines(_standard_input(), "standard input", ConfigError):
                 yield line
         else:
@@ -246,16 +287,13 @@ def _of_texts(
 ) -> "Iterator[tuple[str, Answer[Hit] | None]]":
     """The answers of a batch; queries that were cut are named on stderr."""
     from indexer.encoders import EncodeStats
-    from search.cli.output import print_note
+    from search.cli.output import note_length
 
     texts, log = [query for query in batch if query.strip()], EncodeStats()
     found = iter(engine.search_many(texts, asked, log))
     limit = engine.index.encoder.max_length
     for query, length in zip(texts, log.lengths, strict=True):
-        if not length:
-            print_note(f'the query "{query[:40]}" holds nothing that the encoder knows; its hits mean nothing')
-        if length > limit:
-            print_note(f'the query "{query[:40]}..." has {length:,} tokens and was cut at {limit}')
+        note_length(query, length, limit)
     for query in batch:
         yield query, next(found) if query.strip() else None
 

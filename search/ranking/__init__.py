@@ -1,6 +1,7 @@
 """From vectors and words to ranked documents.
 
-ranker      what is asked, and the documents that answer it
+options     what is asked
+ranker      the documents that answer it
 documents   from rows to documents: the best row of each, one of a group, ties by id
 exact       exact top k over blocks of vectors
 bm25        BM25 over texts, or over an open index

@@ -5,10 +5,10 @@ A group is the documents with one value in a metadata column; those without a va
 
 import difflib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +16,9 @@ import pyarrow.compute as pc
 
 from indexer.arrays import Int64Array, Mask, RowIds, Scores
 from indexer.errors import ConfigError
-from indexer.store.manifest import SegmentEntry
 from indexer.store.numbering import LiveNumbering
 from search.index import Index
 
-Found = TypeVar("Found")
 UNGROUPED = -1  # the code of a document without a value
 IdsOf = Callable[[Sequence[int]], Sequence[Any]]
 """Ids of some documents, or what is ordered as they are."""
@@ -48,20 +46,6 @@ class RankedDocument:
     row: int
     folded: tuple[FoldedDocument, ...] = ()
     folded_count: int = 0
-
-
-class Answer(list[Found]):
-    """What answers one question, best first. `missing` are the segments that gave no answer and could have changed it:
-    none, unless `SearchOptions.partial` says that such an answer will do."""
-
-    def __init__(self, found: Iterable[Found] = (), missing: tuple[SegmentEntry, ...] = ()) -> None:
-        super().__init__(found)
-        self.missing = missing
-
-    @property
-    def partial(self) -> bool:
-        """Whether something is missing."""
-        return bool(self.missing)
 
 
 def best_rows(scores: Scores, rows: RowIds, numbering: LiveNumbering, ids_of: IdsOf) -> list[RankedDocument]:

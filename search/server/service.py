@@ -20,8 +20,8 @@ from indexer.encoders import EncodeStats, Role
 from indexer.errors import StoreError
 from search.engine import Hit, SearchEngine
 from search.filters.facets import ColumnFacet
-from search.ranking.documents import Answer
-from search.ranking.ranker import SearchOptions
+from search.hits import Answer
+from search.ranking.options import SearchOptions
 from search.server.batches import GreedyBatches
 from search.server.generations import Generation, Generations, IndexStamp
 from search.server.settings import ServerSettings

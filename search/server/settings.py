@@ -22,28 +22,8 @@ class Keys:
 
     @classmethod
     def read(cls, path: Path) -> "Keys":
-        """The keys of a file, one a line; blank lines and lines that begin with # are no keys.
-
-        Raises ConfigError for a file that cannot be read or holds no key, and for a key that is short or no plain text.
-        """
-        try:
-            with open_regular(path) as file:
-                lines = file.read(_LARGEST_FILE).decode("utf-8").splitlines()
-        except OSError as error:
-            raise ConfigError(f"{path}: the keys cannot be read: {error.strerror or error}.") from error
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{path}: is no UTF-8 text; expected one key a line.") from error
-        keys = [(number, line.strip()) for number, line in enumerate(lines, start=1)]
-        keys = [(number, key) for number, key in keys if key and not key.startswith("#")]
-        for number, key in keys:
-            if len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
-                raise ConfigError(
-                    f"{path}:{number}: is no key; expected at least {_SHORTEST_KEY} letters, digits and signs without "
-                    "spaces. Make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
-                )
-        if not keys:
-            raise ConfigError(f"{path}: holds no key; expected one a line.")
-        return cls(tuple(_hash(key.encode()) for _, key in keys))
+        """The keys of a file: `read_keys`."""
+        return cls(tuple(_hash(key.encode()) for key in read_keys(path)))
 
     @property
     def are_needed(self) -> bool:
@@ -56,6 +36,31 @@ class Keys:
         for known in self.hashes:
             found |= hmac.compare_digest(given, known)
         return found
+
+
+def read_keys(path: Path) -> list[str]:
+    """The keys of a file, one a line; blank lines and lines that begin with # are no keys.
+
+    Raises ConfigError for a file that cannot be read or holds no key, and for a key that is short or no plain text.
+    """
+    try:
+        with open_regular(path) as file:
+            lines = file.read(_LARGEST_FILE).decode("utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"{path}: the keys cannot be read: {error.strerror or error}.") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is no UTF-8 text; expected one key a line.") from error
+    keys = [(number, line.strip()) for number, line in enumerate(lines, start=1)]
+    keys = [(number, key) for number, key in keys if key and not key.startswith("#")]
+    for number, key in keys:
+        if len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
+            raise ConfigError(
+                f"{path}:{number}: is no key; expected at least {_SHORTEST_KEY} letters, digits and signs without "
+                "spaces. Make one: python -c 'import secrets; print(secrets.token_urlsafe(32))'"
+            )
+    if not keys:
+        raise ConfigError(f"{path}: holds no key; expected one a line.")
+    return [key for _, key in keys]
 
 
 def _hash(key: bytes) -> bytes:

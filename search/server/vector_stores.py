@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, WithJsonSchema
 from search.engine import Hit
 from search.files import to_json
 from search.filters.expressions import shortened
-from search.ranking.documents import Answer
+from search.hits import Answer
 from search.ranking.ranker import SearchOptions
 from search.server.attribute_filters import OutlinedFilter, condition_of
 from search.server.embeddings import TEXTS_SCHEMA, TruncatedText, require_encoder, texts_of, truncated_texts

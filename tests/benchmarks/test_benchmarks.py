@@ -172,3 +172,26 @@ def test_the_query_benchmark_runs(tiny_model: Callable[[str], Path], tmp_path: P
     result = json.loads((tmp_path / "x.json").read_text())
     assert [row["name"] for row in result["cold"]] == ["isotrope", "isotrope --help"]
     assert result["warm"][0]["queries"] == 20
+
+
+def test_the_serve_benchmark_runs_and_says_what_it_could_not_start(
+    tiny_model: Callable[[str], Path], tmp_path: Path
+) -> None:
+    from indexer import BuildConfig, RunOptions, build_index, read_corpus
+    from indexer.config import EncoderConfig
+
+    pytest.importorskip("uvicorn")
+    corpus = tmp_path / "docs.jsonl"
+    corpus.write_text("".join(json.dumps({"_id": str(n), "text": f"A whale of {n}."}) + "\n" for n in range(20)))
+    config = BuildConfig(encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=32))
+    build_index(read_corpus(corpus), tmp_path / "index", config, RunOptions(threads=1))
+    arguments = ["--rounds", "2", "-k", "3", "--clients", "4", "--requests", "12", "--infinity", str(tmp_path / "none")]
+    out = run("benchmarks.serve", tmp_path / "index", *arguments, "--weights", tmp_path, "-o", tmp_path / "x.json")
+    assert "not measured: infinity-emb" in out
+    result = json.loads((tmp_path / "x.json").read_text())
+    assert len(result["servers"]) == 2
+    for server in result["servers"]:
+        assert {many: len(found["rounds"]) for many, found in server["clients"].items()} == {"1": 2, "4": 2}
+        assert all(found["ms"]["p50"] <= found["ms"]["p99"] for found in server["clients"].values())
+    assert result["index"]["documents"] == 20
+    assert str(tmp_path) not in json.dumps(result["command"])

@@ -19,7 +19,7 @@ from indexer import Document, build_index, delete_documents
 from indexer.errors import ConfigError, CorruptIndexError, MachineError, ShardLostError, StoreError
 from indexer.executors.ray_actors import connect
 from search import SearchEngine, ShardOptions, shards
-from search.ranking.documents import Answer
+from search.hits import Answer
 from search.segments import Finish
 from search.shards import HostedSegment, LostError, Question, SegmentProcess
 from tests.indexer.pipeline.test_segments import COUNT, documents, questions, recipe

@@ -1,0 +1,97 @@
+"""`isotrope query --url`: a server is asked in place of an index."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from search.cli.options import PATH, all_of
+
+if TYPE_CHECKING:
+    from search.client import SearchClient
+    from search.hits import Answer, Hit
+    from search.ranking.options import SearchOptions
+
+_OF_AN_INDEX = ("model", "device", "backend", "threads", "recall", "shards", "ray_address", "partial")
+
+server_options = all_of(
+    click.option("--url", metavar="URL", help="Ask the server there, of isotrope serve, in place of an INDEX."),
+    click.option(
+        "--api-key-file",
+        type=PATH,
+        metavar="FILE",
+        envvar="ISOTROPE_API_KEY_FILE",
+        show_envvar=True,
+        help="With --url: a file that begins with one of the server's keys.",
+    ),
+)
+"""--url, --api-key-file"""
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """Raises UsageError for options that are of no use with --url, or without."""
+    if options["url"] is None:
+        if _is_given("api_key_file"):
+            raise click.UsageError("--api-key-file is for a server: name it by --url.")
+        return
+    for name in _OF_AN_INDEX:
+        if _is_given(name):
+            raise click.UsageError(f"--{name.replace('_', '-')} is for an INDEX; with --url the server has chosen.")
+    if options["queries"] and options["queries"].suffix.lower() == ".npy":
+        raise click.UsageError(f"--queries {options['queries']}: a server takes texts, no embeddings.")
+
+
+def _is_given(name: str) -> bool:
+    """Whether an option stands on the command line."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def server_of(options: dict[str, Any]) -> "SearchClient":
+    """The server of --url, with the key of --api-key-file."""
+    from search.cli.output import print_note
+    from search.client import SearchClient
+    from search.server.settings import is_readable_by_others, read_keys
+
+    key, file = None, options["api_key_file"]
+    if file is not None:
+        key = read_keys(file)[0]
+        if is_readable_by_others(file):
+            print_note(f"{file} can be read by other users of this machine: chmod 600 {file}")
+    client = SearchClient(
+        options["url"], key, on_wait=lambda seconds: print_note(f"the server is busy; asking again in {seconds:g} s")
+    )
+    if key is not None and not client.is_private:
+        print_note(f"{options['url']} is no https: whoever is on the way to it can read the key")
+    return client
+
+
+def texts_of_file(path: Path) -> Sequence[str]:
+    """The queries of a file or a BEIR folder."""
+    from search.cli.output import print_note
+    from search.queries import read_queries
+
+    given = read_queries(path, 0)
+    for note in given.notes:
+        print_note(note)
+    return given.texts
+
+
+def answers_of_server(
+    client: "SearchClient", batch: Sequence[str], asked: "SearchOptions"
+) -> "Iterator[tuple[str, Answer[Hit] | None]]":
+    """The answers of a batch, None for a blank query; queries that were cut are named on stderr."""
+    from search.cli.output import note_length
+    from search.hits import Answer
+
+    texts = [query for query in batch if query.strip()]
+    results = client.results(texts, asked)
+    for query, result in zip(texts, results, strict=True):
+        if result.unknown:
+            note_length(query, 0, 0)
+        elif result.truncated:
+            note_length(query, result.truncated.tokens, result.truncated.limit)
+    found = iter(results)
+    for query in batch:
+        yield query, Answer(next(found).hits) if query.strip() else None

@@ -1,0 +1,76 @@
+"""What is found: a hit, and an answer of hits. They load no numerical library: a client of a server gives them too."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from indexer.store.manifest import SegmentEntry
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The stretch of a document that a hit was found by: characters [start, end) of its joined text, and that text.
+
+    The joined text is made of the columns without the white space around them (`joined_text`). `columns` says where the
+    stretch stands in each column as it was given: name -> (start, end).
+    """
+
+    start: int
+    end: int
+    text: str
+    columns: dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedHit:
+    """A near-duplicate that is folded under a better hit; `similarity` is the inner product of their two vectors."""
+
+    id: str
+    score: float
+    similarity: float
+    title: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One answer. `score` is the inner product of two unit vectors: higher is closer, 1 is the same direction.
+
+    With `hybrid` it is a sum of reciprocal ranks, with `similarity="js"` 1 - JS / ln 2. `window` is set where documents
+    are chunked. With `fold`, `folded` are the near-duplicates that took no place of their own, best first: of
+    `folded_count` of them the first 100.
+    """
+
+    id: str
+    score: float
+    title: str | None
+    text: str
+    metadata: dict[str, Any]
+    window: Window | None = None
+    folded: tuple[FoldedHit, ...] = ()
+    folded_count: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it; `window`, `folded` and `folded_count` only where there is something."""
+        plain: dict[str, Any] = {name: getattr(self, name) for name in ("id", "score", "title", "text", "metadata")}
+        if self.window:
+            plain["window"] = asdict(self.window)
+        if self.folded:
+            plain |= {"folded": [asdict(one) for one in self.folded], "folded_count": self.folded_count}
+        return plain
+
+
+class Answer(list[Found]):
+    """What answers one question, best first. `missing` are the segments that gave no answer and could have changed it:
+    none, unless `SearchOptions.partial` says that such an answer will do."""
+
+    def __init__(self, found: Iterable[Found] = (), missing: "tuple[SegmentEntry, ...]" = ()) -> None:
+        super().__init__(found)
+        self.missing = missing
+
+    @property
+    def partial(self) -> bool:
+        """Whether something is missing."""
+        return bool(self.missing)

@@ -1,0 +1,341 @@
+"""A client of a server gives what the engine gives, and says what is wrong with the server, the way or the question."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import search.client
+from indexer import BuildConfig, build_index, read_corpus
+from indexer.config import EncoderConfig
+from indexer.errors import ConfigError, MachineError, UnknownDocumentError
+from search import SearchClient, SearchEngine, SearchOptions
+from tests.running_server import running_server
+from tests.search.cli.test_cli import isotrope
+
+KEY = "a-key-that-is-long-enough"
+TEXTS = [f"thing {n} of {n % 3}" for n in range(150)]
+Reply = tuple[int, dict[str, str], bytes]
+
+
+@pytest.fixture(scope="module")
+def index(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("served")
+    rows = [
+        {"_id": f"d{n}", "title": f"Title {n}", "text": f"Text about thing {n}. " * (1 + 30 * (n == 4)),
+         "year": 2000 + n, "day": f"20{n:02}-01-02", "share": n / 3, "set": n % 2 == 0} for n in range(30)
+    ]  # fmt: skip
+    (folder / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    config = BuildConfig(encoder=EncoderConfig(model=str(tiny_model("bert")), max_length=32)).with_columns(
+        {}, ("day:date",), ()
+    )
+    config = config.with_overrides(("chunk.tokens=24", "chunk.overlap=4"))
+    build_index(read_corpus(folder / "docs.jsonl", config=config.corpus), folder / "index", config)
+    return folder / "index"
+
+
+@pytest.fixture(scope="module")
+def url(index: Path) -> Iterator[str]:
+    with running_server(index) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def engine(index: Path) -> Iterator[SearchEngine]:
+    with SearchEngine(index) as found:
+        yield found
+
+
+def plain(answers: Any) -> Any:
+    """Answers as JSON has them: dates are text there."""
+    return json.loads(json.dumps([[hit.to_dict() for hit in answer] for answer in answers], default=str))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        SearchOptions(3),
+        SearchOptions(where="year > 2004 AND day < DATE '2020-01-01'"),
+        SearchOptions(group_by="set"),
+        SearchOptions(exact=True, min_score=0.2),
+        SearchOptions(4, fold=0.5),
+    ],
+)
+def test_answers_are_those_of_the_engine(url: str, engine: SearchEngine, options: SearchOptions) -> None:
+    with SearchClient(url) as client:
+        assert plain(client.search_many(TEXTS[:5], options)) == plain(engine.search_many(TEXTS[:5], options))
+        assert plain([client.neighbours("d4", options)]) == plain([engine.neighbours("d4", options)])
+        assert client.search("thing 4", k=1)[0].window is not None
+
+
+def test_many_queries_go_in_requests_the_server_takes_and_keep_their_order(url: str, engine: SearchEngine) -> None:
+    with SearchClient(url) as client:
+        found, alone = client.search_many(TEXTS, k=2), engine.search_many(TEXTS, k=2)
+        assert [[hit.id for hit in answer] for answer in found] == [[hit.id for hit in answer] for answer in alone]
+        assert client.search_many([]) == []
+        assert len(client.search_many(TEXTS, k=1000)) == len(TEXTS)  # 64 queries of them would be too many hits
+
+
+@pytest.mark.parametrize(
+    ("queries", "k", "sizes"),
+    [
+        (["a"] * 130, 10, [64, 64, 2]),
+        (["a"] * 5, 4000, [2, 2, 1]),
+        (["a"] * 2, 20_000, [1, 1]),
+        (["\x01" * 500_000] * 3, 1, [1, 1, 1]),
+        ([], 1, []),
+    ],
+)
+def test_a_request_holds_as_much_as_a_server_takes(queries: list[str], k: int, sizes: list[int]) -> None:
+    assert [len(piece) for piece in search.client._pieces(queries, k)] == sizes
+
+
+def test_what_is_served_is_told(url: str) -> None:
+    with SearchClient(url + "/") as client:
+        facts = client.info()
+    assert (facts["documents"], facts["generation"], facts["name"]) == (30, 1, "index")
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "said"),
+    [
+        ({"queries": [" "]}, ConfigError, "query 1 is blank"),
+        ({"queries": ["x", "\udc80"]}, ConfigError, "query 2 holds bytes that are no text"),
+        ({"queries": ["x"], "k": 0}, ConfigError, "k is 0"),
+        ({"queries": ["x"], "k": 5000}, ConfigError, "expected at most 1,000"),
+        ({"queries": ["x"], "where": "yaer = 1"}, ConfigError, "did you mean"),
+        ({"queries": ["x"], "partial": True}, ConfigError, "partial is for segments"),
+        ({"queries": ["x" * 200_000]}, ConfigError, "200,000 characters"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_in_words(url: str, asked: Any, error: type[Exception], said: str) -> None:
+    with SearchClient(url) as client, pytest.raises(error, match=said):
+        client.search_many(**asked)
+
+
+def test_an_unknown_document_is_told_with_one_that_it_could_be(url: str) -> None:
+    with SearchClient(url) as client, pytest.raises(UnknownDocumentError, match='no document with id "d88"'):
+        client.neighbours("d88")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["thing 3", "thing 5", "-k", "2"],
+        ["thing 3", "--json", "--where", "year > 2003", "--group-by", "set"],
+        ["--like", "d3", "--json"],
+        ["thing 3", "--fold", "0.5"],
+        ["  ", "a//b", "--json"],
+        ["word " * 500, "--json"],
+    ],
+)
+def test_the_command_prints_the_same_by_url_as_by_index(index: Path, url: str, arguments: list[str]) -> None:
+    here, there = isotrope("query", index, *arguments), isotrope("query", "--url", url, *arguments)
+    assert (there.stdout, there.stderr, there.returncode) == (here.stdout, here.stderr, 0)
+    assert there.stdout
+
+
+def test_files_and_standard_input_are_asked_of_a_server_too(index: Path, url: str, tmp_path: Path) -> None:
+    (tmp_path / "q.txt").write_text("thing 3\n\nthing 5\n")
+    here = isotrope("query", index, "--queries", tmp_path / "q.txt", "--json")
+    there = isotrope("query", "--url", url, "--queries", tmp_path / "q.txt", "--json")
+    assert there == here
+    piped = [isotrope("query", *of, "-", "--json", stdin="thing 3\n\nthing 5\n") for of in ([index], ["--url", url])]
+    assert piped[0] == piped[1]
+    out = tmp_path / "answers.jsonl"
+    assert isotrope("query", "--url", url, "thing 3", "-o", out).stdout == f"{out}: 1 answer.\n"
+    assert json.loads(out.read_text())["hits"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--url", "{url}", "x", "--device", "auto"], "--device is for an INDEX"),
+        (["--url", "{url}", "x", "--model", "m"], "--model is for an INDEX"),
+        (["--url", "{url}", "x", "--backend", "torch"], "--backend is for an INDEX"),
+        (["--url", "{url}", "x", "--threads", "2"], "--threads is for an INDEX"),
+        (["--url", "{url}", "x", "--recall", "0.9"], "--recall is for an INDEX"),
+        (["--url", "{url}", "x", "--shards", "ray"], "--shards is for an INDEX"),
+        (["--url", "{url}", "x", "--partial"], "--partial is for an INDEX"),
+        (["--url", "{url}", "--queries", "v.npy"], "takes texts, no embeddings"),
+        (["--url", "{url}"], "Give TEXT, or --like, or --queries"),
+        (["--url", "{url}", "--like", "d1", "--hybrid"], "--hybrid needs TEXT"),
+        (["{url}", "x"], "is the address of a server: name it by --url"),
+        (["index", "x", "--api-key-file", "k"], "--api-key-file is for a server"),
+        ([], "Missing argument 'INDEX'"),
+        ([""], "Invalid value for 'INDEX': it is empty"),
+    ],
+)
+def test_what_makes_no_sense_together_is_refused(url: str, arguments: list[str], said: str) -> None:
+    done = isotrope("query", *(word.format(url=url) for word in arguments))
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())
+
+
+def test_a_key_is_sent_from_its_file_and_never_shown(index: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    (tmp_path / "keys").write_text(f"# of the reader\n{KEY}\nanother-key-of-the-server\n")
+    (tmp_path / "keys").chmod(0o600)
+    (tmp_path / "wrong").write_text("some-other-key-of-nobody\n")
+    with running_server(index, "--api-key-file", tmp_path / "keys") as url:
+        refused = isotrope("query", "--url", url, "thing 3")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "wants a key, or another one: give --api-key-file" in refused.stderr
+        assert isotrope("query", "--url", url, "x", "--api-key-file", tmp_path / "wrong").returncode == 1
+        done = isotrope("query", "--url", url, "thing 3", "--api-key-file", tmp_path / "keys")
+        assert (done.returncode, done.stderr) == (0, "")
+        monkeypatch.setenv("ISOTROPE_API_KEY_FILE", str(tmp_path / "keys"))
+        assert isotrope("query", "--url", url, "thing 3").stdout == done.stdout
+        assert isotrope("query", index, "thing 3").returncode == 0  # where the variable means nothing
+        assert KEY not in done.stdout + done.stderr + refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("", "is no URL"),
+        ("127.0.0.1:8080", "is no URL"),
+        ("ftp://127.0.0.1", "is no URL"),
+        ("http://", "is no URL"),
+        ("http://[::1", "is no URL"),
+        ("http://127.0.0.1:99999", "is no URL"),
+        ("http://127.0.0.1/a b", "is no URL"),
+        ("http://127.0.0.1/\x1b", "is no URL"),
+        ("http://user:secret@127.0.0.1", "holds a user or a password"),
+        ("http://127.0.0.1/?key=secret", "has a \\? or # in it"),
+    ],
+)
+def test_what_is_no_address_of_a_server_is_refused(url: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        SearchClient(url)
+    assert isotrope("query", "--url", url, "x").returncode == 1
+
+
+@pytest.mark.parametrize("key", ["", "two words", "tab\t", "schl\u00fcssel"])
+def test_what_is_no_key_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match="the key is none"):
+        SearchClient("http://127.0.0.1:8080", key)
+
+
+def test_a_url_is_private_where_nobody_reads_along() -> None:
+    urls = ("https://a.example", "http://127.0.0.1:1", "http://localhost", "http://[::1]:8", "http://a.example")
+    assert [SearchClient(url).is_private for url in urls] == [True, True, True, True, False]
+
+
+def test_a_proxy_is_not_asked_about_this_machine(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    with SearchClient(url) as client:
+        assert client.search("thing 3", 1)
+    with SearchClient("http://a.invalid") as client, pytest.raises(MachineError, match="no server can be reached"):
+        client.search("thing 3", 1)
+
+
+@pytest.fixture
+def stranger() -> Iterator[Callable[..., str]]:
+    """The URL of a server that gives these replies, the last one again and again."""
+    servers = []
+
+    def serve(*replies: Reply) -> str:
+        waiting = list(replies)
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["Content-Length"]))
+                status, headers, body = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+                self.send_response(status)
+                for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    yield serve
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def error_body(message: str) -> bytes:
+    return json.dumps({"error": {"message": message, "type": "x", "param": None, "code": None}}).encode()
+
+
+GOOD = json.dumps({"results": [{"query": "x", "hits": []}], "index": {"generation": 1, "fingerprint": "f"}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "said"),
+    [
+        ((200, {}, b"<html>"), ConfigError, "no Isotrope server"),
+        ((200, {}, b'{"results": 3}'), ConfigError, r"no Isotrope server.*\$\.results"),
+        ((200, {}, b'{"results": []}'), ConfigError, "0 answers to 1 questions"),
+        ((200, {}, b"[" * 100_000), ConfigError, "nested"),
+        ((200, {}, b"\xff"), ConfigError, "no Isotrope server"),
+        ((404, {}, b"not here"), ConfigError, "it answers 404"),
+        ((404, {}, error_body("Not Found")), ConfigError, "knows no /v1/search"),
+        ((301, {"Location": "https://b.example/"}, b""), ConfigError, "points to https://b.example/, which is not"),
+        ((502, {}, b"<html>"), MachineError, "answers 502, not in the words of Isotrope"),
+        ((503, {}, error_body("The index cannot be read.")), MachineError, "The index cannot be read"),
+        ((504, {}, error_body("not answered in 30 s")), MachineError, "not answered in 30 s"),
+        ((403, {}, error_body("The Host is \x1b[31m none")), ConfigError, r"The Host is \\x1b\[31m none"),
+        ((422, {}, error_body("y" * 10_000)), ConfigError, r"y{500}\.\.\."),
+        ((200, {"Content-Length": "9"}, b"{}"), MachineError, "the connection broke"),
+    ],
+)
+def test_answers_of_strangers_and_failures_are_told_in_words(
+    stranger: Callable[..., str], reply: Reply, error: type[Exception], said: str
+) -> None:
+    with SearchClient(stranger(reply), seconds=5) as client, pytest.raises(error, match=said):
+        client.search("x")
+
+
+def test_a_busy_server_is_asked_again_after_what_it_says(
+    stranger: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept = list[float]()
+    monkeypatch.setattr("search.client.time.sleep", slept.append)
+    busy: Reply = (429, {"Retry-After": "7"}, error_body("256 requests are under way."))
+    never: Reply = (429, {"Retry-After": "86400"}, error_body("256 requests are under way."))
+    told = list[float]()
+    with SearchClient(stranger(busy, busy, (200, {}, GOOD)), on_wait=told.append) as client:
+        assert client.search("x") == []
+    assert slept == told == [7, 7]
+    with (
+        SearchClient(stranger(never)) as client,
+        pytest.raises(MachineError, match=r"still busy after 5 .*256 requests"),
+    ):
+        client.search("x")
+    assert slept[2:] == [60] * 4
+
+
+def test_an_answer_without_end_is_cut(stranger: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search.client, "_LARGEST_ANSWER", 1000)
+    with (
+        SearchClient(stranger((200, {}, b" " * 5000))) as client,
+        pytest.raises(MachineError, match="longer than 1,000"),
+    ):
+        client.search("x")
+
+
+def test_a_server_that_is_not_there_or_silent_is_told(stranger: Callable[..., str]) -> None:
+    with SearchClient("http://127.0.0.1:1") as client, pytest.raises(MachineError, match="no server can be reached"):
+        client.search("x")
+    silent = stranger((200, {"Content-Length": "9"}, b""))
+    with (
+        SearchClient(silent, seconds=0.2) as client,
+        pytest.raises(MachineError, match=r"did not answer in time|broke"),
+    ):
+        client.search("x")
+    https = silent.replace("http:", "https:")
+    with SearchClient(https) as client, pytest.raises(MachineError, match="no TLS there"):
+        client.search("x")
