@@ -19,6 +19,7 @@ from search.server.app import ServedIndex, serve_engine
 from search.server.listener import Listener
 from search.server.settings import Keys, ServerLimits, ServerSettings
 
+ROOT = Path(__file__).resolve().parents[1]
 READ_KEY, ADMIN_KEY = "read-key-of-the-tests", "admin-key-of-the-tests"
 
 
@@ -83,12 +84,11 @@ class ServerProcess:
 
 
 @contextlib.contextmanager
-def server_process(*arguments: str, **environment: str) -> Iterator[ServerProcess]:
-    """`isotrope serve` with these arguments, on a free port; killed at the end unless it has ended."""
-    call = [sys.executable, "-c", "from search.cli import main; main()", "serve", *arguments, "--port", "0"]
-    process = subprocess.Popen(
-        call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
-    )
+def server_process(*arguments: str | Path, cwd: Path = ROOT, **environment: str) -> Iterator[ServerProcess]:
+    """`isotrope serve` with these arguments, on a free port. It is stopped at the end, and must end in order."""
+    call = [sys.executable, "-c", "from search.cli import main; main()", "serve", *map(str, arguments), "--port", "0"]
+    env = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    process = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, env=env)
     try:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -96,6 +96,11 @@ def server_process(*arguments: str, **environment: str) -> Iterator[ServerProces
         found = re.search(r"http://\S+", line)
         assert found, line + process.stderr.read()
         yield ServerProcess(found.group(), process)
-    finally:
+    except BaseException:
         process.kill()
-        process.communicate()
+        raise
+    else:
+        process.terminate()
+    finally:
+        process.communicate(timeout=60)
+    assert process.returncode == 0

@@ -16,8 +16,8 @@ from indexer.config import BuildConfig, EncoderConfig, WhiteningConfig
 from indexer.errors import CorruptIndexError, MismatchError
 from indexer.run_options import RunOptions
 from search.engine import SearchEngine
-from tests.running_server import running_server
 from tests.search.cli.test_cli import isotrope
+from tests.servers import server_process
 
 ROOT = Path(__file__).resolve().parents[1]
 CALL = """
@@ -137,9 +137,9 @@ def test_an_engine_that_loads_ahead_refuses_another_encoder_at_the_first_questio
 
 def test_a_query_of_a_server_loads_no_numerical_library(index: Path, tmp_path: Path) -> None:
     (tmp_path / "q.txt").write_text("whale song\n", encoding="utf-8")
-    with running_server(index) as url:
-        modules = loaded_by("query", "--url", url, "whale song", "--json")
-        of_file = loaded_by("query", "--url", url, "--queries", str(tmp_path / "q.txt"), "--json")
+    with server_process(index) as server:
+        modules = loaded_by("query", "--url", server.url, "whale song", "--json")
+        of_file = loaded_by("query", "--url", server.url, "--queries", str(tmp_path / "q.txt"), "--json")
     heavy = {"faiss", "pyarrow", "openvino", "indexer.store.manifest", "search.engine", "search.index"} | SLOW
     assert modules & (heavy | {"numpy", "fastapi", "uvicorn", "pydantic"}) == set()
     assert of_file & heavy == set()

@@ -17,8 +17,8 @@ from mcp import Client, StdioServerParameters
 from indexer.config import BuildConfig
 from search.cli import LazyGroup, cli
 from tests.playground import lay_out
-from tests.running_server import running_server
 from tests.search.cli.test_cli import ISOTROPE, Done, isotrope
+from tests.servers import server_process
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -47,11 +47,11 @@ def examples(text: str) -> list[list[str]]:
     return [shlex.split(call)[1:] for call in calls]
 
 
-def block(language: str) -> str:
-    """The first fenced block of the README in this language."""
-    found = re.search(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def block(language: str, holds: str = "") -> str:
+    """The first fenced block of the README in this language that holds a text."""
+    found = [code for code in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) if holds in code]
     assert found, language
-    return found.group(1)
+    return str(found[0])
 
 
 @pytest.fixture
@@ -82,8 +82,24 @@ def test_the_commands_of_the_readme_run(part: str, playground: Path) -> None:
 
 
 def test_the_library_example_of_the_readme_runs(playground: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(block("python"), {"__name__": "__main__"})  # noqa: S102 - in this process, which has loaded the libraries
+    exec(block("python", "SearchEngine("), {"__name__": "__main__"})  # noqa: S102 - in this process, which has loaded the libraries
     assert capsys.readouterr().out.splitlines()[0].split()[1] == "os.walk"
+
+
+@pytest.mark.check
+def test_what_the_readme_sends_to_a_server_is_answered(playground: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
+    with server_process("demo/index", cwd=playground) as server:
+        for line in block("sh", "/v1/search").splitlines():
+            program, url, *options = shlex.split(line)
+            assert (program, options[:1] in ([], ["--json"])) == ("curl", True)
+            body = json.loads(options[1]) if options else None
+            answer = server.ask(url.removeprefix("http://127.0.0.1:8080"), body)
+            if body:
+                assert all(result["hits"] for result in answer["results"]), line
+        exec(block("python", "from openai").replace("http://127.0.0.1:8080", server.url), {"__name__": "__main__"})  # noqa: S102
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in printed[1:]] == ["os.walk", "os.fwalk"]
 
 
 def test_the_configuration_of_an_agent_in_the_readme_starts_the_server(playground: Path) -> None:
@@ -151,9 +167,9 @@ def answering(call: list[str]) -> Iterator[list[str]]:
     if "--url" not in call:
         yield call
         return
-    with running_server(Path("demo/index").resolve()) as url:
+    with server_process(Path("demo/index").resolve()) as server:
         place = call.index("--url") + 1
-        yield [*call[:place], url, *call[place + 1 :]]
+        yield [*call[:place], server.url, *call[place + 1 :]]
 
 
 def prepare_parquet(path: Path) -> None:
@@ -204,5 +220,5 @@ def test_no_machine_path_or_registry_host_is_in_the_repository() -> None:
     names = [name for name in files if not name.startswith("tests/data/")]
     hosts = re.compile("pypi" + r"\.org|files\.pythonhosted|download\." + r"pytorch\.org|/(work|root)/\w")
     for name in names:
-        text = (ROOT / name).read_text(encoding="utf-8")
+        text = (ROOT / name).read_text(encoding="utf-8", errors="replace")  # a picture is no text, and is looked at too
         assert not hosts.search(text), name

@@ -14,8 +14,8 @@ from indexer import BuildConfig, build_index, read_corpus
 from indexer.config import EncoderConfig
 from indexer.errors import ConfigError, MachineError, UnknownDocumentError
 from search import SearchClient, SearchEngine, SearchOptions
-from tests.running_server import running_server
 from tests.search.cli.test_cli import isotrope
+from tests.servers import server_process
 
 KEY = "a-key-that-is-long-enough"
 TEXTS = [f"thing {n} of {n % 3}" for n in range(150)]
@@ -40,8 +40,8 @@ def index(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module")
 def url(index: Path) -> Iterator[str]:
-    with running_server(index) as found:
-        yield found
+    with server_process(index) as server:
+        yield server.url
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,8 @@ def test_a_key_is_sent_from_its_file_and_never_shown(index: Path, tmp_path: Path
     (tmp_path / "keys").write_text(f"# of the reader\n{KEY}\nanother-key-of-the-server\n")
     (tmp_path / "keys").chmod(0o600)
     (tmp_path / "wrong").write_text("some-other-key-of-nobody\n")
-    with running_server(index, "--api-key-file", tmp_path / "keys") as url:
+    with server_process(index, "--api-key-file", tmp_path / "keys") as server:
+        url = server.url
         refused = isotrope("query", "--url", url, "thing 3")
         assert (refused.returncode, refused.stdout) == (1, "")
         assert "wants a key, or another one: give --api-key-file" in refused.stderr
