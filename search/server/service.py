@@ -125,7 +125,7 @@ class SearchService:
         """The documents closest to a stored one: `SearchEngine.neighbours`."""
 
         async def ask(generation: Generation) -> SearchReply:
-            answer = await asyncio.to_thread(generation.engine.neighbours, identity, options)
+            answer = await asyncio.to_thread(_neighbours, generation, identity, options)
             return SearchReply([answer], (), _max_length(generation), generation.stamp)
 
         return await self._ask(ask)
@@ -222,10 +222,15 @@ class SearchService:
         generation, options = cast(tuple[Generation, SearchOptions], key)
         texts = [text for some, _ in items for text in some]
         self.on_batch("rank", len(texts))
-        ann.set_threads(1)  # of this thread: several threads that each take all cores wait for one another
+        ann.set_threads(1)  # of this thread: threads that each take all cores wait for one another
         embeddings = np.concatenate([rows for _, rows in items])
         found = iter(generation.engine.search_vectors(embeddings, options, texts))
         return [[next(found) for _ in some] for some, _ in items]
+
+
+def _neighbours(generation: Generation, identity: str, options: SearchOptions) -> Answer[Hit]:
+    ann.set_threads(1)  # as in `_rank`
+    return generation.engine.neighbours(identity, options)
 
 
 def _max_length(generation: Generation) -> int:
