@@ -80,13 +80,9 @@ class Guard:
             return 403, "host", found
         if path in (HEALTH, PAGE) or path.startswith(ASSETS):
             return None
-        admin, key = path.startswith(ADMIN), _key_of(headers)
-        keys = self._settings.admin_keys if admin else self._settings.read_keys
-        if (
-            admin
-            and not keys.are_needed
-            and (self._settings.read_keys.admit(key) or not self._settings.read_keys.are_needed)
-        ):
+        admin, key, readers = path.startswith(ADMIN), _key_of(headers), self._settings.read_keys
+        keys = self._settings.admin_keys if admin else readers
+        if admin and not keys.are_needed and (readers.admit(key) or not readers.are_needed):
             return 403, "key", "This server takes no administration: it was started without --admin-key-file."
         if (admin or keys.are_needed) and not keys.admit(key):
             return 401, "key", "No key, or a wrong one. Send it as: Authorization: Bearer KEY"
