@@ -13,6 +13,7 @@ import httpx2
 
 from indexer.errors import ConfigError, MachineError, UnknownDocumentError
 from indexer.typed_json import MAX_DEPTH, decode_json
+from indexer.urls import is_loopback
 from search.hits import Answer, Hit
 from search.ranking.options import SearchOptions, require_queries
 from search.text import escape
@@ -258,8 +259,7 @@ def _require_url(url: str) -> SplitResult:
 
 def _is_loopback(parts: SplitResult) -> bool:
     """Whether a URL is of this machine, for which a proxy elsewhere cannot speak."""
-    host = parts.hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    return is_loopback(parts.hostname or "")
 
 
 def _trusted(parts: SplitResult) -> ssl.SSLContext | bool:

@@ -221,9 +221,26 @@ def test_what_is_no_key_is_refused(key: str) -> None:
         SearchClient("http://127.0.0.1:8080", key)
 
 
-def test_a_url_is_private_where_nobody_reads_along() -> None:
-    urls = ("https://a.example", "http://127.0.0.1:1", "http://localhost", "http://[::1]:8", "http://a.example")
-    assert [SearchClient(url).is_private for url in urls] == [True, True, True, True, False]
+@pytest.mark.parametrize(
+    ("url", "is_private"),
+    [
+        ("https://a.example", True),
+        ("https://127.0.0.1.evil.example", True),
+        ("http://127.0.0.1:1", True),
+        ("http://127.9.9.9", True),
+        ("http://localhost", True),
+        ("http://LOCALHOST", True),
+        ("http://[::1]:8", True),
+        ("http://a.example", False),
+        ("http://127.0.0.1.evil.example", False),
+        ("http://127.evil.example:8080", False),
+        ("http://localhost.evil.example", False),
+        ("http://127.0.0.1%2eevil.example", False),
+        ("http://10.0.0.1", False),
+    ],
+)
+def test_a_url_is_private_where_nobody_reads_along(url: str, is_private: bool) -> None:
+    assert SearchClient(url).is_private is is_private
 
 
 def test_a_proxy_is_not_asked_about_this_machine(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,8 +248,9 @@ def test_a_proxy_is_not_asked_about_this_machine(url: str, monkeypatch: pytest.M
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     with SearchClient(url) as client:
         assert client.search("thing 3", 1)
-    with SearchClient("http://a.invalid") as client, pytest.raises(MachineError, match="no server can be reached"):
-        client.search("thing 3", 1)
+    for other in ("http://a.invalid", "http://127.0.0.1.a.invalid"):
+        with SearchClient(other) as client, pytest.raises(MachineError, match=r"no server can be reached.*refused"):
+            client.search("thing 3", 1)
 
 
 @pytest.fixture
