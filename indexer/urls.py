@@ -1,10 +1,12 @@
-"""URLs of object storage where a path may stand, and the folder of this machine that stands for each.
+"""URLs of object storage where a path may stand, and the folder of this machine that stands for each; and which hosts
+are this machine.
 
 An index in object storage is worked on under a local path: its mirror folder, in the cache. Who is handed such a path
 reads and writes there, and `indexer.store.mirror` fetches and sends what is really in the store.
 """
 
 import hashlib
+import ipaddress
 import os
 import re
 from functools import cache
@@ -109,3 +111,13 @@ def _url_beside(place: Path) -> str:
         return ""
     show_as(str(place / url.rpartition("/")[2]), url)
     return url
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine alone: "localhost", or an address such as 127.0.0.1 or ::1."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -13,6 +13,7 @@ import httpx2
 
 from indexer.errors import ConfigError, MachineError, UnknownDocumentError
 from indexer.typed_json import MAX_DEPTH, decode_json
+from indexer.urls import is_loopback
 from search.hits import Answer, Hit
 from search.ranking.options import SearchOptions, require_queries
 from search.text import escape
@@ -56,11 +57,16 @@ class _Results:
 @dataclass(frozen=True)
 class _Fault:
     message: str
+    param: str | None = None
 
 
 @dataclass(frozen=True)
 class _Failure:
     error: _Fault
+
+
+class _TooMuchError(ConfigError):
+    """A request of this many queries, hits or characters is refused; one of fewer queries may not be."""
 
 
 class SearchClient:
@@ -132,7 +138,7 @@ class SearchClient:
         """The same, with what the server says of each query."""
         asked = _fields_of(SearchOptions.of(options, fields))
         pieces = _pieces(_require_unicode(require_queries(queries)), asked["k"])
-        return [result for some in pieces for result in self._results(asked | {"query": some}, len(some))]
+        return [result for some in pieces for result in self._results_of(some, asked)]
 
     def neighbours(self, identity: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
         """The documents closest to a stored one: `SearchEngine.neighbours`. Raises UnknownDocumentError."""
@@ -145,6 +151,17 @@ class SearchClient:
     def info(self) -> dict[str, Any]:
         """What is served, how it was built, what was measured of it, and what its metadata columns hold."""
         return self._decoded(self._asked("GET", "/v1/info"), dict[str, Any])
+
+    def _results_of(self, queries: list[str], asked: dict[str, Any]) -> list[ServedResult]:
+        """Answers to as many queries as one request has; by halves where the server takes fewer, or their answers are
+        too long together."""
+        try:
+            return self._results(asked | {"query": queries}, len(queries))
+        except _TooMuchError:
+            if len(queries) == 1:
+                raise
+            half = len(queries) // 2
+            return self._results_of(queries[:half], asked) + self._results_of(queries[half:], asked)
 
     def _results(self, asked: dict[str, Any], count: int) -> list[ServedResult]:
         found = self._decoded(self._asked("POST", "/v1/search", asked), _Results).results
@@ -209,9 +226,10 @@ class SearchClient:
     def _failure(self, status: int, body: bytes, headers: httpx2.Headers) -> Exception:
         """What a status that is no success means to the asker."""
         try:
-            said = _said(decode_json(body, _Failure, _DEPTH).error.message)
+            fault = decode_json(body, _Failure, _DEPTH).error
         except ValueError:
             return self._stranger_failure(status, headers)
+        said = _said(fault.message)
         if status == 401:
             return ConfigError(f"{self.url}: wants a key, or another one: give --api-key-file FILE (in Python `key`).")
         if status == 404 and not said.startswith("Not Found"):
@@ -220,6 +238,11 @@ class SearchClient:
             return MachineError(f"{self.url}: still busy after {_ATTEMPTS} attempts: {said} Ask again later.")
         if status == 404:
             return self._stranger("it knows no /v1/search; the path after the host may be wrong")
+        if status == 422 and fault.param in ("k", "query"):
+            return _TooMuchError(f"{self.url}: {said}")
+        if status == 422 and fault.param == "fold":
+            said = said.replace("Input should be", "a server takes what is").rstrip(".")
+            return ConfigError(f"{self.url}: {said}; an index that is opened here folds at less as well.")
         return (MachineError if status >= 500 else ConfigError)(f"{self.url}: {said}")
 
     def _stranger_failure(self, status: int, headers: httpx2.Headers) -> Exception:
@@ -258,8 +281,7 @@ def _require_url(url: str) -> SplitResult:
 
 def _is_loopback(parts: SplitResult) -> bool:
     """Whether a URL is of this machine, for which a proxy elsewhere cannot speak."""
-    host = parts.hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")
+    return is_loopback(parts.hostname or "")
 
 
 def _trusted(parts: SplitResult) -> ssl.SSLContext | bool:

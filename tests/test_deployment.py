@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 import tomllib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,13 @@ import click
 import pytest
 import yaml
 
+from indexer import BuildConfig, build_index
+from indexer.config import EncoderConfig
+from indexer.corpus.document import Document
+from search import SearchEngine
 from search.cli import LazyGroup, cli
 from search.server.routes import ERRORS
-from search.server.settings import ServerLimits
+from search.server.settings import ServerLimits, ServerSettings
 from tests.test_docs import COMMANDS, examples
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -159,10 +164,32 @@ def test_the_page_names_every_limit_with_its_default_and_every_status() -> None:
     assert set(ERRORS) <= statuses
 
 
-def test_the_page_names_every_route() -> None:
-    source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "search/server").glob("*.py"))
-    routes = re.findall(r'@router\.(\w+)\("([^"]*)"', source)
-    assert routes
-    for method, path in routes:
-        place = path.replace(":path", "")
-        assert re.search(rf"`{method.upper()} [\w/]*{re.escape(place)}`", DOCS), place
+def test_the_page_names_every_route_and_no_other(tiny_model: Callable[[str], Path], tmp_path: Path) -> None:
+    for extra in ("fastapi", "mcp"):
+        pytest.importorskip(extra)
+    from search.server.app import serve_engine
+
+    documents = [Document(str(number), f"text {number}") for number in range(8)]
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32)
+    build_index(documents, tmp_path / "index", BuildConfig(encoder=encoder))
+    with SearchEngine(tmp_path / "index") as engine:
+        api = serve_engine(engine, ServerSettings("tests")).api
+    there = set(routes_of(api.routes))
+    table = DOCS.partition("| route |")[2].partition("\n\n")[0]
+    named = re.findall(r"`(GET|POST) ([^`?]+)(?:\?[^`]*)?`", table)
+    assert len(set(named)) == len(named)
+    assert set(named) == there
+    described = {(method.upper(), path) for path, found in api.openapi()["paths"].items() for method in found}
+    assert there - described == {
+        ("POST", "/mcp"), ("GET", "/"), ("GET", "/assets/{name}"), ("GET", "/openapi.json")
+    }  # fmt: skip
+    assert "`GET /openapi.json` | the description of these routes but `/mcp`, the page's, and itself" in table
+
+
+def routes_of(routes: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    """(method, path) of each route, those of routers that were included among them."""
+    for route in routes:
+        if (router := getattr(route, "original_router", None)) is not None:
+            yield from routes_of(router.routes)
+        else:
+            yield from ((method, route.path.replace(":path}", "}")) for method in route.methods - {"HEAD"})

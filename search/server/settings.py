@@ -2,13 +2,13 @@
 
 import hashlib
 import hmac
-import ipaddress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from indexer.errors import ConfigError
 from indexer.output_files import mode_of
 from indexer.regular_files import open_regular
+from indexer.urls import is_loopback
 
 _SHORTEST_KEY = 16
 _LARGEST_FILE = 1 << 20
@@ -133,13 +133,3 @@ class ServerSettings:
         both = set(self.read_keys.hashes) & set(self.admin_keys.hashes)
         if both:
             raise ConfigError("a key is in --api-key-file and in --admin-key-file; give each its own.")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine alone: "localhost", or an address such as 127.0.0.1 or ::1."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -15,7 +15,7 @@ from indexer.config import EncoderConfig
 from indexer.errors import ConfigError, MachineError, UnknownDocumentError
 from search import SearchClient, SearchEngine, SearchOptions
 from tests.search.cli.test_cli import isotrope
-from tests.servers import server_process
+from tests.servers import live_server, server_process
 
 KEY = "a-key-that-is-long-enough"
 TEXTS = [f"thing {n} of {n % 3}" for n in range(150)]
@@ -221,9 +221,26 @@ def test_what_is_no_key_is_refused(key: str) -> None:
         SearchClient("http://127.0.0.1:8080", key)
 
 
-def test_a_url_is_private_where_nobody_reads_along() -> None:
-    urls = ("https://a.example", "http://127.0.0.1:1", "http://localhost", "http://[::1]:8", "http://a.example")
-    assert [SearchClient(url).is_private for url in urls] == [True, True, True, True, False]
+@pytest.mark.parametrize(
+    ("url", "is_private"),
+    [
+        ("https://a.example", True),
+        ("https://127.0.0.1.evil.example", True),
+        ("http://127.0.0.1:1", True),
+        ("http://127.9.9.9", True),
+        ("http://localhost", True),
+        ("http://LOCALHOST", True),
+        ("http://[::1]:8", True),
+        ("http://a.example", False),
+        ("http://127.0.0.1.evil.example", False),
+        ("http://127.evil.example:8080", False),
+        ("http://localhost.evil.example", False),
+        ("http://127.0.0.1%2eevil.example", False),
+        ("http://10.0.0.1", False),
+    ],
+)
+def test_a_url_is_private_where_nobody_reads_along(url: str, is_private: bool) -> None:
+    assert SearchClient(url).is_private is is_private
 
 
 def test_a_proxy_is_not_asked_about_this_machine(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,8 +248,9 @@ def test_a_proxy_is_not_asked_about_this_machine(url: str, monkeypatch: pytest.M
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     with SearchClient(url) as client:
         assert client.search("thing 3", 1)
-    with SearchClient("http://a.invalid") as client, pytest.raises(MachineError, match="no server can be reached"):
-        client.search("thing 3", 1)
+    for other in ("http://a.invalid", "http://127.0.0.1.a.invalid"):
+        with SearchClient(other) as client, pytest.raises(MachineError, match=r"no server can be reached.*refused"):
+            client.search("thing 3", 1)
 
 
 @pytest.fixture
@@ -317,6 +335,26 @@ def test_a_busy_server_is_asked_again_after_what_it_says(
     ):
         client.search("x")
     assert slept[2:] == [60] * 4
+
+
+def test_what_is_too_much_together_is_asked_by_halves(index: Path) -> None:
+    with live_server(index, queries=3, hits=12, characters=1000) as server, SearchClient(server.url) as client:
+        together = client.search_many(TEXTS[:10], 5)
+        assert plain(together) == plain(client.search(text, 5) for text in TEXTS[:10])
+        with pytest.raises(ConfigError, match=r"k: 13 hits for 1 queries; expected at most 12"):
+            client.search_many(TEXTS[:2], 13)
+        with pytest.raises(ConfigError, match=r"query: 1,001 characters; expected at most 1,000"):
+            client.search_many(["x" * 1001, "y"], 1)
+
+
+def test_what_a_server_takes_less_of_than_an_index_is_told(url: str, index: Path) -> None:
+    refused = isotrope("query", "--url", url, "thing", "--fold", "0.3")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "fold: a server takes what is greater than or equal to 0.5; an index that is opened here folds at less" in (
+        " ".join(refused.stderr.split())
+    )
+    assert isotrope("query", index, "thing", "--fold", "0.3").returncode == 0
+    assert "k: is 1,001; expected at most 1,000." in isotrope("query", "--url", url, "thing", "-k", "1001").stderr
 
 
 def test_an_answer_without_end_is_cut(stranger: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
