@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
+from indexer.urls import is_loopback
 from search.server.failures import LOG, error_response
 from search.server.metrics import ServerMetrics
-from search.server.settings import ServerSettings, is_loopback
+from search.server.settings import ServerSettings
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

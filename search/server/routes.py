@@ -19,7 +19,7 @@ from search.server.service import SearchService
 from search.server.settings import ServerLimits
 
 _FAULTS = {
-    400: "the body is no JSON",
+    400: "the body is no text in UTF-8, or lists are nested too deeply",
     401: "no key, or a wrong one",
     403: "the wrong host, origin or key",
     408: "the body took too long to arrive",
