@@ -283,7 +283,7 @@ async function learn() {
   side.place(columns().length > 0);
   reflect();
   if (!isAsked(question)) showNothingAsked();
-  else if (answer?.hits.length && !byId("hits").contains(document.activeElement)) layHits();
+  else if (answer?.hits.length && !byId("hits").querySelector(":focus")) layHits();
   ask();
 }
 
@@ -322,6 +322,7 @@ function like(id) {
   hideDocument();
   change({ ...question, query: "", like: id, doc: "", k: STEP });
   byId("query").value = "";
+  byId("hits").focus({ preventScroll: true }); // what had it goes; the arrows go on from here
   scrollTo({ top: 0 });
 }
 

@@ -304,6 +304,55 @@ def test_everything_can_be_done_from_the_keyboard(page: Page, towns: LiveServer)
     expect(page.get_by_role("heading", name="Search 48 documents")).to_be_visible()
 
 
+def focused_hit(page: Page) -> str | None:
+    """The id of the hit that has the focus."""
+    found: str | None = page.evaluate("document.activeElement?.closest('article.hit')?.dataset.id ?? null")
+    return found
+
+
+@pytest.mark.parametrize("way", ["key", "click", "sheet"])
+def test_arrows_go_on_after_more_like_this(way: str, page: Page, towns: LiveServer) -> None:
+    open_page(page, towns, "/?q=river")
+    hit = hits(page).first
+    if way == "key":
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("m")
+    elif way == "click":
+        hit.get_by_role("link", name="More like this").click()
+    else:
+        hit.locator("a.open").click()
+        page.get_by_role("dialog").get_by_role("button", name="More like this").click()
+    expect(page.get_by_role("button", name="Stop: more like")).to_be_visible()
+    settle(page)
+    expect(page.locator("#hits")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    assert focused_hit(page) == ids(page)[0]
+    page.keyboard.press("ArrowUp")
+    expect(box(page)).to_be_focused()
+
+
+def test_arrows_go_on_from_what_is_seen_after_a_click_on_nothing(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns, "/?q=river&k=30")
+    page.locator("main").click(position={"x": 5, "y": 5})
+    expect(page.locator("body")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    assert focused_hit(page) == ids(page)[0]
+    page.evaluate("document.activeElement.blur(); scrollTo(0, 2000)")
+    page.wait_for_timeout(100)
+    page.keyboard.press("ArrowDown")
+    seen = ids(page).index(focused_hit(page))
+    assert seen > 3
+    page.keyboard.press("ArrowUp")
+    assert focused_hit(page) == ids(page)[seen - 1]
+    page.get_by_role("switch", name="Match words too").focus()
+    page.keyboard.press("ArrowDown")
+    assert focused_hit(page) is not None
+    group = page.get_by_label("Group by")
+    group.focus()
+    page.keyboard.press("ArrowDown")
+    expect(group).to_be_focused()
+
+
 def test_a_long_document_shows_what_was_found_of_it(page: Page, stories: LiveServer) -> None:
     open_page(page, stories, "/?q=Suddenly+a+comet+appeared.")
     expect(page.locator("#side")).to_be_hidden()  # nothing to filter by
