@@ -57,6 +57,11 @@ export function getDocument(id, signal) {
   return request(`v1/documents/${encodeURIComponent(wellFormed(id))}`, { signal });
 }
 
+/** GET /v1/documents?id=: the same, of an id that may be none. */
+export function findDocument(id, signal) {
+  return request(`v1/documents?id=${encodeURIComponent(wellFormed(id))}`, { signal });
+}
+
 /** GET /v1/info. */
 export function getInfo() {
   return request("v1/info", {});

@@ -2,12 +2,14 @@
 
 import { ApiError, getInfo, hasKey, search, setKey } from "./api.js";
 import { askKey } from "./dialogs.js";
+import { isChoice } from "./conditions.js";
 import { button, byId, element } from "./dom.js";
 import { FilterPanel, activeChips, groupChoice } from "./filters.js";
 import { hitItems } from "./hits.js";
 import { listenToKeys } from "./keys.js";
 import { termsOf } from "./marks.js";
-import { about, failure, failureText, nothing, remarks, statusOf, welcome } from "./notices.js";
+import { Named } from "./named.js";
+import { about, failure, failureText, nothing, refused, remarks, statusOf, waiting, welcome } from "./notices.js";
 import { STEP, fromAddress, isAsked, isFiltered, toAddress, toRequest, unfiltered } from "./question.js";
 import { Side } from "./side.js";
 import { hideDocument, showDocument } from "./sheet.js";
@@ -33,6 +35,7 @@ const panel = new FilterPanel((next, isTyping, rebuild) => {
   if (rebuild) panel.show(question, columns());
 });
 
+const named = new Named(() => asked || showNamed());
 const side = new Side(panel, toggles);
 const columns = () => info?.columns ?? [];
 const most = () => info?.limits?.k ?? 1000;
@@ -119,9 +122,11 @@ async function ask(again = false) {
   clearTimeout(retry);
   if (!isAsked(question)) {
     giveUp();
+    named.ask("");
     showNothingAsked();
     return;
   }
+  named.ask(question.like ? "" : question.query.trim());
   if (!info && Object.keys(question.picks).length) return; // the columns must be known; `learn` asks then
   const key = keyOf(question);
   if (!again && (asked?.key === key || (!asked && answer?.key === key && !byId("notice").querySelector(".bad")))) return;
@@ -137,7 +142,10 @@ async function ask(again = false) {
   } catch (error) {
     if (mine === asked && error.name !== "AbortError") await fail(error, mine);
   } finally {
-    if (mine === asked) giveUp();
+    if (mine === asked) {
+      giveUp();
+      showNamed();
+    }
   }
 }
 
@@ -155,8 +163,8 @@ function showNothingAsked() {
   byId("after").replaceChildren();
   byId("status").textContent = "";
   panel.complain("");
-  byId("notice").replaceChildren(welcome(info));
-  side.place(columns().length > 0);
+  byId("notice").replaceChildren(isFiltered(question) ? waiting() : welcome(info));
+  side.place(isChoice(columns()));
 }
 
 function show(found) {
@@ -170,8 +178,14 @@ function show(found) {
   reveal = 0;
   const full = found.hits.length === found.question.k && found.question.k < most();
   byId("after").replaceChildren(...(full ? [button("More results", more, { class: "more" })] : []));
-  side.place(columns().length > 0);
+  side.place(isChoice(columns()));
   if (info && (found.index.generation !== info.generation || found.index.fingerprint !== info.fingerprint)) learn(); // the columns may be others
+}
+
+/** The document that has the question for its id, where the hits do not begin with it. */
+function showNamed() {
+  const hits = answer?.key === keyOf(question) ? answer.hits : [];
+  named.show(question.like ? "" : question.query.trim(), hits, { link: (doc) => toAddress({ ...question, doc }), open: openDocument });
 }
 
 /** Ask for further hits; the first of them gets the focus, as the button goes. */
@@ -216,9 +230,7 @@ async function fail(error, mine) {
     if (mine !== asked) return;
     answer = answer && { ...answer, key: "" };
     panel.complain(told);
-    const said = element("p", { class: "notice bad", role: "alert" }, element("strong", {}, "The condition in SQL cannot be used. "), told);
-    byId("notice").replaceChildren(said);
-    byId("hits").replaceChildren();
+    byId("notice").replaceChildren(refused(told));
     byId("after").replaceChildren();
     return;
   }
@@ -248,7 +260,8 @@ async function complaint(error, mine) {
       if (alone instanceof ApiError && alone.status === 422) told = alone;
     }
   }
-  const reason = told.message.replace(/^filter \[.*?\]: (?=\S)/s, "");
+  const bare = told.message.replace(/^filter \[.*?\]: (?=\S)/s, "");
+  const reason = bare.replace(/; a filter is one condition such as .*$/s, "."); // of columns of some other index
   return reason.charAt(0).toUpperCase() + reason.slice(1);
 }
 
@@ -280,10 +293,10 @@ async function learn() {
   }
   byId("about").replaceChildren(...about(info));
   panel.show(question, columns());
-  side.place(columns().length > 0);
+  side.place(isChoice(columns()));
   reflect();
   if (!isAsked(question)) showNothingAsked();
-  else if (answer?.hits.length && !byId("hits").contains(document.activeElement)) layHits();
+  else if (answer?.hits.length && !byId("hits").querySelector(":focus")) layHits();
   ask();
 }
 
@@ -322,6 +335,7 @@ function like(id) {
   hideDocument();
   change({ ...question, query: "", like: id, doc: "", k: STEP });
   byId("query").value = "";
+  byId("hits").focus({ preventScroll: true }); // what had it goes; the arrows go on from here
   scrollTo({ top: 0 });
 }
 

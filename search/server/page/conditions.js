@@ -16,6 +16,11 @@ export function choiceOf(column) {
   return tells ? "values" : null;
 }
 
+/** Whether there is anything to choose from; else a condition can only be written. */
+export function isChoice(columns) {
+  return columns.some((column) => choiceOf(column));
+}
+
 function isSpread(column) {
   return column.least !== null && column.least !== undefined && column.least !== column.most;
 }

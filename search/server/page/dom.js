@@ -18,6 +18,15 @@ export function button(text, click, given = {}) {
   return element("button", { type: "button", on: { click }, ...given }, text);
 }
 
+/** A click that is not meant to open a tab or a window, which a link does by itself. */
+export function plainly(act) {
+  return (event) => {
+    if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    event.preventDefault();
+    act();
+  };
+}
+
 /** A cross, for what can be closed or removed. */
 export function cross() {
   const icon = document.createElementNS(SVG, "svg");

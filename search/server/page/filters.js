@@ -19,6 +19,11 @@ export class FilterPanel {
   show(question, columns) {
     this.question = question;
     const useful = columns.filter((column) => choiceOf(column));
+    if (!useful.length) {
+      const open = Boolean(question.where || this.root.querySelector("details")?.open);
+      this.root.replaceChildren(element("details", { class: "by-sql", open }, element("summary", {}, "Filter by SQL"), this.#written(columns)));
+      return;
+    }
     const title = element("div", { class: "panel-head" }, element("h2", {}, "Filters"), this.#clear());
     this.root.replaceChildren(title, ...useful.map((column) => this.#column(column)), this.#written(columns));
   }
@@ -26,7 +31,8 @@ export class FilterPanel {
   /** Take up a question that came from elsewhere, without building anything anew. */
   follow(question) {
     this.question = question;
-    this.root.querySelector(".clear").hidden = !isFiltered(question);
+    const clear = this.root.querySelector(".clear");
+    if (clear) clear.hidden = !isFiltered(question);
   }
 
   /** What the server says about the condition that was written; "" for nothing. */
@@ -100,17 +106,25 @@ export class FilterPanel {
 
   #range(column) {
     const pick = this.#pick(column.name);
-    const input = (end, word, hint) => {
+    const wrong = element("p", { class: "range-error", role: "alert" });
+    const inputs = {};
+    const check = () => {
+      const [least, most] = [inputs.least.value, inputs.most.value];
+      const above = least !== "" && most !== "" && (column.kind === "numbers" ? Number(least) > Number(most) : least > most);
+      wrong.hidden = !above;
+      wrong.textContent = above ? "from is above to" : "";
+    };
+    const input = (end, word) => {
       const given = { type: INPUTS[column.kind], step: column.kind === "numbers" ? "any" : null, value: pick[end], "aria-label": `${column.name}, ${word}` };
-      if (column.kind === "numbers") given.placeholder = hint ?? "";
-      const box = element("input", given);
-      box.addEventListener("input", () => this.#choose(column.name, { ...this.#pick(column.name), [end]: box.value }, true));
+      const box = (inputs[end] = element("input", given));
+      box.addEventListener("input", () => (check(), this.#choose(column.name, { ...this.#pick(column.name), [end]: box.value }, true)));
       return element("label", {}, element("span", {}, word), box);
     };
-    const ends = element("div", { class: column.kind === "numbers" ? "range" : "range times" }, input("least", "from", column.least), input("most", "to", column.most));
+    const ends = element("div", { class: column.kind === "numbers" ? "range" : "range times" }, input("least", "from"), input("most", "to"));
+    check();
     const zone = column.kind === "dates with a time of day" ? ", UTC" : "";
     const hint = element("p", { class: "remark" }, `${shownEnd(column.least)} to ${shownEnd(column.most)}${zone}`);
-    return [ends, hint];
+    return [ends, wrong, hint];
   }
 
   #written(columns) {
@@ -143,7 +157,7 @@ function example(columns) {
   const ranged = columns.find((column) => column.kind === "numbers" && column.least !== null);
   if (ranged) return `${ranged.sql} > ${ranged.least}`;
   const listed = columns.find((column) => column.kind === "text" && column.values?.length);
-  return listed ? `${listed.sql} = '${String(listed.values[0].value).replaceAll("'", "''").slice(0, 30)}'` : "";
+  return listed ? `${listed.sql} = '${String(listed.values[0].value).replaceAll("'", "''").slice(0, 30)}'` : "title LIKE '%word%'";
 }
 
 /** Each filter that is on: [what it says, the question without it]. */

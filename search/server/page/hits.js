@@ -1,6 +1,6 @@
 // The hits of an answer as a list.
 
-import { button, counted, element, number } from "./dom.js";
+import { button, counted, element, number, plainly } from "./dom.js";
 import { marksOf, passageOf, unitsUpTo } from "./marks.js";
 import { chips, marked } from "./text.js";
 
@@ -10,7 +10,7 @@ const LONGEST_TITLE = 300;
 /** The list items of an answer. `view`: terms, whether scores are `fused`, ids that are `opened`,
  *  columns that are `constant`, `links`, and what to do. */
 export function hitItems(hits, view) {
-  return hits.map((hit) => item(hit, { ...view, best: hits[0].score }));
+  return hits.map((hit) => item(hit, view));
 }
 
 function item(hit, view) {
@@ -34,22 +34,12 @@ function heading(hit, view) {
   return element("h2", { dir: "auto" }, link);
 }
 
-/** A click that is not meant to open a tab or a window, which a link does by itself. */
-function plainly(act) {
-  return (event) => {
-    if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
-    event.preventDefault();
-    act();
-  };
-}
-
 function score(value, view) {
-  const share = view.fused ? value / view.best : value;
   const said = view.fused ? "Sum of reciprocal ranks, by meaning and by words" : "Cosine similarity with the question: 1 is the same direction";
   const bar = element("span", { class: "fill" });
-  bar.style.width = `${Math.round(100 * Math.min(1, Math.max(0, share || 0)))}%`;
+  bar.style.width = `${Math.round(100 * Math.min(1, Math.max(0, value || 0)))}%`;
   const figure = element("span", { class: "figure" }, element("span", { class: "hidden" }, "Score "), value.toFixed(view.fused ? 4 : 3));
-  return element("p", { class: "score", title: said }, figure, element("span", { class: "track", "aria-hidden": "true" }, bar));
+  return element("p", { class: "score", title: said }, figure, view.fused ? element("span", {}, "rank sum") : element("span", { class: "track", "aria-hidden": "true" }, bar));
 }
 
 /** The stretch of the text that answers best, and among the actions a way to see all of it. */
@@ -108,7 +98,7 @@ function folded(hit, view) {
     const link = element("a", { href: view.links.document(one.id) }, element("bdi", {}, (one.title || one.id).slice(0, LONGEST_TITLE)));
     link.addEventListener("click", plainly(() => view.open(one)));
     const id = one.title ? element("span", { class: "id" }, element("bdi", {}, one.id)) : null;
-    return element("li", {}, link, id, element("span", { class: "figure", title: "Similarity with the hit above" }, one.similarity?.toFixed(3) ?? ""));
+    return element("li", {}, link, id, element("span", { class: "figure", title: "Cosine similarity with the hit above: 1 is the same" }, one.similarity === undefined || one.similarity === null ? "" : `${one.similarity.toFixed(3)} alike`));
   });
   if (count > rows.length) rows.push(element("li", {}, `and ${number(count - rows.length)} more`));
   return element("details", { class: "folded" }, element("summary", {}, counted(count, "near-duplicate")), element("ul", {}, ...rows));

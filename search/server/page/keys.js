@@ -11,13 +11,21 @@ function links() {
   return [...byId("hits").querySelectorAll("a.open")];
 }
 
-/** Focus the hit after the focused one, or before it; before the first is the box. */
+/** Focus the hit after the focused one, or before it; before the first is the box. False where there is nowhere to go. */
 function step(by) {
   const all = links();
   const at = all.findIndex((link) => link.closest("article").contains(document.activeElement));
-  const next = at < 0 ? (by > 0 ? 0 : -1) : at + by;
+  const next = at < 0 ? inView(all) + Math.min(by, 0) : at + by;
   if (next < 0) byId("query").focus();
   else all[Math.min(next, all.length - 1)]?.focus();
+  return next < 0 || all.length > 0;
+}
+
+/** The first of these that is to be seen below the bar: where one goes on from when no hit has the focus. */
+function inView(all) {
+  const bar = document.querySelector(".top").getBoundingClientRect().bottom;
+  const at = all.findIndex((link) => link.getBoundingClientRect().top >= bar);
+  return at < 0 ? all.length : at;
 }
 
 /** `act` has `like(id)`, `clear()` and `isEmpty()`. */
@@ -25,8 +33,8 @@ export function listenToKeys(act) {
   const box = byId("query");
 
   function inBox(event) {
-    if (event.key === "ArrowDown" && links().length) step(1);
-    else if (event.key === "Escape" && !act.isEmpty()) act.clear();
+    if (event.key === "ArrowDown") return step(1);
+    if (event.key === "Escape" && !act.isEmpty()) act.clear();
     else if (event.key === "Escape") box.blur();
     else return false;
     return true;
@@ -38,8 +46,8 @@ export function listenToKeys(act) {
       box.focus();
       box.select();
     } else if (event.key === "?") showHelp();
-    else if (event.key === "j" || (event.key === "ArrowDown" && hit)) step(1);
-    else if (event.key === "k" || (event.key === "ArrowUp" && hit)) step(-1);
+    else if (event.key === "j" || event.key === "ArrowDown") return step(1);
+    else if (event.key === "k" || event.key === "ArrowUp") return step(-1);
     else if (event.key === "m" && hit) act.like(hit.dataset.id);
     else if (event.key === "Escape") box.focus();
     else return false;

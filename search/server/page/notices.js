@@ -38,6 +38,16 @@ function listed(names) {
   return names.length > 1 ? `${names.slice(0, -1).join(", ")} or ${names.at(-1)}` : names[0];
 }
 
+/** Filters are on, and nothing is asked. */
+export function waiting() {
+  return element("p", { class: "notice" }, "Type a question: the filters will apply to its answers.");
+}
+
+/** The condition that was written cannot be used; the style shows it only where its box, which says why, is not seen. */
+export function refused(why) {
+  return element("p", { class: "notice bad refused", role: "alert" }, element("strong", {}, "The condition in SQL cannot be used. "), element("span", { class: "why" }, why));
+}
+
 /** Nothing was found. `loosen`: [what can be done, do it]. */
 export function nothing(loosen) {
   const ways = loosen.map(([text, act]) => button(text, act, { class: "action" }));

@@ -17,7 +17,7 @@ export class Side {
     for (const media of [WIDE, ROOMY]) media.addEventListener("change", () => (drawer.close(), this.place(this.used)));
   }
 
-  /** Without metadata (not `used`) there are options only, and those are few. */
+  /** With nothing to choose from (not `used`) the panel is one small line among the options. */
   place(used) {
     const beside = used && WIDE.matches;
     const inDrawer = used && !ROOMY.matches;
@@ -29,9 +29,10 @@ export class Side {
       byId("drawer").querySelector(".sheet-body").append(...(inDrawer ? [this.toggles] : []), this.panel);
       return;
     }
-    if (this.panel.parentElement !== byId("side")) byId("side").append(this.panel);
     if (inDrawer) this.toggles.remove();
     else if (this.toggles.parentElement !== byId("options")) byId("options").append(this.toggles);
+    const home = byId(used ? "side" : "options");
+    if (this.panel.parentElement !== home) home.append(this.panel);
   }
 
   #open(drawer) {

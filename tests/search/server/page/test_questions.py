@@ -1,6 +1,7 @@
 """The search page in a browser: questions, hits, filters, documents, and the address that holds them."""
 
 import re
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -134,7 +135,9 @@ def test_a_mistake_in_a_condition_is_told_beside_it(page: Page, towns: LiveServe
     error = page.locator(".sql-error")
     expect(error).to_contain_text('At character 17: no column "yaer" (did you mean year?)')
     expect(sql).to_have_attribute("aria-invalid", "true")
-    expect(hits(page)).to_have_count(0)
+    assert hits(page).count() == 10  # as they were, dimmed
+    expect(page.locator(".hits")).to_have_css("opacity", "0.5")
+    assert page.get_by_text("no column").locator("visible=true").count() == 1
     sql.fill("lang = 'en' AND year > 3")
     expect(hits(page)).to_have_count(10)
     expect(error).to_be_hidden()
@@ -205,7 +208,7 @@ def test_near_duplicates_are_folded_until_one_looks(page: Page, towns: LiveServe
     folded = first.locator("details")
     expect(folded.locator("li", has_text="twin2")).to_be_hidden()
     folded.get_by_text("near-duplicate").click()
-    expect(folded.locator("li", has_text="twin2")).to_be_visible()
+    expect(folded.locator("li", has_text="twin2")).to_contain_text("1.000 alike")
     folded.locator("li", has_text="twin2").get_by_role("link").click()
     expect(page.get_by_role("dialog").locator(".text")).to_have_text(TWIN)
     page.keyboard.press("Escape")
@@ -217,7 +220,8 @@ def test_words_can_be_matched_too(page: Page, towns: LiveServer) -> None:
     open_page(page, towns, "/?q=dough")
     page.get_by_role("switch", name="Match words too").check()
     expect(hits(page).first).to_have_attribute("data-id", "doc3")
-    expect(hits(page).first.locator(".score")).to_contain_text(re.compile(r"0\.0\d\d\d"))
+    expect(hits(page).first.locator(".score")).to_contain_text(re.compile(r"0\.0\d\d\drank sum"))
+    expect(hits(page).first.locator(".track")).to_have_count(0)
     expect(page.get_by_role("switch", name="Match words too")).to_be_focused()
     assert asked(page)["hybrid"] == ["1"]
 
@@ -304,9 +308,114 @@ def test_everything_can_be_done_from_the_keyboard(page: Page, towns: LiveServer)
     expect(page.get_by_role("heading", name="Search 48 documents")).to_be_visible()
 
 
+def test_a_name_that_is_typed_offers_its_document(page: Page, towns: LiveServer) -> None:
+    line = page.locator("#named")
+    open_page(page, towns, "/?q=doc2&is.lang=la")
+    expect(line).to_have_text("Document doc2 Bridges")
+    line.get_by_role("link").click()
+    expect(page.get_by_role("dialog", name="Bridges").locator(".text")).to_have_text(BRIDGES)
+    assert asked(page)["doc"] == ["doc2"]
+    page.keyboard.press("Escape")
+    ask(page, "doc2x")
+    expect(line).to_have_text("")
+    expect(page.get_by_role("alert")).to_have_count(0)
+    ask(page, " a/../b c?#% ")
+    expect(line).to_have_text("Document a/../b c?#%")
+    page.get_by_role("button", name="Clear").click()
+    expect(line).to_have_text("")
+
+
+def test_a_document_that_is_the_first_hit_is_not_offered_as_well(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns, "/?q=long&fold=0")
+    page.route("**/v1/search", lambda route: route.fulfill(json=first_is_long(route)))
+    expect(page.locator("#named")).not_to_have_text("")
+    page.get_by_role("switch", name="Match words too").check()
+    expect(hits(page).first).to_have_attribute("data-id", "long")
+    expect(page.locator("#named")).to_have_text("")
+
+
+def first_is_long(route: Route) -> dict[str, Any]:
+    """The answer with this document before its hits."""
+    answer: dict[str, Any] = route.fetch().json()
+    found = answer["results"][0]["hits"]
+    found.insert(0, found[0] | {"id": "long"})
+    return answer
+
+
+def test_a_name_that_is_slow_or_fails_holds_nothing_up(page: Page, towns: LiveServer) -> None:
+    held: list[Route] = []
+    asks: list[str] = []
+    page.route("**/v1/documents?*", lambda route: held.append(route))
+    page.on("request", lambda request: asks.append(request.url) if "documents?id=" in request.url else None)
+    open_page(page, towns, "/?q=doc2")
+    expect(hits(page)).to_have_count(10)
+    expect(page.locator("#named")).to_have_text("")
+    ask(page, "doc3")
+    assert [one.request.url.rpartition("=")[2] for one in held] == ["doc2", "doc3"]
+    held[0].abort()  # it was given up: nobody waits
+    held[1].fulfill(status=503, json={"error": {"message": "busy"}})
+    settle(page)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.locator("#named")).to_have_text("")
+    page.unroute("**/v1/documents?*")
+    ask(page, "x" * 201)
+    assert len(asks) == 2  # too long for a name
+    ask(page, "doc3")
+    expect(page.locator("#named")).to_contain_text("Document doc3")
+
+
+def focused_hit(page: Page) -> str | None:
+    """The id of the hit that has the focus."""
+    found: str | None = page.evaluate("document.activeElement?.closest('article.hit')?.dataset.id ?? null")
+    return found
+
+
+@pytest.mark.parametrize("way", ["key", "click", "sheet"])
+def test_arrows_go_on_after_more_like_this(way: str, page: Page, towns: LiveServer) -> None:
+    open_page(page, towns, "/?q=river")
+    hit = hits(page).first
+    if way == "key":
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("m")
+    elif way == "click":
+        hit.get_by_role("link", name="More like this").click()
+    else:
+        hit.locator("a.open").click()
+        page.get_by_role("dialog").get_by_role("button", name="More like this").click()
+    expect(page.get_by_role("button", name="Stop: more like")).to_be_visible()
+    settle(page)
+    expect(page.locator("#hits")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    assert focused_hit(page) == ids(page)[0]
+    page.keyboard.press("ArrowUp")
+    expect(box(page)).to_be_focused()
+
+
+def test_arrows_go_on_from_what_is_seen_after_a_click_on_nothing(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns, "/?q=river&k=30")
+    page.locator("main").click(position={"x": 5, "y": 5})
+    expect(page.locator("body")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    assert focused_hit(page) == ids(page)[0]
+    page.evaluate("document.activeElement.blur(); scrollTo(0, 2000)")
+    page.wait_for_timeout(100)
+    page.keyboard.press("ArrowDown")
+    seen = ids(page).index(focused_hit(page))
+    assert seen > 3
+    page.keyboard.press("ArrowUp")
+    assert focused_hit(page) == ids(page)[seen - 1]
+    page.get_by_role("switch", name="Match words too").focus()
+    page.keyboard.press("ArrowDown")
+    assert focused_hit(page) is not None
+    group = page.get_by_label("Group by")
+    group.focus()
+    page.keyboard.press("ArrowDown")
+    expect(group).to_be_focused()
+
+
 def test_a_long_document_shows_what_was_found_of_it(page: Page, stories: LiveServer) -> None:
     open_page(page, stories, "/?q=Suddenly+a+comet+appeared.")
-    expect(page.locator("#side")).to_be_hidden()  # nothing to filter by
+    expect(page.locator("#side")).to_be_hidden()  # nothing to choose from
     expect(page.get_by_label("Group by")).to_have_count(0)
     hit = page.locator("article.hit", has_text="Story 1")
     passage = hit.locator(".passage")
@@ -323,3 +432,32 @@ def test_a_long_document_shows_what_was_found_of_it(page: Page, stories: LiveSer
     window = page.get_by_role("dialog").locator(".window")
     expect(window).to_be_in_viewport()
     expect(window).to_contain_text("comet")
+
+
+def test_an_index_without_metadata_is_filtered_by_sql(page: Page, stories: LiveServer) -> None:
+    open_page(page, stories, "/?q=comet")
+    sql = page.get_by_label("Condition in SQL")
+    expect(sql).to_be_hidden()
+    page.get_by_text("Filter by SQL").click()
+    expect(sql).to_have_attribute("placeholder", "title LIKE '%word%'")
+    sql.fill("title LIKE")
+    error = page.locator(".sql-error")
+    expect(error).to_contain_text("the filter ends after LIKE")
+    expect(error).not_to_contain_text("year")
+    sql.fill("title LIKE '%0%'")
+    expect(hits(page)).to_have_count(1)
+    page.reload()
+    expect(sql).to_be_visible()
+
+
+def test_filters_without_a_question_say_what_they_wait_for(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns, "/?is.lang=la")
+    expect(page.locator("#notice")).to_have_text("Type a question: the filters will apply to its answers.")
+
+
+def test_a_range_that_is_upside_down_is_told(page: Page, towns: LiveServer) -> None:
+    open_page(page, towns, "/?q=river&min.year=1600&max.year=1510")
+    said = page.locator("fieldset[data-column=year] .range-error")
+    expect(said).to_contain_text("from is above to")
+    page.get_by_label("year, to").fill("1700")
+    expect(said).to_be_hidden()
