@@ -43,6 +43,7 @@ from starlette.types import Receive, Scope, Send
 
 from indexer.errors import ConfigError, IsotropeError, as_shown
 from search.files import to_json
+from search.filters.expressions import shortened
 from search.server.failures import RequestError
 from search.server.routes import facts_of
 from search.server.service import BusyError, DeadlineError, SearchService
@@ -52,6 +53,7 @@ from search.text import counted
 
 LOG = logging.getLogger("isotrope.server")
 PATH = "/mcp"
+_MOST_SAID = 2500  # characters of what is told of a mistake
 _META = {"isotrope/note": NOTE}
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _BASE = re.compile(r"https?://[\w.:\[\]-]+/", re.ASCII)
@@ -156,7 +158,11 @@ class Agents:
         return CallToolResult(content=[TextContent(text=text)], structured_content=parsed(text), _meta=_META)
 
     def _told(self, error: Exception) -> str:
-        """What an agent can do about it; faults of the server's machine are told to its log alone."""
+        """What an agent can do about it, in few words."""
+        return shortened(self._said_of(error), _MOST_SAID)
+
+    def _said_of(self, error: Exception) -> str:
+        """The same, however long; faults of the server's machine are told to its log alone."""
         if isinstance(error, ValidationError):
             return fault_of(error)
         if isinstance(error, RequestError | BusyError | DeadlineError):
