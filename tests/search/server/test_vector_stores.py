@@ -37,6 +37,18 @@ NUMBERS = [-3, 0, 1, 2, 7, 2.0, 2.5, -0.5, 0.1, 1e300, 2**53, 2**53 + 1, 2**63 -
 QUERY = "how do whales sing"
 
 
+class Endless(list[Any]):
+    """A list of so many that none of them may be looked at one by one."""
+
+    def __init__(self, one: Any) -> None:
+        super().__init__([one] * 300_000)
+
+    def __iter__(self) -> Iterator[Any]:
+        for number, one in enumerate(super().__iter__()):
+            assert number < 1000
+            yield one
+
+
 # --- filters against a slow reading of them
 
 
@@ -262,7 +274,7 @@ def test_large_filters_are_taken_up_to_a_limit(filters: MetadataFilter) -> None:
     one: dict[str, Any] = {"type": "nin", "key": "tags", "value": ["en", "x"]}
     expected = found_by(filters, one)
     assert found_by(filters, {"type": "and", "filters": [one] * 64}) == expected
-    with pytest.raises(RequestError, match="65 comparisons; expected at most 64"):
+    with pytest.raises(RequestError, match="more than 64 comparisons; expected at most 64"):
         found_by(filters, {"type": "and", "filters": [one] * 65})
     ids = [f"d{number:02}" for number in range(1000)]
     assert found_by(filters, {"type": "in", "key": "id", "value": ids}) == list(range(40))
@@ -274,8 +286,30 @@ def test_large_filters_are_taken_up_to_a_limit(filters: MetadataFilter) -> None:
     assert found_by(filters, deep) == expected
     for _ in range(200):
         deep = {"type": "or", "filters": [deep]}
-        with pytest.raises(ValueError, match="more than 10 deep"):
+        with pytest.raises(RequestError, match="more than 10 deep"):
             FILTERS.validate_python(deep)
+
+
+COMPARISON = {"type": "eq", "key": "select", "value": 1}
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"type": "or", "filters": Endless({"type": "eq"})}, "more than 64 comparisons"),
+        ({"type": "or", "filters": [{"type": "and", "filters": Endless({})}]}, "more than 64 comparisons"),
+        ({"type": "or", "filters": [{"type": "and", "filters": [COMPARISON] * 9}] * 9}, "more than 64 comparisons"),
+        ({"type": "or", "filters": [COMPARISON, *[{"type": "eq"}] * 60]}, '"eq" takes key and value, and there is no'),
+        (COMPARISON | {f"no{n}": n for n in range(300_000)}, '"eq" takes key and value, and no "no0"'),
+        ({"type": "in", "key": "select", "value": Endless(None)}, "holds 300,000 values; expected at most 6,666"),
+    ],
+)  # fmt: skip
+def test_filters_are_refused_at_the_first_fault(asked: dict[str, Any], message: str) -> None:
+    """Few of them are looked at, however many there are."""
+    with pytest.raises(RequestError) as caught:
+        FILTERS.validate_python(asked)
+    assert message in str(caught.value)
+    assert caught.value.__cause__ is None
 
 
 # --- the route, asked by the real client
@@ -433,14 +467,21 @@ def test_a_filter_is_of_the_generation_that_answers(tiny_config: BuildConfig, tm
         ({"ranking_options": {"ranker": "colbert"}}, 400, 'ranking_options.ranker: expected "none", "auto"'),
         ({"ranking_options": {"hybrid_search": {"embedding_weight": 2}}}, 400, "ranking_options.hybrid_search: "),
         ({"ranking_options": {"hybrid_search": {}, "score_threshold": 0.5}}, 422, "a lowest score and hybrid"),
-        ({"filters": {"type": "like", "key": "year", "value": 1}}, 422, "filters: expected objects, each with a"),
-        ({"filters": {"type": "and", "filters": [1]}}, 422, "filters: expected objects, each with a"),
-        ({"filters": {"type": "eq", "key": "year", "value": None}}, 422, "filters.eq.value: is null; expected text"),
-        ({"filters": {"type": "eq", "key": "year", "value": [1]}}, 422, 'filters.eq: "eq" takes one value, not a list'),
-        ({"filters": {"type": "in", "key": "year", "value": 1}}, 422, 'filters.in: "in" takes a list of values'),
-        ({"filters": {"type": "eq", "key": "year", "value": 10**400}}, 422, "filters.eq.value: expected a finite"),
-        ({"filters": {"type": "eq", "key": " ", "value": 1}}, 422, "filters.eq.key: is blank"),
-        ({"filters": {"type": "eq", "key": "year", "value": "\0"}}, 422, "filters.eq.value: holds a null character"),
+        ({"filters": {"type": "like", "key": "year", "value": 1}}, 400, "filters: expected objects, each with a"),
+        ({"filters": {"type": "and", "filters": []}}, 400, 'filters: "and" takes a list of filters, one at least.'),
+        ({"filters": {"type": "or", "filters": None}}, 400, 'filters: "or" takes a list of filters, one at least.'),
+        ({"filters": {"type": "eq", "key": "year"}}, 400, 'filters: "eq" takes key and value, and there is no "value"'),
+        ({"filters": {"type": "eq", "key": 7, "value": 1}}, 400, "filters.eq.key: Input should be a valid string"),
+        ({"filters": {"type": "eq", "key": "year", "value": 1, "k": 1}}, 400, 'takes key and value, and no "k".'),
+        ({"filters": "year"}, 400, "filters: expected objects, each with a"),
+        ({"query": [7] * 300_000}, 422, "query: 300,000 texts; expected at most 256"),
+        ({"filters": {"type": "and", "filters": [1]}}, 400, "filters: expected objects, each with a"),
+        ({"filters": {"type": "eq", "key": "year", "value": None}}, 400, "filters.eq.value: is null; expected text"),
+        ({"filters": {"type": "eq", "key": "year", "value": [1]}}, 400, 'filters.eq: "eq" takes one value, not a list'),
+        ({"filters": {"type": "in", "key": "year", "value": 1}}, 400, 'filters.in: "in" takes a list of values'),
+        ({"filters": {"type": "eq", "key": "year", "value": 10**400}}, 400, "filters.eq.value: expected a finite"),
+        ({"filters": {"type": "eq", "key": " ", "value": 1}}, 400, "filters.eq.key: is blank"),
+        ({"filters": {"type": "eq", "key": "year", "value": "\0"}}, 400, "filters.eq.value: holds a null character"),
         ({"filters": {"type": "eq", "key": "yaer", "value": 1}}, 400, 'an attribute "yaer"; did you mean "year"?'),
         ({"k": 3}, 422, "k: "),
     ],
