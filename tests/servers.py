@@ -32,6 +32,12 @@ class LiveServer:
     client: httpx2.Client
     said: list[str]
 
+    @property
+    def served_at(self) -> tuple[str, int]:
+        """Host and port."""
+        host, _, port = self.url.removeprefix("http://").rpartition(":")
+        return host, int(port)
+
     def search(self, **asked: Any) -> Any:
         """The body of an answer to POST /v1/search."""
         response = self.client.post("/v1/search", json=asked)

@@ -88,7 +88,11 @@ def settings_of(index: Path, options: dict[str, Any]) -> "ServerSettings":
             print_note(f"{file} can be read by other users of this machine: chmod 600 {file}")
         keys[name] = Keys.read(file) if file else Keys()
     limits = ServerLimits(pending=options["max_pending"], deadline=options["deadline"])
-    called = options["name"] or as_shown(str(index.resolve())).rstrip("/").rpartition("/")[2]
+    called = (
+        options["name"]
+        if options["name"] is not None
+        else as_shown(str(index.resolve())).rstrip("/").rpartition("/")[2]
+    )
     return ServerSettings(
         called, options["host"], options["port"], keys["api_key_file"], keys["admin_key_file"], limits
     )

@@ -3,7 +3,6 @@
 Over HTTP every request stands alone: there are no sessions and no streams, so nothing is kept between two calls.
 """
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -49,11 +48,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from indexer.errors import ConfigError, IsotropeError, as_shown
+from indexer.errors import ConfigError, IsotropeError
 from search.files import to_json
 from search.filters.expressions import shortened
 from search.server.failures import RequestError
-from search.server.routes import facts_of
 from search.server.service import BusyError, DeadlineError, SearchService
 from search.server.standard_streams import ProtocolStreams
 from search.server.tools import INFO, NOTE, TOOLS, Link, columns_in_words, fault_of, parsed
@@ -222,17 +220,12 @@ class Agents:
         if isinstance(error, RequestError | BusyError | DeadlineError):
             return str(error)
         if isinstance(error, ConfigError):
-            return self._named(error)
+            return self._service.told(error)
         if isinstance(error, IsotropeError):
             LOG.error("a tool could not answer: %s", error)
             return "The index cannot be read now; the server's log says why."
         LOG.error("a tool failed unexpectedly", exc_info=error)
         return "The server failed at this call; its log says where."
-
-    def _named(self, error: IsotropeError) -> str:
-        """A message that calls the index by its name, not by its folder."""
-        folder = as_shown(str(self._service.generations.current.engine.index.path))
-        return str(error).replace(folder, self._service.settings.name)
 
     def _link(self, context: Context) -> Link:
         base = str(context.request.base_url) if self._page and isinstance(context.request, Request) else ""
@@ -252,10 +245,7 @@ class Agents:
         if asked.uri != INFO:
             raise MCPError(INVALID_PARAMS, f"there is no such resource; expected {INFO}. fetch gives documents.")
         with self._failures():
-            facets, _stamp = await self._service.facets()
-            with self._service.generations.lease() as generation:
-                facts = await asyncio.to_thread(facts_of, generation, self._service.settings)
-        text = to_json(facts | {"columns": [facet.to_dict() for facet in facets]})
+            text = to_json(await self._service.info())
         text = text.encode("utf-8", "replace").decode()
         return ReadResourceResult(
             contents=[TextResourceContents(uri=INFO, text=text, mime_type="application/json", _meta=_META)]

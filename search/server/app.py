@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from indexer.errors import as_shown
 from search.engine import SearchEngine
+from search.server.answers import SearchAnswers
 from search.server.embeddings import embedding_routes
 from search.server.failures import answer_failures
 from search.server.generations import prepare
@@ -52,7 +52,8 @@ def serve_engine(
     prepare(engine)
     service = SearchService(engine, settings, on_change)
     served = _served(service, agents_of(service, page=True) if find_spec("mcp") else None)
-    for routes in (search_routes, embedding_routes, vector_store_routes):
+    served.api.include_router(search_routes(service, SearchAnswers(settings.limits)))
+    for routes in (embedding_routes, vector_store_routes):
         served.api.include_router(routes(service))
     served.api.include_router(page_routes())
     return served
@@ -118,7 +119,7 @@ def _served(service: SearchService, agents: "Agents | None") -> ServedIndex:
         telemetry={"tracing": False, "metrics": False, "logs": False},  # looked for at every request
         lifespan=lifespan,
     )
-    answer_failures(api, as_shown(str(service.generations.current.engine.index.path)), settings.name)
+    answer_failures(api, service)
     api.include_router(health_routes(service, metrics))
     if agents:
         api.router.routes.append(agents.route)

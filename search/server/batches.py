@@ -31,16 +31,25 @@ class GreedyBatches(Generic[Item, Result]):
 
     A batch holds items of at most `most` together, or one item that is larger. An item whose `submit` is cancelled is
     taken out of the queue; if it is being worked on, its result is dropped. Where a batch fails, its items are tried
-    alone: one's fault is not the others'.
+    alone: one's fault is not the others'. Where it is said which keys are `light`, the first thread takes those alone:
+    they never wait for the others.
     """
 
-    def __init__(self, name: str, work: "Work[Item, Result]", most: int, threads: int = 1) -> None:
-        self._work, self._most = work, most
+    def __init__(
+        self,
+        name: str,
+        work: "Work[Item, Result]",
+        most: int,
+        threads: int = 1,
+        light: Callable[[Hashable], bool] | None = None,
+    ) -> None:
+        self._work, self._most, self._light = work, most, light
         self._waiting: deque[_Job[Item, Result]] = deque()
         self._changed = threading.Condition()
         self._closed = False
         self._threads = [
-            threading.Thread(target=self._run, name=f"{name}-{number}", daemon=True) for number in range(threads)
+            threading.Thread(target=self._run, args=(number == 0,), name=f"{name}-{number}", daemon=True)
+            for number in range(threads)
         ]
         for thread in self._threads:
             thread.start()
@@ -57,7 +66,7 @@ class GreedyBatches(Generic[Item, Result]):
             if self._closed:
                 raise RuntimeError("the queue is closed")
             self._waiting.append(job)
-            self._changed.notify()
+            self._changed.notify_all()
         try:
             return await job.future
         finally:
@@ -74,19 +83,19 @@ class GreedyBatches(Generic[Item, Result]):
         for thread in self._threads:
             thread.join()
 
-    def _run(self) -> None:
-        while batch := self._take():
+    def _run(self, first: bool) -> None:
+        while batch := self._take(self._light if first and len(self._threads) > 1 else None):
             self._deliver(batch)
             del batch  # or an idle thread would hold on to the last question, and to its generation
 
-    def _take(self) -> list[_Job[Item, Result]]:
-        """The next batch; empty once the queue is closed."""
+    def _take(self, wanted: Callable[[Hashable], bool] | None) -> list[_Job[Item, Result]]:
+        """The next batch, of `wanted` keys; empty once the queue is closed."""
         with self._changed:
-            while not self._waiting:
+            while not (oldest := next((job for job in self._waiting if wanted is None or wanted(job.key)), None)):
                 if self._closed:
                     return []
                 self._changed.wait()
-            key, room = self._waiting[0].key, self._most
+            key, room = oldest.key, self._most
             taken, left = list[_Job[Item, Result]](), deque[_Job[Item, Result]]()
             for job in self._waiting:
                 if job.key == key and (job.size <= room or not taken):
@@ -117,7 +126,9 @@ def _hand_over(batch: Sequence[_Job[Item, Result]], results: Sequence[Result | B
         for job, result in zip(batch, results, strict=True):
             if job.future.done():  # whoever waited has gone
                 continue
-            if isinstance(result, BaseException):
+            if isinstance(result, StopIteration):  # which a future does not take
+                job.future.set_exception(RuntimeError("the work stopped"))
+            elif isinstance(result, BaseException):
                 job.future.set_exception(result)
             else:
                 job.future.set_result(result)

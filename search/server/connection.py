@@ -30,14 +30,15 @@ class Connection(HttpToolsProtocol):
     limits: ServerLimits
     _silence: asyncio.TimerHandle | None = None
     _reader: asyncio.TimerHandle | None = None
+    _since = 0.0  # when it was made, or had its last answer
     _received = 0  # bytes since the head of the last request began
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._since = self.loop.time()
+        self._expect_head()
         if len(self.connections) > self.limits.connections:
-            transport.abort()
-        else:
-            self._expect_head()
+            self._longest_idle().transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         for timer in (self._silence, self._reader):
@@ -67,8 +68,19 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._since = self.loop.time()
         if self._reader is None:
             self._expect_reader(math.inf)
+
+    def _longest_idle(self) -> "Connection":
+        """The connection that may best be cut: this one, unless others wait between two requests."""
+        others = [one for one in self.connections if isinstance(one, Connection) and one is not self and one.is_idle]
+        return min(others, key=lambda one: one._since, default=self)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has had an answer, and asked for nothing since."""
+        return self.cycle is not None and self.cycle.response_complete and self._silence is None
 
     def _expect_head(self) -> None:
         self._silence = self.loop.call_later(_SILENCE, self.transport.abort)

@@ -12,9 +12,9 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from indexer.errors import ConfigError, IsotropeError, UnknownDocumentError
+from indexer.errors import ConfigError, IsotropeError, MachineError, UnknownDocumentError
 from search.files import to_json
-from search.server.service import BusyError, DeadlineError
+from search.server.service import BusyError, DeadlineError, SearchService
 
 LOG = logging.getLogger("isotrope.server")
 _TYPES = {
@@ -53,11 +53,15 @@ def error_response(
     return JsonResponse(body, status, dict(headers or {}))
 
 
-def answer_failures(app: FastAPI, folder: str, name: str) -> None:
-    """Every exception of a route becomes an answer; messages call the index by its `name`, not by its `folder`."""
+def answer_failures(app: FastAPI, service: SearchService) -> None:
+    """Every exception of a route becomes an answer."""
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        kind = request.headers.get("content-type", "")
+        if request.method == "POST" and "json" not in kind:
+            given = f'is "{kind[:60]}"' if kind else "is missing"
+            return error_response(422, f"The body is not taken for JSON: Content-Type {given}; send application/json.")
         return error_response(422, *_told(error))
 
     @app.exception_handler(RequestError)
@@ -66,7 +70,7 @@ def answer_failures(app: FastAPI, folder: str, name: str) -> None:
 
     @app.exception_handler(HTTPException)
     async def unknown(_: Request, error: HTTPException) -> Response:
-        return error_response(error.status_code, str(error.detail), headers=error.headers)
+        return error_response(error.status_code, _of_http(error), headers=error.headers)
 
     @app.exception_handler(BusyError)
     async def busy(_: Request, error: BusyError) -> Response:
@@ -78,7 +82,7 @@ def answer_failures(app: FastAPI, folder: str, name: str) -> None:
 
     @app.exception_handler(IsotropeError)
     async def known(_: Request, error: IsotropeError) -> Response:
-        return of_isotrope(error, str(error).replace(folder, name))
+        return of_isotrope(error, service.told(error))
 
     @app.exception_handler(Exception)
     async def unforeseen(_: Request, error: Exception) -> Response:
@@ -86,11 +90,23 @@ def answer_failures(app: FastAPI, folder: str, name: str) -> None:
         return error_response(500, "The server failed at this request; its log says where.")
 
 
+def _of_http(error: HTTPException) -> str:
+    """What is wrong with a path or a method, and the way out."""
+    if error.status_code == 404:
+        return "There is no such route; /openapi.json lists those of the API."
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "another")
+        return f"The method is not allowed here; this route takes {allowed}."
+    return str(error.detail)
+
+
 def of_isotrope(error: IsotropeError, message: str) -> Response:
     """The asker's mistakes with what is wrong; those of the server's machine are told to its log alone."""
     if isinstance(error, ConfigError):
         return error_response(404 if isinstance(error, UnknownDocumentError) else 422, message)
     LOG.error("a request could not be answered: %s", error)
+    if isinstance(error, MachineError):
+        return error_response(503, "The server's machine lacks what this takes; its log says what.")
     return error_response(503, "The index cannot be read now; the server's log says why.", headers={"Retry-After": "5"})
 
 
@@ -99,9 +115,12 @@ def _told(error: RequestValidationError) -> tuple[str, str | None]:
 
     A field that may be one of several things is told why it is none of them.
     """
+    first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return f"The body is no JSON: {first['ctx']['error']} at character {first['loc'][-1]}.", None
     found = [(one["loc"][1:], str(one["msg"]).removeprefix("Value error, ")) for one in error.errors()]
-    if not found[0][0] or error.errors()[0]["type"] == "json_invalid":
-        return found[0][1], None
+    if not found[0][0]:
+        return ("The body is empty; expected a JSON object." if first["type"] == "missing" else found[0][1]), None
     field = str(found[0][0][0])
     of_field = [(place, what) for place, what in found if place and str(place[0]) == field]
     what = ", or: ".join(dict.fromkeys(what for _, what in of_field))

@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from indexer.config import KIND_TRAITS
+from indexer.errors import MachineError
 from indexer.progress import NoProgress
+from indexer.store import layout
 from search.engine import SearchEngine
 from search.filters.facets import ColumnFacet, column_facets
+from search.index import Index
 
-_LONGEST_PAUSE = 60.0  # seconds
+_LONGEST_PAUSE = 10.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class Generation:
         engine.follows = False  # an answer would be of another generation than it says
         manifest = engine.index.manifest
         self.stamp = IndexStamp(manifest.generation, manifest.fingerprint)
+        self.inode = _inode(engine.index)
         self.users = 0
         self.hybrid = False  # whether it was asked for BM25
         self._facets: list[ColumnFacet] | None = None
@@ -52,8 +56,9 @@ class Generations:
     def __init__(self, engine: SearchEngine, on_change: Callable[[str], None]) -> None:
         self.current = Generation(engine)
         self._on_change = on_change
-        self._reloading = asyncio.Lock()
+        self._loading: asyncio.Future[bool] | None = None
         self.failure: str | None = None  # why the next generation cannot be served
+        self.unreadable = False  # the last question met files that could not be read
         self.reloads = 0
 
     @contextlib.contextmanager
@@ -66,27 +71,34 @@ class Generations:
         finally:
             generation.users -= 1
             if generation is not self.current and not generation.users:
-                self._close(generation)
+                generation.engine.close()
 
     async def reload(self) -> bool:
         """Go on with the newest generation; False if it is open already.
 
         It is loaded, and has answered a question, before it takes the place of the one before; whatever goes wrong
-        until then leaves that one there. Raises StoreError and what else the opening of an index does.
+        until then leaves that one there. However many ask for it, it is loaded once, and goes on when they leave.
+        Raises StoreError and what else the opening of an index does.
         """
-        async with self._reloading:
-            before = self.current
-            newest = await asyncio.to_thread(_newest, before)
-            if newest is None:
-                self.failure = None
-                return False
-            self.current = newest
-            self.reloads += 1
-            self.failure = None
-            if not before.users:
-                self._close(before)
-            self._on_change(f"generation {newest.stamp.generation} is served, after {before.stamp.generation}")
-            return True
+        if self._loading is None or self._loading.done():
+            self._loading = asyncio.ensure_future(self._load())
+            self._loading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may have no reader
+        return await asyncio.shield(self._loading)
+
+    async def _load(self) -> bool:
+        before = self.current
+        newest = await asyncio.to_thread(self._newest, before)
+        if self.failure:
+            self._on_change("the newest generation can be served again")
+        self.failure = None
+        if newest is None:
+            return False
+        self.current = newest
+        self.reloads += 1
+        if not before.users:
+            before.engine.close()
+        self._on_change(f"generation {newest.stamp.generation} is served, after {before.stamp.generation}")
+        return True
 
     async def watch(self, seconds: float) -> None:
         """`reload` whenever there is something new, looked for every so many seconds, until it is cancelled.
@@ -97,36 +109,53 @@ class Generations:
         while True:
             await asyncio.sleep(pause)
             try:
-                if await asyncio.to_thread(lambda: self.current.engine.index.is_followed):
+                replaced: bool = await asyncio.to_thread(is_replaced, self.current)
+                if self.failure or replaced:
                     await self.reload()
-                self.failure, pause = None, seconds
+                if self.unreadable:  # who asks whether the server is ready may send it nothing else
+                    await asyncio.to_thread(prepare, self.current.engine)
+                    self.unreadable = False
+                pause = seconds
             except Exception as error:  # noqa: BLE001  # whatever it is, the open generation goes on
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 if self.failure != str(error):
                     self.failure = str(error)
                     self._on_change(f"the next generation cannot be served: {error}")
 
-    def _close(self, generation: Generation) -> None:
-        """Let go of the files. What else is held, vectors above all, goes with the last reference."""
-        generation.engine.close()
+    def _newest(self, before: Generation) -> Generation | None:
+        """The newest generation, ready to answer; None if that is the open one."""
+        if not is_replaced(before):
+            return None
+        engine = before.engine.newest()
+        prepare(engine)
+        generation = Generation(engine)
+        if before.hybrid:
+            try:
+                engine.prepare_hybrid(NoProgress())
+                generation.hybrid = True
+            except MachineError as error:  # it is made when it is asked for, or cannot be: all else is there
+                self._on_change(f"BM25 of the next generation was not made: {error}")
+        return generation
 
 
-def _newest(before: Generation) -> Generation | None:
-    """The newest generation, ready to answer; None if that is the open one."""
-    if not before.engine.index.is_followed:
+def is_replaced(generation: Generation) -> bool:
+    """Whether there is a later generation, or another index in this one's place. Raises StoreError."""
+    index = generation.engine.index
+    return index.is_followed or _inode(index) != generation.inode
+
+
+def _inode(index: Index) -> tuple[int, int, int] | None:
+    """What tells a manifest from another one of its number; None where it is in object storage."""
+    try:
+        found = (index.path / layout.manifest_name(index.manifest.generation)).stat()
+    except OSError:
         return None
-    engine = before.engine.newest()
-    prepare(engine, before.hybrid)
-    generation = Generation(engine)
-    generation.hybrid = before.hybrid
-    return generation
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def prepare(engine: SearchEngine, hybrid: bool = False) -> None:
+def prepare(engine: SearchEngine) -> None:
     """Load all that the first question needs. Raises what opening an index or its encoder raises."""
     if KIND_TRAITS[engine.index.config.encoder.kind].encodes_texts:
         engine.search("a first question", 1)
     else:
         engine.check()
-    if hybrid:
-        engine.prepare_hybrid(NoProgress())

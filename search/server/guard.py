@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 
-from search.server.failures import error_response
+from search.server.failures import LOG, error_response
 from search.server.metrics import ServerMetrics
 from search.server.settings import ServerSettings, is_loopback
 
@@ -49,6 +49,7 @@ class Guard:
 
     def __init__(self, app: Application, settings: ServerSettings, metrics: ServerMetrics) -> None:
         self._app, self._settings, self._metrics = app, settings, metrics
+        self._limit = settings.limits.deadline + _AFTER
         self.reading = 0  # bytes of bodies that are held now
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,11 +80,11 @@ class Guard:
             return 403, "host", found
         if path in (HEALTH, PAGE) or path.startswith(ASSETS):
             return None
-        admin = path.startswith(ADMIN)
-        keys = self._settings.admin_keys if admin else self._settings.read_keys
-        if admin and not keys.are_needed:
+        admin, key, readers = path.startswith(ADMIN), _key_of(headers), self._settings.read_keys
+        keys = self._settings.admin_keys if admin else readers
+        if admin and not keys.are_needed and (readers.admit(key) or not readers.are_needed):
             return 403, "key", "This server takes no administration: it was started without --admin-key-file."
-        if keys.are_needed and not keys.admit(_key_of(headers)):
+        if (admin or keys.are_needed) and not keys.admit(key):
             return 401, "key", "No key, or a wrong one. Send it as: Authorization: Bearer KEY"
         return None
 
@@ -91,7 +92,7 @@ class Guard:
         status, reason, message = refusal
         self._metrics.refused.labels(reason).inc()
         headers = {"Connection": "close"} | ({"WWW-Authenticate": "Bearer"} if status == 401 else {})
-        if status in (429, 503):
+        if status == 503:
             headers["Retry-After"] = "1"
         await error_response(status, message, headers=headers)(scope, _nothing, answer.send)
 
@@ -140,7 +141,8 @@ class Guard:
         """The application, in this task, which is cancelled when the client leaves or does not read."""
         caller = _Caller(receive, held.whole())
         try:
-            async with asyncio.timeout(self._settings.limits.deadline + _AFTER):
+            # A new generation takes as long as it takes to be loaded.
+            async with asyncio.timeout(None if scope["path"].startswith(ADMIN) else self._limit):
                 await self._app(scope, caller.receive, answer.send)
         except TimeoutError:
             answer.abort()
@@ -149,9 +151,13 @@ class Guard:
             self._metrics.left.inc()
             if not caller.gone.is_set():
                 raise
-        except Exception:
-            if answer.status == _LEFT:  # nobody was told; else the log knows already
-                raise
+        except Exception:  # noqa: BLE001  # the last that a fault of ours passes
+            if answer.status != _LEFT:  # the log knows already, and the client was told
+                return
+            LOG.exception("a request failed unexpectedly")
+            await error_response(500, "The server failed at this request; its log says where.")(
+                scope, _nothing, answer.send
+            )
         finally:
             caller.close()
 
@@ -238,8 +244,9 @@ def _foreign(headers: Headers, path: str, method: str) -> str | None:
     hosts = headers.getlist("host")
     if len(hosts) != 1 or not _is_this_machine(hosts[0]):
         return "The Host is no name of this machine; ask for 127.0.0.1 or localhost, or serve with --api-key-file."
+    own = (f"http://{hosts[0].lower()}", f"https://{hosts[0].lower()}")
     for origin in headers.getlist("origin"):
-        if urlsplit(origin).netloc.lower() != hosts[0].lower() or not origin.startswith(("http://", "https://")):
+        if origin.lower() not in own:
             return "The Origin is another site, which may not ask here."
     site = headers.get("sec-fetch-site", "none")
     if site not in ("none", "same-origin") and not (path == PAGE and method in ("GET", "HEAD")):

@@ -38,7 +38,7 @@ class Listener(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,  # whoever asks says so himself
                 timeout_keep_alive=_KEEP_ALIVE,
-                timeout_graceful_shutdown=math.ceil(settings.limits.drain),
+                timeout_graceful_shutdown=math.ceil(max(settings.limits.drain, settings.limits.deadline)),
                 backlog=_BACKLOG,
             )
         )
@@ -92,5 +92,6 @@ def _bound(settings: ServerSettings) -> socket.socket:
         why = str(error.strerror or error).partition(" (while")[0]
         where = f"{settings.host}:{settings.port}"
         raise ConfigError(
-            f"{where}: cannot be listened on: {why}. Name another --port; 0 takes any that is free."
+            f"{where}: cannot be listened on: {why}. Name another --port (0 takes any that is free), or an address of "
+            "this machine as --host."
         ) from error

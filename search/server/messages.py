@@ -1,15 +1,18 @@
 """What requests and answers of /v1 look like: the models behind /openapi.json."""
 
+import difflib
 import math
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
 from search.ranking.ranker import SearchOptions, Similarity
 from search.server.service import SearchReply
+from search.server.settings import LEAST_FOLD
 
 _LONGEST_CONDITION = 20_000
 _LONGEST_NAME = 1000
+_SHOWN = 60  # characters of what was given
 
 
 def _whole(text: str) -> str:
@@ -27,17 +30,19 @@ def _not_blank(text: str) -> str:
     return _whole(text)
 
 
-def _queries(given: str | list[str] | None) -> str | list[str] | None:
-    if isinstance(given, list):
-        if not given:
-            raise ValueError("is an empty list; expected a text, or a list of texts")
-        for number, text in enumerate(given, start=1):
-            try:
-                _not_blank(text)
-            except ValueError as error:
-                raise ValueError(f"text {number} {error}") from None
-    elif given is not None:
-        _not_blank(given)
+def _queries(given: Any) -> str | list[str] | None:
+    """Looked at before pydantic does, which would tell of every element of a long list that it is wrong."""
+    if given is None or isinstance(given, str):
+        return None if given is None else _not_blank(given)
+    if not isinstance(given, list) or not given:
+        raise ValueError("expected a text, or a list of texts that is not empty")
+    for number, text in enumerate(given, start=1):
+        if not isinstance(text, str):
+            raise ValueError(f"number {number} is no text; expected a list of texts")
+        try:
+            _not_blank(text)
+        except ValueError as error:
+            raise ValueError(f"text {number} {error}") from None
     return given
 
 
@@ -50,7 +55,7 @@ def _finite(value: float) -> float:
 _NOT_BLANK: dict[str, Any] = {"type": "string", "pattern": r"\S"}  # what the schema says of `_not_blank`
 Queries = Annotated[
     str | list[str] | None,
-    AfterValidator(_queries),
+    PlainValidator(_queries),
     WithJsonSchema({"anyOf": [_NOT_BLANK, {"type": "array", "items": _NOT_BLANK, "minItems": 1}, {"type": "null"}]}),
 ]
 Condition = Annotated[
@@ -69,9 +74,21 @@ Finite = Annotated[float, Field(strict=True), AfterValidator(_finite)]
 
 
 class Request(BaseModel):
-    """A body: unknown fields are refused, and text is not taken for a number."""
+    """A body: unknown fields are refused, the first of them by name, and text is not taken for a number."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_fields(cls, given: Any) -> Any:
+        """Of a body of unknown fields pydantic would tell each."""
+        if isinstance(given, dict):
+            for name in given:
+                if name not in cls.model_fields:
+                    close = difflib.get_close_matches(name[:_SHOWN], cls.model_fields, n=1)
+                    hint = f'did you mean "{close[0]}"?' if close else f"there are {', '.join(cls.model_fields)}"
+                    raise ValueError(f"{name[:_SHOWN]}: is no field; {hint}")
+        return given
 
 
 class SearchRequest(Request):
@@ -84,8 +101,11 @@ class SearchRequest(Request):
     group_by: Name | None = Field(None, description="A metadata column of which each value gives one hit at most.")
     min_score: Finite | None = Field(None, description="The lowest score of a hit.")
     fold: Finite | None = Field(
-        None, ge=0.5, le=1, description="Fold hits under a better one whose vector is so close: their inner product."
-    )  # less is allowed elsewhere, but takes whole corpora apart
+        None,
+        ge=LEAST_FOLD,
+        le=1,
+        description="Fold hits under a better one whose vector is so close: their inner product.",
+    )
     hybrid: bool = Field(False, description="Fuse with BM25 by reciprocal rank.")
     exact: bool = Field(False, description="Compare with every document instead of searching the index.")
     similarity: Similarity = Field("cosine", description='"js": mixtures by Jensen-Shannon divergence.')
@@ -215,16 +235,23 @@ class ErrorResponse(BaseModel):
 
 
 def search_answer(reply: SearchReply, names: list[str]) -> dict[str, Any]:
-    """The body of an answer; `names` stand for the queries. Its hits are those of the command line's JSON."""
-    results = []
-    for place, (name, answer) in enumerate(zip(names, reply.answers, strict=True)):
-        hits = [{"rank": rank} | hit.to_dict() for rank, hit in enumerate(answer, start=1)]
-        result: dict[str, Any] = {"query": name, "hits": hits}
-        if reply.lengths:
-            tokens = reply.lengths[place]
-            if tokens > reply.max_length:
-                result["truncated"] = {"tokens": tokens, "limit": reply.max_length}
-            if not tokens:
-                result["unknown"] = True
-        results.append(result)
+    """An answer as JSON types; `names` stand for the queries. Its hits are those of the command line's JSON."""
+    results = [
+        {
+            "query": name,
+            **notes_of(reply, place),
+            "hits": [{"rank": rank} | hit.to_dict() for rank, hit in enumerate(answer, start=1)],
+        }
+        for place, (name, answer) in enumerate(zip(names, reply.answers, strict=True))
+    ]
     return {"results": results, "index": vars(reply.stamp)}
+
+
+def notes_of(reply: SearchReply, place: int) -> dict[str, Any]:
+    """What is to be said of a query beside its hits: that it was cut, or that the encoder knows nothing of it."""
+    if not reply.lengths:
+        return {}
+    tokens = reply.lengths[place]
+    if tokens > reply.max_length:
+        return {"truncated": {"tokens": tokens, "limit": reply.max_length}}
+    return {} if tokens else {"unknown": True}

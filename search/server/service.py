@@ -8,8 +8,10 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -17,19 +19,22 @@ from indexer import ann
 from indexer.arrays import Embeddings, Vectors
 from indexer.corpus.document import Document
 from indexer.encoders import EncodeStats, Role
-from indexer.errors import StoreError
+from indexer.errors import IsotropeError, StoreError, as_shown
 from search.engine import Hit, SearchEngine
 from search.filters.facets import ColumnFacet
 from search.hits import Answer
 from search.ranking.options import SearchOptions
 from search.server.batches import GreedyBatches
-from search.server.generations import Generation, Generations, IndexStamp
+from search.server.facts import facts_of
+from search.server.generations import Generation, Generations, IndexStamp, is_replaced
 from search.server.settings import ServerSettings
 
 MOST_TEXTS = 64  # encoded together
 PIECE = 16  # texts of a large request that wait together: others come in between
-_MOST_QUERIES = 256  # ranked together
-_RANKERS = 2  # threads, so that one slow filter does not hold up all others
+_MOST_HITS = 4096  # ranked together
+_RANKERS = 2  # threads, of which one takes light questions alone
+_LIGHT_K, _LIGHT_FOLD = 100, 0.9  # more hits, or folding at less, is no light question
+_READERS = 4  # threads that read documents and transform vectors
 _LOOK = 2.0  # seconds between two looks for a new generation
 Answered = TypeVar("Answered")
 Texts = tuple[str, ...]
@@ -37,10 +42,10 @@ EncodedQueries = tuple[Texts, Embeddings]
 
 
 class BusyError(Exception):
-    """All places are taken; `retry_after` is in whole seconds."""
+    """There is no room for this now; `retry_after` is in whole seconds."""
 
-    def __init__(self, pending: int, retry_after: int) -> None:
-        super().__init__(f"{pending:,} requests are under way, as many as are taken; try again in {retry_after} s.")
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
         self.retry_after = retry_after
 
 
@@ -88,7 +93,9 @@ class SearchService:
         self.generations = Generations(engine, on_change)
         self.on_batch: Callable[[str, int], None] = lambda stage, texts: None
         self.encoding = GreedyBatches("encode", self._encode, MOST_TEXTS)
-        self.ranking = GreedyBatches("rank", self._rank, _MOST_QUERIES, _RANKERS)
+        self.ranking = GreedyBatches("rank", self._rank, _MOST_HITS, _RANKERS, _is_light)
+        self._readers = ThreadPoolExecutor(_READERS, "read")
+        self._describer = ThreadPoolExecutor(1, "describe")
         self.pending = 0
         self.draining = False
         self._seconds = 0.05  # that a request takes, lately
@@ -105,8 +112,8 @@ class SearchService:
             self._watcher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._watcher
-        for queue in (self.encoding, self.ranking):
-            await asyncio.to_thread(queue.close)
+        for close in (self.encoding.close, self.ranking.close, self._readers.shutdown, self._describer.shutdown):
+            await asyncio.to_thread(close)
         self.generations.current.engine.close()
 
     async def search(self, queries: Sequence[str], options: SearchOptions) -> SearchReply:
@@ -114,9 +121,10 @@ class SearchService:
 
         async def ask(generation: Generation) -> SearchReply:
             texts = tuple(queries)
-            generation.hybrid |= options.hybrid
             encoded = await self._encoded(generation, texts, "query")
-            found = await self.ranking.submit((generation, options), (texts, encoded.embeddings), len(texts))
+            key = _RankKey(generation, options)
+            found = await self.ranking.submit(key, (texts, encoded.embeddings), options.k * len(texts))
+            generation.hybrid |= options.hybrid
             return SearchReply(found, encoded.lengths, _max_length(generation), generation.stamp)
 
         return await self._ask(ask)
@@ -125,8 +133,8 @@ class SearchService:
         """The documents closest to a stored one: `SearchEngine.neighbours`."""
 
         async def ask(generation: Generation) -> SearchReply:
-            answer = await asyncio.to_thread(_neighbours, generation, identity, options)
-            return SearchReply([answer], (), _max_length(generation), generation.stamp)
+            found = await self.ranking.submit(_RankKey(generation, options, like=True), identity, options.k)
+            return SearchReply(found, (), _max_length(generation), generation.stamp)
 
         return await self._ask(ask)
 
@@ -136,7 +144,7 @@ class SearchService:
         async def ask(generation: Generation) -> TextVectors:
             encoded = await self._encoded(generation, tuple(texts), role)
             transform = generation.engine.index.transform
-            vectors = await asyncio.to_thread(transform.transform, encoded.embeddings, role)
+            vectors = await self._read(transform.transform, encoded.embeddings, role)
             return TextVectors(vectors, encoded.lengths, _max_length(generation), generation.stamp)
 
         return await self._ask(ask)
@@ -145,7 +153,7 @@ class SearchService:
         """A stored document. Raises UnknownDocumentError."""
 
         async def ask(generation: Generation) -> tuple[Document, IndexStamp]:
-            return await asyncio.to_thread(generation.engine.document, identity), generation.stamp
+            return await self._read(generation.engine.document, identity), generation.stamp
 
         return await self._ask(ask)
 
@@ -153,9 +161,30 @@ class SearchService:
         """What the metadata columns hold, worked out once a generation."""
 
         async def ask(generation: Generation) -> tuple[list[ColumnFacet], IndexStamp]:
-            return await asyncio.to_thread(generation.facets), generation.stamp
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._describer, generation.facets), generation.stamp
 
         return await self._ask(ask)
+
+    async def info(self) -> dict[str, Any]:
+        """What is served, how it was built, what was measured of it, and what its columns hold: of one generation."""
+
+        async def ask(generation: Generation) -> dict[str, Any]:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._describer, facts_of, generation, self.settings)
+
+        return await self._ask(ask)
+
+    def told(self, error: IsotropeError) -> str:
+        """A message that calls the index by its name, and not by its folder, which is nobody's business elsewhere."""
+        folder, message = as_shown(str(self.generations.current.engine.index.path)), str(error)
+        if Path(folder).is_absolute() or "://" in folder:
+            return message.replace(folder, self.settings.name)
+        return f"{self.settings.name}: {message.removeprefix(f'{folder}: ')}" if message.startswith(folder) else message
+
+    async def _read(self, read: Callable[..., Answered], *given: Any) -> Answered:
+        """What a short function returns that waits for files."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, read, *given)
 
     async def _ask(self, ask: Callable[[Generation], Awaitable[Answered]]) -> Answered:
         """The answer of one generation, from beginning to end; of the next one where its files are gone."""
@@ -163,10 +192,14 @@ class SearchService:
             while True:
                 with self.generations.lease() as generation:
                     try:
-                        return await ask(generation)
+                        answer = await ask(generation)
                     except StoreError:
-                        if not generation.engine.index.is_followed:
+                        self.generations.unreadable = True
+                        if not is_replaced(generation):
                             raise
+                    else:
+                        self.generations.unreadable = False
+                        return answer
                 if generation is self.generations.current:
                     await self.generations.reload()
 
@@ -175,7 +208,10 @@ class SearchService:
         """One of the places for requests, for as long as the deadline."""
         limits = self.settings.limits
         if self.pending >= limits.pending:
-            raise BusyError(self.pending, self.retry_after)
+            after = self.retry_after
+            raise BusyError(
+                f"{self.pending:,} requests are under way, as many as are taken; try again in {after} s.", after
+            )
         self.pending += 1
         began = time.monotonic()
         try:
@@ -217,20 +253,36 @@ class SearchService:
             start = end
         return found
 
-    def _rank(self, key: Hashable, items: Sequence[EncodedQueries]) -> list[list[Answer[Hit]]]:
-        """The queries of several requests, answered together. `key` is the generation and the options."""
-        generation, options = cast(tuple[Generation, SearchOptions], key)
-        texts = [text for some, _ in items for text in some]
-        self.on_batch("rank", len(texts))
+    def _rank(self, key: Hashable, items: Sequence[EncodedQueries | str]) -> list[list[Answer[Hit]]]:
+        """The queries of several requests, or the neighbours of documents, all asked for with the same options."""
+        key = cast(_RankKey, key)
         ann.set_threads(1)  # of this thread: threads that each take all cores wait for one another
-        embeddings = np.concatenate([rows for _, rows in items])
-        found = iter(generation.engine.search_vectors(embeddings, options, texts))
-        return [[next(found) for _ in some] for some, _ in items]
+        engine, options = key.generation.engine, key.options
+        if key.like:
+            self.on_batch("rank", len(items))
+            return [[engine.neighbours(identity, options)] for identity in cast(Sequence[str], items)]
+        queries = cast(Sequence[EncodedQueries], items)
+        texts = [text for some, _ in queries for text in some]
+        self.on_batch("rank", len(texts))
+        embeddings = np.concatenate([rows for _, rows in queries])
+        found = iter(engine.search_vectors(embeddings, options, texts))
+        return [[next(found) for _ in some] for some, _ in queries]
 
 
-def _neighbours(generation: Generation, identity: str, options: SearchOptions) -> Answer[Hit]:
-    ann.set_threads(1)  # as in `_rank`
-    return generation.engine.neighbours(identity, options)
+@dataclass(frozen=True)
+class _RankKey:
+    """What is ranked together: questions to one generation with the same options, of texts or of documents."""
+
+    generation: Generation
+    options: SearchOptions
+    like: bool = False
+
+
+def _is_light(key: Hashable) -> bool:
+    """Whether a question is answered in milliseconds, so that a thread can be kept for such."""
+    asked = cast(_RankKey, key).options
+    slow = asked.where or asked.exact or asked.hybrid or asked.similarity != "cosine"
+    return not slow and asked.k <= _LIGHT_K and (asked.fold is None or asked.fold >= _LIGHT_FOLD)
 
 
 def _max_length(generation: Generation) -> int:

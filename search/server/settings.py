@@ -13,6 +13,7 @@ from indexer.regular_files import open_regular
 LEAST_FOLD = 0.5  # folding at less takes whole corpora apart
 _SHORTEST_KEY = 16
 _LARGEST_FILE = 1 << 20
+LEAST_FOLD = 0.5  # folding at less takes whole corpora apart
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ class ServerLimits:
     seconds that a request may take, and that those under way are given when the server is stopped. `body_bytes` is the
     longest body, `reading_bytes` the most that bodies hold together while they arrive, `reading_seconds` how long one
     may take. `connections` are open at once. One request has at most `queries` of `characters` each, and asks for `k`
-    hits of each, of all of them `hits`.
+    hits of each, of all of them `hits`. `answer_bytes` is the longest answer to it, `answering_bytes` the most that
+    answers hold together until they are sent.
     """
 
     pending: int = 256
@@ -96,6 +98,8 @@ class ServerLimits:
     characters: int = 100_000
     k: int = 1000
     hits: int = 10_000
+    answer_bytes: int = 64 << 20
+    answering_bytes: int = 256 << 20
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -118,6 +122,8 @@ class ServerSettings:
     limits: ServerLimits = field(default_factory=ServerLimits)
 
     def __post_init__(self) -> None:
+        if not self.name.strip() or "/" in self.name or not self.name.isprintable():
+            raise ConfigError(f'name is "{self.name}"; expected a word without "/", which clients call the index by.')
         if not 0 <= self.port <= 65535:
             raise ConfigError(f"port is {self.port}; expected 0 (any that is free) to 65535.")
         if not self.read_keys.are_needed and not is_loopback(self.host):

@@ -151,6 +151,9 @@ def closed(tmp_path: Path) -> ServerSettings:
         (LOCAL | {"origin": "http://127.0.0.1:3000"}, 403),
         (LOCAL | {"origin": "http://evil.example"}, 403),
         (LOCAL | {"origin": "null"}, 403),
+        (LOCAL | {"origin": "http://["}, 403),
+        (LOCAL | {"origin": "http://127.0.0.1:8080@evil.example"}, 403),
+        (LOCAL | {"origin": "HTTP://127.0.0.1:8080"}, 200),
         (LOCAL | {"origin": "file://127.0.0.1:8080"}, 403),
         (LOCAL | {"sec-fetch-site": "same-origin"}, 200),
         (LOCAL | {"sec-fetch-site": "none"}, 200),
@@ -195,6 +198,24 @@ def test_without_a_key_nothing_is_read_and_nothing_told(closed: ServerSettings) 
     assert (client.status, client.read) == (401, 0)
     assert client.headers["www-authenticate"] == "Bearer"
     assert client.message == "No key, or a wrong one. Send it as: Authorization: Bearer KEY"
+
+
+def test_a_stranger_does_not_learn_whether_there_is_an_administrator(tmp_path: Path) -> None:
+    settings = ServerSettings("tests", host="0.0.0.0", read_keys=keys(READ_KEY, tmp_path))  # noqa: S104
+    stranger, reader = Client("/admin/x"), Client("/admin/x", {"authorization": f"Bearer {READ_KEY}"})
+    assert asked([stranger, reader], settings) == [401, 403]
+
+
+def test_a_fault_of_the_application_is_answered_and_counted() -> None:
+    client = Client("/v1/search").send(b"{}")
+
+    async def use(guard: Guard, app: Application) -> None:
+        app.go = None  # type: ignore[assignment]
+        await guard(client.scope, client.receive, client.answer)
+
+    metrics = guarded(use)
+    assert (client.status, client.message) == (500, "The server failed at this request; its log says where.")
+    assert b'isotrope_requests_total{route="none",status="500"} 1.0' in metrics.text()
 
 
 def test_administration_needs_a_key_also_where_nothing_else_does(tmp_path: Path) -> None:

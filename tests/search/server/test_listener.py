@@ -95,6 +95,22 @@ def test_more_connections_than_there_may_be_are_closed(served_folder: Path) -> N
         assert server.client.get("/healthz").status_code == 200
 
 
+def test_a_new_client_takes_the_place_of_one_that_has_had_its_answer(served_folder: Path) -> None:
+    """The one that asked for nothing for longest; who has not asked yet keeps the place."""
+    asked = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with live_server(served_folder, connections=3) as server, contextlib.ExitStack() as stack:
+        first, second, silent = (stack.enter_context(connection(server)) for _ in range(3))
+        for taken in (first, second):
+            taken.sendall(asked)
+            assert taken.recv(1 << 16)
+            time.sleep(0.05)
+        assert server.client.get("/healthz").status_code == 200
+        assert until_closed(first) == b""
+        for taken in (second, silent):
+            taken.sendall(asked)
+            assert taken.recv(1 << 16).startswith(b"HTTP/1.1 200")
+
+
 def test_half_closed_and_broken_connections_do_no_harm(served_folder: Path) -> None:
     with live_server(served_folder) as server:
         for said in (b"", b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n\r\n", HEAD, post(QUESTION, stated=500)):
@@ -132,7 +148,7 @@ def test_a_port_that_is_taken_is_an_error(served_folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         settings = ServerSettings("tests", port=port)
-        with pytest.raises(ConfigError, match=r"cannot be listened on: Address already in use\. Name another --port"):
+        with pytest.raises(ConfigError, match=r"listened on: Address already in use\. Name another --port \(0"):
             Listener(serve_engine(SearchEngine(served_folder), settings), settings)
 
 
@@ -187,6 +203,8 @@ def test_a_server_follows_its_index_and_says_so(served_folder: Path, tmp_path: P
         (["--port", "70000"], "port is 70000"),
         (["--max-pending", "0"], "pending is 0; expected more than 0"),
         (["--recall", "2"], "recall is 2"),
+        (["--name", "a/query"], 'name is "a/query"'),
+        (["--name", ""], 'name is ""'),
     ],
 )
 def test_what_cannot_be_served_is_said_before(

@@ -2,6 +2,9 @@
 
 import json
 import logging
+import shutil
+import socket
+import time
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -10,11 +13,14 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from indexer import BuildConfig, Document, build_index
 from indexer.config import EncoderConfig
+from indexer.store import layout
 from search import SearchEngine
 from search.files import to_json
+from search.server.messages import SearchRequest
 from search.server.settings import ServerSettings
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope
@@ -109,6 +115,11 @@ def test_a_query_that_was_cut_says_so(server: LiveServer) -> None:
         ({"query": "a", "model": "/etc"}, 422, "model: "),
         ({"query": "a", "index": "../other"}, 422, "index: "),
         ({"query": "a", "partial": True}, 422, "partial: "),
+        ({"query": "a", "hybird": True}, 422, 'hybird: is no field; did you mean "hybrid"?'),
+        ({"q": "a"}, 422, "q: is no field; there are query, like, k,"),
+        ({"query": ["a", 3]}, 422, "query: number 2 is no text"),
+        ({"query": [1] * 300_000}, 422, "query: number 1 is no text"),
+        ({f"a{n}": n for n in range(100_000)}, 422, "a0: is no field"),
         ("text", 422, ""),
         ([], 422, ""),
         (None, 422, ""),
@@ -214,6 +225,91 @@ def test_health_metrics_and_description(server: LiveServer) -> None:
         response = server.client.get(path)
         assert (response.status_code, response.json()["error"]["type"]) == (404, "not_found_error")
     assert server.client.get("/v1/search").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "kind", "status", "message"),
+    [
+        (
+            "POST",
+            "/v1/search",
+            b'{"query": "a"}',
+            "text/plain",
+            422,
+            'Content-Type is "text/plain"; send application/json',
+        ),
+        ("POST", "/v1/search", b'{"query": "a"}', "", 422, "Content-Type is missing; send application/json"),
+        ("POST", "/v1/search", b"", "application/json", 422, "The body is empty; expected a JSON object."),
+        ("POST", "/v1/search", b'{"query": }', "application/json", 422, "is no JSON: Expecting value at character 10."),
+        ("GET", "/v1/search", b"", "", 405, "this route takes POST"),
+        ("GET", "/v1/serach", b"", "", 404, "There is no such route; /openapi.json lists"),
+    ],
+)
+def test_first_mistakes_are_told_the_way_out(
+    method: str, path: str, content: bytes, kind: str, status: int, message: str, server: LiveServer
+) -> None:
+    headers = {"content-type": kind} if kind else {}
+    response = server.client.request(method, path, content=content, headers=headers)
+    assert response.status_code == status
+    assert message in response.json()["error"]["message"]
+
+
+def test_one_fault_of_many_is_looked_for() -> None:
+    """Each would take memory and time: a body of eight million bytes had millions."""
+    for body in ({"query": [1] * 100_000}, {f"a{n}": n for n in range(100_000)}):
+        with pytest.raises(ValidationError) as caught:
+            SearchRequest.model_validate(body)
+        assert caught.value.error_count() == 1
+
+
+def test_answers_have_a_limit_alone_and_together(tiny_config: BuildConfig, tmp_path: Path) -> None:
+    large = {"blob": "x" * 300_000}
+    build_index([Document(f"d{n}", f"text {n}", None, large) for n in range(4)], tmp_path / "index", tiny_config)
+    with live_server(tmp_path / "index", answer_bytes=1_000_000, answering_bytes=1_500_000) as server:
+        body = server.search(query="text", k=3)
+        assert len(body["results"][0]["hits"]) == 3
+        response = server.client.post("/v1/search", json={"query": "text", "k": 4})
+        assert response.status_code == 422
+        assert "longer than 1,000,000 bytes, as its documents are long. Ask for fewer hits" in response.text
+        reader = socket.create_connection(server.served_at, timeout=20)
+        question = b'{"query": "text", "k": 3}'
+        head = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head += b"Content-Length: %d\r\n\r\n"
+        with reader:
+            for _ in range(40):  # answers that nobody reads stay with the server
+                reader.sendall(head % len(question) + question)
+            time.sleep(0.5)
+        assert server.search(query="text", k=3)
+
+
+def test_messages_name_the_index_and_not_its_folder(
+    served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the folder's name is a letter, which other words have."""
+    shutil.copytree(served_folder, tmp_path / "a")
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path("a"), tmp_path / "a"):
+        with live_server(folder) as server:
+            response = server.client.post("/v1/search", json={"query": "x", "where": "yaer > 3"})
+            assert 'no column "yaer" (did you mean year?)' in response.json()["error"]["message"]
+            response = server.client.post("/v1/search", json={"like": "nosuch"})
+            assert response.json()["error"]["message"] == 'tests: holds no document with id "nosuch".'
+
+
+def test_what_is_wrong_with_the_next_generation_is_told_without_its_path(
+    served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("search.server.service._LOOK", 0.01)
+    index = shutil.copytree(served_folder, tmp_path / "index")
+    with live_server(index) as server:
+        (index / layout.manifest_name(2)).write_text("{}")
+        deadline = time.monotonic() + 20
+        while not server.said and time.monotonic() < deadline:
+            time.sleep(0.01)
+        response = server.client.get("/readyz")
+        assert (response.status_code, response.json()) == (200, {"status": "ready", "reload": "failed"})
+        server.served.service.generations.unreadable = True
+        assert server.client.get("/readyz").status_code == 503
 
 
 def test_the_administrator_reloads(served_folder: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Many callers, one open index: places, deadlines, batches, and generations that are never mixed."""
 
 import asyncio
+import contextlib
 import gc
 import shutil
 import threading
@@ -12,13 +13,12 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from indexer import Document, add_documents, compact_index, delete_documents
+from indexer import BuildConfig, Document, add_documents, build_index, compact_index, delete_documents
 from indexer.encoders import Role
-from indexer.errors import ConfigError, StoreError, UnknownDocumentError
+from indexer.errors import ConfigError, MachineError, StoreError, UnknownDocumentError
 from indexer.store import layout
 from search import SearchEngine
 from search.ranking.ranker import SearchOptions
-from search.server import generations as generations_module
 from search.server import service as service_module
 from search.server.generations import prepare
 from search.server.service import BusyError, DeadlineError, SearchReply, SearchService
@@ -53,6 +53,12 @@ def with_service(
 
 def ids(reply: SearchReply) -> list[list[str]]:
     return [[hit.id for hit in answer] for answer in reply.answers]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
 
 
 class Slow:
@@ -254,11 +260,6 @@ def test_a_generation_that_cannot_be_opened_leaves_the_one_before(
     monkeypatch.setattr(service_module, "_LOOK", 0.01)
     index = shutil.copytree(served_folder, tmp_path / "index")
 
-    async def until(condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
-            while not condition():
-                await asyncio.sleep(0.01)
-
     async def use(service: SearchService) -> None:
         broken = index / layout.MANIFESTS / Path(layout.manifest_name(2)).name
         broken.write_text("{}")
@@ -273,33 +274,146 @@ def test_a_generation_that_cannot_be_opened_leaves_the_one_before(
         assert service.generations.failure is None
 
     said = with_service(index, use, watched=True)
-    assert len(said) == 2, said
     assert said[0].startswith("the next generation cannot be served: ")
+    assert said[1:] == ["the newest generation can be served again", "generation 2 is served, after 1"]
 
 
 def test_what_was_used_is_there_before_a_generation_is_taken_up(
     served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = shutil.copytree(served_folder, tmp_path / "index")
-    prepared = list[bool]()
-    real = generations_module.prepare
+    prepared = list[int]()
+    real = SearchEngine.prepare_hybrid
 
-    def prepare_and_note(engine: SearchEngine, hybrid: bool = False) -> None:
-        prepared.append(hybrid)
-        real(engine, hybrid)
+    def prepare_and_note(engine: SearchEngine, progress: Any) -> None:
+        prepared.append(engine.index.manifest.generation)
+        real(engine, progress)
 
-    monkeypatch.setattr(generations_module, "prepare", prepare_and_note)
+    monkeypatch.setattr(SearchEngine, "prepare_hybrid", prepare_and_note)
 
     async def use(service: SearchService) -> None:
-        for number, options in enumerate([FIVE, SearchOptions(hybrid=True)]):
-            await service.search(["whales"], options)
+        encoder = service.generations.current.engine.encoder
+        wrong = SearchOptions(hybrid=True, where="yaer > 3")
+        for number, options in enumerate([FIVE, wrong, SearchOptions(hybrid=True)]):
+            with contextlib.suppress(ConfigError):
+                await service.search(["whales"], options)
             add_documents([Document(f"new{number}", "whales")], index)
             await service.generations.reload()
-        encoders = {id(service.generations.current.engine.encoder)}
-        assert len(encoders) == 1
+        assert service.generations.current.engine.encoder is encoder
 
     with_service(index, use)
-    assert prepared == [False, True]
+    assert prepared == [4]
+
+
+def test_bm25_that_cannot_be_made_keeps_no_generation_away(
+    served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = shutil.copytree(served_folder, tmp_path / "index")
+
+    def fail(*_: Any) -> None:
+        raise MachineError("bm25s is not installed")
+
+    async def use(service: SearchService) -> None:
+        await service.search(["whales"], SearchOptions(hybrid=True))
+        monkeypatch.setattr(SearchEngine, "prepare_hybrid", fail)
+        add_documents([Document("new", "whales")], index)
+        assert await service.generations.reload()
+
+    assert with_service(index, use) == [
+        "BM25 of the next generation was not made: bm25s is not installed",
+        "generation 2 is served, after 1",
+    ]
+
+
+def test_another_index_in_its_place_is_taken_up(
+    served_folder: Path, tmp_path: Path, tiny_config: BuildConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with the same number of generation, as where indexes are swapped; and a link that leads elsewhere."""
+    monkeypatch.setattr(service_module, "_LOOK", 0.01)
+    index = shutil.copytree(served_folder, tmp_path / "index")
+    build_index([Document("other", "how do whales sing")], tmp_path / "other", tiny_config)
+
+    async def use(service: SearchService) -> None:
+        assert len((await service.search(["whales"], FIVE)).answers[0]) == 5
+        index.rename(tmp_path / "old")
+        (tmp_path / "other").rename(index)
+        await until(lambda: service.generations.reloads == 1)
+        assert ids(await service.search(["whales"], FIVE)) == [["other"]]
+        assert (await service.info())["documents"] == 1
+
+    with_service(index, use, watched=True)
+
+
+def test_a_generation_is_loaded_once_however_many_ask_for_it(
+    served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = shutil.copytree(served_folder, tmp_path / "index")
+    opened, real = list[bool](), SearchEngine.newest
+    go = threading.Event()
+
+    def slowly(engine: SearchEngine) -> SearchEngine:
+        opened.append(True)
+        assert go.wait(20)
+        return real(engine)
+
+    monkeypatch.setattr(SearchEngine, "newest", slowly)
+
+    async def use(service: SearchService) -> None:
+        add_documents([Document("new", "whales")], index)
+        asked = [asyncio.create_task(service.generations.reload()) for _ in range(5)]
+        await asyncio.sleep(0.05)
+        asked[0].cancel()
+        go.set()
+        assert await asyncio.gather(*asked[1:]) == [True] * 4
+        assert service.generations.current.stamp.generation == 2
+
+    with_service(index, use)
+    assert opened == [True]
+
+
+def test_files_that_cannot_be_read_are_told_until_they_can(
+    served_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "_LOOK", 0.01)
+    index = shutil.copytree(served_folder, tmp_path / "index")
+
+    async def use(service: SearchService) -> None:
+        service.generations.current.engine.close()
+        (index / "parts").rename(tmp_path / "parts")
+        with pytest.raises(StoreError):
+            await service.document("d3")
+        assert service.generations.unreadable
+        await asyncio.sleep(0.1)
+        (tmp_path / "parts").rename(index / "parts")
+        await until(lambda: not service.generations.unreadable)
+        assert (await service.document("d3"))[0].id == "d3"
+
+    with_service(index, use, watched=True)
+
+
+def test_slow_questions_do_not_hold_up_light_ones(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+    real = SearchEngine.search_vectors
+
+    def slow_filters(engine: SearchEngine, embeddings: Any, options: Any, texts: Any) -> Any:
+        assert options.where is None or go.wait(20)
+        return real(engine, embeddings, options, texts)
+
+    monkeypatch.setattr(SearchEngine, "search_vectors", slow_filters)
+
+    async def use(service: SearchService) -> None:
+        slow = [
+            asyncio.create_task(service.search(["whales"], SearchOptions(5, where=f"year > {1990 + n}")))
+            for n in range(4)
+        ]
+        await asyncio.sleep(0.05)
+        for _ in range(3):
+            assert (await service.search(["whales"], FIVE)).answers[0]
+        assert not any(task.done() for task in slow)
+        go.set()
+        await asyncio.gather(*slow)
+
+    with_service(served_folder, use)
 
 
 def test_an_index_that_is_gone_says_so(served_folder: Path, tmp_path: Path) -> None:

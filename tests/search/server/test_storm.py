@@ -38,8 +38,11 @@ def huge_body(taken: socket.socket, chance: random.Random) -> None:
 
 
 def large_body(taken: socket.socket, chance: random.Random) -> None:
-    """As long as it may be, and of no use."""
-    body = b"[" * chance.randrange(1 << 20, 7 << 20)
+    """As long as it may be, and of no use: deep, or of elements and fields of which each is wrong."""
+    size = chance.randrange(1 << 20, 7 << 20)
+    listed = b'{"query": [%s]}' % b",".join([b"1"] * (size // 2))
+    named = b"{%s}" % b",".join(b'"a%d":1' % number for number in range(size // 12))
+    body = chance.choice([b"[" * size, listed, named])
     taken.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
     taken.recv(1 << 16)
 

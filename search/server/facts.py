@@ -1,0 +1,36 @@
+"""What is said of an index that is served."""
+
+from importlib.metadata import version
+from typing import Any
+
+from indexer.store.quality import Quality
+from search.describe import describe_index
+from search.server.generations import Generation
+from search.server.settings import ServerSettings
+
+
+def facts_of(generation: Generation, settings: ServerSettings) -> dict[str, Any]:
+    """What is said of an index that is served: JSON types. Of models and files only their names."""
+    facts = describe_index(generation.engine.index)
+    figures = Quality.of(facts["quality"]).first.index
+    facts["config"]["encoder"]["model"] = facts["model"] = _last_name(facts["model"])
+    facts["config"]["index"]["queries"] = _last_name(facts["config"]["index"]["queries"])
+    facts["config"]["whitening"]["query_sample"] = _last_name(facts["config"]["whitening"]["query_sample"])
+    kept = ("generation", "fingerprint", "created", "documents", "rows", "deleted", "model", "encoder", "transform")
+    limits = {name: getattr(settings.limits, name) for name in ("k", "queries", "characters", "hits", "body_bytes")}
+    return {
+        "name": settings.name,
+        **{name: facts[name] for name in kept},
+        "index_type": figures.factory if figures else None,
+        "recall_at_10": figures.recall_at_10 if figures else None,
+        "recipe": facts["config"],
+        "metadata": facts["metadata"],
+        "limits": limits,
+        "version": version("isotrope"),
+        "columns": [facet.to_dict() for facet in generation.facets()],
+    }
+
+
+def _last_name(path: str | None) -> str | None:
+    """The last part of a path, which says what it is without saying where."""
+    return path.rstrip("/").rpartition("/")[2] if path and path.startswith(("/", ".", "~")) else path
