@@ -183,12 +183,14 @@ class Agents:
         )
 
     async def _holdings(self) -> tuple[str, str]:
-        """What the index holds: in a sentence, and its metadata columns."""
-        documents = counted(len(self._service.generations.current.engine), "document")
-        holds = f'The index "{self._service.settings.name}" holds {documents}.'
+        """What the index holds, of one generation: in a sentence, and its metadata columns."""
         with self._failures():
-            facets, _ = await self._service.facets()
-            return holds, columns_in_words(facets)
+            while True:
+                facets, stamp = await self._service.facets()
+                with self._service.generations.lease() as generation:
+                    if generation.stamp == stamp:
+                        documents = counted(len(generation.engine), "document")
+                        return f'The index "{self._service.settings.name}" holds {documents}.', columns_in_words(facets)
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:

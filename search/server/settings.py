@@ -10,7 +10,6 @@ from indexer.errors import ConfigError
 from indexer.output_files import mode_of
 from indexer.regular_files import open_regular
 
-LEAST_FOLD = 0.5  # folding at less takes whole corpora apart
 _SHORTEST_KEY = 16
 _LARGEST_FILE = 1 << 20
 LEAST_FOLD = 0.5  # folding at less takes whole corpora apart

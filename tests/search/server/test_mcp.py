@@ -14,7 +14,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from indexer import BuildConfig, Document, build_index
+from indexer import BuildConfig, Document, add_documents, build_index
 from indexer.config import ChunkConfig
 from search import SearchEngine
 from search.filters.facets import ColumnFacet
@@ -23,7 +23,7 @@ from search.server.generations import prepare
 from search.server.service import SearchService
 from search.server.settings import ServerLimits, ServerSettings
 from search.server.tools import INFO, NOTE, TOOLS, Tool, columns_in_words
-from tests.agents import DOCUMENTS, HOSTILE, MODES, call, each_tool, place_is_free, refusal, text_of
+from tests.agents import DOCUMENTS, HOSTILE, MODES, build_library, call, each_tool, place_is_free, refusal, text_of
 from tests.search.server.test_service import Slow
 
 Use = Callable[[Client, SearchService], Coroutine[Any, Any, None]]
@@ -281,6 +281,29 @@ def test_the_description_names_the_columns_so_that_filters_can_be_written(librar
         assert [column["name"] for column in info["columns"]] == ["lang", "url", "year"]
 
     with_client(library, use)
+
+
+def test_a_description_is_of_one_generation(tmp_path: Path) -> None:
+    folder = build_library(tmp_path)
+
+    async def use(client: Client, service: SearchService) -> None:
+        facets, asked = service.facets, list[int]()
+
+        async def before_a_change() -> Any:
+            found = await facets()
+            if not asked:
+                add_documents([Document("new", "bread", metadata={"colour": "red"})], folder)
+                await service.generations.reload()
+            asked.append(found[1].generation)
+            return found
+
+        service.facets = before_a_change  # type: ignore[method-assign]
+        tools = {tool.name: tool.description or "" for tool in (await client.list_tools()).tools}
+        assert "holds 6 documents" in tools["search_documents"]
+        assert "- colour: text, 'red'" in tools["search_documents"]
+        assert asked[:2] == [1, 2]
+
+    with_client(folder, use)
 
 
 def test_a_description_shows_only_short_names_and_values() -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from openai import AsyncOpenAI, OpenAI
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from indexer import BuildConfig, Document, add_documents, build_index
 from indexer.config import ChunkConfig, EncoderConfig, StoreConfig
@@ -23,10 +23,11 @@ from search.filters import MetadataFilter
 from search.ranking.ranker import SearchOptions
 from search.server import vector_stores
 from search.server.attribute_filters import ComparisonFilter, CompoundFilter, OutlinedFilter, condition_of
+from search.server.embeddings import EmbeddingRequest
 from search.server.failures import RequestError
 from search.server.service import SearchReply, SearchService
 from search.server.settings import ServerSettings
-from search.server.vector_stores import StoreSearchRequest, attributes_of
+from search.server.vector_stores import HybridSearch, RankingOptions, StoreSearchRequest, attributes_of
 from tests.documents import DOCUMENTS
 from tests.search.filters.filtered import Row, open_filters, row_of
 from tests.search.server.conftest import Serve
@@ -47,6 +48,13 @@ class Endless(list[Any]):
         for number, one in enumerate(super().__iter__()):
             assert number < 1000
             yield one
+
+
+@pytest.mark.parametrize("model", [StoreSearchRequest, RankingOptions, HybridSearch, EmbeddingRequest])
+def test_many_unknown_fields_are_one_error(model: type[BaseModel]) -> None:
+    with pytest.raises(ValidationError, match="no0: is no field") as caught:
+        model.model_validate({f"no{number}": 1 for number in range(300_000)})
+    assert caught.value.error_count() == 1
 
 
 # --- filters against a slow reading of them
