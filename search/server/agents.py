@@ -4,26 +4,33 @@ Over HTTP every request stands alone: there are no sessions and no streams, so n
 """
 
 import contextlib
+import json
 import logging
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
 from importlib.metadata import version
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
 import anyio
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
     CallToolRequestParams,
     CallToolResult,
+    ErrorData,
+    JSONRPCError,
     ListResourcesResult,
     ListToolsResult,
     PaginatedRequestParams,
@@ -37,11 +44,13 @@ from mcp_types import (
 from mcp_types import Tool as ListedTool
 from pydantic import ValidationError
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from indexer.errors import ConfigError, IsotropeError
 from search.files import to_json
+from search.filters.expressions import shortened
 from search.server.failures import RequestError
 from search.server.service import BusyError, DeadlineError, SearchService
 from search.server.standard_streams import ProtocolStreams
@@ -50,19 +59,63 @@ from search.text import counted
 
 LOG = logging.getLogger("isotrope.server")
 PATH = "/mcp"
+_MOST_SAID = 2500  # characters of what is told of a mistake
 _META = {"isotrope/note": NOTE}
 _READS = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
 _BASE = re.compile(r"https?://[\w.:\[\]-]+/", re.ASCII)
+_JSON = (b"content-type", b"application/json")
 _AT_PATH = SimpleNamespace(path=PATH)
 Context = ServerRequestContext[Any, Any]
 
 
 class _Endpoint(StreamableHTTPASGIApp):
-    """The SDK's application, which the metrics know by its path."""
+    """The SDK's application, which the metrics know by its path, and whose faults of the protocol are one line each."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["route"] = _AT_PATH
-        await super().__call__(scope, receive, send)
+        await super().__call__(scope, receive, _in_one_line(send))
+
+
+def _in_one_line(send: Send) -> Send:
+    """Sends answers; of a fault of the protocol the first line: pydantic's further ones repeat what was given."""
+    starts: list[Message] = []
+
+    async def sent(message: Message) -> None:
+        if message["type"] == "http.response.start" and message["status"] == 400 and _JSON in message["headers"]:
+            starts.append(message)
+        elif not starts:
+            await send(message)
+        else:
+            fault = json.loads(message["body"])
+            fault["error"]["message"] = shortened(fault["error"]["message"].partition("\n")[0], _MOST_SAID)
+            answer = Response(to_json(fault), 400, media_type="application/json")
+            await send({"type": "http.response.start", "status": 400, "headers": answer.raw_headers})
+            await send({"type": "http.response.body", "body": answer.body})
+
+    return sent
+
+
+async def _answer_faults(
+    read: AsyncIterable[SessionMessage | Exception],
+    write: Callable[[SessionMessage], Awaitable[None]],
+    heard: MemoryObjectSendStream[SessionMessage | Exception],
+) -> None:
+    """Hand on what is read; a line that is no message, which the SDK passes over, is answered here."""
+    async with heard:
+        async for one in read:
+            if not isinstance(one, Exception):
+                await heard.send(one)
+            elif (
+                not isinstance(one, ValidationError)
+                or one.errors(include_url=False, include_input=False)[0]["type"] == "json_invalid"
+            ):
+                await write(_fault(PARSE_ERROR, "The line is no JSON in UTF-8."))
+            else:
+                await write(_fault(INVALID_REQUEST, "The line is no message of JSON-RPC 2.0."))
+
+
+def _fault(code: int, message: str) -> SessionMessage:
+    return SessionMessage(JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=code, message=message)))
 
 
 class Agents:
@@ -101,8 +154,11 @@ class Agents:
         """Answer over standard input and output until the input ends."""
         wire = stdio_server(anyio.wrap_file(streams.input), anyio.wrap_file(streams.output))
         try:
-            async with wire as (read, write):
-                await self.server.run(read, write, self.server.create_initialization_options())
+            async with wire as (read, write), anyio.create_task_group() as tasks:
+                send, heard = anyio.create_memory_object_stream[SessionMessage | Exception]()
+                tasks.start_soon(_answer_faults, read, write.send, send)
+                await self.server.run(heard, write, self.server.create_initialization_options())
+                tasks.cancel_scope.cancel()
         except* BrokenPipeError:
             LOG.info("the agent's program has left")
 
@@ -127,12 +183,14 @@ class Agents:
         )
 
     async def _holdings(self) -> tuple[str, str]:
-        """What the index holds: in a sentence, and its metadata columns."""
-        documents = counted(len(self._service.generations.current.engine), "document")
-        holds = f'The index "{self._service.settings.name}" holds {documents}.'
+        """What the index holds, of one generation: in a sentence, and its metadata columns."""
         with self._failures():
-            facets, _ = await self._service.facets()
-            return holds, columns_in_words(facets)
+            while True:
+                facets, stamp = await self._service.facets()
+                with self._service.generations.lease() as generation:
+                    if generation.stamp == stamp:
+                        documents = counted(len(generation.engine), "document")
+                        return f'The index "{self._service.settings.name}" holds {documents}.', columns_in_words(facets)
 
     @contextlib.contextmanager
     def _failures(self) -> Iterator[None]:
@@ -154,7 +212,11 @@ class Agents:
         return CallToolResult(content=[TextContent(text=text)], structured_content=parsed(text), _meta=_META)
 
     def _told(self, error: Exception) -> str:
-        """What an agent can do about it; faults of the server's machine are told to its log alone."""
+        """What an agent can do about it, in few words."""
+        return shortened(self._said_of(error), _MOST_SAID)
+
+    def _said_of(self, error: Exception) -> str:
+        """The same, however long; faults of the server's machine are told to its log alone."""
         if isinstance(error, ValidationError):
             return fault_of(error)
         if isinstance(error, RequestError | BusyError | DeadlineError):

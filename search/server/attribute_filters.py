@@ -8,22 +8,36 @@ true where there are numbers, is a mistake and not a filter that nothing meets.
 
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Annotated, Any, Literal, Union
 
 import pyarrow as pa
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, Field, ValidationError, WithJsonSchema, WrapValidator, model_validator
 
 from indexer.store.documents import ColumnPath, type_at
-from search.filters.expressions import DATES, LISTS, MOMENTS, NULLS, NUMBERS, TEXT, TIMES, TRUTH, kind_of, quote
+from search.filters.expressions import (
+    DATES,
+    LISTS,
+    MOMENTS,
+    NULLS,
+    NUMBERS,
+    TEXT,
+    TIMES,
+    TRUTH,
+    kind_of,
+    quote,
+    shortened,
+)
 from search.server.failures import RequestError
 from search.server.messages import Name, Request
 
 DEEPEST = 10  # filters within filters
 MOST = 64  # comparisons of a filter
 LONGEST = 20_000  # characters of a filter, written as SQL
+_MOST_VALUES = LONGEST // 3  # in SQL each has one character at least, a comma and a space
+_COMPARISON, _COMPOUND = ("type", "key", "value"), ("type", "filters")
 _INT64 = range(-(2**63), 2**63)
 _HUGE = 2**100  # whole numbers below it are compared exactly
 _LISTED = 30  # attributes named in a message
@@ -42,7 +56,9 @@ Scalar = str | int | float | bool
 
 
 def _checked(value: Any) -> Scalar | list[Scalar]:
-    """A value, or several. Raises ValueError."""
+    """A value, or several. Raises ValueError at the first that is none."""
+    if isinstance(value, list) and len(value) > _MOST_VALUES:
+        raise ValueError(f"holds {len(value):,} values; expected at most {_MOST_VALUES:,}")
     for one in value if isinstance(value, list) else [value]:
         if not isinstance(one, str | int | float):
             found = "null" if one is None else f"of type {type(one).__name__}"
@@ -98,35 +114,61 @@ AttributeFilter = Annotated[
 CompoundFilter.model_rebuild()
 
 
-def _outlined(value: Any) -> Any:
-    """The same. Raises ValueError for filters that lie too deep, or are none: pydantic would repeat what was given."""
-    level = [value]
+def _refuse_outline(value: Any) -> None:
+    """Raises RequestError for filters that lie too deep, are too many or lack a part, at the first that is found.
+
+    Pydantic would look at each, however many, make an error of each, and repeat what was given.
+    """
+    level, comparisons = [value], 0
     for _ in range(DEEPEST):
-        if not all(isinstance(one, dict) and one.get("type") in _TYPES for one in level):
-            raise ValueError(f'expected objects, each with a "type" of {", ".join(_TYPES)}')
-        lists = [one.get("filters") for one in level]
-        level = [inner for some in lists if isinstance(some, list) for inner in some]
+        inner: list[Any] = []
+        for one in level:
+            _refuse_parts(one)
+            within = one.get("filters", [])
+            comparisons += "key" in one
+            if comparisons + len(inner) + len(within) > MOST:  # each of them holds one at least
+                raise _refusal(f"more than {MOST} comparisons; expected at most {MOST}. Many values go in one, with in")
+            inner += within
+        level = inner
     if level:
-        raise ValueError(f"they lie more than {DEEPEST} deep in one another")
-    return value
+        raise _refusal(f"they lie more than {DEEPEST} deep in one another")
 
 
-OutlinedFilter = Annotated[AttributeFilter, BeforeValidator(_outlined)]
+def _refuse_parts(one: Any) -> None:
+    """Raises RequestError for what is no filter, lacks a part or has one too many."""
+    if not isinstance(one, dict) or one.get("type") not in _TYPES:
+        raise _refusal(f'expected objects, each with a "type" of {", ".join(_TYPES)}')
+    kind = one["type"]
+    parts = _COMPOUND if kind in ("and", "or") else _COMPARISON
+    if missing := next((part for part in parts if part not in one), None):
+        raise _refusal(f'"{kind}" takes {" and ".join(parts[1:])}, and there is no "{missing}"')
+    if unknown := next((part for part in one if part not in parts), None):
+        raise _refusal(f'"{kind}" takes {" and ".join(parts[1:])}, and no "{shortened(unknown)}"')
+    if parts == _COMPOUND and not (isinstance(one["filters"], list) and one["filters"]):
+        raise _refusal(f'"{kind}" takes a list of filters, one at least')
+
+
+def _outlined(value: Any, validated: Callable[[Any], Any]) -> Any:
+    """The filter that was given. Raises RequestError, which pydantic lets through: all faults of filters are alike."""
+    _refuse_outline(value)
+    try:
+        return validated(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        what = str(first["msg"]).removeprefix("Value error, ")
+        place = ".".join(map(str, ("filters", *first["loc"])))
+        raise RequestError(400, f"{place}: {what}", "filters") from None
+
+
+OutlinedFilter = Annotated[AttributeFilter, WrapValidator(_outlined)]
 
 
 def condition_of(asked: ComparisonFilter | CompoundFilter, schema: pa.Schema) -> str:
     """A filter as SQL, for documents of a schema. Raises RequestError."""
-    if (count := _count(asked)) > MOST:
-        raise _refusal(f"{count:,} comparisons; expected at most {MOST}. Many values go in one list, with in")
     sql = _condition(asked, schema)
     if len(sql) > LONGEST:
         raise _refusal(f"{len(sql):,} characters, written as SQL; expected at most {LONGEST:,}")
     return sql
-
-
-def _count(asked: ComparisonFilter | CompoundFilter) -> int:
-    """How many comparisons there are."""
-    return 1 if isinstance(asked, ComparisonFilter) else sum(map(_count, asked.filters))
 
 
 def _condition(asked: ComparisonFilter | CompoundFilter, schema: pa.Schema) -> str:

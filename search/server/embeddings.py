@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field, WithJsonSchema
 
@@ -26,14 +26,15 @@ from indexer.config import KIND_TRAITS
 from indexer.encoders import Role
 from indexer.encoders.identity import UNLIMITED
 from search.files import to_json
-from search.server.failures import JsonResponse, RequestError
+from search.server.failures import JsonResponse, RequestError, error_response
 from search.server.generations import Generation
 from search.server.messages import ErrorResponse, Name, Request, Stamp, Truncated
 from search.server.routes import ERRORS
 from search.server.service import SearchService, TextVectors
 from search.server.settings import ServerLimits
 
-MOST_BYTES = 128 << 20  # of the vectors of one request
+MOST_BYTES = 64 << 20  # of the vectors of one request
+MOST_HELD = 256 << 20  # bytes of the vectors of all answers under way
 _PIECE_BYTES = 256 << 10  # of vectors that are written as JSON together
 _ROLES: dict[str, Role] = {
     "query": "query",
@@ -128,6 +129,36 @@ class ModelsResponse(BaseModel):
     data: list[ModelResponse]
 
 
+class AnswerRoom:
+    """What the vectors of all answers under way hold: `held` bytes, MOST_HELD at most."""
+
+    def __init__(self) -> None:
+        self.held = 0
+
+    async def share(self) -> AsyncIterator["RoomShare"]:
+        """The share of one request, which ends when its answer was sent, failed, or its client has left."""
+        share = RoomShare(self)
+        try:
+            yield share
+        finally:
+            self.held -= share.taken
+
+
+class RoomShare:
+    """What one request has `taken` of the room."""
+
+    def __init__(self, room: AnswerRoom) -> None:
+        self._room, self.taken = room, 0
+
+    def take(self, size: int) -> bool:
+        """Take so many bytes; False where they are not there."""
+        if self._room.held + size > MOST_HELD:
+            return False
+        self._room.held += size
+        self.taken += size
+        return True
+
+
 @dataclass(frozen=True)
 class EmbeddingModel:
     """A name for `model`; `fixed`: it says the role, and `input_type` can only repeat it."""
@@ -141,10 +172,11 @@ class EmbeddingModel:
 def embedding_routes(service: SearchService) -> APIRouter:
     """POST /v1/embeddings, GET /v1/models, GET /v1/models/{id}."""
     router = APIRouter(prefix="/v1", responses=_ERRORS, tags=["openai"])
-    models, limits = embedding_models(service.settings.name), service.settings.limits
+    models, room = embedding_models(service.settings.name), AnswerRoom()
+    shares = Depends(room.share, scope="request")  # it ends after the answer
 
     @router.post("/embeddings", response_model=EmbeddingResponse, response_model_exclude_none=True)
-    async def embed(asked: EmbeddingRequest) -> Response:
+    async def embed(asked: EmbeddingRequest, share: RoomShare = shares) -> Response:
         """Unit vectors of texts, as OpenAI's clients ask for them."""
         role = _role(asked, models)
         with service.generations.lease() as generation:
@@ -152,10 +184,14 @@ def embedding_routes(service: SearchService) -> APIRouter:
             dimensions = generation.engine.index.transform.dim
         _require_dimensions(asked, dimensions)
         _require_room(asked.input, dimensions)
-        _refuse_tokens(asked.input)
-        found = await service.embed(texts_of(asked.input, "input", limits), role)
+        texts = await asyncio.to_thread(_texts, asked.input, service.settings.limits)
+        if not share.take(4 * dimensions * len(texts)):
+            return error_response(
+                503, "Too many vectors are on their way; try again.", headers={"Retry-After": str(service.retry_after)}
+            )
+        found = await service.embed(texts, role)
         _require_dimensions(asked, found.vectors.shape[1])  # a new generation may have another number
-        return embedding_answer(asked, role, found)
+        return await asyncio.to_thread(embedding_answer, asked, role, found)
 
     @router.get("/models", response_model=ModelsResponse)
     async def list_models() -> Response:
@@ -265,11 +301,13 @@ def _fault(text: Any, limits: ServerLimits) -> str | None:
     return None
 
 
-def _refuse_tokens(given: Any) -> None:
-    """Raises RequestError for what LangChain sends unless it is told otherwise: numbers, or lists of them."""
-    for number, one in enumerate(given if isinstance(given, list) else []):
-        if isinstance(one, int | list) and not isinstance(one, bool):
+def _texts(given: Any, limits: ServerLimits) -> list[str]:
+    """The texts. Raises RequestError for the first that is none; LangChain sends tokens unless it is told otherwise."""
+    if isinstance(given, list):
+        number = next((number for number, one in enumerate(given) if type(one) is not str), None)
+        if number is not None and type(given[number]) in (int, list):
             raise RequestError(400, f"input.{number}: {_NO_TOKENS}.", f"input.{number}")
+    return texts_of(given, "input", limits)
 
 
 def _model(name: str, models: dict[str, EmbeddingModel]) -> EmbeddingModel:

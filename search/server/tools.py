@@ -15,11 +15,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic.json_schema import SkipJsonSchema
 
 from search.files import to_json
+from search.filters.expressions import shortened
 from search.filters.facets import ColumnFacet
 from search.ranking.ranker import SearchOptions
 from search.server.messages import search_answer
 from search.server.routes import require_within
 from search.server.service import SearchService
+from search.server.settings import LEAST_FOLD
 from search.text import escape
 
 NOTE = (
@@ -52,7 +54,8 @@ def _text(given: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_text)]
-Condition = Annotated[Text, Field(max_length=20_000)]
+Condition = Annotated[str, Field(max_length=20_000), AfterValidator(_text)]
+Name = Annotated[str, Field(max_length=1000), AfterValidator(_text)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Absent = SkipJsonSchema[None]
 
@@ -64,9 +67,14 @@ class Arguments(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, given: Any) -> Any:
+    def _known_and_no_nulls(cls, given: Any) -> Any:
+        """Raises ValueError for the first unknown one: pydantic would make an error of each, however many."""
         if not isinstance(given, Mapping):
             return given
+        for name in given:
+            if name not in cls.model_fields:
+                there = ", ".join(cls.model_fields)
+                raise ValueError(f'there is no argument "{shortened(str(name))}"; expected {there}')
         return {name: value for name, value in given.items() if value is not None}
 
 
@@ -79,23 +87,23 @@ class SearchArguments(Arguments):
 class FetchArguments(Arguments):
     """Of `fetch`."""
 
-    id: Text = Field(description="The id of a document, as a search gave it.")
+    id: Name = Field(description="The id of a document, as a search gave it.")
 
 
 class DocumentArguments(Arguments):
     """Of `search_documents`."""
 
     query: Text | Absent = Field(None, description="What to look for; left out where `like` is given.")
-    like: Text | Absent = Field(None, description="The id of a document: those closest to it are found.")
+    like: Name | Absent = Field(None, description="The id of a document: those closest to it are found.")
     k: int = Field(10, ge=1, le=_MOST_HITS, description="Hits.")
     where: Condition | Absent = Field(
         None,
         description="A condition in SQL on metadata columns, id, title and text, such as: year > 2019 AND lang = 'en'",
     )
-    group_by: Text | Absent = Field(None, description="A metadata column of which each value gives one hit at most.")
+    group_by: Name | Absent = Field(None, description="A metadata column of which each value gives one hit at most.")
     min_score: Number | Absent = Field(None, description="The lowest score of a hit.")
     hybrid: bool = Field(False, description="Rank by words (BM25) as well, for names and rare terms.")
-    fold: Annotated[Number, Field(gt=0, le=1)] | Absent = Field(
+    fold: Annotated[Number, Field(ge=LEAST_FOLD, le=1)] | Absent = Field(
         None, description="Fold hits under a better one that they are so similar to; 0.95 is nearly the same text."
     )
     exact: bool = Field(False, description="Compare with every document: slower, and nothing is missed.")
@@ -203,9 +211,9 @@ async def search(service: SearchService, given: SearchArguments, link: Link) -> 
     results = [
         {
             "id": hit.id,
-            "title": shortened(hit.title or hit.id, _TITLE),
+            "title": _cut(hit.title or hit.id, _TITLE),
             "url": _address(hit.id, hit.metadata, link),
-            "text": shortened(hit.window.text if hit.window else hit.text, _SNIPPET),
+            "text": _cut(hit.window.text if hit.window else hit.text, _SNIPPET),
         }
         for hit in reply.answers[0]
     ]
@@ -235,7 +243,7 @@ async def search_documents(service: SearchService, given: DocumentArguments, lin
     else:
         identity = given.like or ""
         reply, name = await service.neighbours(identity, given.options), f"like {identity}"
-    answer = search_answer(reply, [name])
+    answer = search_answer(reply, [_cut(name, _TITLE)])
     (result,) = answer["results"]
     values = sum(len(hit["metadata"]) for hit in result["hits"])
     rooms = _share(len(result["hits"]), _TEXT), _share(values, _VALUE)
@@ -252,9 +260,9 @@ def _shown(hit: dict[str, Any], rooms: tuple[int, int], link: Link) -> dict[str,
     """A hit with so many characters of text, of its window or from the beginning, and of each metadata value."""
     window, text = hit.pop("window", None), hit["text"]
     shown = hit | {
-        "title": shortened(hit["title"] or hit["id"], _TITLE),
+        "title": _cut(hit["title"] or hit["id"], _TITLE),
         "url": _address(hit["id"], hit["metadata"], link),
-        "text": shortened(window["text"] if window else text, rooms[0]),
+        "text": _cut(window["text"] if window else text, rooms[0]),
         "characters": len(text),
         "metadata": {name: _short_value(value, rooms[1]) for name, value in hit["metadata"].items()},
     }
@@ -268,11 +276,11 @@ def _shown(hit: dict[str, Any], rooms: tuple[int, int], link: Link) -> dict[str,
 def _short_value(value: Any, most: int) -> Any:
     if isinstance(value, list | tuple | dict):
         text = to_json(value)
-        return value if len(text) <= most else shortened(text, most)
-    return shortened(value, most) if isinstance(value, str) else value
+        return value if len(text) <= most else _cut(text, most)
+    return _cut(value, most) if isinstance(value, str) else value
 
 
-def shortened(text: str, most: int) -> str:
+def _cut(text: str, most: int) -> str:
     """Text of at most so many characters, and a sign where it was cut."""
     return text if len(text) <= most else f"{text[:most].rstrip()} [...]"
 

@@ -141,8 +141,11 @@ def vector_store_routes(service: SearchService) -> APIRouter:
     async def search(index: str, asked: StoreSearchRequest) -> Response:
         """Find the documents closest to a text, as OpenAI's clients ask for them."""
         _require_store(index, name)
-        queries = texts_of(asked.query, "query", service.settings.limits)
-        require_within(service.settings.limits, queries, asked.most)
+        limits = service.settings.limits
+        if isinstance(asked.query, list) and len(asked.query) > limits.queries:  # before each is looked at
+            raise RequestError(422, f"query: {len(asked.query):,} texts; expected at most {limits.queries:,}.", "query")
+        queries = texts_of(asked.query, "query", limits)
+        require_within(limits, queries, asked.most)
         return JsonResponse(_answer(queries, asked.most, await _found(service, queries, asked)))
 
     @router.get("", response_model=StoresResponse)

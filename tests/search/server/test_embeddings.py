@@ -2,8 +2,9 @@
 
 import asyncio
 import base64
+import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,12 @@ from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
 from indexer.encoders import EncodeStats, Role
 from search import SearchEngine
 from search.server import embeddings
-from search.server.embeddings import rows_as_json
-from search.server.settings import ServerLimits
+from search.server.app import ServedIndex, serve_engine
+from search.server.embeddings import EmbeddingRequest, rows_as_json
+from search.server.settings import ServerLimits, ServerSettings
 from tests.documents import DOCUMENTS
 from tests.search.server.conftest import Serve
+from tests.search.server.test_service import Slow
 
 TEXTS = ["how do whales sing", "bread", "naïve “glass” 玻璃", "Whales sing in the deep sea for hours."]
 LONG = " ".join(["whales"] * 100)
@@ -268,6 +271,124 @@ def test_more_vectors_than_one_answer_holds_are_refused(url: str, monkeypatch: p
     status, message = fault(post(url, input=["a"] * 1000))
     assert status == 400
     assert message.startswith("input: 1,000 texts; their vectors")
+
+
+@pytest.mark.parametrize(
+    ("one", "place", "message"),
+    [(None, "input.1", "is of type NoneType"), (True, "input.1", "is of type bool"), (7, "input.1", "tokens"),
+     (" ", "input.1", "is blank"), ("bread", "input", "300,001 texts; their vectors of 8 numbers are too much")],
+)  # fmt: skip
+def test_many_that_are_no_texts_are_one_error(
+    url: str, monkeypatch: pytest.MonkeyPatch, one: Any, place: str, message: str
+) -> None:
+    if one == "bread":
+        monkeypatch.setattr(embeddings, "MOST_BYTES", 1 << 20)
+    given = ["bread"] + [one] * 300_000
+    assert EmbeddingRequest.model_validate({"model": "docs", "input": given}).input is given  # pydantic looks at none
+    error = post(url, input=given).json()["error"]
+    assert (error["param"], error["message"].startswith(f"{place}: ")) == (place, True)
+    assert message in error["message"]
+
+
+# --- how much there may be at once
+
+
+class LeftError(Exception):
+    """The client has gone."""
+
+
+async def ask(
+    served: ServedIndex, texts: list[str], after: int | None = None, stuck: asyncio.Event | None = None
+) -> tuple[int, dict[str, str]]:
+    """Status and headers. The client leaves at the message `after`; with `stuck` it reads no vectors, and says so."""
+    body = json.dumps({"model": "docs", "input": texts}).encode()
+    bodies = iter([{"type": "http.request", "body": body, "more_body": False}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        for message in bodies:
+            return message
+        return await asyncio.get_running_loop().create_future()
+
+    async def send(message: Any) -> None:
+        if len(sent) == after:
+            raise LeftError
+        sent.append(message)
+        if stuck and message["type"] == "http.response.body":
+            stuck.set()
+            await asyncio.get_running_loop().create_future()
+
+    await served.api(
+        {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": "POST",
+         "scheme": "http", "path": "/v1/embeddings", "raw_path": b"/v1/embeddings", "query_string": b"",
+         "root_path": "", "headers": [(b"content-type", b"application/json")], "server": ("127.0.0.1", 80)},
+        receive, send,
+    )  # fmt: skip
+    return sent[0]["status"], {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+
+
+@contextlib.asynccontextmanager
+async def with_room_for_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServedIndex]:
+    """A server with room for the vectors of one request of 16 texts, which are sent in pieces."""
+    engine = SearchEngine(folder)
+    monkeypatch.setattr(embeddings, "MOST_HELD", 16 * 4 * engine.index.transform.dim)
+    monkeypatch.setattr(embeddings, "_PIECE_BYTES", 100)
+    served = serve_engine(engine, ServerSettings("docs"))
+    try:
+        yield served
+        assert (await ask(served, SIXTEEN))[0] == 200
+    finally:
+        await served.service.stop()
+
+
+SIXTEEN = [f"bread {number}" for number in range(16)]
+
+
+def test_vectors_of_all_answers_under_way_have_so_much_room(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with with_room_for_one(folder, monkeypatch) as served:
+            for _ in range(3):
+                assert (await ask(served, SIXTEEN))[0] == 200
+            slow = Slow(served.service)
+            held = await slow.held(ask(served, SIXTEEN))
+            status, headers = await ask(served, ["bread"])
+            assert (status, headers["retry-after"]) == (503, "1")
+            slow.go.set()
+            assert (await held)[0] == 200
+            assert (await ask(served, [*SIXTEEN, "one more"]))[0] == 503
+            assert (await ask(served, [*SIXTEEN[:-1], " "]))[0] == 400
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_client_that_leaves_gives_the_room_back(folder: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """At 0 nothing of the answer was sent, nor begun to be written."""
+
+    async def run() -> None:
+        async with with_room_for_one(folder, monkeypatch) as served:
+            with pytest.raises((LeftError, ExceptionGroup)):
+                await ask(served, SIXTEEN, after)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("encoding", [True, False])
+def test_a_cancelled_request_gives_the_room_back(folder: Path, monkeypatch: pytest.MonkeyPatch, encoding: bool) -> None:
+    async def run() -> None:
+        async with with_room_for_one(folder, monkeypatch) as served:
+            slow, stuck = Slow(served.service), asyncio.Event()
+            held = await slow.held(ask(served, SIXTEEN, stuck=stuck))
+            if not encoding:
+                slow.go.set()
+                await stuck.wait()
+                assert (await ask(served, SIXTEEN))[0] == 503
+            held.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await held
+            slow.go.set()
+
+    asyncio.run(run())
 
 
 def test_vectors_that_came_with_the_corpus_have_no_models(serve: Serve, tmp_path: Path) -> None:

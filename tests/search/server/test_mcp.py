@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
 
-from indexer import BuildConfig, Document, build_index
+from indexer import BuildConfig, Document, add_documents, build_index
 from indexer.config import ChunkConfig
 from search import SearchEngine
 from search.filters.facets import ColumnFacet
@@ -21,8 +22,8 @@ from search.server.agents import Agents
 from search.server.generations import prepare
 from search.server.service import SearchService
 from search.server.settings import ServerLimits, ServerSettings
-from search.server.tools import INFO, NOTE, columns_in_words
-from tests.agents import DOCUMENTS, HOSTILE, MODES, call, each_tool, place_is_free, refusal, text_of
+from search.server.tools import INFO, NOTE, TOOLS, Tool, columns_in_words
+from tests.agents import DOCUMENTS, HOSTILE, MODES, build_library, call, each_tool, place_is_free, refusal, text_of
 from tests.search.server.test_service import Slow
 
 Use = Callable[[Client, SearchService], Coroutine[Any, Any, None]]
@@ -111,10 +112,14 @@ def test_a_mistake_is_told_with_the_way_out(library: Path) -> None:
             ({"query": "bread", "like": "bread"}, 'expected "query" or "like": one of the two'),
             ({}, 'expected "query" or "like": one of the two'),
             ({"query": "  "}, "query: is blank"),
-            ({"query": "bread", "filter": "x"}, "filter: Extra inputs are not permitted"),
+            (
+                {"query": "bread", "filter": "x"},
+                'there is no argument "filter"; expected query, like, k, where, group_by',
+            ),
             ({"like": "bred"}, 'library: holds no document with id "bred" (did you mean "bread"?)'),
             ({"like": "bread", "hybrid": True}, "hybrid"),
             ({"query": "bread", "fold": 2}, "fold: Input should be less than or equal to 1"),
+            ({"query": "bread", "fold": 0.49}, "fold: Input should be greater than or equal to 0.5"),
             ({"query": "bread", "min_score": "NaN"}, "min_score: Input should be a finite number"),
             ({"query": "b" * 100_001}, "expected at most 100,000"),
         ):
@@ -128,6 +133,39 @@ def test_a_mistake_is_told_with_the_way_out(library: Path) -> None:
             await client.call_tool("delete_everything", {})
 
     with_client(library, use)
+
+
+def test_what_was_given_is_not_repeated_at_length(library: Path) -> None:
+    long = "b" * 2_000_000
+
+    async def use(client: Client, _: SearchService) -> None:
+        assert await refusal(client, "fetch", id=long) == "id: String should have at most 1000 characters"
+        for arguments, told in (
+            ({"like": long}, "like: String should have at most 1000 characters"),
+            ({"query": "bread", "group_by": long}, "group_by: String should have at most 1000 characters"),
+            ({"query": "bread", "where": long}, "where: String should have at most 20000 characters"),
+            ({"query": "bread", "where": "b" * 20_000}, "no column"),
+            ({"query": "bread", "where": f"lang = '{long[:19_000]}' + 1"}, "filter ["),
+            ({"query": long}, "expected at most 100,000"),
+            ({"query": "bread", long: 1}, 'there is no argument "bbb'),
+        ):
+            said = await refusal(client, "search_documents", **arguments)
+            assert told in said
+            assert len(said) <= 2500
+        said = await refusal(client, "fetch", id="b" * 1000)
+        assert "no document" in said
+        found = await call(client, "search_documents", query=long[:100_000])
+        assert len(found["query"]) < 400
+
+    with_client(library, use)
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_the_first_unknown_argument_is_the_only_one_that_is_looked_at(tool: Tool[Any]) -> None:
+    given = {f"no{number}": number for number in range(300_000)}
+    with pytest.raises(ValidationError, match='there is no argument "no0"') as caught:
+        tool.arguments.model_validate(given)
+    assert caught.value.error_count() == 1
 
 
 def test_a_fault_of_the_server_is_told_to_its_log(
@@ -243,6 +281,29 @@ def test_the_description_names_the_columns_so_that_filters_can_be_written(librar
         assert [column["name"] for column in info["columns"]] == ["lang", "url", "year"]
 
     with_client(library, use)
+
+
+def test_a_description_is_of_one_generation(tmp_path: Path) -> None:
+    folder = build_library(tmp_path)
+
+    async def use(client: Client, service: SearchService) -> None:
+        facets, asked = service.facets, list[int]()
+
+        async def before_a_change() -> Any:
+            found = await facets()
+            if not asked:
+                add_documents([Document("new", "bread", metadata={"colour": "red"})], folder)
+                await service.generations.reload()
+            asked.append(found[1].generation)
+            return found
+
+        service.facets = before_a_change  # type: ignore[method-assign]
+        tools = {tool.name: tool.description or "" for tool in (await client.list_tools()).tools}
+        assert "holds 6 documents" in tools["search_documents"]
+        assert "- colour: text, 'red'" in tools["search_documents"]
+        assert asked[:2] == [1, 2]
+
+    with_client(folder, use)
 
 
 def test_a_description_shows_only_short_names_and_values() -> None:

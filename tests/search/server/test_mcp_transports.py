@@ -110,7 +110,17 @@ def test_there_are_no_streams_and_no_sessions(library: Path) -> None:
             assert answer.headers["content-type"] == "application/json"
             assert "mcp-session-id" not in answer.headers
         for body, status in ((b"{", 400), (b"[]", 400), (b'{"a": 1}', 400), (b" " * 10_001, 413)):
-            assert server.client.post("/mcp", content=body, headers=POST).status_code == status
+            answer = server.client.post("/mcp", content=body, headers=POST)
+            assert answer.status_code == status
+            said = answer.json()["error"]["message"]
+            assert "\n" not in said
+            assert len(said) < 200
+            assert "https:" not in said
+        modern = POST | {"mcp-protocol-version": "2026-07-28"}
+        assert server.client.post("/mcp", content=b"[]", headers=modern).json()["error"]["code"] == -32600
+        for headers in (POST, modern):
+            for kind in ({"content-type": "text/plain"}, {"accept": "text/html"}):
+                assert 400 <= server.client.post("/mcp", json=PING, headers=headers | kind).status_code < 500
         assert server.client.post("/mcp", json={"jsonrpc": "2.0", "method": "x"}, headers=POST).status_code == 202
         end = time.monotonic() + 10
         while held_transports():  # they end just after the answer
@@ -226,6 +236,28 @@ def test_standard_output_holds_protocol_lines_alone(library: Path) -> None:
     for said in ("printed by the index", "printed with a flush", "written by a library", "said by a child",
                  "note: a warning of a library", "left in the buffer"):  # fmt: skip
         assert said in remarks
+
+
+def test_a_line_that_is_no_message_is_answered(library: Path) -> None:
+    """By an error without an id, since there is none that can be read; and the next one is answered as ever."""
+    halves = json.dumps(PING | {"params": {"half": "\ud800"}})
+    lines = ["no JSON", halves, "[]", '{"a": 1}', "[" * 10_000, json.dumps(PING), halves, json.dumps(PING | {"id": 2})]
+    process = subprocess.Popen(
+        [*ISOTROPE, "mcp", str(library)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n".join(lines) + "\n")
+    process.stdin.flush()
+    answers = [json.loads(process.stdout.readline()) for _ in lines]
+    rest, remarks = process.communicate(timeout=30)
+    assert (process.returncode, rest) == (0, ""), remarks
+    assert [one["error"]["code"] for one in answers if one["id"] is None] == [-32700] * 2 + [-32600] * 2 + [-32700] * 2
+    assert [one["id"] for one in answers if one["id"]] == [1, 2]
 
 
 @pytest.mark.parametrize("mode", [MODES[1], pytest.param(MODES[0], marks=pytest.mark.check)])
