@@ -17,7 +17,7 @@ from indexer.errors import CorruptIndexError, MismatchError
 from indexer.run_options import RunOptions
 from search.engine import SearchEngine
 from tests.search.cli.test_cli import isotrope
-from tests.servers import server_process
+from tests.servers import live_server
 
 ROOT = Path(__file__).resolve().parents[1]
 CALL = """
@@ -137,7 +137,7 @@ def test_an_engine_that_loads_ahead_refuses_another_encoder_at_the_first_questio
 
 def test_a_query_of_a_server_loads_no_numerical_library(index: Path, tmp_path: Path) -> None:
     (tmp_path / "q.txt").write_text("whale song\n", encoding="utf-8")
-    with server_process(index) as server:
+    with live_server(index) as server:
         modules = loaded_by("query", "--url", server.url, "whale song", "--json")
         of_file = loaded_by("query", "--url", server.url, "--queries", str(tmp_path / "q.txt"), "--json")
     heavy = {"faiss", "pyarrow", "openvino", "indexer.store.manifest", "search.engine", "search.index"} | SLOW

@@ -14,8 +14,9 @@ from indexer import BuildConfig, build_index, read_corpus
 from indexer.config import EncoderConfig
 from indexer.errors import ConfigError, MachineError, UnknownDocumentError
 from search import SearchClient, SearchEngine, SearchOptions
+from search.server.settings import Keys, ServerSettings
 from tests.search.cli.test_cli import isotrope
-from tests.servers import live_server, server_process
+from tests.servers import live_server
 
 KEY = "a-key-that-is-long-enough"
 TEXTS = [f"thing {n} of {n % 3}" for n in range(150)]
@@ -40,7 +41,7 @@ def index(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module")
 def url(index: Path) -> Iterator[str]:
-    with server_process(index) as server:
+    with live_server(index, ServerSettings("index", port=0)) as server:
         yield server.url
 
 
@@ -180,7 +181,8 @@ def test_a_key_is_sent_from_its_file_and_never_shown(index: Path, tmp_path: Path
     (tmp_path / "keys").write_text(f"# of the reader\n{KEY}\nanother-key-of-the-server\n")
     (tmp_path / "keys").chmod(0o600)
     (tmp_path / "wrong").write_text("some-other-key-of-nobody\n")
-    with server_process(index, "--api-key-file", tmp_path / "keys") as server:
+    settings = ServerSettings("tests", port=0, read_keys=Keys.read(tmp_path / "keys"))
+    with live_server(index, settings) as server:
         url = server.url
         refused = isotrope("query", "--url", url, "thing 3")
         assert (refused.returncode, refused.stdout) == (1, "")

@@ -152,7 +152,8 @@ def test_a_port_that_is_taken_is_an_error(served_folder: Path) -> None:
             Listener(serve_engine(SearchEngine(served_folder), settings), settings)
 
 
-@pytest.mark.parametrize("signalled", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.check)])
+@pytest.mark.check
+@pytest.mark.parametrize("signalled", [signal.SIGTERM, signal.SIGINT])
 def test_a_server_that_is_stopped_answers_what_it_was_asked(signalled: signal.Signals, served_folder: Path) -> None:
     with server_process(str(served_folder)) as server:
         host, port = server.url.removeprefix("http://").split(":")
