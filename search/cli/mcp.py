@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from search.cli.options import PATH, encoder_options
-from search.cli.serve import engine_of, key_options, log_to_stderr, require_server, settings_of
+from search.cli.options import PATH
+from search.cli.serve import engine_of, log_to_stderr, require_server, server_options, settings_of
 
 _OF_HTTP = ("host", "port", "api_key_file")
 
@@ -18,11 +18,7 @@ _OF_HTTP = ("host", "port", "api_key_file")
 @click.option(
     "--port", type=int, default=8081, show_default=True, help="With --http: port to listen on; 0: any that is free."
 )
-@key_options
-@click.option("--recall", type=float, help="Search as far as this recall@10 takes, instead of the recipe's.")
-@click.option("--max-pending", type=int, default=256, show_default=True, help="Calls at once; one more is refused.")
-@click.option("--deadline", type=float, default=30.0, show_default=True, help="Seconds that a call may take.")
-@encoder_options
+@server_options
 def command(index: Path, **options: Any) -> None:
     """Serve an index to agents, by the Model Context Protocol.
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from search.engine import SearchEngine
     from search.server.settings import ServerSettings
 
-key_options = all_of(
+server_options = all_of(
     click.option(
         "--api-key-file",
         type=PATH,
@@ -21,19 +21,22 @@ key_options = all_of(
         help="Keys that callers must send, one a line. Needed for any --host but this machine's.",
     ),
     click.option("--name", metavar="NAME", help="What clients call the index. Default: its folder's name."),
+    click.option("--recall", type=float, help="Search as far as this recall@10 takes, instead of the recipe's."),
+    click.option(
+        "--max-pending", type=int, default=256, show_default=True, help="Requests at once; one more gets 429."
+    ),
+    click.option("--deadline", type=float, default=30.0, show_default=True, help="Seconds that a request may take."),
+    encoder_options,
 )
+"""--api-key-file, --name, --recall, --max-pending, --deadline and `encoder_options`"""
 
 
 @click.command("serve")
 @click.argument("index", type=PATH)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=int, default=8080, show_default=True, help="Port to listen on; 0: any that is free.")
-@key_options
 @click.option("--admin-key-file", type=PATH, metavar="FILE", help="Keys for /admin/reload, one a line.")
-@click.option("--recall", type=float, help="Search as far as this recall@10 takes, instead of the recipe's.")
-@click.option("--max-pending", type=int, default=256, show_default=True, help="Requests at once; one more gets 429.")
-@click.option("--deadline", type=float, default=30.0, show_default=True, help="Seconds that a request may take.")
-@encoder_options
+@server_options
 def command(index: Path, **options: Any) -> None:
     """Serve an index over HTTP, with a search page.
 
