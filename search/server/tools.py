@@ -309,7 +309,8 @@ TOOLS: tuple[Tool[Any], ...] = (
         "search_documents",
         "Search with filters",
         "Find documents close in meaning to a text (`query`) or to a document (`like`), best first, with scores, text "
-        "and metadata; `where` and `group_by` take the metadata columns below.",
+        "and metadata; `where` takes the metadata columns below, `group_by` those that hold one value and are no field "
+        "of an object.",
         DocumentArguments,
         FoundDocuments,
         search_documents,
