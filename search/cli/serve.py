@@ -41,8 +41,8 @@ def command(index: Path, **options: Any) -> None:
     """Serve an index over HTTP, with a search page.
 
     INDEX is a folder, or the URL of one in object storage (s3://, gs:// or az://).
-    The page is at /, the API below /v1, its description at /openapi.json. New generations of the index, as
-    isotrope add and refit make them, are taken up while it runs. SIGTERM ends it once open requests are answered.
+    The page is at /, the API below /v1, its description at /openapi.json. What add, refit and the like change is taken
+    up while it runs. SIGTERM ends it once open requests are answered.
 
     \b
     Examples, on the index of `make demo`:
