@@ -156,9 +156,10 @@ class Agents:
         try:
             async with wire as (read, write), anyio.create_task_group() as tasks:
                 send, heard = anyio.create_memory_object_stream[SessionMessage | Exception]()
-                tasks.start_soon(_answer_faults, read, write.send, send)
-                await self.server.run(heard, write, self.server.create_initialization_options())
-                tasks.cancel_scope.cancel()
+                async with read, heard, send:
+                    tasks.start_soon(_answer_faults, read, write.send, send)
+                    await self.server.run(heard, write, self.server.create_initialization_options())
+                    tasks.cancel_scope.cancel()
         except* BrokenPipeError:
             LOG.info("the agent's program has left")
 
