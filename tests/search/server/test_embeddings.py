@@ -4,7 +4,7 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from openai import AsyncOpenAI, OpenAI
 
 from indexer import BuildConfig, Document, build_index
-from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
+from indexer.config import EncoderConfig, WhiteningConfig
 from indexer.encoders import EncodeStats, Role
 from search import SearchEngine
 from search.server import embeddings
@@ -33,12 +33,8 @@ LONG = " ".join(["whales"] * 100)
 
 
 @pytest.fixture(scope="module")
-def folder(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index whose queries have a mean of their own: that of the titles."""
-    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
-    folder = tmp_path_factory.mktemp("served") / "index"
-    build_index(DOCUMENTS, folder, BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4)))
-    return folder
+def folder(served_folder: Path) -> Path:
+    return served_folder
 
 
 @pytest.fixture(scope="module")

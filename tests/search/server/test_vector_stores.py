@@ -1,7 +1,7 @@
 """The index as one of OpenAI's vector stores: the same hits as /v1/search, and what it refuses."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel, ValidationError
 
 from indexer import BuildConfig, Document, add_documents, build_index
-from indexer.config import ChunkConfig, EncoderConfig, StoreConfig
+from indexer.config import ChunkConfig
 from search import SearchEngine
 from search.ranking.ranker import SearchOptions
 from search.server import vector_stores
@@ -37,11 +37,8 @@ def test_many_unknown_fields_are_one_error(model: type[BaseModel]) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tiny_model: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision="float32")
-    folder = tmp_path_factory.mktemp("served") / "index"
-    build_index(DOCUMENTS, folder, BuildConfig(encoder=encoder, store=StoreConfig(part_documents=4)))
-    return folder
+def folder(served_folder: Path) -> Path:
+    return served_folder
 
 
 @pytest.fixture(scope="module")
