@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+import os
+import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from indexer.arrays import Embeddings, RowIds, TextHashes
+
+_BLOCK = 16 << 20  # read and hashed at once: after each, a thread that others keep from the GIL waits for it
 
 
 def fingerprint(identity: dict[str, Any]) -> str:
@@ -35,7 +40,22 @@ def canonical_sha256(value: Any) -> str:
 def file_sha256(path: Path) -> str:
     """sha256, hex, of a file's bytes; a file that was not touched since is hashed once a process. Raises OSError."""
     state = path.stat()
-    return _file_sha256(path, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+    with _one_at_a_time(path):  # whoever asks for what is being hashed waits for it
+        return _file_sha256(path, state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+
+
+def hash_ahead(paths: Iterable[Path]) -> None:
+    """Begin to hash files that `file_sha256` will be asked for, in a thread; hashing needs no GIL.
+
+    What cannot be read is left for `file_sha256` to raise.
+    """
+
+    def work() -> None:
+        for path in paths:
+            with suppress(OSError):
+                file_sha256(path)
+
+    threading.Thread(target=work, name="hash-ahead", daemon=True).start()
 
 
 def hash_texts(texts: Iterable[str]) -> "TextHashes":
@@ -68,6 +88,15 @@ def bottom_k(hashes: "npt.NDArray[np.uint64]", size: int | str) -> "RowIds":
 
 
 @lru_cache(maxsize=256)
+def _one_at_a_time(_: Path) -> threading.Lock:
+    return threading.Lock()
+
+
+@lru_cache(maxsize=256)
 def _file_sha256(path: Path, *_: int) -> str:
+    digest = hashlib.sha256()
     with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        buffer = memoryview(bytearray(min(_BLOCK, max(1, os.fstat(file.fileno()).st_size))))
+        while count := file.readinto(buffer):
+            digest.update(buffer[:count])
+    return digest.hexdigest()

@@ -140,6 +140,11 @@ def cached_snapshot(model: str) -> Path | None:
     return folder if folder.is_dir() else None
 
 
+def folder_at_hand(model: str) -> Path | None:
+    """Where the files of a hub id probably lie on this machine; nothing is checked."""
+    return cached_snapshot(model) or (_demo_folder() if model in DEMO_IDS else None)
+
+
 def _cache_entry(model: str) -> Path:
     """The folder of a hub id in the Hugging Face cache."""
     constants: Any = import_module("huggingface_hub.constants")  # Any: its names are not typed; a cheap module

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from indexer.arrays import RowIds
@@ -177,6 +176,8 @@ def column_at(table: pa.Table, path: ColumnPath, kind: pa.DataType, count: int) 
 
     NaN and infinity, which indexes of older versions may hold, are nulls too, as they are in JSON.
     """
+    import pyarrow.compute as pc  # here, as it takes time, which the first question would wait for
+
     nothing = pa.chunked_array([pa.nulls(count)])
     column = table.column(path[0]) if path[0] in table.column_names else nothing
     for name in path[1:]:
@@ -187,6 +188,8 @@ def column_at(table: pa.Table, path: ColumnPath, kind: pa.DataType, count: int) 
 
 def _finite(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """The numbers of a column, also inside lists, those that are not finite as nulls."""
+    import pyarrow.compute as pc  # here, as it takes time, which the first question would wait for
+
     numbers = column
     while pa.types.is_list(numbers.type):
         numbers = pc.list_flatten(numbers)
@@ -203,6 +206,8 @@ def _finite_value(value: Any) -> Any:
 
 def loses_precision(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> bool:
     """Whether values would be rounded as type `kind`: whole numbers beyond 2**53 as floats, at any depth."""
+    import pyarrow.compute as pc  # here, as it takes time, which the first question would wait for
+
     if pa.types.is_integer(column.type) and pa.types.is_floating(kind):
         least, most = (value.as_py() or 0 for value in pc.min_max(column).values())
         return max(-least, most) > EXACT_INTEGER
@@ -303,6 +308,8 @@ class DocumentReader:
 
     def find_ids(self, ids: Collection[str]) -> dict[str, int]:
         """The number of each of these ids that is there; the last where several documents have one id."""
+        import pyarrow.compute as pc  # here, as it takes time, which the first question would wait for
+
         # Half a surrogate pair is in no document, nor in an array of Arrow's.
         known = [name for name in ids if name.isascii() or name.encode(errors="ignore").decode() == name]
         wanted = pa.array(known, pa.string())

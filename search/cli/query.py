@@ -1,6 +1,7 @@
 """`isotrope query`."""
 
 import io
+import json
 import queue
 import sys
 import threading
@@ -183,11 +184,34 @@ def _answers_of_index(
     index: Path, texts: tuple[str, ...], options: dict[str, Any], few: bool
 ) -> "Iterator[tuple[str, Answer[Hit] | None]]":
     """(query, hits) in order, from an index that is opened here; None for a blank query."""
+    if few and options["model"] is None:
+        _hash_weights_ahead(index)
     from search.engine import SearchEngine
 
     run = run_options(options, texts="few" if few else "many")
     engine = SearchEngine(index, options["model"], run, bool(texts), options["recall"], _shards(options))
     return _answers(engine, texts, options, _asked(options))
+
+
+def _hash_weights_ahead(index: Path) -> None:
+    """Begin to hash the weights that the index names, while libraries are imported: either takes about as long.
+
+    Only a start is made here. Whatever is wrong is found, and told, where the encoder is opened.
+    """
+    from indexer.hashing import hash_ahead
+    from indexer.store.layout import MANIFESTS
+
+    try:
+        manifest = json.loads(max((index / MANIFESTS).glob("*.json")).read_bytes())
+        folder, names = manifest["encoder"]["folder"], manifest["encoder"]["identity"]["weights"]
+        if not folder:
+            from indexer.encoders.hub import folder_at_hand
+
+            folder = folder_at_hand(manifest["config"]["encoder"]["model"])
+        if folder:
+            hash_ahead([Path(folder) / name for name in names if Path(name).name == name])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return
 
 
 def _answers(

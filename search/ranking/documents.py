@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from indexer.arrays import Int64Array, Mask, RowIds, Scores
 from indexer.errors import ConfigError
@@ -108,6 +107,8 @@ def group_codes(index: Index, column: str) -> Int64Array:
 
     Raises ConfigError for a column that the index does not have, or whose values cannot be compared.
     """
+    import pyarrow.compute as pc  # here, as it takes time, and most questions ask for no groups
+
     schema = index.documents.schema
     if column not in schema.names:
         close = difflib.get_close_matches(column, schema.names, n=1)

@@ -1,10 +1,13 @@
 """Every hash whose value is stored or sorted by, pinned: another value would be another index format."""
 
+import threading
 from datetime import date
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from indexer.corpus.document import Document
 from indexer.hashing import (
@@ -13,11 +16,13 @@ from indexer.hashing import (
     canonical_sha256,
     file_sha256,
     fingerprint,
+    hash_ahead,
     hash_id,
     hash_texts,
     hash_vectors,
 )
 from indexer.moments import Moments, tree_sum
+from indexer.regular_files import open_regular
 from indexer.store.parts import document_key, embedding_key
 
 PLAIN: dict[str, Any] = {"b": [1, 2.5, None, True], "a": "Größe — 😀", "é": {"z": 1, "y": []}}
@@ -89,3 +94,22 @@ PINNED: dict[str, Any] = {
     "document_key": "01a93d155221328ef8169bcd18c43b41f456811456a83b198e0b5d2a5de69f94",
     "ids": [4681665781835383343, 9543904841865449333, 3981009880206486555, 17315702723226345529, 16476032584258269876],
 }
+
+
+def test_files_hashed_ahead_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks while a file is being hashed waits for that, and what cannot be read is an error for them alone."""
+    path, begun, opened = tmp_path / "weights", threading.Event(), list[str]()
+    path.write_bytes(b"abc")
+
+    def slowly(name: str | Path) -> BufferedReader:
+        opened.append(str(name))
+        begun.set()
+        return open_regular(name)
+
+    monkeypatch.setattr("indexer.hashing.open_regular", slowly)
+    hash_ahead([tmp_path / "missing", path])
+    assert begun.wait(60)
+    assert file_sha256(path) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert opened == [str(path)]
+    with pytest.raises(FileNotFoundError):
+        file_sha256(tmp_path / "missing")
