@@ -21,6 +21,8 @@ LEVELS: list[set[str]] = [
     {"indexer.errors"},
     {
         "indexer.arrays",
+        "indexer.child",
+        "indexer.control_group",
         "indexer.lazy",
         "indexer.progress",
         "indexer.regular_files",
