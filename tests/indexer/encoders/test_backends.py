@@ -115,8 +115,13 @@ def test_the_class_bfloat16_keeps_its_bound_on_real_sentences(shared: Path) -> N
         assert cosines(transform.transform(half["numpy"], "document"), want[:40]).min() >= 1 - 1e-5
 
 
-def test_openvino_computes_bfloat16_only_where_the_processor_does(tiny_model: Models) -> None:
+def test_openvino_computes_bfloat16_only_where_the_processor_does_and_is_faster_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from indexer.encoders import openvino as module
     from indexer.encoders.openvino import inference_precision
+
+    monkeypatch.setattr(module, "bfloat16_pays", lambda library: library == "openvino")
 
     class Plain:
         def get_property(self, *_: str) -> list[str]:
@@ -128,6 +133,8 @@ def test_openvino_computes_bfloat16_only_where_the_processor_does(tiny_model: Mo
 
     assert inference_precision(Plain(), "bfloat16") == inference_precision(Capable(), "float32") == "f32"
     assert inference_precision(Capable(), "bfloat16") == inference_precision(Capable(), "int8") == "bf16"
+    monkeypatch.setattr(module, "bfloat16_pays", lambda _: False)
+    assert inference_precision(Capable(), "bfloat16") == inference_precision(Capable(), "int8") == "f32"
 
 
 def test_a_graph_is_used_once_by_the_thread_that_loads_it_before_lanes_share_it(
