@@ -60,7 +60,7 @@ LEVELS: list[set[str]] = [
         "search.shards",
         "search.verify",
     },
-    {"search.ranking"},
+    {"search.machine", "search.ranking"},
     {"search.engine"},
     {"search.export", "search.server"},
     {"search.client", "search.evaluation.bootstrap", "search.evaluation.result", "search.evaluation.settings"},
