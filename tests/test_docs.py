@@ -67,7 +67,7 @@ def playground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_commands_of_the_readme_run(part: str, playground: Path) -> None:
     calls = examples(block("console"))
     changing = {"add", "delete", "refit", "compact"}
-    reading = {"query", "inspect", "verify", "dedup", "evaluate", "tune", "report"}
+    reading = {"query", "inspect", "verify", "dedup", "evaluate", "tune", "report", "doctor"}
     assert {call[0] for call in calls} == {"build", "encode-parts"} | reading | changing
     for call in calls:
         if part != "all" and call[0] in ("evaluate", "tune", "report"):
