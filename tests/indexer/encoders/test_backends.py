@@ -311,14 +311,15 @@ def test_a_graph_that_is_not_the_models_does_not_pass_its_proof(tiny_model: Mode
 
     from indexer.encoders import openvino_conversion as backend
     from indexer.encoders.hf_model import KeyedModel, PooledModel, load_model
+    from indexer.encoders.openvino_graph import OpenVinoGraph, openvino
 
     spec = resolve_spec(EncoderConfig(model=str(tiny_model("bert")), max_length=32))
     loaded = load_model(spec.files, [2], torch.float32)
     pooled = PooledModel(loaded, [2], spec)
     model, other = KeyedModel(pooled, [((2,), "mean")]), KeyedModel(pooled, [((2,), "max")])
-    graph = backend.OpenVinoGraph(tmp_path, loaded.dim, loaded.vocabulary, loaded.takes_types)
+    graph = OpenVinoGraph(tmp_path, loaded.dim, loaded.vocabulary, loaded.takes_types)
     assert backend._write_proved(model, graph) == ""
-    compiled = backend.openvino().Core().compile_model(graph.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = openvino().Core().compile_model(graph.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     with torch.no_grad():
         assert "it is off by" in backend._difference(other, compiled, graph, (3, 17))
 

@@ -106,7 +106,7 @@ def runs(machine: Machine, device: str = "auto") -> dict[str, str]:
 def test_the_encoder_that_is_told_is_the_one_that_runs(tiny_model: Callable[[str], Path]) -> None:
     told = runs(examine())
     for precision in ("float32", "bfloat16"):
-        config = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision=precision)  # type: ignore[arg-type]
+        config = EncoderConfig(model=str(tiny_model("bert")), max_length=32, precision=precision)
         assert load_encoder(config, RunOptions()).backend == told[f"encode, {precision}"]
     few = load_encoder(EncoderConfig(model=str(tiny_model("bert")), max_length=32), RunOptions(texts="few"))
     assert few.backend == told["encode one or two queries"]
