@@ -3,6 +3,7 @@
 So the bits of a result do not depend on how many cores there are, and every core is used.
 """
 
+import math
 import os
 import threading
 from collections import deque
@@ -15,6 +16,8 @@ from typing import Any, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
+from indexer.control_group import cpu_limit
+
 Item = TypeVar("Item")
 Material = TypeVar("Material")
 Product = TypeVar("Product")
@@ -24,9 +27,14 @@ _MOST_PARTS = 4
 
 
 def available_cores() -> int:
-    """Cores that this process may run on."""
+    """Cores that this process may run on, no more than its container has the time of.
+
+    Threads beyond that time would all be stopped together, again and again, until more of it is given.
+    """
     affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    limit = cpu_limit()
+    return cores if limit is None else min(cores, max(1, math.ceil(limit)))
 
 
 def part_threads(threads: int) -> int:

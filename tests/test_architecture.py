@@ -21,6 +21,8 @@ LEVELS: list[set[str]] = [
     {"indexer.errors"},
     {
         "indexer.arrays",
+        "indexer.child",
+        "indexer.control_group",
         "indexer.lazy",
         "indexer.progress",
         "indexer.regular_files",
@@ -58,7 +60,7 @@ LEVELS: list[set[str]] = [
         "search.shards",
         "search.verify",
     },
-    {"search.ranking"},
+    {"search.machine", "search.ranking"},
     {"search.engine"},
     {"search.export", "search.server"},
     {"search.client", "search.evaluation.bootstrap", "search.evaluation.result", "search.evaluation.settings"},

@@ -67,7 +67,7 @@ def playground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_commands_of_the_readme_run(part: str, playground: Path) -> None:
     calls = examples(block("console"))
     changing = {"add", "delete", "refit", "compact"}
-    reading = {"query", "inspect", "verify", "dedup", "evaluate", "tune", "report"}
+    reading = {"query", "inspect", "verify", "dedup", "evaluate", "tune", "report", "doctor"}
     assert {call[0] for call in calls} == {"build", "encode-parts"} | reading | changing
     for call in calls:
         if part != "all" and call[0] in ("evaluate", "tune", "report"):
@@ -198,7 +198,7 @@ def test_every_recipe_loads_by_its_name_and_is_in_the_readme() -> None:
 
 def test_every_command_has_an_example_on_the_index_or_the_corpus_of_the_demo() -> None:
     others = ("layers", "methods", "retrieval", "rte", "whiteningbert")  # they measure on data sets of their own
-    none = {"convert", "demo-corpus", "evaluate", "plan", *(f"evaluate {name}" for name in others)}
+    none = {"convert", "demo-corpus", "doctor", "evaluate", "plan", *(f"evaluate {name}" for name in others)}
     without = {
         name for name, (command, _) in COMMANDS.items() if not re.search(r"isotrope .* demo/", command.help or "")
     }

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 
 from indexer.config import Precision
+from indexer.encoders.product_rates import bfloat16_pays
 from indexer.errors import ConfigError, MachineError
 
 Result = TypeVar("Result")
@@ -40,8 +41,8 @@ def choose_device(asked: str) -> torch.device:
 def compute_dtype(precision: Precision, half: str, device: torch.device) -> torch.dtype:
     """The type of weights and activations for a precision class on a device; pooling is float32 in any case.
 
-    The class bfloat16 is computed in bfloat16 on a CPU that has it, else in float32; on CUDA in bfloat16 where the
-    GPU has it, else in float16 (`half` forces either); and on MPS in float16.
+    The class bfloat16 is computed in bfloat16 on a CPU that has it and is faster by it, else in float32; on CUDA in
+    bfloat16 where the GPU has it, else in float16 (`half` forces either); and on MPS in float16.
     """
     if precision == "float32":
         if half != "auto":
@@ -50,7 +51,8 @@ def compute_dtype(precision: Precision, half: str, device: torch.device) -> torc
     if device.type == "cpu":
         if half == "float16":
             raise ConfigError('half is "float16", which a CPU does not compute in; expected "auto" or "bfloat16".')
-        return torch.bfloat16 if half == "bfloat16" or cpu_has_bfloat16() else torch.float32
+        wanted = half == "bfloat16" or (cpu_has_bfloat16() and bfloat16_pays("torch"))
+        return torch.bfloat16 if wanted else torch.float32
     if device.type == "mps":
         if half == "bfloat16":
             raise ConfigError('half is "bfloat16", which is not used on MPS; expected "auto" or "float16".')
@@ -62,7 +64,7 @@ def compute_dtype(precision: Precision, half: str, device: torch.device) -> torc
 
 
 def cpu_has_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 in hardware; without, torch emulates it, far slower than float32."""
+    """Whether the processor has instructions for bfloat16. Where it has none, trying how fast they are is no use."""
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0].split()
     except OSError:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from indexer.encoders.batching import Batch
-from indexer.encoders.openvino import GRAPH, open_graph, openvino, write_graph_info
+from indexer.encoders.openvino import open_graph
+from indexer.encoders.openvino_graph import GRAPH, openvino, write_graph_info
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.tokenizer import open_model_tokenizer
 from indexer.errors import ConfigError

@@ -42,7 +42,7 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
         from indexer.encoders.static import StaticEncoder
 
         return StaticEncoder(spec, options)
-    chosen = _chosen(options)
+    chosen = named_backend(options)
     if spec.identity.pooling in TOKEN_POOLINGS:
         return _open_for_tokens(spec, options, chosen)
     if chosen != "auto":
@@ -51,7 +51,7 @@ def open_encoder(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> Encoder:
         return _open_openvino(spec, options)
     if options.texts == "few" and _suits_numpy(spec, options):
         return _open_numpy(spec, options)
-    if _suits_openvino(options):
+    if suits_openvino(options):
         try:
             return _open_openvino(spec, options)
         except ModelError:  # not a model that OpenVINO can run: torch does, or says what is wrong with it
@@ -74,7 +74,7 @@ def warm_backend(spec: EncoderSpec, options: RunOptions = _DEFAULTS) -> None:
     """Make what is kept between processes, before several of them would make it at the same time."""
     if not spec.traits.has_layers or spec.identity.pooling in TOKEN_POOLINGS:
         return
-    if _chosen(options) in ("auto", "openvino") and _suits_openvino(options) and not spec.state:
+    if named_backend(options) in ("auto", "openvino") and suits_openvino(options) and not spec.state:
         from indexer.encoders.openvino import open_graph
 
         with suppress(ModelError):
@@ -90,7 +90,8 @@ def _open_for_tokens(spec: EncoderSpec, options: RunOptions, chosen: str) -> "Ba
     return _open_torch(spec, options)
 
 
-def _chosen(options: RunOptions) -> Backend:
+def named_backend(options: RunOptions) -> Backend:
+    """The backend that options or the environment name, or "auto". Raises ConfigError for another name there."""
     if options.backend != "auto":
         return options.backend
     named = os.environ.get(_VARIABLE, "auto")
@@ -102,7 +103,7 @@ def _chosen(options: RunOptions) -> Backend:
     )
 
 
-def _suits_openvino(options: RunOptions) -> bool:
+def suits_openvino(options: RunOptions) -> bool:
     """Whether the fast CPU backend is installed, and the CPU is what this will run on."""
     if options.half != "auto" or options.compile or importlib.util.find_spec("openvino") is None:
         return False

@@ -43,6 +43,10 @@ _COMMANDS = {
         "Work out what a corpus of any size will take: time, storage, hosts, money.",
     ),
     "export": ("search.cli.export:command", "Write an index in the format of another program."),
+    "doctor": (
+        "search.cli.doctor:command",
+        "Show what this machine has, what will run on it and why, and what is amiss.",
+    ),
     "verify": ("search.cli.inspect:verify", "Check every byte and count of an index."),
     "convert": ("search.cli.prepare:convert", "Turn pytorch_model.bin weights into safetensors."),
     "demo-corpus": ("search.cli.prepare:demo_corpus", "Write the standard library's docstrings as a corpus."),

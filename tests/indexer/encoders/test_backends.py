@@ -2,6 +2,9 @@
 
 import dataclasses
 import importlib.util
+import os
+import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -112,8 +115,13 @@ def test_the_class_bfloat16_keeps_its_bound_on_real_sentences(shared: Path) -> N
         assert cosines(transform.transform(half["numpy"], "document"), want[:40]).min() >= 1 - 1e-5
 
 
-def test_openvino_computes_bfloat16_only_where_the_processor_does(tiny_model: Models) -> None:
+def test_openvino_computes_bfloat16_only_where_the_processor_does_and_is_faster_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from indexer.encoders import openvino as module
     from indexer.encoders.openvino import inference_precision
+
+    monkeypatch.setattr(module, "bfloat16_pays", lambda library: library == "openvino")
 
     class Plain:
         def get_property(self, *_: str) -> list[str]:
@@ -125,6 +133,8 @@ def test_openvino_computes_bfloat16_only_where_the_processor_does(tiny_model: Mo
 
     assert inference_precision(Plain(), "bfloat16") == inference_precision(Capable(), "float32") == "f32"
     assert inference_precision(Capable(), "bfloat16") == inference_precision(Capable(), "int8") == "bf16"
+    monkeypatch.setattr(module, "bfloat16_pays", lambda _: False)
+    assert inference_precision(Capable(), "bfloat16") == inference_precision(Capable(), "int8") == "f32"
 
 
 def test_a_graph_is_used_once_by_the_thread_that_loads_it_before_lanes_share_it(
@@ -189,6 +199,60 @@ def test_the_light_backends_import_neither_torch_nor_transformers(backend: str, 
     assert done.stdout.splitlines() == ["(1, 32)", "['openvino']" if backend == "openvino" else "[]"]
 
 
+def test_converting_leaves_neither_torch_nor_transformers_behind(tiny_model: Models, tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from indexer.config import EncoderConfig\n"
+        "from indexer.run_options import RunOptions\n"
+        "from indexer.encoders import load_encoder\n"
+        f"config = EncoderConfig(model={str(tiny_model('bert'))!r}, max_length=64, precision='float32')\n"
+        "load_encoder(config, RunOptions(backend='openvino'))\n"
+        "print([name for name in ('torch', 'transformers') if name in sys.modules])"
+    )
+    environment = os.environ | {"ISOTROPE_CACHE": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.splitlines() == ["[]"]
+    assert len(list(tmp_path.glob("openvino/*/graph.xml"))) == 1  # it was converted now
+
+
+def test_a_conversion_that_is_killed_is_an_error_and_leaves_nothing(
+    tiny_model: Models, unset: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from indexer.encoders import openvino_conversion
+
+    monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path))
+    with monkeypatch.context() as patch:
+        patch.setattr(openvino_conversion, "__name__", __name__)  # where the process finds `convert`
+        with pytest.raises(MachineError, match=r"converting .* for OpenVINO was ended by the signal SIGKILL"):
+            chosen(tiny_model)
+    assert list((tmp_path / "openvino").iterdir()) == []
+    assert chosen(tiny_model) is OpenVinoEncoder
+
+
+def convert(folder: str, **_: Any) -> None:
+    """Ends half-way, as when memory runs out."""
+    (Path(folder) / "graph.xml").write_text("<net", encoding="utf-8")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_model_that_cannot_be_loaded_is_the_same_error_from_the_process_that_converts(
+    tiny_model: Models, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path / "cache"))
+    folder = shutil.copytree(tiny_model("bert"), tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    name = next(name for name in tensors if name.endswith("attention.output.dense.weight"))
+    save_file({each: value for each, value in tensors.items() if each != name}, folder / "model.safetensors")
+    said = []
+    for backend in ("torch", "openvino"):
+        with pytest.raises(ModelError, match=r"weights lack 1 tensors .* such as .*attention\.output\.dense") as error:
+            load(folder, backend)
+        said.append(str(error.value))
+    assert said[0] == said[1]
+
+
 @pytest.fixture
 def unset(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ISOTROPE_BACKEND")
@@ -225,7 +289,7 @@ def test_auto_takes_torch_for_a_model_that_openvino_cannot_run(
     tiny_model: Models, unset: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The proof of the converted graph fails; that is kept, so that it is not converted again."""
-    from indexer.encoders import openvino
+    from indexer.encoders import openvino, openvino_conversion
 
     proved: list[int] = []
 
@@ -234,26 +298,28 @@ def test_auto_takes_torch_for_a_model_that_openvino_cannot_run(
         return "it is off by 3.0e-01"
 
     monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path))
-    monkeypatch.setattr(openvino, "_difference", off)
+    monkeypatch.setattr(openvino, "convert_in_child", openvino_conversion._convert)  # where the next line is heard of
+    monkeypatch.setattr(openvino_conversion, "_difference", off)
     assert chosen(tiny_model) is TransformerEncoder
     with pytest.raises(ModelError, match=r"it is off by 3\.0e-01; .* Take --backend torch"):
         chosen(tiny_model, backend="openvino")
-    assert len(proved) == len(openvino._SHAPES)
+    assert len(proved) == len(openvino_conversion._SHAPES)
 
 
 def test_a_graph_that_is_not_the_models_does_not_pass_its_proof(tiny_model: Models, tmp_path: Path) -> None:
     import torch
 
-    from indexer.encoders import openvino as backend
+    from indexer.encoders import openvino_conversion as backend
     from indexer.encoders.hf_model import KeyedModel, PooledModel, load_model
+    from indexer.encoders.openvino_graph import OpenVinoGraph, openvino
 
     spec = resolve_spec(EncoderConfig(model=str(tiny_model("bert")), max_length=32))
     loaded = load_model(spec.files, [2], torch.float32)
     pooled = PooledModel(loaded, [2], spec)
     model, other = KeyedModel(pooled, [((2,), "mean")]), KeyedModel(pooled, [((2,), "max")])
-    graph = backend.OpenVinoGraph(tmp_path, loaded.dim, loaded.vocabulary, loaded.takes_types)
+    graph = OpenVinoGraph(tmp_path, loaded.dim, loaded.vocabulary, loaded.takes_types)
     assert backend._write_proved(model, graph) == ""
-    compiled = backend.openvino().Core().compile_model(graph.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = openvino().Core().compile_model(graph.path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     with torch.no_grad():
         assert "it is off by" in backend._difference(other, compiled, graph, (3, 17))
 

@@ -84,8 +84,18 @@ def test_the_class_bfloat16_on_cuda(monkeypatch: pytest.MonkeyPatch, half: str, 
 @pytest.mark.parametrize(("has", "want"), [(True, torch.bfloat16), (False, torch.float32)])
 def test_the_class_bfloat16_on_the_cpu(has: bool, want: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_module, "cpu_has_bfloat16", lambda: has)
+    monkeypatch.setattr(device_module, "bfloat16_pays", lambda library: library == "torch")
     assert compute_dtype("bfloat16", "auto", CPU) == want
     assert compute_dtype("bfloat16", "bfloat16", CPU) == torch.bfloat16  # asked for by name
+
+
+def test_bfloat16_that_is_slower_than_float32_here_is_used_only_when_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(device_module, "cpu_has_bfloat16", lambda: True)
+    monkeypatch.setattr(device_module, "bfloat16_pays", lambda _: False)
+    assert compute_dtype("bfloat16", "auto", CPU) == torch.float32
+    assert compute_dtype("bfloat16", "bfloat16", CPU) == torch.bfloat16
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from indexer import BuildConfig, Document, build_index
 from indexer.encoders import int8, load_encoder
-from indexer.encoders.openvino import GRAPH
+from indexer.encoders.openvino_graph import GRAPH
 from indexer.errors import ConfigError, EvaluationError, IsotropeError
 from indexer.pipeline import build as build_module
 from indexer.store.manifest import load_manifest

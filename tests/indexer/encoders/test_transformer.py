@@ -202,6 +202,7 @@ def test_the_precision_class_decides_the_numbers_whatever_the_weights_were_store
     bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("indexer.encoders.device.cpu_has_bfloat16", lambda: True)  # the class runs in float32 without
+    monkeypatch.setattr("indexer.encoders.device.bfloat16_pays", lambda _: True)
     stored = Path(shutil.copytree(bert, tmp_path / "half"))
     tensors = {name: tensor.half() for name, tensor in load_file(bert / "model.safetensors").items()}
     save_file(tensors, stored / "model.safetensors", metadata={"format": "pt"})
