@@ -12,8 +12,8 @@ such white space (`is_local` knows which are):
 
 Added tokens such as [CLS] are looked for in the text as a whole, and may hold white space: a text with one inside goes
 through the tokenizer as it is. So does one with a NUL, by which texts are told apart here, with a vertical tab or a
-form feed, at which Python cuts and BERT's clean-up does not, and one of few and long words (a script without spaces),
-which are seldom met again.
+form feed, at which Python cuts and BERT's clean-up does not. So do all texts of a group whose words are long (a script
+without spaces): such are seldom met again.
 """
 
 import json
@@ -103,13 +103,14 @@ class WordCachedTokenizer:
 
     def _group(self, texts: Sequence[str]) -> Tokens:
         whole = self._not_by_words(texts)
-        if len(whole) == len(texts):
-            return self.tokenizer(texts)
         cut = list(texts)
         for number in whole:
             cut[number] = ""
         try:
-            tokens = self._by_words(cut)
+            words = " \0 ".join([*cut, ""]).encode().split()
+            if sum(map(len, cut)) > _LONG_WORDS * len(words):
+                return self.tokenizer(texts)
+            tokens = self._by_words(words)
         except (UnicodeEncodeError, ModelError):
             return self.tokenizer(texts)  # which says of which text
         return _replaced(tokens, whole, self.tokenizer([texts[number] for number in whole])) if whole else tokens
@@ -118,21 +119,18 @@ class WordCachedTokenizer:
         """The texts that go through the tokenizer as they are."""
         joined = "".join(texts)
         marks = [mark for mark in self._marks if mark in joined]
-        return [
-            number
-            for number, text in enumerate(texts)
-            if len(text) > _LONG_WORDS * (text.count(" ") + 1) or any(mark in text for mark in marks)
-        ]
+        return [number for number, text in enumerate(texts) if any(mark in text for mark in marks)] if marks else []
 
-    def _by_words(self, texts: Sequence[str]) -> Tokens:
+    def _by_words(self, written: Sequence[bytes]) -> Tokens:
+        """Tokens of texts, given their words, with the mark behind each text's."""
         if self._words.is_full:
             self._words = _Words()
         words = self._words  # of this call, whatever another thread puts in its place
-        numbers = words.numbers(" \0 ".join([*texts, ""]).encode().split(), self._encode)
+        numbers = words.numbers(written, self._encode)
         counts = words.counts[numbers]
-        before = _ends(counts)
+        ends = _ends(counts)[np.flatnonzero(numbers == 0)]
         ids = gather_segments(words.pieces, words.firsts[numbers], counts)
-        return _of_texts(ids, before[np.flatnonzero(numbers == 0)], self.tokenizer.facts.stand_in)
+        return _of_texts(ids, ends, self.tokenizer.facts.stand_in)
 
     def _encode(self, words: Sequence[bytes]) -> list[list[int]]:
         return self._word_tokenizer([word.decode() for word in words])[0]
