@@ -257,11 +257,11 @@ class _Pass:
 
     def _remember(self, document: Document, position: Position) -> None:
         """Note id, types and size, none when one of them is refused: a rejected row must not affect later ones."""
-        self._size.check(document.vector)
-        place = self._ids.place(position)
-        if document.metadata:
+        if document.metadata or document.vector is not None:
+            self._size.check(document.vector)
+            place = self._ids.place(position)
             self._types.observe(document.metadata, place)
-        self._size.take(document.vector, place)
+            self._size.take(document.vector, place)
         self._ids.add(document.id, position)
 
     def _reject(self, file: SourceFile, bad: BadRow) -> None:
