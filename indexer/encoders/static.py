@@ -42,7 +42,7 @@ class StaticEncoder:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # there is no model to leave the cores to
         self.spec, self.table = spec, load_table(Path(spec.folder))
         self.tokenizer = table_tokenizer(self.table, spec.folder)
-        self._tokenise = remember_words(self.tokenizer, self.table.tokenizer)
+        self.cached_tokenizer = remember_words(self.tokenizer)
         self._known_rows = np.zeros(len(self.table.vectors) + 1, np.int8)  # 0: not looked at; 1: known, -1: unknown
         self._known_rows[[self.table.unknown, -1]] = -1
 
@@ -68,7 +68,7 @@ class StaticEncoder:
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         """Ids of known tokens. Raises CorpusError for a text that is not Unicode."""
         prefix = self.spec.identity.prefix(role)
-        tokens = self._tokenise([prefix + text for text in texts] if prefix else texts)
+        tokens = self.cached_tokenizer([prefix + text for text in texts] if prefix else texts)
         return drop_unknown_tokens(tokens, self._known(tokens.ids), self.vocabulary, self.spec.identity.max_length)
 
     def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Float32Array:

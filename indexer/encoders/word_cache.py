@@ -18,7 +18,6 @@ without spaces): such are seldom met again.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from itertools import repeat
 from threading import Lock
 from typing import Any
@@ -39,61 +38,66 @@ _GROUP_CHARACTERS = 1 << 20  # of texts cut together
 _LONG_WORDS = 16  # characters a word on average, with the space behind it
 _MARK = b"\0"  # stands behind each text
 _RESERVED = ("\0", "\x0b", "\x0c")
-_NORMALIZERS = {"BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents"}
+_NORMALIZERS = {None, "BertNormalizer", "Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents"}
 _PRE_TOKENIZERS = {"BertPreTokenizer", "WhitespaceSplit"}
 _MODELS = {"WordPiece", "WordLevel"}
 
 
-def is_local(settings: Mapping[str, Any]) -> bool:
-    """Whether the ids of a text are those of its words, given a tokenizer.json; False for whatever is not known."""
+def is_local(tokenizer: Tokenizer) -> bool:
+    """Whether the ids of a text are those of its words; False for a tokenizer with whatever is not known here."""
     return (
-        _is_local_normalizer(settings.get("normalizer"))
-        and _is_local_pre_tokenizer(settings.get("pre_tokenizer"))
-        and settings["model"].get("type") in _MODELS
-        and all(settings.get(name) is None for name in ("truncation", "padding", "post_processor"))
-        and not any(token["normalized"] for token in settings.get("added_tokens") or ())
+        _is_local_normalizer(_settings(tokenizer.normalizer))
+        and _is_local_pre_tokenizer(_settings(tokenizer.pre_tokenizer))
+        and type(tokenizer.model).__name__ in _MODELS
+        and tokenizer.truncation is tokenizer.padding is tokenizer.post_processor is None
+        and not any(token.normalized for token in tokenizer.get_added_tokens_decoder().values())
     )
 
 
-def _is_local_normalizer(settings: Mapping[str, Any] | None) -> bool:
-    if settings is None:
-        return True
+def _settings(step: Any) -> dict[str, Any]:
+    """A step of a tokenizer as tokenizer.json has it; of no type where there is none."""
+    return json.loads(step.__getstate__()) if step is not None else {"type": None}
+
+
+def _is_local_normalizer(settings: Mapping[str, Any]) -> bool:
     if settings["type"] == "Sequence":
         return all(map(_is_local_normalizer, settings["normalizers"]))
-    if settings["type"] == "Replace":  # a character beyond ASCII for an ASCII one that is no white space
+    if settings["type"] == "Replace":  # a character beyond ASCII by an ASCII one that is no white space
         before, after = settings["pattern"].get("String", ""), settings["content"]
         return len(before) == len(after) == 1 and not before.isascii() and after.isascii() and after > " "
     return settings["type"] in _NORMALIZERS
 
 
-def _is_local_pre_tokenizer(settings: Mapping[str, Any] | None) -> bool:
-    if settings is None:
-        return False
+def _is_local_pre_tokenizer(settings: Mapping[str, Any]) -> bool:
     if settings["type"] == "Split":
         kept = settings["behavior"] == "Removed" and settings["invert"]
         return bool(kept and is_word_pattern(settings["pattern"].get("Regex", "")))
     return settings["type"] in _PRE_TOKENIZERS
 
 
-def remember_words(tokenizer: TextTokenizer, settings: str) -> "TextTokenizer | WordCachedTokenizer":
-    """The tokenizer of that JSON, with a memory for words if it is one that may have it."""
-    known = json.loads(settings)
-    if not is_local(known) or tokenizer.facts.head or tokenizer.facts.tail:
+def remember_words(tokenizer: TextTokenizer) -> "TextTokenizer | WordCachedTokenizer":
+    """The tokenizer, with a memory for words if it is one that may have it."""
+    run = tokenizer.run
+    if not isinstance(run, FastTokenizer) or run.types or tokenizer.facts.head or tokenizer.facts.tail:
         return tokenizer
-    return WordCachedTokenizer(tokenizer, known)
+    return WordCachedTokenizer(tokenizer, run.tokenizer) if is_local(run.tokenizer) else tokenizer
 
 
 class WordCachedTokenizer:
-    """Gives the `Tokens` that `tokenizer` gives, which adds no special tokens and does not cut.
+    """Gives the `Tokens` that `tokenizer` gives, which runs `local` and adds no special tokens and does not cut.
 
     Safe to share between threads.
     """
 
-    def __init__(self, tokenizer: TextTokenizer, settings: Mapping[str, Any]) -> None:
-        self.tokenizer, self._settings = tokenizer, settings
-        added = (token["content"] for token in settings.get("added_tokens") or ())
+    def __init__(self, tokenizer: TextTokenizer, local: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        added = (token.content for token in local.get_added_tokens_decoder().values())
         self._marks = [*_RESERVED, *filter(None, added)]
         self._words = _Words()
+        # Without added tokens: a word that is a part of a text is none, whatever is written.
+        of_words = Tokenizer(local.model)
+        of_words.normalizer, of_words.pre_tokenizer = local.normalizer, local.pre_tokenizer
+        self._word_tokenizer = FastTokenizer(of_words, types=False)
 
     def __call__(self, texts: Sequence[str]) -> Tokens:
         """Token ids for each text; raises as the tokenizer does."""
@@ -134,11 +138,6 @@ class WordCachedTokenizer:
 
     def _encode(self, words: Sequence[bytes]) -> list[list[int]]:
         return self._word_tokenizer([word.decode() for word in words])[0]
-
-    @cached_property
-    def _word_tokenizer(self) -> FastTokenizer:
-        """The tokenizer without its added tokens: a word that is a part of a text is none, whatever is written."""
-        return FastTokenizer(Tokenizer.from_str(json.dumps({**self._settings, "added_tokens": []})), types=False)
 
 
 class _Words:

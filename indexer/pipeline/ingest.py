@@ -134,7 +134,7 @@ def ingest(
     place = _Placing(generation, known or ReuseByText(generation), beside)
     pending: list[PendingPart] = []
     hashes: list[npt.NDArray[np.uint64]] = []
-    for documents, part in _while_reading(place, _cut(corpus, generation.config.store.part_documents)):
+    for documents, part in place_while_reading(place, _cut(corpus, generation.config.store.part_documents)):
         pending.append(part)
         hashes.append(np.array([hash_id(document.id) for document in documents], np.uint64))
         progress.advance(len(documents))
@@ -171,7 +171,7 @@ def _cut(corpus: Iterable[Document], size: int) -> Iterator[list[Document]]:
         yield documents
 
 
-def _while_reading(
+def place_while_reading(
     place: Callable[[list[Document], int], PendingPart], parts: Iterator[list[Document]]
 ) -> Iterator[tuple[list[Document], PendingPart]]:
     """Each part placed, in order: in a thread, while the next is read.

@@ -103,7 +103,7 @@ def plain(tokenizer: str, stand_in: int = -1) -> TextTokenizer:
 
 
 def cached(tokenizer: str) -> WordCachedTokenizer:
-    found = remember_words(plain(tokenizer), tokenizer)
+    found = remember_words(plain(tokenizer))
     assert isinstance(found, WordCachedTokenizer)
     return found
 
@@ -234,25 +234,33 @@ def _with(normalizer: Any = None, pre_tokenizer: Any = None) -> str:
         _with(normalizer=Chain([Lowercase(), Replace(" ", "_")])),
         _edited(lambda one: one.update(pre_tokenizer=None)),
         _edited(lambda one: one["added_tokens"][0].update(normalized=True)),
-        _edited(lambda one: one.update(truncation={"max_length": 3, "direction": "Right"})),
-        _edited(lambda one: one.update(normalizer={"type": "Unheard"})),
+        _edited(
+            lambda one: one.update(
+                truncation={"max_length": 3, "direction": "Right", "strategy": "LongestFirst", "stride": 0}
+            )
+        ),
+        _edited(lambda one: one.update(normalizer={"type": "Prepend", "prepend": "_"})),
+        _edited(
+            lambda one: one.update(
+                post_processor={"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+            )
+        ),
     ],
 )
 def test_other_tokenizers_are_left_alone(settings_json: str) -> None:
-    assert not is_local(json.loads(settings_json))
+    assert not is_local(Tokenizer.from_str(settings_json))
 
 
 def test_other_models_and_special_tokens_are_left_alone() -> None:
     tokenizer = Tokenizer(BPE({"a": 0}, []))
     tokenizer.normalizer, tokenizer.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
-    assert not is_local(json.loads(tokenizer.to_str()))
+    assert not is_local(tokenizer)
     level = Tokenizer(WordLevel({"a": 0}, unk_token="a"))
     level.normalizer, level.pre_tokenizer = BertNormalizer(), BertPreTokenizer()
-    written = level.to_str()
-    assert is_local(json.loads(written))
+    assert is_local(level)
     facts = TokenizerInfo(1, 1, from_left=False, padding=0, stand_in=0, types="none")
     special = TextTokenizer(FastTokenizer(level, types=False), facts, UNLIMITED)
-    assert remember_words(special, written) is special
+    assert remember_words(special) is special
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=8), st.randoms())
