@@ -56,7 +56,8 @@ def is_local(tokenizer: Tokenizer) -> bool:
 
 def _settings(step: Any) -> dict[str, Any]:
     """A step of a tokenizer as tokenizer.json has it; of no type where there is none."""
-    return json.loads(step.__getstate__()) if step is not None else {"type": None}
+    found: dict[str, Any] = json.loads(step.__getstate__()) if step is not None else {"type": None}
+    return found
 
 
 def _is_local_normalizer(settings: Mapping[str, Any]) -> bool:
