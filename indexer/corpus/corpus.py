@@ -48,7 +48,7 @@ class CorpusReport:
 class Corpus:
     """Documents from files, folders or stdin; iterate as often as needed (stdin: once).
 
-    Streams: at most one line, or one batch of rows, is in memory beside about 24 bytes a document for the check of
+    Streams: at most one line, or one batch of rows, is in memory beside about 26 bytes a document for the check of
     ids. Iterating raises CorpusError (see `read_corpus`).
     """
 

@@ -1,4 +1,4 @@
-"""Ids of documents: made of content where there is none, and unique in a corpus, in about 24 bytes a document.
+"""Ids of documents: made of content where there is none, and unique in a corpus, in about 26 bytes a document.
 
 An id made of content (`content_id`) gives the same document the same id in another file, in another order and
 tomorrow. It is 32 hex digits: blake2b, 128 bits, of the UTF-8 JSON text of [title, text, metadata] without spaces, keys
