@@ -1,4 +1,4 @@
-"""Ids of documents: made of content where there is none, and unique in a corpus, in about 24 bytes a document.
+"""Ids of documents: made of content where there is none, and unique in a corpus, in about 26 bytes a document.
 
 An id made of content (`content_id`) gives the same document the same id in another file, in another order and
 tomorrow. It is 32 hex digits: blake2b, 128 bits, of the UTF-8 JSON text of [title, text, metadata] without spaces, keys
@@ -38,6 +38,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys
 _REPEATED = re.compile(r"-[1-9][0-9]*\Z")
 _LINE_BITS = 40  # of a position; the file and one bit take the rest
 _REMEMBERED = 1 << 12  # contents that were repeated lately
+_FILTER_BITS = 8  # of the filter, for each id in a run
 _UInt64s = npt.NDArray[np.uint64]
 
 
@@ -138,13 +139,15 @@ class SeenIds:
 
     Recent ids are in a small dict; when it holds `recent` of them they become a sorted numpy run, and runs of similar
     size are merged, so that there are few (a logarithm of the number of documents) and each id is moved only as many
-    times. While two runs are merged their memory is held twice.
+    times. While two runs are merged their memory is held twice. Most ids are new, and no run has to be looked through
+    for them: a filter holds a bit for the first few bits of each hash in a run.
     """
 
     def __init__(self, recent: int = 1 << 16) -> None:
         self._limit = recent
         self._recent: dict[bytes, int] = {}
         self._runs: list[_Run] = []
+        self._filter, self._shift = bytearray(1), 61  # a bit for each value of the upper 64 - shift bits of a hash
 
     def __len__(self) -> int:
         return len(self._recent) + sum(len(run.upper) for run in self._runs)
@@ -154,7 +157,11 @@ class SeenIds:
         key = _hash(identifier)
         if (position := self._recent.get(key)) is not None:
             return position
-        upper, lower = int.from_bytes(key[:8], "little"), int.from_bytes(key[8:], "little")
+        upper = int.from_bytes(key[:8], "little")
+        bit = upper >> self._shift
+        if not self._filter[bit >> 3] >> (bit & 7) & 1:
+            return None
+        lower = int.from_bytes(key[8:], "little")
         for run in self._runs:
             if (position := run.find(upper, lower)) is not None:
                 return position
@@ -169,11 +176,22 @@ class SeenIds:
     def _pack(self) -> None:
         hashes = np.frombuffer(b"".join(self._recent), dtype="<u8").reshape(-1, 2).astype(np.uint64)
         positions = np.fromiter(self._recent.values(), dtype=np.uint64, count=len(self._recent))
-        run = _sorted_run(hashes[:, 0], hashes[:, 1], positions)
+        run = new = _sorted_run(hashes[:, 0], hashes[:, 1], positions)
         self._recent = {}
         while self._runs and len(self._runs[-1].upper) <= len(run.upper):
             run = _merge(self._runs.pop(), run)
         self._runs.append(run)
+        self._note(new)
+
+    def _note(self, new: "_Run") -> None:
+        """Put a run into the filter, which grows with the ids."""
+        runs, bits = [new], (_FILTER_BITS * len(self) - 1).bit_length()
+        if bits > 64 - self._shift:
+            runs, self._filter, self._shift = self._runs, bytearray(1 << (bits - 3)), 64 - bits
+        for run in runs:
+            numbers = run.upper >> np.uint64(self._shift)
+            masks = np.left_shift(1, numbers & np.uint64(7), dtype=np.uint8, casting="unsafe")
+            np.bitwise_or.at(np.frombuffer(self._filter, np.uint8), numbers >> np.uint64(3), masks)
 
 
 @dataclass(frozen=True)

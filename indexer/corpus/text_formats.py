@@ -55,7 +55,11 @@ def parse_json(text: str) -> Any:
 
     Raises ValueError; RecursionError for very deep nesting.
     """
-    return _DECODER.decode(text)
+    try:
+        value, end = _SCAN(text, 0)
+    except StopIteration:
+        return _DECODER.decode(text)  # which knows white space before it, and what to say of anything else
+    return _DECODER.decode(text) if text[end:].strip(" \t\n\r") else value
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -79,6 +83,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 # one decoder, since json.loads with hooks builds a new one for every call
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
+_SCAN = _DECODER.scan_once  # of a value alone, twice as quick as `decode` for a short line
 
 
 def _json_row(number: int, line: bytes) -> Row | BadRow:

@@ -19,6 +19,7 @@ from indexer.config import PoolingMode, Role
 from indexer.encoders.identity import PoolingKey
 from indexer.encoders.protocol import EncoderSpec, EncodeStats, Tokens
 from indexer.encoders.static_tables import load_table, table_tokenizer
+from indexer.encoders.word_cache import remember_words
 from indexer.errors import ConfigError
 from indexer.parallel import single_blas_thread
 from indexer.pooling.sif import Weights, read_counts, sif_weights
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from indexer.pooling.latte_mix import LatteMix
 
 
-_BLOCK_TOKENS = 1 << 15  # looked up together, to stay in the cache
+_BLOCK_BYTES = 1 << 21  # of vectors looked up together, to stay in the cache
 
 
 class StaticEncoder:
@@ -41,6 +42,9 @@ class StaticEncoder:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")  # there is no model to leave the cores to
         self.spec, self.table = spec, load_table(Path(spec.folder))
         self.tokenizer = table_tokenizer(self.table, spec.folder)
+        self.cached_tokenizer = remember_words(self.tokenizer)
+        self._known_rows = np.zeros(len(self.table.vectors) + 1, np.int8)  # 0: not looked at; 1: known, -1: unknown
+        self._known_rows[[self.table.unknown, -1]] = -1
 
     @property
     def dim(self) -> int:
@@ -64,7 +68,7 @@ class StaticEncoder:
     def tokenize(self, texts: Sequence[str], role: Role) -> Tokens:
         """Ids of known tokens. Raises CorpusError for a text that is not Unicode."""
         prefix = self.spec.identity.prefix(role)
-        tokens = self.tokenizer([prefix + text for text in texts] if prefix else texts)
+        tokens = self.cached_tokenizer([prefix + text for text in texts] if prefix else texts)
         return drop_unknown_tokens(tokens, self._known(tokens.ids), self.vocabulary, self.spec.identity.max_length)
 
     def embed(self, tokens: Tokens, log: EncodeStats | None = None) -> Float32Array:
@@ -90,7 +94,7 @@ class StaticEncoder:
         return self._vectors(tokens.ids)
 
     def _vectors(self, ids: Int32Array) -> Float32Array:
-        vectors = self.table.vectors[np.minimum(ids, len(self.table.vectors) - 1)]
+        vectors = self.table.vectors.take(ids, axis=0, mode="clip")
         stands_in = ids == len(self.table.vectors)
         if stands_in.any():
             vectors[stands_in] = self._mean
@@ -98,18 +102,19 @@ class StaticEncoder:
 
     def _known(self, ids: Int32Array) -> npt.NDArray[np.bool_]:
         """Which tokens have a vector that is not all zero, (tokens,)."""
-        distinct, places = np.unique(ids, return_inverse=True)
-        known = distinct != self.table.unknown
-        known[known] = self.table.vectors[distinct[known]].any(axis=1)
-        of_tokens: npt.NDArray[np.bool_] = known[places]
-        return of_tokens
+        known = self._known_rows[ids]
+        if not known.all():
+            distinct = np.unique(ids[known == 0])
+            self._known_rows[distinct] = np.where(self.table.vectors[distinct].any(axis=1), 1, -1)
+            known = self._known_rows[ids]
+        return known > 0
 
     def _pooled(self, tokens: Tokens, poolings: Sequence[PoolingMode], log: EncodeStats | None) -> list[Float32Array]:
         log = log if log is not None else EncodeStats()
         log.lengths.extend(tokens.lengths.tolist())
         log.truncated += int(np.count_nonzero(tokens.lengths > self.spec.identity.max_length))
         found = [np.empty((len(tokens), self._width(pooling)), np.float32) for pooling in poolings]
-        for block in _blocks(tokens):
+        for block in _blocks(tokens, _BLOCK_BYTES // (4 * self.table.dim)):
             part = tokens.part(block.start, block.stop)
             for rows, pooling in zip(found, poolings, strict=True):
                 rows[block.start : block.stop] = self._pool(part, pooling)
@@ -121,15 +126,14 @@ class StaticEncoder:
         if pooling == "latte-mix":
             return self._mixtures(tokens)
         vectors = self._vectors(tokens.ids)
-        starts, counts = tokens.starts[:-1], tokens.cut_lengths[:, None].astype(np.float32)
         if pooling == "max":
-            largest: Float32Array = np.maximum.reduceat(vectors, starts)
-            return largest
+            return reduce_segments(np.maximum, vectors, tokens.starts)
         if pooling == "sif":
             vectors = np.multiply(vectors, self._sif[tokens.ids][:, None], dtype=np.float32)
         elif pooling != "mean":
             raise ConfigError(f'pooling "{pooling}" was asked for, which a static table does not offer.')
-        mean: Float32Array = np.divide(np.add.reduceat(vectors, starts), counts, dtype=np.float32)
+        counts = tokens.cut_lengths[:, None].astype(np.float32)
+        mean: Float32Array = np.divide(reduce_segments(np.add, vectors, tokens.starts), counts, dtype=np.float32)
         return mean
 
     def _mixtures(self, tokens: Tokens) -> Float32Array:
@@ -177,23 +181,33 @@ def _check_options(options: RunOptions) -> None:
 def drop_unknown_tokens(tokens: Tokens, known: npt.NDArray[np.bool_], stand_in: int, most: int) -> Tokens:
     """The first `most` tokens of each text that are `known` (tokens,); `stand_in` for a text that has none, whose
     length is then 0."""
-    text_of = np.repeat(np.arange(len(tokens)), tokens.cut_lengths)
-    ids, text_of = tokens.ids[known], text_of[known]
-    lengths = np.bincount(text_of, minlength=len(tokens)).astype(np.int32)
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    kept = np.arange(len(ids)) - starts[text_of] < most
-    ids, cut = ids[kept], np.minimum(lengths, most)
-    empty = np.flatnonzero(cut == 0)
-    ids = np.insert(ids, np.cumsum(cut)[empty], stand_in).astype(np.int32)
+    lengths = np.add.reduceat(known, tokens.starts[:-1], dtype=np.int32) if len(tokens) else tokens.lengths
+    cut = np.minimum(lengths, most)
+    ids = tokens.ids if known.all() else tokens.ids[known]
+    if len(tokens) and lengths.max() > most:
+        ids = ids[np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths) < most]
+    if not lengths.all():
+        ids = np.insert(ids, np.cumsum(cut)[lengths == 0], stand_in)
     starts = np.concatenate([[0], np.cumsum(np.maximum(cut, 1))]).astype(np.int64)
     return Tokens(ids, None, starts, lengths)
 
 
-def _blocks(tokens: Tokens) -> Iterator[range]:
+def reduce_segments(ufunc: np.ufunc, vectors: Float32Array, starts: npt.NDArray[np.int64]) -> Float32Array:
+    """Vectors (tokens, d) of each text made one, row by row in order; `starts` (n + 1,) as `Tokens` has them.
+
+    One call a text: numpy then adds whole rows, where `reduceat` goes through them a column at a time.
+    """
+    rows = np.empty((len(starts) - 1, vectors.shape[1]), np.float32)
+    for row, (start, stop) in zip(rows, pairwise(starts.tolist()), strict=True):
+        ufunc.reduce(vectors[start:stop], axis=0, out=row)
+    return rows
+
+
+def _blocks(tokens: Tokens, most: int) -> Iterator[range]:
     """Texts of about so many tokens together."""
     ends, start = tokens.starts[1:], 0
     while start < len(tokens):
-        stop = int(np.searchsorted(ends, tokens.starts[start] + _BLOCK_TOKENS, side="right"))
+        stop = int(np.searchsorted(ends, tokens.starts[start] + most, side="right"))
         stop = max(stop, start + 1)
         yield range(start, stop)
         start = stop

@@ -71,6 +71,14 @@ def word_tokenizer(vocabulary: Mapping[str, int], lowercase: bool) -> tuple[str,
         name = f"[{name}]"
     tokenizer = Tokenizer(WordLevel({**vocabulary, name: len(vocabulary)}, unk_token=name))
     tokenizer.normalizer = Chain([NFC(), Replace("\u2019", "'"), *([Lowercase()] if lowercase else [])])
-    pattern = Regex(rf"{_WORD[contraction_style(vocabulary)]}|[^\w\s]")
-    tokenizer.pre_tokenizer = Split(pattern, "removed", invert=True)
+    tokenizer.pre_tokenizer = Split(Regex(_pattern(contraction_style(vocabulary))), "removed", invert=True)
     return tokenizer.to_str(), len(vocabulary)
+
+
+def _pattern(style: Apostrophes) -> str:
+    return rf"{_WORD[style]}|[^\w\s]"
+
+
+def is_word_pattern(pattern: str) -> bool:
+    """Whether it is one that words are found by here. None of them sees what lies beyond white space."""
+    return pattern in map(_pattern, _WORD)

@@ -6,7 +6,8 @@ the result, in memory as long as little is held, then in scratch files. Embeddin
 part whole at once.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import count, islice
 from pathlib import Path
@@ -133,8 +134,8 @@ def ingest(
     place = _Placing(generation, known or ReuseByText(generation), beside)
     pending: list[PendingPart] = []
     hashes: list[npt.NDArray[np.uint64]] = []
-    for documents in _cut(corpus, generation.config.store.part_documents):
-        pending.append(place(documents, len(pending)))
+    for documents, part in place_while_reading(place, _cut(corpus, generation.config.store.part_documents)):
+        pending.append(part)
         hashes.append(np.array([hash_id(document.id) for document in documents], np.uint64))
         progress.advance(len(documents))
     if not pending:
@@ -168,6 +169,29 @@ def _cut(corpus: Iterable[Document], size: int) -> Iterator[list[Document]]:
     stream = iter(corpus)
     while documents := list(islice(stream, size)):
         yield documents
+
+
+def place_while_reading(
+    place: Callable[[list[Document], int], PendingPart], parts: Iterator[list[Document]]
+) -> Iterator[tuple[list[Document], PendingPart]]:
+    """Each part placed, in order: in a thread, while the next is read.
+
+    A part that was read is placed also where reading the next one fails; what placing it raises comes first.
+    """
+    with ThreadPoolExecutor(1, "place") as placer:
+        before: list[Document] = []
+        placing: Future[PendingPart] | None = None
+        try:
+            for number, documents in enumerate(parts):
+                if placing is not None:
+                    yield before, placing.result()
+                before, placing = documents, placer.submit(place, documents, number)
+        except Exception:
+            if placing is not None:
+                placing.result()
+            raise
+        if placing is not None:
+            yield before, placing.result()
 
 
 class _Placing:

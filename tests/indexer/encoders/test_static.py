@@ -1,0 +1,54 @@
+"""Static tables pooled: sums of whole rows in order, and the tokens that the table does not know left out."""
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexer.encoders.protocol import Tokens
+from indexer.encoders.static import drop_unknown_tokens, reduce_segments
+
+LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=12)
+
+
+def starts_of(lengths: list[int]) -> npt.NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+@pytest.mark.parametrize("ufunc", [np.add, np.maximum])
+@pytest.mark.parametrize("dim", [2, 5, 64, 256])
+@given(lengths=LENGTHS, seed=st.integers(0, 1000))
+def test_rows_of_a_text_are_taken_one_after_another(ufunc: np.ufunc, dim: int, lengths: list[int], seed: int) -> None:
+    starts = starts_of(lengths)
+    vectors = np.random.default_rng(seed).standard_normal((starts[-1], dim)).astype(np.float32)
+    found = reduce_segments(ufunc, vectors, starts)
+    for row, (start, stop) in zip(found, pairwise(starts.tolist()), strict=True):
+        expected = vectors[start].copy()
+        for vector in vectors[start + 1 : stop]:
+            expected = ufunc(expected, vector)
+        assert row.tobytes() == expected.tobytes()
+    for number in range(len(lengths)):  # a text alone
+        alone = vectors[starts[number] : starts[number + 1]]
+        assert reduce_segments(ufunc, alone, starts_of([len(alone)])).tobytes() == found[number].tobytes()
+
+
+@given(LENGTHS, st.integers(0, 3), st.integers(1, 50), st.integers(0, 1000))
+def test_unknown_tokens_are_left_out(lengths: list[int], rare: int, most: int, seed: int) -> None:
+    random, starts = np.random.default_rng(seed), starts_of(lengths)
+    ids = random.integers(0, 20, starts[-1]).astype(np.int32)
+    known = random.integers(0, 4, len(ids)) >= rare  # from all of them to a quarter
+    found = drop_unknown_tokens(Tokens(ids, None, starts, np.array(lengths, np.int32)), known, 99, most)
+    for number, (start, stop) in enumerate(pairwise(starts.tolist())):
+        kept = [token for token, fits in zip(ids[start:stop].tolist(), known[start:stop], strict=True) if fits]
+        assert found.lengths[number] == len(kept)
+        own = found.ids[found.starts[number] : found.starts[number + 1]].tolist()
+        assert own == (kept[:most] or [99])
+    assert (found.ids.dtype, found.starts.dtype, found.lengths.dtype) == (np.int32, np.int64, np.int32)
+
+
+def test_no_texts_have_no_tokens() -> None:
+    nothing = Tokens(np.zeros(0, np.int32), None, np.zeros(1, np.int64), np.zeros(0, np.int32))
+    assert len(drop_unknown_tokens(nothing, np.zeros(0, bool), 99, 5)) == 0
