@@ -11,7 +11,7 @@ from typing import Any
 from indexer.ann.faiss_index import faiss_module, storage_of, unwrap
 from indexer.ann.parameters import SPARSE, oversampling, search_parameters, supports_filter, widened_for_filter
 
-_FETCH_BYTES = 2048  # a read at an address known a moment before takes as long as this many bytes in sequence
+_FETCH_BYTES = 4096  # a read at an address known a moment before takes as long as this many bytes in sequence
 _PRODUCT_BYTES = 256  # and so does multiplying a vector that is in the cache, or decoding a code one row at a time
 _VISITS = 1.6  # nodes newly scored for each link slot that HNSW follows, on nearly isotropic vectors
 
