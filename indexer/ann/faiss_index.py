@@ -7,6 +7,7 @@ the result as it is and are of use.
 
 import importlib.metadata
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from indexer.ann.blas import fitting_kernels
 from indexer.arrays import Vectors
 from indexer.errors import CorruptIndexError, MachineError
 
@@ -46,7 +48,13 @@ def import_faiss() -> ModuleType:
 
 def faiss_module() -> ModuleType:
     """The module `faiss`, where there is an index already: looking for wheels takes a millisecond."""
-    import faiss
+    module = sys.modules.get("faiss")
+    return module if module is not None else _loaded()
+
+
+def _loaded() -> ModuleType:
+    with fitting_kernels():
+        import faiss
 
     module: ModuleType = faiss
     return module

@@ -1,0 +1,64 @@
+"""The kernels that FAISS's own BLAS multiplies with."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from indexer.ann.blas import fitting_kernels, kernels_for, processor_flags
+
+_AVX2 = {"sse2", "avx2", "fma"}
+_AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
+_TOLD = """
+import numpy
+from indexer import ann
+ann.import_faiss()
+from threadpoolctl import threadpool_info
+blas = [one for one in threadpool_info() if one["internal_api"] == "openblas"]
+print(*[one["architecture"] for one in blas if "faiss" in one["filepath"]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("flags", "kernels"),
+    [
+        (_AVX512, "SkylakeX"),
+        (_AVX2, "Haswell"),
+        (_AVX512 - {"avx512vl"}, "Haswell"),
+        (_AVX2 - {"fma"}, None),
+        (set(), None),
+    ],
+)
+def test_kernels_fit_the_instructions(flags: set[str], kernels: str | None) -> None:
+    assert kernels_for(flags) == kernels
+
+
+def test_flags_are_read_from_what_linux_tells(tmp_path: Path) -> None:
+    told = tmp_path / "cpuinfo"
+    told.write_text("processor\t: 0\nflags\t\t: fpu avx2 fma\nbogomips\t: 1\n\nprocessor\t: 1\nflags\t\t: none\n")
+    assert processor_flags(told) == {"fpu", "avx2", "fma"}
+    assert processor_flags(tmp_path / "none") == frozenset()
+
+
+def test_environment_is_as_it_was_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
+    with fitting_kernels():
+        assert os.environ.get("OPENBLAS_CORETYPE") == kernels_for(processor_flags())
+    assert "OPENBLAS_CORETYPE" not in os.environ
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    with fitting_kernels():
+        assert os.environ["OPENBLAS_CORETYPE"] == "Haswell"
+    assert os.environ["OPENBLAS_CORETYPE"] == "Haswell"
+
+
+def test_faiss_multiplies_with_them() -> None:
+    expected = kernels_for(processor_flags())
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
+    found = subprocess.run(
+        [sys.executable, "-c", _TOLD], env=environment, capture_output=True, text=True, check=True
+    ).stdout.split()
+    if expected is None or not found:
+        pytest.skip("no OpenBLAS of FAISS's, or a processor whose instructions are not told")
+    assert found == [expected]
