@@ -22,7 +22,7 @@ from indexer.ann.parameters import (
     supports_filter,
     widened_for_filter,
 )
-from indexer.arrays import Mask, Scores, SearchResult, Vectors
+from indexer.arrays import Mask, RowIds, Scores, SearchResult, Vectors
 from indexer.errors import ConfigError
 
 

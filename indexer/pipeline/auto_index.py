@@ -25,6 +25,7 @@ from indexer.run_options import RunOptions
 from indexer.transforms import Transform
 
 _NEAR = 1  # times the work measured so far, below which a prediction is worth a try
+_ALIKE = 1.05  # times the work predicted for the same scan with other codes to score again: as good as the same
 _NEAR_LISTS = 4  # times the least predicted work: what a prediction may be wrong by where there are inverted lists
 
 
@@ -61,26 +62,28 @@ class Finalists:
         least = kinds[0]
         self._near = [] if ann.is_exact(least.factory) else [one for one in kinds if _is_filled_fast(one)]
         self._others = [one for one in kinds if one not in self._near]
-        self._least = least.cost
-        self._scans: set[str] = set()  # of those that reached the recall
+        self._least = self._predicted = least.cost  # of all, and of the one that is being filled
+        self._scans: dict[str, int] = {}  # of those that reached the recall, with the least predicted for each
         self._best: FilledIndex | None = None
         self.figures: list[dict[str, Any]] = []
 
     def __iter__(self) -> Iterator[ann.Candidate]:
         """The kinds to fill, decided upon as the ones before have been taken."""
         for one in self._near:
-            new = _scan_of(one) not in self._scans and ann.has_lists(one.trained)
+            new = one.cost < _ALIKE * self._scans.get(_scan_of(one), math.inf) and ann.has_lists(one.trained)
             if (new and one.cost <= _NEAR_LISTS * self._least) or self._promises_less(one, _NEAR):
+                self._predicted = one.cost
                 yield one
         for one in self._others:
             if self._promises_less(one):
+                self._predicted = one.cost
                 yield one
 
     def take(self, filled: FilledIndex) -> None:
         """Compare an index of all rows with those before."""
         self.figures.append({"factory": filled.factory, "recall": filled.recall, "cost": filled.cost})
         if filled.recall >= self._recall:
-            self._scans.add(_scan_of(filled))
+            self._scans.setdefault(_scan_of(filled), self._predicted)
         if self._best is None or self._rank(filled) < self._rank(self._best):
             self._best = filled
 

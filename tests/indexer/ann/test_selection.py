@@ -240,7 +240,7 @@ def test_every_kind_considered_can_be_made(dim: int, rows: int) -> None:
 def test_kinds_with_lists_are_for_many_rows_and_coarse_ones_for_little_memory() -> None:
     few, many = (ann.candidate_factories(rows, 384, limited=False) for rows in (50_000, 1_000_000))
     assert set(few) < set(many)
-    assert {"IVF4096,Flat", "Pad384,IVF4096,PQ96x4fs,Refine(SQfp16)"} <= set(many) - set(few)
+    assert {"IVF1024,Flat", "Pad384,IVF1024,PQ192x4fsr,Refine(SQfp16)"} <= set(many) - set(few)
     limited = ann.candidate_factories(50_000, 384, limited=True)
     assert set(few) < set(limited)
     assert "SQ4" in limited
