@@ -137,7 +137,7 @@ def build_all(data: AnnData, folder: Path, options: Options) -> dict[str, Built]
         if options.wants(name):
             try:
                 found[name] = make()
-            except Exception as error:  # the others are measured all the same
+            except (RuntimeError, ImportError, ValueError, OSError) as error:  # the others are measured all the same
                 print(f"{name}: not measured: {error}", flush=True)
                 continue
             print(f"{name}: {found[name].seconds:.0f} s", flush=True)

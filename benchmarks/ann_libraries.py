@@ -17,9 +17,9 @@ import numpy as np
 from benchmarks.ann_peers import DEPTH, Peer
 from indexer.arrays import RowIds, Vectors
 
-_SHARES = (0.02, 0.03, 0.045, 0.07, 0.09, 0.11, 0.14, 0.18, 0.22, 0.28, 0.36, 0.5, 0.7)  # of ScaNN's leaves
-_REORDERED = (30, 50, 80, 120, 200, 400)
-_WINDOWS = (10, 12, 16, 20, 26, 32, 40, 52, 64, 96, 128, 192, 256, 384, 512)
+_SHARES = (0.03, 0.06, 0.09, 0.12, 0.15, 0.18, 0.22, 0.28, 0.36, 0.5)  # of ScaNN's leaves
+_REORDERED = (30, 60, 100, 200)
+_WINDOWS = (10, 16, 20, 26, 32, 40, 52, 64, 96, 128, 192, 256, 384)
 _DEGREE, _BUILD_WINDOW = 32, 200  # of the graphs of SVS and DiskANN
 
 

@@ -107,7 +107,7 @@ def _tried(measured: _Measured) -> Iterator[OperatingPoint]:
 def _walk(measured: _Measured, grid: Sequence[Setting]) -> Iterator[OperatingPoint]:
     """From one setting of the grid to the neighbour that gains most recall for its work, till none finds more.
 
-    Neighbours that make less work than that come with it, and on the way to twice as many lists a point half-way.
+    Neighbours that make less work than that come with it, and on the way to twice as many lists three points between.
     """
     here = measured(grid[0])
     yield here
@@ -116,9 +116,9 @@ def _walk(measured: _Measured, grid: Sequence[Setting]) -> Iterator[OperatingPoi
         step = max(around, key=lambda point: _gain(start, point), default=start)
         if _gain(start, step) <= 0:
             return
-        half = (start.search_parameters["nprobe"] + step.search_parameters["nprobe"]) // 2
-        if half > start.search_parameters["nprobe"]:
-            around.append(measured({**step.search_parameters, "nprobe": half}))
+        few, many = start.search_parameters["nprobe"], step.search_parameters["nprobe"]
+        between = sorted({few + (many - few) * quarter // 4 for quarter in (1, 2, 3)} - {few})
+        around += [measured({**step.search_parameters, "nprobe": lists}) for lists in between]
         yield from sorted((one for one in around if one.work.cost <= step.work.cost), key=lambda one: one.work.cost)
         here = step
 
