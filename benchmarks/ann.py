@@ -2,6 +2,8 @@
 
     python -m benchmarks.ann INDEX... [--rows 200000 --rows 1000000] [--autofaiss PYTHON] [-o FILE]
 
+With ScaNN, SVS, DiskANN and turbovec where they are on the path (see `benchmarks.ann_libraries`).
+
 Vectors are those of the first index's transform, of all indexes named (of one encoder), each different one once, in a
 fixed random order; queries are vectors that were held out. More rows than there are vectors are made up of perturbed
 copies, and labelled so. Ours is what `index.type = "auto"` chooses for these vectors, the peers what their users build:
@@ -22,6 +24,7 @@ import click
 import numpy as np
 
 from benchmarks import ann_peers as peers
+from benchmarks.ann_libraries import LIBRARIES
 from benchmarks.ann_peers import AnnData, load, recall
 from benchmarks.interleaved import machine, run_in_turns, save
 from indexer import BuildConfig, RunOptions, build_index, read_corpus
@@ -30,6 +33,7 @@ from search.index import Index
 
 OURS = "isotrope"
 _TARGETS = (0.95, 0.99, 0.995)
+_LIBRARIES = ("hnswlib", "usearch", "scann", "scalable-vs", "diskannpy", "turbovec")
 _DEPTH_OF_CURVE = 2  # rounds for the points of a curve; the compared ones get --rounds
 
 
@@ -81,7 +85,7 @@ def main(
             results.append(measure(data, folder, options))
         show(results[-1])
         if output:
-            save(output, {"machine": machine(options.threads, ("hnswlib", "usearch")), "results": results})
+            save(output, {"machine": machine(options.threads, _LIBRARIES), "results": results})
 
 
 def measure(data: AnnData, folder: Path, options: Options) -> dict[str, Any]:
@@ -125,13 +129,15 @@ def build_all(data: AnnData, folder: Path, options: Options) -> dict[str, Built]
         "usearch": lambda: timed(lambda: peers.Usearch(data.vectors, threads), "f32, M 16"),
         "usearch i8": lambda: timed(lambda: peers.Usearch(data.vectors, threads, "i8"), "i8, M 16"),
     }
+    for name, (what, make_peer) in LIBRARIES.items():
+        makers[name] = partial(timed, partial(make_peer, data.vectors, threads), what)
     if (python := options.python) is not None:
         makers["autofaiss"] = lambda: build_autofaiss(data, folder, python, memory, threads)
     for name, make in makers.items():
         if options.wants(name):
             try:
                 found[name] = make()
-            except (RuntimeError, ImportError) as error:  # the others are measured all the same
+            except (RuntimeError, ImportError, ValueError, OSError) as error:  # the others are measured all the same
                 print(f"{name}: not measured: {error}", flush=True)
                 continue
             print(f"{name}: {found[name].seconds:.0f} s", flush=True)

@@ -83,7 +83,7 @@ def recall(found: RowIds, best: RowIds) -> float:
 
 
 _LINKS, _BUILD_REACH = 16, 200  # hnswlib's and usearch's usual M and ef_construction
-_REACHES = (16, 32, 64, 128, 256, 512, 1024)
+_REACHES = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 class Peer(Protocol):

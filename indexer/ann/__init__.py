@@ -15,6 +15,7 @@ from indexer.ann.factory import (
     require_finite,
 )
 from indexer.ann.faiss_index import (
+    has_lists,
     import_faiss,
     is_graph,
     is_mapped,
@@ -27,18 +28,15 @@ from indexer.ann.faiss_index import (
 )
 from indexer.ann.index_training import IndexTrainer, train_index
 from indexer.ann.merging import IndexMerger, IndexShard, is_mergeable
-from indexer.ann.parameters import require_parameters, search_parameters, set_search_parameters, supports_filter
-from indexer.ann.recall import (
-    SCORE_TOLERANCE,
-    GroundTruth,
-    GroundTruthBuilder,
+from indexer.ann.operating_points import (
     OperatingPoint,
     cheapest_point,
-    pair_scores,
     parameter_grid,
     parameters_for,
     recall_curve,
 )
+from indexer.ann.parameters import require_parameters, search_parameters, set_search_parameters, supports_filter
+from indexer.ann.recall import SCORE_TOLERANCE, GroundTruth, GroundTruthBuilder, pair_scores
 from indexer.ann.search import search_index
 from indexer.ann.selection import (
     SAMPLE_ROWS,
@@ -73,6 +71,7 @@ __all__ = [
     "cost_lower_bound",
     "exact_candidate",
     "factory_of",
+    "has_lists",
     "import_faiss",
     "is_exact",
     "is_graph",

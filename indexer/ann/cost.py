@@ -1,6 +1,11 @@
 """What a query costs, worked out from an index's structure: no stopwatch, so the same on every machine.
 
 Rows of inverted lists are expected values for a query that falls into a list as often as a stored vector does.
+
+The weights of scans with candidates scored again are fitted to times: 200,000 vectors of 128 dimensions, 1,000 queries
+at once, codes of two and four dimensions in 256 to 2,048 lists, an Intel Xeon (Ice Lake) with AVX-512 and held to AVX2.
+A byte scanned took 0.04 and 0.08 ns, a candidate 210 and 390 ns. Over all settings the logarithm of
+time over cost has a standard deviation of 0.20 and 0.13.
 """
 
 import math
@@ -13,6 +18,7 @@ from indexer.ann.parameters import SPARSE, oversampling, search_parameters, supp
 
 _FETCH_BYTES = 2048  # a read at an address known a moment before takes as long as this many bytes in sequence
 _PRODUCT_BYTES = 256  # and so does multiplying a vector that is in the cache, or decoding a code one row at a time
+_SELECTION_BYTES = 2560  # and choosing a row to be scored again, among all that were scanned, as this many
 _VISITS = 1.6  # nodes newly scored for each link slot that HNSW follows, on nearly isotropic vectors
 
 
@@ -79,7 +85,7 @@ def _layers(index: Any, wanted: int, rows: int, parameters: Mapping[str, int], a
     for layer in layers[:-1]:
         if isinstance(layer, faiss.IndexRefine):
             wanted = min(wanted * parameters["k_factor"], allowed)
-            work += QueryCost(wanted * _code_size(layer.refine_index), wanted, wanted)
+            work += QueryCost(wanted * (_code_size(layer.refine_index) + _SELECTION_BYTES), wanted, wanted)
     return work + _search(faiss, layers[-1], wanted, rows, parameters, allowed)
 
 

@@ -30,6 +30,7 @@ _USUAL_DIMENSIONS = (384, 768, 1024, 960)
 EFFORT = 100  # nodes kept while a graph finds the neighbours of a new one; FAISS's own 40 leaves worse links
 _PADDED = re.compile(r"Pad(\d+),(.+)")
 _NO_DIMENSION = -1
+_VARIANCE_ROWS = 32_768  # of a sample in random order
 # matrix (d, k) and bias (k,), in float64, where nothing of them is lost to cancellation: x @ matrix + bias
 AffineMap = tuple[Float64Array, Float64Array]
 
@@ -140,7 +141,8 @@ def deal_out_dimensions(index: Any, sample: Vectors) -> None:
         return
     padding = faiss.downcast_VectorTransform(outer.chain.at(0))
     if isinstance(padding, faiss.RemapDimensionsTransform):
-        dealt = allocate_dimensions(np.var(sample, axis=0, dtype=np.float64), quantizer.M, quantizer.dsub)
+        variances = np.var(sample[:_VARIANCE_ROWS], axis=0, dtype=np.float64)
+        dealt = allocate_dimensions(variances, quantizer.M, quantizer.dsub)
         faiss.copy_array_to_vector(dealt, padding.map)
 
 

@@ -74,6 +74,11 @@ def set_threads(count: int) -> None:
     faiss_module().omp_set_num_threads(count)
 
 
+def faiss_threads() -> int:
+    """Threads FAISS uses for one call of this thread."""
+    return int(faiss_module().omp_get_max_threads())
+
+
 def faiss_message(error: BaseException) -> str:
     """The sentence in a FAISS error, without its C++ location."""
     last = str(error).strip().splitlines()[-1]
@@ -187,6 +192,11 @@ def is_on_gpu(index: Any) -> bool:
 def is_graph(index: Any) -> bool:
     """Whether a search walks from row to row: HNSW, NSG and the like."""
     return hasattr(innermost(index), "storage")
+
+
+def has_lists(index: Any) -> bool:
+    """Whether a search looks through some of several inverted lists."""
+    return bool(getattr(innermost(index), "nlist", 1) > 1)
 
 
 def is_flat(index: Any) -> bool:

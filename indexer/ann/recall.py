@@ -1,23 +1,16 @@
-"""Recall: the true answers to some queries, and operating points: settings, the recall they reach, and what they cost.
+"""Recall: the true answers to some queries, and the share of them that an index gives.
 
 The truth is found by brute force as vectors stream by. A float32 matrix product finds candidates, a float64 dot
 product decides: a float32 sum of d products of unit vectors is wrong by at most d * 2**-24, so a row within twice that
-of the cut is a candidate too. Settings of the search parameters are tried in the order of the work they make.
+of the cut is a candidate too.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import product
-from typing import Any, Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from indexer.ann.cost import QueryCost, query_cost
-from indexer.ann.faiss_index import single_faiss_thread
-from indexer.ann.parameters import WIDEST_WALK, largest_parameters, search_parameters, set_search_parameters
-from indexer.ann.search import search_index
-from indexer.arrays import Float64Array, Mask, RowIds, SearchResult, Vectors
-from indexer.errors import ConfigError
+from indexer.arrays import Float64Array, Int64Array, Mask, RowIds, SearchResult, Vectors
 
 SCORE_TOLERANCE = 1e-6  # of a score
 RECALL_DEPTH = 10
@@ -25,11 +18,8 @@ MOST_TIES = 1000  # rows kept of those that score as much as the last of the bes
 _MOST_EXCLUDED = 16  # a search for many more answers than usual finds more of them
 _QUERY_ROWS, _VECTOR_ROWS = 1024, 16_384  # that a matrix product takes at once
 _PAIRS = 8192  # float64 dot products at once
+_ROW_BITS = 40  # of a number that stands for a query and a row
 _COPY_SPAN = 1.5e-3  # more than |x - y| of unit vectors that score 1 - SCORE_TOLERANCE: sqrt(2e-6) = 1.41e-3
-_ALL = 0.9995  # recall beyond which nothing more is looked for
-LEAST_WIDTH = 16  # of a walk through a graph, which keeps as many nodes as rows are wanted anyway
-_MOST_CANDIDATES = 1024  # for each row wanted: to sort more takes longer than to scan
-_LEAST_SHARE, _MOST_SHARE = 1 / 256, 4  # of the cost of scanning, what scoring again may cost
 
 
 class GroundTruthBuilder:
@@ -175,12 +165,21 @@ class GroundTruth:
 
         A row that scores as much as the last of the best, up to `SCORE_TOLERANCE`, is as right as that one.
         """
-        shares = []
-        for (_, rows), right, excluded in zip(answers, self.right, self.excluded, strict=True):
-            there = min(self.depth, len(right))
-            others = rows[~np.isin(rows, excluded)][:there]
-            shares.append(np.count_nonzero(np.isin(others, right)) / there)
-        return float(np.mean(shares)) if shares else 1.0
+        if not len(self):
+            return 1.0
+        there = np.array([min(self.depth, len(rows)) for rows in self.right])
+        given = _keyed([rows for _, rows in answers])
+        given = given[~np.isin(given, _keyed(self.excluded))]
+        owner = given >> _ROW_BITS
+        place = np.arange(len(owner)) - np.searchsorted(owner, owner)  # among the answers to the same query
+        hits = owner[(place < there[owner]) & np.isin(given, _keyed(self.right))]
+        return float(np.mean(np.bincount(hits, minlength=len(self)) / there))
+
+
+def _keyed(rows: Sequence[RowIds]) -> Int64Array:
+    """One number for each pair of a query and a row, (n,)."""
+    owner = np.repeat(np.arange(len(rows)), [len(some) for some in rows])
+    return (owner << _ROW_BITS) | np.concatenate([np.zeros(0, np.int64), *rows])
 
 
 def pair_scores(queries: Vectors, query: RowIds, vectors: Vectors, row: RowIds) -> Float64Array:
@@ -191,119 +190,3 @@ def pair_scores(queries: Vectors, query: RowIds, vectors: Vectors, row: RowIds) 
         left, right = queries[query[part]].astype(np.float64), vectors[row[part]].astype(np.float64)
         found[part] = np.einsum("nd,nd->n", left, right)
     return found
-
-
-@dataclass(frozen=True)
-class OperatingPoint:
-    """Search parameters, the recall they reach, and the work of a query."""
-
-    search_parameters: dict[str, int]
-    recall: float
-    work: QueryCost
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON types."""
-        return {"search_parameters": self.search_parameters, "recall": self.recall} | asdict(self.work)
-
-
-def recall_curve(
-    index: Any,
-    truth: GroundTruth,
-    allowed: Mask | None = None,
-    enough: float = _ALL,
-    begun: Sequence[OperatingPoint] = (),
-) -> list[OperatingPoint]:
-    """Points of ever more work and ever higher recall, until `enough` is reached or there is no other setting.
-
-    `allowed` (rows of the index,) are those that may be found. `begun` is a curve of the same index and queries that
-    had enough earlier. The index keeps the parameters it had.
-    """
-    before, points, settings = search_parameters(index), list(begun), parameter_grid(index, truth.depth)
-    if points:
-        done = points[-1].search_parameters
-        where = next(number for number, setting in enumerate(settings) if setting.items() <= done.items())
-        settings = settings[where + 1 :] if points[-1].recall < enough else []
-    try:
-        for parameters in settings:
-            set_search_parameters(index, parameters)
-            with single_faiss_thread():
-                recall = truth.recall(search_index(index, truth.queries, truth.reach, allowed))
-            if not points or recall > points[-1].recall:
-                points.append(OperatingPoint(search_parameters(index), recall, query_cost(index, truth.depth)))
-            if recall >= enough:
-                break
-    finally:
-        set_search_parameters(index, before)
-    return points
-
-
-def cheapest_point(curve: Sequence[OperatingPoint], recall: float) -> OperatingPoint:
-    """The point of least work that reaches `recall`, or else the one that reaches most."""
-    return next((point for point in curve if point.recall >= recall), curve[-1])
-
-
-class CurvePoint(Protocol):
-    """A point of a curve, measured now or read from a manifest."""
-
-    @property
-    def search_parameters(self) -> Mapping[str, int]: ...
-
-    @property
-    def recall(self) -> float: ...
-
-
-def parameters_for(curve: Sequence[CurvePoint], recall: float) -> dict[str, int]:
-    """The search parameters of least work that reach `recall`, of a curve of ascending work.
-
-    Raises ConfigError naming the highest recall there is.
-    """
-    for point in curve:
-        if point.recall >= recall:
-            return dict(point.search_parameters)
-    raise ConfigError(
-        f"no search parameters of this index reach a recall@10 of {recall:g}; the highest measured is "
-        f"{curve[-1].recall:.4f}. Ask for that, search exactly (--exact), or build with a higher index.recall."
-    )
-
-
-def parameter_grid(index: Any, k: int = 10) -> list[dict[str, int]]:
-    """Settings for a query for the best `k`, in ascending work; a parameter grows by doubling up to its largest value.
-
-    An index with one parameter has one setting for each doubling. With two, a search whose candidates are scored
-    again, there are all pairs but those that spend nearly everything on one of the two and could spend it on the
-    other. An index without parameters has one setting, which is empty.
-    """
-    steps = {name: _doublings(least, most) for name, (least, most) in _bounds(index, k).items()}
-    settings = [dict(zip(steps, values, strict=True)) for values in product(*steps.values())]
-    if len(steps) > 1:
-        settings = [setting for setting in settings if _is_balanced(index, k, setting, steps)]
-    return sorted(
-        settings, key=lambda setting: (query_cost(index, k, parameters=setting).cost, sorted(setting.items()))
-    )
-
-
-def _bounds(index: Any, k: int) -> dict[str, tuple[int, int]]:
-    least, bounds = {"nprobe": 1, "efSearch": LEAST_WIDTH, "k_factor": 1}, {}
-    for name, most in largest_parameters(index).items():
-        if name == "k_factor":
-            most = min(_MOST_CANDIDATES, -(-most // k))  # as many candidates as there are rows
-        if name == "efSearch":
-            most = min(most, WIDEST_WALK)
-        bounds[name] = (min(least[name], most), most)
-    return bounds
-
-
-def _doublings(least: int, most: int) -> list[int]:
-    found = [least]
-    while found[-1] < most:
-        found.append(min(2 * found[-1], most))
-    return found
-
-
-def _is_balanced(index: Any, k: int, setting: dict[str, int], steps: dict[str, list[int]]) -> bool:
-    """Whether work could not be moved between scanning and scoring again to where there is far less of it."""
-    scan = query_cost(index, k, parameters={**setting, "k_factor": 1}).cost
-    share = (query_cost(index, k, parameters=setting).cost - scan) / scan
-    can_scan_more = any(setting[name] < values[-1] for name, values in steps.items() if name != "k_factor")
-    can_score_more = setting["k_factor"] < steps["k_factor"][-1]
-    return not (share < _LEAST_SHARE and can_score_more) and not (share > _MOST_SHARE and can_scan_more)

@@ -3,12 +3,13 @@
 An approximate search is repeated with more reach until it has found enough.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from indexer.ann.cost import query_cost, score_rows
-from indexer.ann.exact import DeviceIndex, exact_search, nothing, top_k
+from indexer.ann.exact import DeviceIndex, exact_search, nothing
 from indexer.ann.faiss_index import apply_pretransforms, is_flat, storage_of
 from indexer.ann.parameters import (
     REACHING,
@@ -21,7 +22,7 @@ from indexer.ann.parameters import (
     supports_filter,
     widened_for_filter,
 )
-from indexer.arrays import Mask, Scores, SearchResult, Vectors
+from indexer.arrays import Mask, RowIds, Scores, SearchResult, Vectors
 from indexer.errors import ConfigError
 
 
@@ -117,51 +118,61 @@ def _until_full(
     allowed: Mask | None = None,
 ) -> list[SearchResult]:
     """Queries that got too few rows again with wider parameters, those that tie at the cut for more rows."""
-    results: dict[int, SearchResult] = {}
+    results: list[SearchResult] = [nothing()] * len(queries)
     widest, most = limits
     candidates = k * parameters.get("k_factor", 1)
-    pending, reach = list(range(len(queries))), min(k + SPARE, most)
-    while pending:
+    pending, reach = np.arange(len(queries)), min(k + SPARE, most)
+    while len(pending):
         scores, rows = faiss_search(index, queries[pending], reach, parameters, candidates, allowed)
-        again, short = [], False
-        for position, query in enumerate(pending):
-            found = rows[position] >= 0  # FAISS pads with -1
-            if allowed is not None:
-                found &= allowed[rows[position]]
-            results[query] = top_k(scores[position][found], rows[position][found], k)
-            lacks = len(results[query][1]) < k
-            short |= lacks
-            may_tie = reach < most and _may_tie(scores[position], found, results[query], k)
-            if may_tie or (lacks and parameters != widest):
-                again.append(query)
-        if short:
+        given = rows >= 0  # FAISS pads with -1
+        found = given if allowed is None else given & allowed[rows]
+        best = _top_k(scores, rows, found, k)
+        for query, answer in zip(pending.tolist(), best, strict=True):
+            results[query] = answer
+        lacks = np.count_nonzero(found, axis=1) < k
+        again = _may_tie(scores, found, best, k) & (reach < most)
+        if parameters != widest:
+            again |= lacks
+        if lacks.any():
             parameters = {name: min(2 * value, widest[name]) for name, value in parameters.items()}
         else:
             reach = min(4 * reach, most)
-        pending = again
-    return [results[query] for query in range(len(queries))]
+        pending = pending[again]
+    return results
 
 
 def _and_drop(index: Any, queries: Vectors, k: int, allowed: Mask, count: int) -> list[SearchResult]:
     """Search for so many rows that enough of them are allowed, but for no more than are allowed in all."""
-    results: dict[int, SearchResult] = {}
+    results: list[SearchResult] = [nothing()] * len(queries)
     parameters = search_parameters(index)
     most = min(index.ntotal, max(count, k + SPARE))
-    pending, reach = list(range(len(queries))), oversampling(k, count, index.ntotal)
-    while pending:
+    pending, reach = np.arange(len(queries)), oversampling(k, count, index.ntotal)
+    while len(pending):
         scores, rows = faiss_search(index, queries[pending], reach, parameters, reach * parameters.get("k_factor", 1))
-        again = []
-        for position, query in enumerate(pending):
-            given = rows[position] >= 0
-            found = given & allowed[rows[position]]
-            results[query] = top_k(scores[position][found], rows[position][found], k)
-            lacks = len(results[query][1]) < k
-            if reach < most and (lacks or _may_tie(scores[position], given, results[query], k)):
-                again.append(query)
-        pending, reach = again, min(4 * reach, most)
-    return [results[query] for query in range(len(queries))]
+        given = rows >= 0
+        found = given & allowed[rows]
+        best = _top_k(scores, rows, found, k)
+        for query, answer in zip(pending.tolist(), best, strict=True):
+            results[query] = answer
+        lacks = np.count_nonzero(found, axis=1) < k
+        pending = pending[(lacks | _may_tie(scores, given, best, k)) & (reach < most)]
+        reach = min(4 * reach, most)
+    return results
 
 
-def _may_tie(scores: Scores, given: Mask, best: SearchResult, k: int) -> bool:
-    """Whether rows beyond those that FAISS gave could tie with the last of the best `k`."""
-    return bool(given.all() and len(best[1]) >= k and scores[-1] >= best[0][k - 1])
+def _top_k(scores: Scores, rows: RowIds, found: Mask, k: int) -> list[SearchResult]:
+    """`top_k` of each query: of scores and rows (n, m), those that are `found` (n, m)."""
+    scores = np.where(found, scores, -np.inf)
+    order = np.lexsort((rows, -scores))
+    scores, rows = np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+    there = np.count_nonzero(found, axis=1)
+    last = np.take_along_axis(scores, np.clip(there, 1, k)[:, None] - 1, axis=1)
+    kept = np.minimum(np.count_nonzero(scores >= last, axis=1), there)  # all beyond `there` are -inf
+    return [(scores[query, :count], rows[query, :count]) for query, count in enumerate(kept.tolist())]
+
+
+def _may_tie(scores: Scores, given: Mask, best: Sequence[SearchResult], k: int) -> Mask:
+    """For each query whether rows beyond those that FAISS gave could tie with the last of the best `k`, (n,)."""
+    last = np.array([answer[0][k - 1] if len(answer[1]) >= k else np.inf for answer in best], np.float32)
+    may: Mask = given.all(axis=1) & (scores[:, -1] >= last)
+    return may

@@ -3,10 +3,12 @@
 Each kind is trained as it would be for all vectors, filled with the sample, and tuned to the recall that is asked for.
 What a query then costs is counted for all rows, not timed, so the same vectors give the same choice on any machine.
 
-Codes of four bits are scanned with the processor's table look-ups (`x4fs`), each a table of 16 for a few dimensions,
-and the best of them scored again by codes of 8 or 16 bits a dimension: `Refine(SQ8)` finds up to 99 % of the ten best,
-`Refine(SQfp16)` 99.9 %, with half the bytes of `RFlat`. "Pad384" deals the dimensions out to the codes. "IVF1" is one
-list of everything: unlike the same codes without lists, it can be searched for some rows only.
+Codes of four bits are scanned with the processor's table look-ups (`x4fs`), each a table of 16 for two or four
+dimensions, and the best of them scored again by codes of 8 or 16 bits a dimension: `Refine(SQ8)` finds up to 99 % of
+the ten best, `Refine(SQfp16)` 99.9 %, with half the bytes of `RFlat`. "Pad384" deals the dimensions out to the codes.
+About as many inverted lists as the square root of the rows, codes of what a vector differs by from the centroid of its
+list (`x4fsr`). "IVF1" is one list of everything: unlike the same codes without lists, it can be searched for some rows
+only.
 """
 
 import math
@@ -18,10 +20,10 @@ from indexer.ann.cost import query_cost
 from indexer.ann.factory import add_vectors, make_index
 from indexer.ann.faiss_index import import_faiss, save_index
 from indexer.ann.index_training import IndexTrainer
+from indexer.ann.operating_points import LEAST_WIDTH, cheapest_point, recall_curve
 from indexer.ann.parameters import search_parameters
-from indexer.ann.recall import LEAST_WIDTH, RECALL_DEPTH, GroundTruth, cheapest_point, recall_curve
+from indexer.ann.recall import RECALL_DEPTH, GroundTruth
 
-_DIMENSIONS_A_CODE = 4  # one bit a dimension
 _LEAST_FOR_LISTS = 100_000  # rows below which scanning all codes takes less than choosing among lists
 _LINKS = 32
 _REGISTER = 16  # dimensions that vector instructions take at once
@@ -40,22 +42,25 @@ def candidate_factories(rows: int, dim: int, limited: bool) -> list[str]:
     Those that take longest to measure come last: they may be out of reach by then.
     """
     wide = -(-dim // _REGISTER) * _REGISTER
-    pad, scan = f"Pad{wide}", f"PQ{wide // _DIMENSIONS_A_CODE}x4fs"
-    lists = ["IVF1", *([f"IVF{nlist_for(rows)}"] if rows >= _LEAST_FOR_LISTS else [])]
-    refined = [f"{pad},{some},{scan},{finer}" for some in lists for finer in _FINER]
-    found = [*refined, "IVF1,RaBitQfs,Refine(SQ8)"]
+    pad, fine, coarse = f"Pad{wide}", f"PQ{wide // 2}x4fs", f"PQ{wide // 4}x4fs"
+    scans = [f"IVF1,{coarse}", f"IVF1,{fine}"]
     if rows >= _LEAST_FOR_LISTS:
-        found.append(f"IVF{nlist_for(rows)},Flat")
+        lists = f"IVF{nlist_for(rows)}"
+        scans = [f"{lists},{fine}r", f"{lists},{coarse}r", *scans]
+    found = [f"{pad},{scan},{finer}" for scan in scans for finer in _FINER]
+    found.append("IVF1,RaBitQfs,Refine(SQ8)")
+    if rows >= _LEAST_FOR_LISTS:
+        found.append(f"{lists},Flat")
     if limited:
-        found += [f"{pad},IVF1,{scan},{coarser}" for coarser in _COARSER]
+        found += [f"{pad},IVF1,{coarse},{coarser}" for coarser in _COARSER]
         found += [f"RR{dim},IVF1,RaBitQfs{bits}" for bits in (6, 4)]
         found += ["SQ8", "SQ6", "SQ4"]
     return [*found, f"HNSW{_LINKS}", f"HNSW{_LINKS}_SQ8"]
 
 
 def nlist_for(rows: int) -> int:
-    """Inverted lists for so many rows: the power of two nearest to four times the square root."""
-    return int(2 ** round(math.log2(4 * math.sqrt(rows))))
+    """Inverted lists for so many rows: the power of two nearest to the square root."""
+    return int(2 ** round(math.log2(math.sqrt(rows))))
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 A sample misleads about inverted lists: it puts a handful of rows into each, so that a query seems to need more of them
 than it does. (IVF4096 on a million embeddings: half of its lists for 99.5 % of the ten best by 30,000 of the rows.)
-So kinds within reach of the best are compared again with every row, where filling is quick; a graph takes twenty times
-as long to fill as codes do, and is filled only if it promises less work than what was measured so far.
+So kinds with lists that are within reach of the best are compared again with every row. Others are filled only if they
+promise less work than what was measured so far: among more rows they need as many candidates or more. A graph takes
+twenty times as long to fill as codes do, and comes last.
 """
 
 import math
@@ -23,7 +24,9 @@ from indexer.progress import Progress
 from indexer.run_options import RunOptions
 from indexer.transforms import Transform
 
-_NEAR = 4  # times the least predicted work: what a prediction may be wrong by
+_NEAR = 1  # times the work measured so far, below which a prediction is worth a try
+_ALIKE = 1.05  # times the work predicted for the same scan with other codes to score again: as good as the same
+_NEAR_LISTS = 4  # times the least predicted work: what a prediction may be wrong by where there are inverted lists
 
 
 @dataclass(frozen=True)
@@ -56,27 +59,31 @@ class Finalists:
     def __init__(self, kinds: Sequence[ann.Candidate], recall: float) -> None:
         """`kinds` by ascending work, one at least."""
         self._recall = recall
-        first = kinds[0]
-        self._near = [one for one in kinds if not ann.is_exact(first.factory) and _is_near(one, first.cost)]
+        least = kinds[0]
+        self._near = [] if ann.is_exact(least.factory) else [one for one in kinds if _is_filled_fast(one)]
         self._others = [one for one in kinds if one not in self._near]
-        self._scans: set[str] = set()  # of those that reached the recall
+        self._least = self._predicted = least.cost  # of all, and of the one that is being filled
+        self._scans: dict[str, int] = {}  # of those that reached the recall, with the least predicted for each
         self._best: FilledIndex | None = None
         self.figures: list[dict[str, Any]] = []
 
     def __iter__(self) -> Iterator[ann.Candidate]:
         """The kinds to fill, decided upon as the ones before have been taken."""
         for one in self._near:
-            if _scan_of(one) not in self._scans or self._promises_less(one):
+            new = one.cost < _ALIKE * self._scans.get(_scan_of(one), math.inf) and ann.has_lists(one.trained)
+            if (new and one.cost <= _NEAR_LISTS * self._least) or self._promises_less(one, _NEAR):
+                self._predicted = one.cost
                 yield one
         for one in self._others:
             if self._promises_less(one):
+                self._predicted = one.cost
                 yield one
 
     def take(self, filled: FilledIndex) -> None:
         """Compare an index of all rows with those before."""
         self.figures.append({"factory": filled.factory, "recall": filled.recall, "cost": filled.cost})
         if filled.recall >= self._recall:
-            self._scans.add(_scan_of(filled))
+            self._scans.setdefault(_scan_of(filled), self._predicted)
         if self._best is None or self._rank(filled) < self._rank(self._best):
             self._best = filled
 
@@ -93,16 +100,16 @@ class Finalists:
         low = [one for one in self.figures if one["recall"] < self._recall]
         return "; ".join(f"{one['factory']} reached {one['recall']:.4f} with all rows" for one in low)
 
-    def _promises_less(self, one: ann.Candidate) -> bool:
-        return not self._scans or one.cost < self.best.cost
+    def _promises_less(self, one: ann.Candidate, times: float = 1) -> bool:
+        return not self._scans or one.cost < times * self.best.cost
 
     def _rank(self, filled: FilledIndex) -> tuple[bool, float]:
         low = filled.recall < self._recall
         return low, -filled.recall if low else filled.cost
 
 
-def _is_near(one: ann.Candidate, least: int) -> bool:
-    return one.cost <= _NEAR * least and not ann.is_exact(one.factory) and not ann.is_graph(one.trained)
+def _is_filled_fast(one: ann.Candidate) -> bool:
+    return not ann.is_exact(one.factory) and not ann.is_graph(one.trained)
 
 
 def _scan_of(one: ann.Candidate | FilledIndex) -> str:

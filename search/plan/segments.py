@@ -59,8 +59,8 @@ def index_kind(rows: int, dim: int, recall: float, limited: bool) -> IndexKind:
     wide = -(-dim // _REGISTER) * _REGISTER
     lists = nlist_for(rows)
     finer, width = ("SQ8", 1) if recall <= _BITS_OF_FINE and limited else ("SQfp16", 2)
-    size = wide // 8 + width * wide + _ROW_NUMBER
-    return IndexKind(f"Pad{wide},IVF{lists},PQ{wide // 4}x4fs,Refine({finer})", size, 4.0 * lists * wide, lists)
+    size = wide // 4 + width * wide + _ROW_NUMBER
+    return IndexKind(f"Pad{wide},IVF{lists},PQ{wide // 2}x4fsr,Refine({finer})", size, 4.0 * lists * wide, lists)
 
 
 def lay_out(settings: PlanSettings, dim: int) -> Segments:

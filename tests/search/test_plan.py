@@ -327,7 +327,7 @@ def test_a_folder_tells_its_shape(tmp_path: Path) -> None:
 
 def test_kinds_of_index() -> None:
     assert index_kind(1000, 384, 0.95, limited=False).factory == "Flat"
-    assert index_kind(10**6, 381, 0.95, limited=False).factory == "Pad384,IVF4096,PQ96x4fs,Refine(SQfp16)"
+    assert index_kind(10**6, 381, 0.95, limited=False).factory == "Pad384,IVF1024,PQ192x4fsr,Refine(SQfp16)"
     assert index_kind(10**6, 381, 0.95, limited=True).factory.endswith("Refine(SQ8)")
 
 

@@ -32,6 +32,7 @@ APPROXIMATE = [
     "IVF16,Flat",
     "IVF1,PQ16x4fs,RFlat",
     "Pad48,IVF1,PQ12x4fs,Refine(SQfp16)",
+    "Pad48,IVF16,PQ24x4fsr,Refine(SQfp16)",
     "PQ16x4fs,RFlat",
     "PQ16x4fs,Refine(SQ8)",
     "RaBitQ4",

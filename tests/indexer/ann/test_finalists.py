@@ -56,6 +56,12 @@ def test_what_scores_the_same_candidates_again_is_filled_once_unless_it_misses()
     assert missed.missed == f"{LISTS} reached 0.8500 with all rows"
 
 
+def test_finer_codes_that_promise_as_little_work_are_filled_too() -> None:
+    kinds = [predicted(LISTS, 100), predicted(FINER, 104)]
+    both = settled(kinds, {LISTS: (0.95, 95), FINER: (0.97, 90)})
+    assert (filled(both), both.best.factory) == ([LISTS, FINER], FINER)
+
+
 @pytest.mark.parametrize(("cost", "best"), [(200, ["SQ8", "Flat"]), (140, ["SQ8"])])
 def test_an_exact_index_is_taken_where_what_was_measured_is_more_work(cost: int, best: list[str]) -> None:
     finalists, offered = Finalists([predicted("SQ8", 100), predicted("Flat", 150)], RECALL), []

@@ -37,6 +37,7 @@ def one_thread() -> None:
         ("PCA24,Flat", True),
         ("PQ16x4fs,RFlat", True),  # the vectors; the codes are read
         ("IVF1,PQ16x4fs,Refine(SQ8)", True),
+        ("IVF16,PQ16x4fsr,Refine(SQfp16)", True),
         ("PQ16x4fs", False),
         ("IVF1,PQ16x4fs", False),
         ("RaBitQfs", False),

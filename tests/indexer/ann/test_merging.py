@@ -40,7 +40,7 @@ def vectors() -> Vectors:
 
 @cache
 def trained_bytes(factory: str) -> bytes:
-    return as_bytes(IndexTrainer(vectors()).trained(factory.replace("IVF1024", "IVF64")))
+    return as_bytes(IndexTrainer(vectors()).trained(factory.replace("IVF256", "IVF64")))
 
 
 def trained(factory: str) -> Any:

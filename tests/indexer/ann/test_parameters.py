@@ -200,8 +200,9 @@ def test_work_of_scans_is_what_they_hold() -> None:
 def test_scoring_again_adds_the_candidates() -> None:
     index = loaded("PQ16x4fs,RFlat")
     ann.set_search_parameters(index, {"k_factor": 16})
-    assert ann.query_cost(index, K) == QueryCost(ROWS * 8 + 160 * DIM * 4, 160, 160)
-    assert ann.query_cost(index, K, parameters={"k_factor": 10_000}) == QueryCost(ROWS * 8 + ROWS * DIM * 4, ROWS, ROWS)
+    width = DIM * 4 + 2560  # to read a candidate, and to have chosen it
+    assert ann.query_cost(index, K) == QueryCost(ROWS * 8 + 160 * width, 160, 160)
+    assert ann.query_cost(index, K, parameters={"k_factor": 10_000}) == QueryCost(ROWS * 8 + ROWS * width, ROWS, ROWS)
 
 
 def test_inverted_lists_are_read_in_part() -> None:

@@ -169,7 +169,10 @@ def truth_over(vectors: Vectors, queries: Vectors, live: npt.NDArray[np.bool_] |
     return ann.GroundTruth.of(exact)
 
 
-@pytest.mark.parametrize("factory", ["IVF16,Flat", "HNSW8", "IVF1,PQ4x4fs,RFlat", "IVF16,PQ4x4fs,Refine(SQ8)"])
+@pytest.mark.parametrize(
+    "factory",
+    ["IVF16,Flat", "HNSW8", "IVF1,PQ4x4fs,RFlat", "IVF16,PQ4x4fs,Refine(SQ8)", "IVF16,PQ8x4fsr,Refine(SQfp16)"],
+)
 def test_a_curve_rises_in_work_and_recall_and_leaves_the_index_as_it_was(factory: str) -> None:
     vectors = unit(1500, 16)
     index, judged = filled(factory, vectors), truth_over(vectors, unit(60, 16, 1))
@@ -185,7 +188,9 @@ def test_a_curve_rises_in_work_and_recall_and_leaves_the_index_as_it_was(factory
         assert judged.recall(ann.search_index(index, judged.queries, judged.reach)) == pytest.approx(point.recall)
 
 
-@pytest.mark.parametrize("factory", ["HNSW8", "IVF16,PQ4x4fs,Refine(SQ8)", "IVF1,RaBitQfs,Refine(SQ8)"])
+@pytest.mark.parametrize(
+    "factory", ["HNSW8", "IVF16,PQ4x4fs,Refine(SQ8)", "IVF1,RaBitQfs,Refine(SQ8)", "IVF16,PQ8x4fsr,Refine(SQfp16)"]
+)
 @pytest.mark.parametrize("enough", [0.0, 0.8, 1.0])
 def test_a_curve_begun_is_the_same_when_it_is_finished(factory: str, enough: float) -> None:
     vectors = unit(1500, 16)
@@ -195,6 +200,39 @@ def test_a_curve_begun_is_the_same_when_it_is_finished(factory: str, enough: flo
     assert begun == whole[: len(begun)]
     assert begun[-1].recall >= enough or begun == whole
     assert ann.recall_curve(index, judged, begun=begun) == whole
+
+
+@pytest.mark.parametrize("factory", ["HNSW8", "IVF16,Flat", "IVF16,PQ8x4fsr,Refine(SQfp16)"])
+def test_a_curve_is_the_same_on_any_number_of_threads(factory: str) -> None:
+    vectors = unit(1500, 16)
+    index, judged = filled(factory, vectors), truth_over(vectors, unit(150, 16, 1))
+    curves = []
+    for threads in (1, 3):
+        ann.set_threads(threads)
+        curves.append(ann.recall_curve(index, judged))
+    ann.set_threads(1)
+    assert curves[0] == curves[1]
+
+
+def test_few_settings_of_two_parameters_are_tried() -> None:
+    """Along a path: of all pairs there are as many as the product of both."""
+    vectors = unit(3000, 16)
+    index, judged = filled("IVF64,PQ8x4fsr,Refine(SQfp16)", vectors), truth_over(vectors, unit(60, 16, 1))
+    curve = ann.recall_curve(index, judged)
+    lists = {point.search_parameters["nprobe"] for point in curve}
+    assert curve[-1].recall > 0.99
+    assert lists - {2**step for step in range(7)}  # points between two powers
+    best = max(
+        truth_recall(index, judged, setting)
+        for setting in ann.parameter_grid(index)
+        if ann.query_cost(index, 10, parameters=setting).cost <= curve[-1].work.cost
+    )
+    assert curve[-1].recall >= best - 0.01
+
+
+def truth_recall(index: object, judged: ann.GroundTruth, setting: dict[str, int]) -> float:
+    ann.set_search_parameters(index, setting)
+    return judged.recall(ann.search_index(index, judged.queries, judged.reach))
 
 
 def test_deleted_rows_count_for_neither_side_of_a_curve() -> None:
@@ -240,7 +278,7 @@ def test_every_kind_considered_can_be_made(dim: int, rows: int) -> None:
 def test_kinds_with_lists_are_for_many_rows_and_coarse_ones_for_little_memory() -> None:
     few, many = (ann.candidate_factories(rows, 384, limited=False) for rows in (50_000, 1_000_000))
     assert set(few) < set(many)
-    assert {"IVF4096,Flat", "Pad384,IVF4096,PQ96x4fs,Refine(SQfp16)"} <= set(many) - set(few)
+    assert {"IVF1024,Flat", "Pad384,IVF1024,PQ192x4fsr,Refine(SQfp16)"} <= set(many) - set(few)
     limited = ann.candidate_factories(50_000, 384, limited=True)
     assert set(few) < set(limited)
     assert "SQ4" in limited

@@ -154,7 +154,13 @@ def test_several_segments_become_one(config: BuildConfig, tmp_path: Path) -> Non
         "IVF1,PQ8x4fs,RFlat",
         *(
             pytest.param(factory, marks=pytest.mark.check)
-            for factory in ("HNSW8", "IVF4,Flat", "PCA12,PQ4x4,RFlat", "Pad48,IVF1,PQ12x4fs,Refine(SQ8)")
+            for factory in (
+                "HNSW8",
+                "IVF4,Flat",
+                "PCA12,PQ4x4,RFlat",
+                "Pad48,IVF1,PQ12x4fs,Refine(SQ8)",
+                "Pad48,IVF4,PQ24x4fsr,Refine(SQfp16)",
+            )
         ),
     ],
 )
