@@ -26,9 +26,9 @@ from search.dedup.codes import UNIT_ROUNDOFF, Kernel
 
 MOST_CELLS = 8192  # their distances take 256 MiB
 _NORM = 2e-6  # covers that squared norms may differ from 1 by `vectors.UNIT_TOLERANCE`
-_SAMPLE, _ROUNDS = 24, 4  # rows a cell that centroids are fitted on, and rounds of k-means
+_SAMPLE, _ROUNDS = 64, 4  # rows a cell that centroids are fitted on, and rounds of k-means
 _BLOCK = 2048  # rows
-_PILOT_ROWS, _PILOTS = 8192, (64, 256)
+_PILOT_ROWS, _PILOTS = 12_288, (64, 256)
 _LEAST_WORK = 4e10  # multiplications in float32: about a second of one core with AVX2; less is not worth a pilot
 _INT8_COST = 0.3  # of a multiplication in float32, where int8 won the race
 _LOOKING = 100.0  # multiplications in the time that a pair takes beside them: gathering codes, finding the largest
