@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from indexer.arrays import Int64Array, Mask, RowIds
+from indexer.arrays import Float64Array, Int64Array, Mask, RowIds
+from search.dedup.cells import highest_met
 from search.dedup.tiles import CodeMatrix, Task, Tile
 from search.dedup.visits import Cells
 
@@ -39,9 +40,9 @@ class _Members:
     def own(self, cell: int) -> RowIds:
         return self.rows[self.starts[cell] : self.starts[cell + 1]]
 
-    def visitors(self, cell: int) -> RowIds:
-        found = self.cells.visitors(cell)
-        return found if self.among is None else found[self.among[found]]
+    def visitors(self, cell: int) -> tuple[RowIds, Float64Array]:
+        rows, products = self.cells.visitors(cell)
+        return (rows, products) if self.among is None else (rows[self.among[rows]], products[self.among[rows]])
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,7 @@ class CellComparison:
         def tiles() -> Iterator[Tile]:
             own, last = members.own(cell), first + self.step
             yield from self.coded.compare_within(own, first, last, self.threshold)
-            for tile in self.coded.compare(own[first:last], members.visitors(cell), self.threshold):
-                yield self._once(tile)
+            yield from self._visited(own[first:last], *members.visitors(cell))
 
         return tiles
 
@@ -80,15 +80,26 @@ class CellComparison:
         def tiles() -> Iterator[Tile]:
             own, others = ours.own(cell), theirs.own(cell)
             if len(own):
-                right = np.sort(np.concatenate([others, theirs.visitors(cell)]))
-                for tile in self.coded.compare(own, right, self.threshold):
-                    yield self._once(tile)
+                yield from self.coded.compare(own, others, self.threshold)
+                yield from self._visited(own, *theirs.visitors(cell))
             if len(others):
-                for tile in self.coded.compare(others, ours.visitors(cell), self.threshold):
-                    found = self._once(tile)
-                    yield Tile(found.right, found.left, found.columns, found.rows)
+                for tile in self._visited(others, *ours.visitors(cell)):
+                    yield Tile(tile.right, tile.left, tile.columns, tile.rows)
 
         return tiles
+
+    def _visited(self, own: RowIds, visitors: RowIds, products: Float64Array) -> Iterator[Tile]:
+        """Rows of a cell against its visitors, each with those that are not too close to the centroid for it."""
+        by_closeness = own[np.argsort(self.cells.closeness[own], kind="stable")]
+        highest = highest_met(products, self.threshold)
+        met = np.searchsorted(self.cells.closeness[by_closeness], highest, side="right")
+        order, width = np.argsort(met, kind="stable"), self.coded.kernel.tile[1]
+        order = order[np.searchsorted(met[order], 1) :]
+        for start in range(0, len(order), width):
+            chunk = order[start : start + width]
+            few = np.sort(by_closeness[: met[chunk[-1]]])
+            for tile in self.coded.compare(few, np.sort(visitors[chunk]), self.threshold):
+                yield self._once(tile)
 
     def _once(self, tile: Tile) -> Tile:
         """Without the pairs of a cell's rows (left) and its visitors that are kept in the visitor's cell."""

@@ -9,6 +9,9 @@ Two unit vectors that score at least t have |x - y| <= r = sqrt(2 - 2 t). So one
 r |w| / 2: x visits cell b, or y visits cell a, where a row visits those cells that it may be so close to. Comparing the
 rows of each cell with one another and with its visitors therefore finds every pair (`search.dedup.visits`).
 
+Of a cell's rows x, a visitor y need not meet those that are much closer to the centroid c than it is: the angle between
+x and c is at least that between y and c less theta, the angle of a pair that scores t (`highest_met`).
+
 Products are computed in float32. A sum of d products in any order, each addition rounded or, on some accelerators, cut,
 is off by at most 2 (d + 2) u |x| |c|, and there are two of them in a bracket: `slack` covers that and the subtraction.
 How much cells save is estimated on a sample before any row is sorted; where it is little there are none.
@@ -40,6 +43,21 @@ _SORTING = 2.0  # what else there is to a product with a centroid: looking who v
 def reach(threshold: float) -> float:
     """The most that x.c_a - x.c_b may be, of |c_a - c_b|, for a visit: half of r for scores of at least `threshold`."""
     return float(max(0.0, 2 + _NORM - 2 * threshold) ** 0.5 / 2)
+
+
+def highest_met(products: Float64Array, threshold: float) -> Float64Array:
+    """The most that a row's product with a unit vector c may be for a pair with rows whose products with c are these.
+
+    That is cos(acos(s) - theta) = s cos(theta) + sqrt(1 - s^2) sin(theta), which grows with s up to cos(theta) and is
+    taken for 1 from there; `products` may be above the true ones. Close to s = -1 it takes a larger s instead, lest
+    rounding weigh.
+    """
+    chord = min(2.0, 2 * reach(threshold))
+    cosine = 1 - chord**2 / 2
+    sine = chord * (1 - chord**2 / 4) ** 0.5
+    inside = np.clip(products, -0.9, 1)
+    bound = inside * cosine + np.sqrt(1 - inside**2) * sine
+    return np.where((inside >= cosine) | (cosine <= -0.9), 1.0, np.minimum(1.0, bound)) + _NORM
 
 
 @dataclass(frozen=True)
@@ -83,8 +101,19 @@ class Centroids:
         return torch.from_numpy(np.array(rows)).to(self.points.device) @ self.points.T
 
 
-def visits(products: torch.Tensor, limits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The cell of each row (n,), and which row visits which other cell (v,), (v,), ordered by row and cell.
+@dataclass(frozen=True)
+class Sorted:
+    """The cell of each row and its product with it, (n,); which row visits which other cell, and theirs, (v,)."""
+
+    own: torch.Tensor
+    best: torch.Tensor
+    rows: torch.Tensor
+    cells: torch.Tensor
+    products: torch.Tensor
+
+
+def visits(products: torch.Tensor, limits: torch.Tensor) -> Sorted:
+    """Where rows belong, and whom they visit, ordered by row and cell.
 
     `products` (n, count) are a row's with the centroids, `limits` those of `Centroids.limits`.
     """
@@ -93,8 +122,9 @@ def visits(products: torch.Tensor, limits: torch.Tensor) -> tuple[torch.Tensor, 
     near = products >= (best - limits.amax(dim=1)[own])[:, None]
     near[torch.arange(len(own), device=own.device), own] = False
     rows, cells = near.nonzero().unbind(1)
-    close = products[rows, cells] >= best[rows] - limits[own[rows], cells]
-    return own, rows[close], cells[close]
+    found = products[rows, cells]
+    close = found >= best[rows] - limits[own[rows], cells]
+    return Sorted(own, best, rows[close], cells[close], found[close])
 
 
 @dataclass(frozen=True)
@@ -140,9 +170,9 @@ def share_left(sample: Vectors, centroids: Centroids, reach: float) -> float:
     limits, count = centroids.limits(reach), len(centroids)
     own, visited = np.zeros(0, np.int64), np.zeros(count, np.int64)
     for start in range(0, len(sample), _BLOCK):
-        cell, _, visit = visits(centroids.products(sample[start : start + _BLOCK]), limits)
-        own = np.concatenate([own, cell.numpy()])
-        visited += np.bincount(visit.numpy(), minlength=count)
+        found = visits(centroids.products(sample[start : start + _BLOCK]), limits)
+        own = np.concatenate([own, found.own.numpy()])
+        visited += np.bincount(found.cells.numpy(), minlength=count)
     sizes = np.bincount(own, minlength=count)
     return float((sizes * (visited + sizes / 2)).sum() / max(1.0, len(sample) ** 2 / 2))
 

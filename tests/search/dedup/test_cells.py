@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from indexer.arrays import Vectors
 from indexer.errors import MachineError, StoreError
 from search.dedup import cells, distributed, visits
-from search.dedup.cells import Centroids, Pilot, reach, share_left
+from search.dedup.cells import Centroids, Pilot, highest_met, reach, share_left
 from search.dedup.codes import FloatKernel, Int8Kernel, fit_basis
 from search.dedup.join import ExactJoin
 from search.dedup.pairs import tile_scores
@@ -143,6 +143,22 @@ def test_a_row_visits_no_more_than_the_bound_asks_for(tmp_path: Path) -> None:
     assert 0.5 < found.mean_visits < 11
 
 
+@given(st.integers(2, 30), st.sampled_from(THRESHOLDS), st.integers(0, 10_000))
+def test_no_pair_is_closer_to_a_centroid_than_what_is_met(dim: int, threshold: float, seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    centre = unit(chance.standard_normal((1, dim)))
+    ones = unit(np.concatenate([chance.standard_normal((40, dim)), centre + 0.1 * chance.standard_normal((40, dim))]))
+    towards = centre.astype(np.float64) - (ones @ centre[0])[:, None] * ones + 1e-9 * chance.standard_normal(ones.shape)
+    towards /= np.linalg.norm(towards, axis=1, keepdims=True)  # along the shortest way, as far as the threshold allows
+    turned = unit(threshold * ones.astype(np.float64) + np.sqrt(1 - threshold**2) * towards)
+    others = np.concatenate([turned, at_the_threshold(ones, threshold, chance)])
+    ones = np.concatenate([ones, ones])
+    exact = [rows.astype(np.float64) @ centre[0].astype(np.float64) for rows in (ones, others)]
+    is_pair = (ones.astype(np.float64) * others).sum(1) >= lowest_score(threshold)
+    lowest = float(np.nextafter(lowest_score(threshold), np.float32(-2)))
+    assert (exact[1] <= highest_met(exact[0], lowest))[is_pair].all()
+
+
 # What is stored
 
 
@@ -151,15 +167,19 @@ def test_visitors_are_those_whose_rows_visit(tmp_path: Path, monkeypatch: pytest
     centroids = Centroids.fit(vectors, 9)
     expected = sorted_rows(vectors, centroids, reach(0.9), tmp_path)
     everyone = np.arange(700)
-    for stored, at_once in ((128, 64), (8192, 9 * 50), (1, 1)):
+    for stored, at_once in ((128, 64), (2048, 9 * 50), (1, 1)):
         monkeypatch.setattr(visits, "_STORED", stored)
         monkeypatch.setattr(visits, "_PRODUCTS", at_once)
         found = sorted_rows(vectors, centroids, reach(0.9), tmp_path)
         again = pickle.loads(pickle.dumps(found))  # noqa: S301 - pickled here
         for cell in range(9):
             visiting = found.are_visited(everyone, np.full(700, cell))
-            assert np.array_equal(found.visitors(cell), np.flatnonzero(visiting))
-            assert np.array_equal(again.visitors(cell), found.visitors(cell))
+            rows, products = found.visitors(cell)
+            assert np.array_equal(rows, np.flatnonzero(visiting))
+            assert np.array_equal(again.visitors(cell), (rows, products))
+            exact = vectors[rows].astype(np.float64) @ centroids.points[cell].numpy().astype(np.float64)
+            assert (products >= exact).all()
+            assert (products <= np.maximum(exact, -0.04) + 0.04).all()
         assert np.array_equal(found.own, expected.own)
         assert found.row_starts[-1] == expected.row_starts[-1] > 700
     assert not list(tmp_path.glob("*.by-cell"))
@@ -281,5 +301,5 @@ def test_the_share_that_is_left_is_what_is_compared(tmp_path: Path) -> None:
     centroids = Centroids.fit(vectors, 20)
     found = sorted_rows(vectors, centroids, reach(0.95), tmp_path)
     sizes = np.bincount(found.own, minlength=20)
-    compared = sum(size * (len(found.visitors(cell)) + size / 2) for cell, size in enumerate(sizes.tolist()))
+    compared = sum(size * (len(found.visitors(cell)[0]) + size / 2) for cell, size in enumerate(sizes.tolist()))
     assert share_left(vectors, centroids, reach(0.95)) == pytest.approx(compared / (1500**2 / 2))
