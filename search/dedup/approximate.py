@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from indexer.arrays import Int64Array, RowIds, Vectors
+from indexer.arrays import Float64Array, Int64Array, RowIds, Vectors
 from indexer.progress import Progress
 from search.dedup.cells import Centroids, reach
 from search.dedup.codes import float32_accumulation
@@ -104,13 +103,12 @@ class ApproximateJoin(ExactJoin):
         yield from self.pairs_of(iter(self._plain_between(sample, others)))
 
 
-def _visit_needed(centroids: Centroids, vectors: Vectors, pairs: Pairs) -> Any:
+def _visit_needed(centroids: Centroids, vectors: Vectors, pairs: Pairs) -> Float64Array:
     """How far away, as of `cells.reach`, a cell must be visited for each pair to be met, (n,); 0 in one cell."""
     rows, places = np.unique(np.concatenate([pairs.left, pairs.right]), return_inverse=True)
     products = centroids.products(vectors[rows])
-    best, own = (found.cpu() for found in products.max(dim=1))
-    products, apart = products.cpu(), centroids.apart.cpu()
-    left, right = torch.from_numpy(places).chunk(2)
+    own, best = products.argmax(axis=1), products.max(axis=1)
+    left, right = places[: len(pairs)], places[len(pairs) :]
     steps = [best[one] - products[one, own[other]] for one, other in ((left, right), (right, left))]
-    needed = torch.minimum(*steps) / apart[own[left], own[right]].clamp(min=1e-6)
-    return torch.where(own[left] == own[right], 0.0, needed).numpy()
+    needed = np.minimum(*steps) / np.maximum(centroids.apart[own[left], own[right]], 1e-6)
+    return np.where(own[left] == own[right], 0.0, needed)

@@ -23,7 +23,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from indexer.arrays import Float64Array, Vectors
+from indexer.arrays import Float32Array, Float64Array, RowIds, Vectors
 from indexer.parallel import ordered_map, single_torch_thread
 from search.dedup.codes import UNIT_ROUNDOFF, Kernel
 
@@ -62,10 +62,10 @@ def highest_met(products: Float64Array, threshold: float) -> Float64Array:
 
 @dataclass(frozen=True)
 class Centroids:
-    """Unit vectors (count, d) and how far they lie apart, rounded up, (count, count), on the device for products."""
+    """Unit vectors (count, d), on the device for products, and how far they lie apart, rounded up, (count, count)."""
 
     points: torch.Tensor
-    apart: torch.Tensor
+    apart: Float32Array
 
     @classmethod
     def fit(cls, vectors: Vectors, count: int, threads: int = 1, device: torch.device | None = None) -> "Centroids":
@@ -79,7 +79,7 @@ class Centroids:
             lengths = sums.norm(dim=1, keepdim=True)
             points = torch.where(lengths > 1e-3, sums / lengths.clamp(min=1e-3), points)
         points = torch.nn.functional.normalize(points.double(), dim=1).float()
-        return cls(points.to(device or "cpu"), _apart(points).to(device or "cpu"))
+        return cls(points.to(device or "cpu"), _apart(points))
 
     def __len__(self) -> int:
         return len(self.points)
@@ -89,41 +89,44 @@ class Centroids:
         """The most that float32 can take from x.c_a - x.c_b, for x and centroids of unit length."""
         return float(4 * (self.points.shape[1] + 2) * UNIT_ROUNDOFF * (1 + 1e-4) + 2.0**-20)
 
-    def limits(self, reach: float) -> torch.Tensor:
+    def limits(self, reach: float) -> Float32Array:
         """How much smaller the product with another centroid may be than that with a row's own, for a visit.
 
         (count, count): of rows of the cell in the row, to the cell in the column.
         """
-        return self.apart * reach * (1 + 2.0**-20) + self.slack
+        found: Float32Array = self.apart * np.float32(reach * (1 + 2.0**-20)) + np.float32(self.slack)
+        return found
 
-    def products(self, rows: Vectors) -> torch.Tensor:
+    def products(self, rows: Vectors) -> Float32Array:
         """Of rows (n, d) with every centroid, (n, count)."""
-        return torch.from_numpy(np.array(rows)).to(self.points.device) @ self.points.T
+        found: Float32Array = (torch.from_numpy(np.array(rows)).to(self.points.device) @ self.points.T).cpu().numpy()
+        return found
 
 
 @dataclass(frozen=True)
 class Sorted:
     """The cell of each row and its product with it, (n,); which row visits which other cell, and theirs, (v,)."""
 
-    own: torch.Tensor
-    best: torch.Tensor
-    rows: torch.Tensor
-    cells: torch.Tensor
-    products: torch.Tensor
+    own: RowIds
+    best: Float32Array
+    rows: RowIds
+    cells: RowIds
+    products: Float32Array
 
 
-def visits(products: torch.Tensor, limits: torch.Tensor) -> Sorted:
+def visits(products: Float32Array, limits: Float32Array) -> Sorted:
     """Where rows belong, and whom they visit, ordered by row and cell.
 
     `products` (n, count) are a row's with the centroids, `limits` those of `Centroids.limits`.
     """
-    best, own = products.max(dim=1)
-    # First by the largest limit of a row's cell, which takes one number a row, and then by the limits themselves.
-    near = products >= (best - limits.amax(dim=1)[own])[:, None]
-    near[torch.arange(len(own), device=own.device), own] = False
-    rows, cells = near.nonzero().unbind(1)
-    found = products[rows, cells]
-    close = found >= best[rows] - limits[own[rows], cells]
+    best = products.max(axis=1)
+    # First by the largest limit of all, which takes one look at the products, and then by the limits themselves.
+    places = np.flatnonzero(products >= (best - limits.max())[:, None])
+    rows, cells = np.divmod(places, products.shape[1])
+    found = products.ravel()[places]
+    largest = np.flatnonzero(found == best[rows])
+    own = cells[largest[np.searchsorted(rows[largest], np.arange(len(products)))]]
+    close = (found >= best[rows] - limits[own[rows], cells]) & (cells != own[rows])
     return Sorted(own, best, rows[close], cells[close], found[close])
 
 
@@ -171,8 +174,8 @@ def share_left(sample: Vectors, centroids: Centroids, reach: float) -> float:
     own, visited = np.zeros(0, np.int64), np.zeros(count, np.int64)
     for start in range(0, len(sample), _BLOCK):
         found = visits(centroids.products(sample[start : start + _BLOCK]), limits)
-        own = np.concatenate([own, found.own.numpy()])
-        visited += np.bincount(found.cells.numpy(), minlength=count)
+        own = np.concatenate([own, found.own])
+        visited += np.bincount(found.cells, minlength=count)
     sizes = np.bincount(own, minlength=count)
     return float((sizes * (visited + sizes / 2)).sum() / max(1.0, len(sample) ** 2 / 2))
 
@@ -182,16 +185,16 @@ def _nearest(points: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         return (rows @ points.T).argmax(dim=1)
 
 
-def _apart(points: torch.Tensor) -> torch.Tensor:
+def _apart(points: torch.Tensor) -> Float32Array:
     """Distances of points of about unit length, (n, d) -> (n, n), never too small.
 
     |c_a - c_b|^2 in float64, of three sums of d products, is off by less than `off`, whatever cancels.
     """
     exact: Float64Array = points.double().numpy()
     norms, off = (exact**2).sum(1), 4 * (exact.shape[1] + 4) * 2.0**-52
-    found = torch.empty(len(points), len(points))
+    found = np.empty((len(points), len(points)), np.float32)
     for start in range(0, len(points), _BLOCK):
         part = slice(start, start + _BLOCK)
         squares = norms[part, None] + norms - 2 * (exact[part] @ exact.T)
-        found[part] = torch.from_numpy(np.sqrt(np.maximum(squares, 0) + off) * (1 + 1e-7)).float()
+        found[part] = np.sqrt(np.maximum(squares, 0) + off) * (1 + 1e-7)
     return found

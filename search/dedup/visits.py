@@ -138,11 +138,11 @@ def _sort(vectors: Vectors, centroids: Centroids, limits: Any, first: int) -> _B
     with single_torch_thread():
         for start in range(first, last, step):
             found = visits(centroids.products(vectors[start : min(last, start + step)]), limits)
-            own.append(found.own.cpu().numpy())
-            best.append(found.best.cpu().numpy())
-            rows.append(found.rows.cpu().numpy() + (start - first))
-            cells.append(found.cells.cpu().numpy().astype(np.uint16))
-            steps.append(_steps(found.products.cpu().numpy() + np.float32(centroids.slack)))
+            own.append(found.own)
+            best.append(found.best)
+            rows.append(found.rows + (start - first))
+            cells.append(found.cells.astype(np.uint16))
+            steps.append(_steps(found.products + np.float32(centroids.slack)))
     row, cell = np.concatenate(rows), np.concatenate(cells)
     by_cell = np.argsort(cell, kind="stable")
     return _Block(

@@ -101,7 +101,7 @@ def test_float32_takes_less_from_a_bracket_than_the_slack(dim: int) -> None:
     )  # nothing cancels: sums are as large as can be
     vectors = unit(np.abs(chance.standard_normal((400, dim))) + 1)
     exact = vectors.astype(np.float64) @ centroids.points.numpy().astype(np.float64).T
-    rounded = centroids.products(vectors).numpy().astype(np.float64)
+    rounded = centroids.products(vectors).astype(np.float64)
     off = np.abs((exact[:, :, None] - exact[:, None]) - (rounded[:, :, None] - rounded[:, None])).max()
     assert 0 < off < centroids.slack
     assert centroids.slack < 1e-3
@@ -113,9 +113,9 @@ def test_distances_of_centroids_are_never_too_small() -> None:
     centroids = centroids_of(points)
     exact = centroids.points.numpy().astype(np.float64)
     apart = np.linalg.norm(exact[:, None] - exact[None], axis=2)
-    assert (centroids.apart.numpy() >= apart).all()
-    assert (centroids.apart.numpy() <= apart + 1e-6).all()
-    assert (centroids.limits(0.3).numpy() >= 0.3 * apart + centroids.slack).all()
+    assert (centroids.apart >= apart).all()
+    assert (centroids.apart <= apart + 1e-6).all()
+    assert (centroids.limits(0.3) >= 0.3 * apart + centroids.slack).all()
 
 
 @pytest.mark.parametrize("threshold", THRESHOLDS)
@@ -131,7 +131,7 @@ def test_a_row_visits_no_more_than_the_bound_asks_for(tmp_path: Path) -> None:
     centroids = Centroids.fit(vectors, 12)
     found = sorted_rows(vectors, centroids, reach(0.95), tmp_path)
     products = vectors.astype(np.float64) @ centroids.points.numpy().astype(np.float64).T
-    apart = centroids.apart.numpy().astype(np.float64)
+    apart = centroids.apart.astype(np.float64)
     for row, own in enumerate(found.own.tolist()):
         assert products[row, own] >= products[row].max() - centroids.slack
         near = products[row, own] - products[row] <= reach(0.95) * apart[own] + 2 * centroids.slack
