@@ -37,7 +37,7 @@ _INT8_COST = 0.3  # of a multiplication in float32, where int8 won the race
 _LOOKING = 100.0  # multiplications in the time that a pair takes beside them: gathering codes, finding the largest
 _WORTH = 0.8  # of the time without cells
 _CELL_COST = 4e7  # multiplications in the time that a cell takes beside its products
-_SORTING = 2.0  # what else there is to a product with a centroid: looking who visits whom
+_SORTING = 1.4  # what else there is to a product with a centroid: looking who visits whom
 
 
 def reach(threshold: float) -> float:
@@ -46,7 +46,7 @@ def reach(threshold: float) -> float:
 
 
 def highest_met(products: Float64Array, threshold: float) -> Float64Array:
-    """The most that a row's product with a unit vector c may be for a pair with rows whose products with c are these.
+    """The most that a row's product with a unit vector c may be, to score t with rows whose products with c are these.
 
     That is cos(acos(s) - theta) = s cos(theta) + sqrt(1 - s^2) sin(theta), which grows with s up to cos(theta) and is
     taken for 1 from there; `products` may be above the true ones. Close to s = -1 it takes a larger s instead, lest
@@ -146,9 +146,10 @@ class Pilot:
         if count**2 / 2 * min(dim, 96) * _INT8_COST < _LEAST_WORK:
             return None
         sample = vectors[np.linspace(0, count - 1, min(count, _PILOT_ROWS)).astype(np.int64)]
-        few, many = (share_left(sample, Centroids.fit(sample, cells), reach(threshold)) for cells in _PILOTS)
+        fitted, told = sample[0::2], sample[1::2]
+        few, many = (share_left(told, Centroids.fit(fitted, cells), reach(threshold)) for cells in _PILOTS)
         slope = np.log(max(few / many, 1.0)) / np.log(_PILOTS[1] / _PILOTS[0])
-        return cls(count, dim, many, float(min(1.0, slope)))
+        return cls(count, dim, min(1.0, many), float(min(1.0, slope)))
 
     def share(self, count: int) -> float:
         """Of the pairs, what `count` cells leave, about."""
