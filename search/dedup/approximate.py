@@ -13,7 +13,7 @@ import numpy as np
 
 from indexer.arrays import Float64Array, Int64Array, RowIds, Vectors
 from indexer.progress import Progress
-from search.dedup.cells import Centroids, reach
+from search.dedup.cells import Centroids, most_cells, reach
 from search.dedup.codes import float32_accumulation
 from search.dedup.join import ExactJoin
 from search.dedup.pairs import Pairs
@@ -45,7 +45,8 @@ class ApproximateJoin(ExactJoin):
         progress: Progress | None = None,
         recall: float = RECALL,
     ) -> None:
-        self._count = round(_CELLS_PER_ROOT * len(vectors) ** 0.5) if len(vectors) >= _FEWEST_ROWS else 1
+        wanted = round(_CELLS_PER_ROOT * len(vectors) ** 0.5) if len(vectors) >= _FEWEST_ROWS else 1
+        self._count = min(wanted, most_cells(options.memory))
         super().__init__(vectors, lowest, folder, options, progress)
         rows = np.arange(len(vectors))
         sample = np.unique(np.linspace(0, max(0, len(rows) - 1), min(len(rows), _SAMPLED)).astype(np.int64))

@@ -40,6 +40,11 @@ _CELL_COST = 4e7  # multiplications in the time that a cell takes beside its pro
 _SORTING = 1.4  # what else there is to a product with a centroid: looking who visits whom
 
 
+def most_cells(memory: int) -> int:
+    """How many cells fit into so many bytes: their distances, and limits, take half of them."""
+    return min(MOST_CELLS, int((memory / 16) ** 0.5))
+
+
 def reach(threshold: float) -> float:
     """The most that x.c_a - x.c_b may be, of |c_a - c_b|, for a visit: half of r for scores of at least `threshold`."""
     return float(max(0.0, 2 + _NORM - 2 * threshold) ** 0.5 / 2)
@@ -138,9 +143,10 @@ class Pilot:
     dim: int
     left: float  # with `_PILOTS[1]` cells
     slope: float  # left(count) = left * (_PILOTS[1] / count) ** slope
+    most: int = MOST_CELLS
 
     @classmethod
-    def of(cls, vectors: Vectors, threshold: float) -> "Pilot | None":
+    def of(cls, vectors: Vectors, threshold: float, most: int = MOST_CELLS) -> "Pilot | None":
         """None where so few vectors (n, d) are compared in less time than this takes."""
         count, dim = vectors.shape
         if count**2 / 2 * min(dim, 96) * _INT8_COST < _LEAST_WORK:
@@ -149,7 +155,7 @@ class Pilot:
         fitted, told = sample[0::2], sample[1::2]
         few, many = (share_left(told, Centroids.fit(fitted, cells), reach(threshold)) for cells in _PILOTS)
         slope = np.log(max(few / many, 1.0)) / np.log(_PILOTS[1] / _PILOTS[0])
-        return cls(count, dim, min(1.0, many), float(min(1.0, slope)))
+        return cls(count, dim, min(1.0, many), float(min(1.0, slope)), most)
 
     def share(self, count: int) -> float:
         """Of the pairs, what `count` cells leave, about."""
@@ -159,7 +165,7 @@ class Pilot:
         """How many cells make comparing so many pairs of codes cheapest; 0 where none are cheaper."""
         each = 96.0 if kernel is None else kernel.width * (_INT8_COST if kernel.dtype == torch.int8 else 1.0)
         counts = [round(64 * 2 ** (step / 2)) for step in range(15)]
-        costs = {count: self._cost(count, pairs, each) for count in counts if count <= min(MOST_CELLS, self.rows / 16)}
+        costs = {count: self._cost(count, pairs, each) for count in counts if count <= min(self.most, self.rows / 16)}
         best = min(costs, key=lambda count: costs[count], default=0)
         return best if best and costs[best] < _WORTH * pairs * (each + _LOOKING / 4) else 0
 

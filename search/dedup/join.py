@@ -22,7 +22,7 @@ from indexer.errors import MachineError
 from indexer.parallel import available_cores, single_blas_thread
 from indexer.progress import NoProgress, Progress
 from search.dedup.cell_tasks import CellComparison
-from search.dedup.cells import Centroids, Pilot, reach
+from search.dedup.cells import Centroids, Pilot, most_cells, reach
 from search.dedup.codes import UNIT_ROUNDOFF, Kernel, choose_kernel, fit_basis, float32_accumulation
 from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from search.dedup.settings import JoinOptions
@@ -210,7 +210,7 @@ class ExactJoin:
             return Cells.of(self.vectors, centroids, reach, self.folder / "cells", threads, self.progress.advance)
 
     def _pilot(self) -> Pilot | None:
-        return Pilot.of(self.vectors, self.threshold)
+        return Pilot.of(self.vectors, self.threshold, most_cells(self.options.memory))
 
     def _in_cells(self, cells: Cells) -> CellComparison:
         return CellComparison(self.coded, cells, self.threshold, self.kernel.tile[0])

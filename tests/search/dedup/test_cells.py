@@ -39,7 +39,7 @@ def sorted_rows(vectors: Vectors, centroids: Centroids, reach: float, folder: Pa
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every join sorts its rows into seven cells, however few they are."""
-    monkeypatch.setattr(Pilot, "of", lambda vectors, threshold: Pilot(len(vectors), vectors.shape[1], 0.1, 1.0))
+    monkeypatch.setattr(Pilot, "of", lambda vectors, threshold, most: Pilot(len(vectors), vectors.shape[1], 0.1, 1.0))
     monkeypatch.setattr(Pilot, "best", lambda pilot, pairs, kernel=None: 7 if pilot.rows else 0)
 
 
@@ -116,6 +116,13 @@ def test_distances_of_centroids_are_never_too_small() -> None:
     assert (centroids.apart >= apart).all()
     assert (centroids.apart <= apart + 1e-6).all()
     assert (centroids.limits(0.3) >= 0.3 * apart + centroids.slack).all()
+
+
+@pytest.mark.parametrize("memory", [1 << 26, 1 << 28, 1 << 30, 1 << 40])
+def test_distances_and_limits_of_the_most_cells_take_half_of_the_memory(memory: int) -> None:
+    most = cells.most_cells(memory)
+    assert 2 * 4 * most**2 <= memory / 2
+    assert most >= min(8192, (memory / 17) ** 0.5)
 
 
 @pytest.mark.parametrize("threshold", THRESHOLDS)
@@ -279,6 +286,7 @@ def test_cells_are_made_where_they_save_work_and_not_elsewhere() -> None:
     kernel = FloatKernel(fit_basis(vectors[:500], 0.95), torch.float32, torch.device("cpu"))
     assert clustered.best(5e11, kernel) >= 1024
     assert clustered.best(1e8, kernel) == 0
+    assert Pilot(1_000_000, 384, 0.1, 1.0, most=300).best(5e11, kernel) == 256
     assert Pilot(1_000_000, 384, 1.0, 0.0).best(5e11, kernel) == 0
     assert clustered.best(5e11, Int8Kernel.of(kernel.basis)) <= clustered.best(5e11, kernel)
 
