@@ -131,7 +131,7 @@ class _Block:
     rows: Short  # that visit, by cell: their places, and their products in steps above them
 
 
-def _sort(vectors: Vectors, centroids: Centroids, limits: Any, first: int) -> _Block:
+def _sort(vectors: Vectors, centroids: Centroids, limits: Float32Array, first: int) -> _Block:
     last = min(len(vectors), first + _STORED)
     step = max(1, _PRODUCTS // len(centroids))
     own, best, rows, cells, steps = [], [], [], [], []
