@@ -34,6 +34,7 @@ _MANY = 300_000  # rows: above it the quadratic peers are left out
 @click.option("--rounds", type=int, default=3, show_default=True, help="Runs of each, in turns.")
 @click.option("--warm-up/--no-warm-up", default=True, help="One more run of each, which does not count.")
 @click.option("--only", multiple=True, help="Run just these, as they are called in the table; repeatable.")
+@click.option("--check/--no-check", default=True, help="Find all pairs by float32 products too, and count misses.")
 @click.option("--threads", type=int, default=2, show_default=True)
 @click.option("--device", default="cpu", show_default=True, help="Where our join runs.")
 @click.option("--semhash/--no-semhash", default=True, help="With semhash (pip install 'isotrope[bench]').")
@@ -65,6 +66,7 @@ class Options:
     warm_up: bool
     only: tuple[str, ...]
     semhash: bool
+    check: bool
     threads: int
     device: str
 
@@ -81,7 +83,8 @@ class Options:
 
 def compare(vectors: Vectors, threshold: float, options: Options) -> list[dict[str, Any]]:
     """All joins on the same vectors; prints a table and returns its rows."""
-    truth = peers.true_pairs(vectors, threshold, options.threads) if len(vectors) <= _MANY else None
+    is_checked = options.check and len(vectors) <= _MANY
+    truth = peers.true_pairs(vectors, threshold, options.threads) if is_checked else None
     timed = run_in_turns(options.runners(vectors, threshold), options.rounds, options.warm_up)
     if options.semhash and truth is not None:  # minutes: once
         once = partial(peers.semhash_deduplication, vectors, threshold, options.threads)

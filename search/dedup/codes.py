@@ -81,8 +81,11 @@ class Basis:
         return inside, np.sqrt(np.maximum(0.0, self.longest_rest**2 - lengths))
 
 
-def fit_basis(vectors: Vectors, threshold: float) -> Basis:
-    """The basis that makes finding pairs of at least `threshold` among vectors like these (n, d) cheapest."""
+def fit_basis(vectors: Vectors, threshold: float, compared: float = 1.0) -> Basis:
+    """The basis that makes finding pairs of at least `threshold` among vectors like these (n, d) cheapest.
+
+    `compared` is the share of all pairs whose codes are multiplied: of those that could reach the threshold, all.
+    """
     count = len(vectors)
     sample = vectors[np.linspace(0, count - 1, min(count, _SPECTRUM_ROWS)).astype(np.int64)].astype(np.float64)
     with single_blas_thread():
@@ -91,13 +94,13 @@ def fit_basis(vectors: Vectors, threshold: float) -> Basis:
     rows = np.linspace(0, len(sample) - 1, min(len(sample), 2 * _PAIRED_ROWS)).astype(np.int64)
     with single_blas_thread():  # several threads take longer on small matrices, and much longer on a busy machine
         paired = sample[rows] @ directions
-        size = _cheapest(paired[0::2], paired[1::2], threshold)
+        size = _cheapest(paired[0::2], paired[1::2], threshold, compared)
         rotation, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((size, size)))
     share = float(values[::-1][:size].sum() / values.sum()) if count else 1.0
     return Basis((directions[:, :size] @ rotation).astype(np.float32), share)
 
 
-def _cheapest(left: Float64Array, right: Float64Array, threshold: float) -> int:
+def _cheapest(left: Float64Array, right: Float64Array, threshold: float, compared: float) -> int:
     """The number of leading coordinates with the least work: products, and scores of the pairs not ruled out."""
     dim = int(left.shape[1])
     if not len(left) or not len(right):
@@ -108,9 +111,9 @@ def _cheapest(left: Float64Array, right: Float64Array, threshold: float) -> int:
         products += left[:, size - _STEP : size] @ right[:, size - _STEP : size].T
         rest = np.outer(np.linalg.norm(left[:, size:], axis=1), np.linalg.norm(right[:, size:], axis=1))
         passed = np.count_nonzero(products + rest >= threshold - _MARGIN) / products.size
-        costs[size] = size + passed * _CONFIRMING
+        costs[size] = size * compared + passed * _CONFIRMING
     passed = np.count_nonzero(left @ right.T >= threshold - _MARGIN) / products.size
-    costs[dim] = dim + passed * _CONFIRMING
+    costs[dim] = dim * compared + passed * _CONFIRMING
     return min(costs, key=lambda size: costs[size])
 
 

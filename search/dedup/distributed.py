@@ -17,8 +17,9 @@ from indexer.arrays import RowIds
 from indexer.errors import MachineError
 from indexer.executors import WorkerPool, run_tasks, threads_per_worker
 from search.dedup.codes import Int8Kernel, int8_is_exact
-from search.dedup.join import COMPARING, COMPARING_KEPT, ExactJoin, Task, seen_by_all
+from search.dedup.join import COMPARING, COMPARING_KEPT, ExactJoin
 from search.dedup.pairs import Pairs
+from search.dedup.tiles import Task, seen_by_all
 from search.dedup.vectors import disk_full
 
 _RUNS = 32  # of tiles, for each worker: the last ones are short beside the whole
@@ -36,16 +37,15 @@ class DistributedJoin:
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
-        self.join.progress.phase(COMPARING, len(members))
-        return self._found(Comparison(members))
+        return self._found(Comparison(members), COMPARING)
 
     def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
-        self.join.progress.phase(COMPARING_KEPT, len(left))
-        return self._found(Comparison(left, right))
+        return self._found(Comparison(left, right), COMPARING_KEPT)
 
-    def _found(self, comparison: "Comparison") -> Iterator[Pairs]:
+    def _found(self, comparison: "Comparison", phase: str) -> Iterator[Pairs]:
         tasks = comparison.tasks(self.join)
+        self.join.progress.phase(phase, len(comparison.left))
         runs = min(len(tasks), _RUNS * self.pool.workers)
         ends: list[int] = np.linspace(0, len(tasks), runs + 1).astype(int).tolist()
         work = TileWorker(self.join, comparison, self.folder / f"tiles-{uuid4().hex}", threads_per_worker(self.pool))

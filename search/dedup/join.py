@@ -1,15 +1,15 @@
 """The exact similarity join: all pairs of vectors that score at least a threshold.
 
-Codes are compared tile by tile and rule out nearly all pairs; what is left gets its score from the vectors themselves.
+Where cells save work, only pairs that they cannot rule out are looked at (`search.dedup.cells`). Codes are compared
+tile by tile and rule out nearly all of these; what is left gets its score from the vectors themselves.
 Threads work ahead of who takes their results, but only so far: what waits is bounded, however much there is.
 """
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,107 +17,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from indexer.arrays import Float32Array, RowIds, Vectors
+from indexer.arrays import RowIds, Vectors
 from indexer.errors import MachineError
 from indexer.parallel import available_cores, single_blas_thread
 from indexer.progress import NoProgress, Progress
-from search.dedup.codes import Kernel, choose_kernel, fit_basis, float32_accumulation, margin
+from search.dedup.cell_tasks import CellComparison
+from search.dedup.cells import Centroids, Pilot, most_cells, reach
+from search.dedup.codes import UNIT_ROUNDOFF, Kernel, choose_kernel, fit_basis, float32_accumulation
 from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from search.dedup.settings import JoinOptions
-from search.dedup.vectors import disk_full
+from search.dedup.tiles import CodeMatrix, Task, Tile, near, seen_by_all
+from search.dedup.visits import Cells
 
 COMPARING, COMPARING_KEPT = "comparing vectors", "comparing with those kept"  # phases
-_BLOCK = 1024  # rows encoded at once: they stay in the processor's cache
 _PATIENCE = 0.1  # seconds between two looks at whether to stop
 _DENSE = 0.05  # hits a cell of a tile: above it all of its scores are computed by one product
 
 Job = tuple[int, Callable[[], Iterator[Pairs]]]  # rows it deals with, and its pairs in batches
 Result = tuple[int, Pairs | None]  # rows that are done, or a batch
-
-
-@dataclass(frozen=True)
-class Tile:
-    """Rows (n,) and (m,), and which of their pairs may reach the threshold: indices into `left` and into `right`."""
-
-    left: RowIds
-    right: RowIds
-    rows: RowIds
-    columns: RowIds
-
-
-Task = tuple[int, Callable[[], Iterator[Tile]]]  # rows it deals with, and how
-
-
-@dataclass(frozen=True)
-class CodeMatrix:
-    """Codes of all vectors (n, width), on disk or on the kernel's device, and E of each (n,)."""
-
-    kernel: Kernel
-    codes: torch.Tensor
-    errors: Float32Array
-    path: Path
-
-    @classmethod
-    def of(cls, vectors: Vectors, kernel: Kernel, path: Path, advance: Callable[[int], None]) -> "CodeMatrix":
-        """Encode all vectors (n, d) into the file `path`."""
-        errors = np.zeros(len(vectors), np.float32)
-
-        def blocks() -> Iterator[torch.Tensor]:
-            for start in range(0, len(vectors), _BLOCK):
-                codes, errors[start : start + _BLOCK] = kernel.encode(vectors[start : start + _BLOCK])
-                yield codes
-                advance(len(codes))
-
-        write_codes(blocks(), len(vectors), path)
-        return cls(kernel, _near(open_codes(path, len(vectors), kernel), kernel.device), errors, path)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"codes": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        with seen_by_all(state["path"]):
-            codes = open_codes(state["path"], len(state["errors"]), state["kernel"])
-        vars(self).update(state, codes=codes)
-
-    def compare(self, left: RowIds, right: RowIds, score: float) -> Iterator[Tile]:
-        """Tiles of rows `left` against rows `right`, both ascending, in which some pair may score at least `score`."""
-        height, width = self.kernel.tile
-        for start in range(0, len(left), height):
-            block = left[start : start + height]
-            codes = self._codes(block)
-            for part in range(0, len(right), width):
-                tile = self._tile(block, codes, right[part : part + width], score)
-                if len(tile.rows):
-                    yield tile
-
-    def compare_within(self, rows: RowIds, first: int, last: int, score: float) -> Iterator[Tile]:
-        """Of ascending `rows`, those at [first, last) against themselves and all after them; each pair once."""
-        for tile in self.compare(rows[first:last], rows[first:], score):
-            later = tile.left[tile.rows] < tile.right[tile.columns]
-            if later.any():
-                yield Tile(tile.left, tile.right, tile.rows[later], tile.columns[later])
-
-    def _tile(self, left: RowIds, codes: torch.Tensor, right: RowIds, score: float) -> Tile:
-        limit = self.kernel.limit(score, margin(self.errors[left], self.errors[right]))
-        products = self.kernel.products(self._codes(right), codes)
-        hit = (products.amax(dim=1) >= limit).nonzero()[:, 0]  # most rows have none: the rest is looked at closely
-        found = (products[hit] >= limit).nonzero().cpu().numpy()
-        return Tile(left, right, found[:, 1], hit.cpu().numpy()[found[:, 0]])
-
-    def _codes(self, rows: RowIds) -> torch.Tensor:
-        first, last = int(rows[0]), int(rows[-1]) + 1
-        if last - first == len(rows):
-            return self.codes[first:last].to(self.kernel.device)
-        chosen = torch.from_numpy(rows).to(self.codes.device)
-        return self.codes.index_select(0, chosen).to(self.kernel.device)
-
-
-def _near(codes: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Codes on the device if they take at most half of its free memory; tiles are sent one by one otherwise."""
-    if device.type != "cuda":
-        return codes
-    free, _ = torch.cuda.mem_get_info(device)
-    return codes.to(device) if 2 * codes.nbytes <= free else codes
 
 
 class BoundedWorkers:
@@ -190,7 +107,8 @@ class BoundedWorkers:
 class ExactJoin:
     """The pairs of distinct unit vectors (m, d) that score at least `lowest`: all of them.
 
-    Codes are written to `folder`; beside them memory holds a few tiles a thread and 4 bytes a vector.
+    Codes and who visits which cell are written to `folder`; memory holds a few tiles a thread, 20 bytes a vector, and
+    how far the cells' centroids lie apart. Cells are made when a comparison first saves work by them.
     """
 
     def __init__(
@@ -206,33 +124,35 @@ class ExactJoin:
         self.progress = progress or NoProgress()
         # A score is rounded to float32, so one of `lowest` may stand for a sum that is lower by less than one step.
         self.threshold = float(np.nextafter(lowest, np.float32(-2)))
-        self.kernel = kernel or choose_kernel(fit_basis(vectors, self.threshold), options)
+        self.folder, self.pilot = folder, self._pilot()
+        self.cells: Cells | None = None
+        self.kernel = kernel or choose_kernel(fit_basis(vectors, self.threshold, self._share_compared()), options)
         self.progress.phase("coding vectors", len(vectors))
         self.coded = CodeMatrix.of(vectors, self.kernel, folder / "codes", self.progress.advance)
 
     def within(self, members: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
+        tasks = self.tasks_within(members)
         self.progress.phase(COMPARING, len(members))
-        return self.pairs_of(iter(self.tasks_within(members)))
+        return self.pairs_of(iter(tasks))
 
     def between(self, left: RowIds, right: RowIds) -> Iterator[Pairs]:
         """See `PairSource`."""
+        tasks = self.tasks_between(left, right)
         self.progress.phase(COMPARING_KEPT, len(left))
-        return self.pairs_of(iter(self.tasks_between(left, right)))
+        return self.pairs_of(iter(tasks))
 
     def tasks_within(self, members: RowIds) -> list[Task]:
         """What `within` does, in pieces that any thread or worker may do, in any order."""
-        step = self.kernel.tile[0]
-        return [
-            (len(members[first : first + step]), self._within(members, first, first + step))
-            for first in range(0, len(members), step)
-        ]
+        if cells := self._cells_for(len(members) ** 2 / 2):
+            return self._in_cells(cells).within(members)
+        return self._plain_within(members)
 
     def tasks_between(self, left: RowIds, right: RowIds) -> list[Task]:
         """What `between` does, likewise."""
-        step = self.kernel.tile[0]
-        blocks = [left[first : first + step] for first in range(0, len(left), step)]
-        return [(len(block), self._between(block, right)) for block in blocks]
+        if cells := self._cells_for(len(left) * len(right)):
+            return self._in_cells(cells).between(left, right)
+        return self._plain_between(left, right)
 
     def pairs_of(self, tasks: Iterator[Task]) -> Iterator[Pairs]:
         """Do the tasks on all threads; their pairs in any order, a tile's at a time."""
@@ -258,7 +178,7 @@ class ExactJoin:
                 )
             device = torch.device("cuda", worker % count)
             join.kernel = replace(self.kernel, device=device)  # type: ignore[type-var]
-            join.coded = replace(self.coded, kernel=join.kernel, codes=_near(self.coded.codes, device))
+            join.coded = replace(self.coded, kernel=join.kernel, codes=near(self.coded.codes, device))
         return join
 
     def __getstate__(self) -> dict[str, Any]:
@@ -270,6 +190,47 @@ class ExactJoin:
             with seen_by_all(state["vectors"]):
                 state["vectors"] = np.load(state["vectors"], mmap_mode="r", allow_pickle=False)
         vars(self).update(state)
+
+    def _cells_for(self, pairs: float) -> Cells | None:
+        """The cells, if they save work in comparing so many pairs. Workers get them from whoever asked first."""
+        count = self.pilot.best(pairs, self.kernel) if self.pilot and self.kernel.device.type != "cuda" else 0
+        if count and self.cells is None:
+            self.cells = self._sorted(self._centroids(count), reach(self.threshold))
+        return self.cells if count else None
+
+    def _centroids(self, count: int) -> Centroids:
+        self.progress.phase("finding cells", None)
+        with float32_accumulation(), single_blas_thread():
+            return Centroids.fit(self.vectors, count, self.options.threads or available_cores(), self.kernel.device)
+
+    def _sorted(self, centroids: Centroids, reach: float) -> Cells:
+        threads = self.options.threads or available_cores()
+        self.progress.phase("sorting into cells", len(self.vectors))
+        with float32_accumulation(), single_blas_thread():
+            return Cells.of(self.vectors, centroids, reach, self.folder / "cells", threads, self.progress.advance)
+
+    def _pilot(self) -> Pilot | None:
+        return Pilot.of(self.vectors, self.threshold, most_cells(self.options.memory))
+
+    def _in_cells(self, cells: Cells) -> CellComparison:
+        return CellComparison(self.coded, cells, self.threshold, self.kernel.tile[0])
+
+    def _share_compared(self) -> float:
+        """The share of the pairs of all vectors that cells leave, as the pilot has it."""
+        count = self.pilot.best(len(self.vectors) ** 2 / 2) if self.pilot else 0
+        return self.pilot.share(count) if self.pilot and count else 1.0
+
+    def _plain_within(self, members: RowIds) -> list[Task]:
+        step = self.kernel.tile[0]
+        return [
+            (len(members[first : first + step]), self._within(members, first, first + step))
+            for first in range(0, len(members), step)
+        ]
+
+    def _plain_between(self, left: RowIds, right: RowIds) -> list[Task]:
+        step = self.kernel.tile[0]
+        blocks = [left[first : first + step] for first in range(0, len(left), step)]
+        return [(len(block), self._between(block, right)) for block in blocks]
 
     def _within(self, members: RowIds, first: int, last: int) -> Callable[[], Iterator[Tile]]:
         return lambda: self.coded.compare_within(members, first, last, self.threshold)
@@ -285,37 +246,10 @@ class ExactJoin:
         if len(tile.rows) > _DENSE * len(tile.left) * len(tile.right):
             scores = tile_scores(self.vectors[tile.left], self.vectors[tile.right])[tile.rows, tile.columns]
         else:
-            scores = pair_scores(self.vectors[left], self.vectors[right])
+            ones, others = self.vectors[left], self.vectors[right]
+            # Most are only close: a sum of d products in float32, in any order, is off by at most (d + 2) u.
+            about = np.einsum("nd,nd->n", ones, others)
+            close = about >= self.threshold - (ones.shape[1] + 2) * UNIT_ROUNDOFF * (1 + 1e-4) - 2.0**-22
+            left, right = left[close], right[close]
+            scores = pair_scores(ones[close], others[close])
         return Pairs(left, right, scores).take(scores >= self.lowest)
-
-
-def write_codes(blocks: Iterable[torch.Tensor], rows: int, path: Path) -> None:
-    """Blocks of codes into a file, none where there are no rows. Raises StoreError when the disk is full."""
-    if not rows:
-        return
-    try:
-        with path.open("wb") as file:
-            for block in blocks:
-                file.write(block.contiguous().view(torch.uint8).numpy().data)
-    except OSError as error:
-        raise disk_full(path, error) from error
-
-
-def open_codes(path: Path, rows: int, kernel: Kernel) -> torch.Tensor:
-    """The codes of a file, (rows, width), memory-mapped."""
-    if not rows:
-        return torch.zeros((0, kernel.width), dtype=kernel.dtype)
-    path.stat()  # torch would make a file that is not there
-    return torch.from_file(str(path), size=rows * kernel.width, dtype=kernel.dtype).view(rows, kernel.width)
-
-
-@contextmanager
-def seen_by_all(path: Path) -> Iterator[None]:
-    """Raises MachineError for a file that whoever began the join sees and this worker does not."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise MachineError(
-            f"{path}: this file of the join is not on a worker's machine. Every machine must see the folder of "
-            "temporary files: name a shared one with TMPDIR=/shared isotrope dedup ..."
-        ) from None

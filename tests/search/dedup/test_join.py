@@ -18,12 +18,13 @@ from hypothesis import strategies as st
 
 from indexer.arrays import Vectors
 from indexer.errors import ConfigError, MachineError, StoreError
-from search.dedup import approximate, codes, join
+from search.dedup import approximate, codes, join, tiles
 from search.dedup.approximate import ApproximateJoin
 from search.dedup.codes import Basis, FloatKernel, Int8Kernel, Kernel, fit_basis, margin
-from search.dedup.join import ExactJoin, write_codes
+from search.dedup.join import ExactJoin
 from search.dedup.pairs import Pairs, pair_scores, tile_scores
 from search.dedup.settings import IDENTICAL, DedupSettings, JoinOptions, lowest_score
+from search.dedup.tiles import write_codes
 from search.dedup.vectors import check_vectors, write_vectors
 from tests.dedup_oracles import BrutePairs
 
@@ -334,7 +335,7 @@ def test_dense_groups_wait_in_a_bounded_queue(tmp_path: Path, monkeypatch: pytes
     source = ExactJoin(vectors, lowest_score(0.5), tmp_path, JoinOptions(device="cpu", threads=3))
     made, scored = list[int](), source._exact
 
-    def counted(tile: join.Tile) -> Pairs:
+    def counted(tile: tiles.Tile) -> Pairs:
         made.append(1)
         return scored(tile)
 
@@ -399,7 +400,7 @@ def test_codes_move_to_a_gpu_that_has_room_for_them(monkeypatch: pytest.MonkeyPa
             return f"on {device}"
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 10**6))
-    found = join._near(Codes(), torch.device("cuda"))  # type: ignore[arg-type]
+    found = tiles.near(Codes(), torch.device("cuda"))  # type: ignore[arg-type]
     assert (found == "on cuda") is moved
 
 
@@ -434,7 +435,7 @@ def test_the_recall_that_is_measured_is_the_recall_of_the_sampled_rows(
     vectors = corpus(5000, 16, spread=1.0)
     everything = np.arange(5000)
     monkeypatch.setattr(approximate, "_SAMPLED", 5000)
-    monkeypatch.setattr(approximate, "_FEWEST_PROBES", 1)
+    monkeypatch.setattr(approximate, "_LEAST_LEVEL", 0)
     source = ApproximateJoin(vectors, lowest_score(0.8), tmp_path, JoinOptions(device="cpu"), recall=0.2)
     found, exact = as_dict(source.within(everything)), joined(vectors, 0.8, tmp_path)
     # Of all rows every other one chooses how many cells are visited, and the rest tell how well that does.

@@ -1,0 +1,134 @@
+"""Codes of all vectors on disk, compared tile by tile: which pairs may reach a threshold."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from indexer.arrays import Float32Array, RowIds, Vectors
+from indexer.errors import MachineError
+from search.dedup.codes import Kernel, margin
+from search.dedup.vectors import disk_full
+
+_BLOCK = 1024  # rows encoded at once: they stay in the processor's cache
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows (n,) and (m,), and which of their pairs may reach the threshold: indices into `left` and into `right`."""
+
+    left: RowIds
+    right: RowIds
+    rows: RowIds
+    columns: RowIds
+
+
+Task = tuple[int, Callable[[], Iterator[Tile]]]  # rows it deals with, and how
+
+
+@dataclass(frozen=True)
+class CodeMatrix:
+    """Codes of all vectors (n, width), on disk or on the kernel's device, and E of each (n,)."""
+
+    kernel: Kernel
+    codes: torch.Tensor
+    errors: Float32Array
+    path: Path
+
+    @classmethod
+    def of(cls, vectors: Vectors, kernel: Kernel, path: Path, advance: Callable[[int], None]) -> "CodeMatrix":
+        """Encode all vectors (n, d) into the file `path`."""
+        errors = np.zeros(len(vectors), np.float32)
+
+        def blocks() -> Iterator[torch.Tensor]:
+            for start in range(0, len(vectors), _BLOCK):
+                codes, errors[start : start + _BLOCK] = kernel.encode(vectors[start : start + _BLOCK])
+                yield codes
+                advance(len(codes))
+
+        write_codes(blocks(), len(vectors), path)
+        return cls(kernel, near(open_codes(path, len(vectors), kernel), kernel.device), errors, path)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"codes": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        with seen_by_all(state["path"]):
+            codes = open_codes(state["path"], len(state["errors"]), state["kernel"])
+        vars(self).update(state, codes=codes)
+
+    def compare(self, left: RowIds, right: RowIds, score: float) -> Iterator[Tile]:
+        """Tiles of rows `left` against rows `right`, both ascending, in which some pair may score at least `score`."""
+        height, width = self.kernel.tile
+        for start in range(0, len(left), height):
+            block = left[start : start + height]
+            codes = self._codes(block)
+            for part in range(0, len(right), width):
+                tile = self._tile(block, codes, right[part : part + width], score)
+                if len(tile.rows):
+                    yield tile
+
+    def compare_within(self, rows: RowIds, first: int, last: int, score: float) -> Iterator[Tile]:
+        """Of ascending `rows`, those at [first, last) against themselves and all after them; each pair once."""
+        for tile in self.compare(rows[first:last], rows[first:], score):
+            later = tile.left[tile.rows] < tile.right[tile.columns]
+            if later.any():
+                yield Tile(tile.left, tile.right, tile.rows[later], tile.columns[later])
+
+    def _tile(self, left: RowIds, codes: torch.Tensor, right: RowIds, score: float) -> Tile:
+        limit = self.kernel.limit(score, margin(self.errors[left], self.errors[right]))
+        products = self.kernel.products(self._codes(right), codes)
+        hit = (products.amax(dim=1) >= limit).nonzero()[:, 0]  # most rows have none: the rest is looked at closely
+        found = (products[hit] >= limit).nonzero().cpu().numpy()
+        return Tile(left, right, found[:, 1], hit.cpu().numpy()[found[:, 0]])
+
+    def _codes(self, rows: RowIds) -> torch.Tensor:
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        if last - first == len(rows):
+            return self.codes[first:last].to(self.kernel.device)
+        chosen = torch.from_numpy(rows).to(self.codes.device)
+        return self.codes.index_select(0, chosen).to(self.kernel.device)
+
+
+def near(codes: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Codes on the device if they take at most half of its free memory; tiles are sent one by one otherwise."""
+    if device.type != "cuda":
+        return codes
+    free, _ = torch.cuda.mem_get_info(device)
+    return codes.to(device) if 2 * codes.nbytes <= free else codes
+
+
+def write_codes(blocks: Iterable[torch.Tensor], rows: int, path: Path) -> None:
+    """Blocks of codes into a file, none where there are no rows. Raises StoreError when the disk is full."""
+    if not rows:
+        return
+    try:
+        with path.open("wb") as file:
+            for block in blocks:
+                file.write(block.contiguous().view(torch.uint8).numpy().data)
+    except OSError as error:
+        raise disk_full(path, error) from error
+
+
+def open_codes(path: Path, rows: int, kernel: Kernel) -> torch.Tensor:
+    """The codes of a file, (rows, width), memory-mapped."""
+    if not rows:
+        return torch.zeros((0, kernel.width), dtype=kernel.dtype)
+    path.stat()  # torch would make a file that is not there
+    return torch.from_file(str(path), size=rows * kernel.width, dtype=kernel.dtype).view(rows, kernel.width)
+
+
+@contextmanager
+def seen_by_all(path: Path) -> Iterator[None]:
+    """Raises MachineError for a file that whoever began the join sees and this worker does not."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise MachineError(
+            f"{path}: this file of the join is not on a worker's machine. Every machine must see the folder of "
+            "temporary files: name a shared one with TMPDIR=/shared isotrope dedup ..."
+        ) from None
