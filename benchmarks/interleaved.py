@@ -2,7 +2,6 @@
 
 import json
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from indexer.processor import Processor
 from indexer.versions import library_versions
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def machine(threads: int, more: tuple[str, ...] = ()) -> dict[str, Any]:
     """Where a table was made."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "processor": _processor(),
+        "processor": Processor.here().name,
         "cores": os.cpu_count(),
         "threads": threads,
         "versions": library_versions(more),
@@ -57,13 +57,3 @@ def save(path: Path, result: Mapping[str, Any]) -> None:
     """Keep a result as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-
-
-def _processor() -> str:
-    """The processor's name, where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()

@@ -24,6 +24,7 @@ LEVELS: list[set[str]] = [
         "indexer.child",
         "indexer.control_group",
         "indexer.lazy",
+        "indexer.processor",
         "indexer.progress",
         "indexer.regular_files",
         "indexer.typed_json",

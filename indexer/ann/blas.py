@@ -9,10 +9,10 @@ the library may name the kernels in the environment; so they are named, by the i
 import os
 from collections.abc import Iterator, Set
 from contextlib import contextmanager
-from pathlib import Path
+
+from indexer.processor import Processor
 
 _VARIABLE = "OPENBLAS_CORETYPE"
-_FLAGS = Path("/proc/cpuinfo")
 # OpenBLAS's names, the fastest first, and what their kernels need.
 _KERNELS = {
     "SkylakeX": {"avx512f", "avx512bw", "avx512dq", "avx512vl", "avx2", "fma"},
@@ -26,7 +26,7 @@ def fitting_kernels() -> Iterator[None]:
 
     One that is loaded already, and a user's own `OPENBLAS_CORETYPE`, are left as they are.
     """
-    kernels = kernels_for(processor_flags())
+    kernels = kernels_for(Processor.here().flags)
     if kernels is None or _VARIABLE in os.environ:
         yield
         return
@@ -40,12 +40,3 @@ def fitting_kernels() -> Iterator[None]:
 def kernels_for(flags: Set[str]) -> str | None:
     """OpenBLAS's name of the kernels for a processor with these instructions; None: what it finds by itself."""
     return next((name for name, needed in _KERNELS.items() if needed <= flags), None)
-
-
-def processor_flags(path: Path = _FLAGS) -> Set[str]:
-    """Instruction sets as Linux names them; none where it does not tell."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return frozenset()
-    return next((frozenset(line.partition(":")[2].split()) for line in lines if line.startswith("flags")), frozenset())

@@ -6,7 +6,6 @@ The copies never make a GPU wait: they go through pinned memory, and run beside 
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +15,7 @@ import torch
 from indexer.config import Precision
 from indexer.encoders.product_rates import bfloat16_pays
 from indexer.errors import ConfigError, MachineError
+from indexer.processor import Processor
 
 Result = TypeVar("Result")
 _BEHIND = 2  # results on their way while the next batches are started
@@ -65,9 +65,8 @@ def compute_dtype(precision: Precision, half: str, device: torch.device) -> torc
 
 def cpu_has_bfloat16() -> bool:
     """Whether the processor has instructions for bfloat16. Where it has none, trying how fast they are is no use."""
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").partition("\n\n")[0].split()
-    except OSError:
+    flags = Processor.here().flags
+    if not flags:
         return bool(getattr(torch.cpu, "_is_avx512_bf16_supported", bool)())
     return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
 

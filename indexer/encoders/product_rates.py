@@ -8,11 +8,9 @@ vector depend neither on a busy moment nor on the process.
 
 import json
 import os
-import platform
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +19,7 @@ import numpy as np
 
 from indexer.cache import cached_folder, read_cached
 from indexer.parallel import single_torch_thread
+from indexer.processor import Processor
 from indexer.versions import version_of
 
 Library = Literal["torch", "openvino"]
@@ -35,25 +34,6 @@ _SHAPE = (256, 384, 1536)  # rows and sizes of a layer, as in a small encoder
 _RUNS = 3
 _LONG = 0.1  # seconds: less than 3e9 FLOP/s
 _HINTS = {"float32": "f32", "bfloat16": "bf16"}
-
-
-@dataclass(frozen=True)
-class Processor:
-    """What the system tells of the processor."""
-
-    name: str
-    flags: frozenset[str]
-
-    @classmethod
-    def here(cls, cpuinfo: Path = Path("/proc/cpuinfo")) -> "Processor":
-        """This one; without flags where the system names none."""
-        try:
-            lines = cpuinfo.read_text(encoding="utf-8").partition("\n\n")[0].splitlines()
-        except OSError:
-            return cls(platform.processor() or platform.machine(), frozenset())
-        facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        flags = facts.get("flags") or facts.get("Features") or ""
-        return cls(facts.get("model name") or platform.machine(), frozenset(flags.split()))
 
 
 def bfloat16_pays(library: Library) -> bool:

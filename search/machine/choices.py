@@ -109,7 +109,8 @@ def _why_threads(machine: Machine) -> str:
 def _search(machine: Machine) -> Choice:
     gpus = f", {machine.faiss.gpus} GPUs" if machine.faiss.gpus else ""
     level = machine.faiss.level or machine.faiss.options
-    return Choice("search", f"FAISS, {level}{gpus}", f"built with: {machine.faiss.options}")
+    blas = f", matrix products {machine.faiss.blas}" if machine.faiss.blas else ""
+    return Choice("search", f"FAISS, {level}{blas}{gpus}", f"built with: {machine.faiss.options}")
 
 
 def _join(machine: Machine, device: str) -> Choice:

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_info
+
 from indexer.ann.faiss_index import import_faiss
 from indexer.cache import cache_folder
 from indexer.control_group import cpu_limit, memory_limit
-from indexer.encoders.product_rates import Processor, Rates, measured_rates
+from indexer.encoders.product_rates import Rates, measured_rates
 from indexer.errors import MachineError
 from indexer.parallel import available_cores
+from indexer.processor import Processor
 from indexer.versions import library_versions, version_of
 
 # Instructions that decide how fast products of matrices are; as Linux names them.
@@ -62,11 +65,13 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Faiss:
-    """GPUs that FAISS sees, how it was built, and the instructions that it chose; or why it is not there."""
+    """GPUs that FAISS sees, how it was built, the instructions that it chose, and the kernels that its own BLAS chose;
+    or why it is not there."""
 
     gpus: int = 0
     options: str = ""
     level: str = ""
+    blas: str = ""
     error: str = ""
 
 
@@ -154,7 +159,9 @@ def _faiss() -> Faiss:
         return Faiss(error=str(error))
     config = getattr(module, "SIMDConfig", None)  # since 1.14 it chooses as it runs
     level = config.get_level_name() if config else ""
-    return Faiss(module.get_num_gpus(), module.get_compile_options().strip(), level)
+    own = [one.get("architecture") for one in threadpool_info() if "faiss" in one["filepath"]]
+    blas = next((name for name in own if name), "")
+    return Faiss(module.get_num_gpus(), module.get_compile_options().strip(), level, blas)
 
 
 def _disk(folder: Path) -> Disk:

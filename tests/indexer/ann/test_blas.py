@@ -3,11 +3,11 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from indexer.ann.blas import fitting_kernels, kernels_for, processor_flags
+from indexer.ann.blas import fitting_kernels, kernels_for
+from indexer.processor import Processor
 
 _AVX2 = {"sse2", "avx2", "fma"}
 _AVX512 = _AVX2 | {"avx512f", "avx512bw", "avx512dq", "avx512vl"}
@@ -35,17 +35,10 @@ def test_kernels_fit_the_instructions(flags: set[str], kernels: str | None) -> N
     assert kernels_for(flags) == kernels
 
 
-def test_flags_are_read_from_what_linux_tells(tmp_path: Path) -> None:
-    told = tmp_path / "cpuinfo"
-    told.write_text("processor\t: 0\nflags\t\t: fpu avx2 fma\nbogomips\t: 1\n\nprocessor\t: 1\nflags\t\t: none\n")
-    assert processor_flags(told) == {"fpu", "avx2", "fma"}
-    assert processor_flags(tmp_path / "none") == frozenset()
-
-
 def test_environment_is_as_it_was_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENBLAS_CORETYPE", raising=False)
     with fitting_kernels():
-        assert os.environ.get("OPENBLAS_CORETYPE") == kernels_for(processor_flags())
+        assert os.environ.get("OPENBLAS_CORETYPE") == kernels_for(Processor.here().flags)
     assert "OPENBLAS_CORETYPE" not in os.environ
     monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
     with fitting_kernels():
@@ -54,7 +47,7 @@ def test_environment_is_as_it_was_afterwards(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_faiss_multiplies_with_them() -> None:
-    expected = kernels_for(processor_flags())
+    expected = kernels_for(Processor.here().flags)
     environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_CORETYPE"}
     found = subprocess.run(
         [sys.executable, "-c", _TOLD], env=environment, capture_output=True, text=True, check=True

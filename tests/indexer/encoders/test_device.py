@@ -105,7 +105,7 @@ def test_bfloat16_is_read_off_the_processors_flags(
     flags: str, has: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "cpuinfo").write_text(f"processor: 0\nflags: {flags}\n\nprocessor: 1\n", encoding="utf-8")
-    monkeypatch.setattr(device_module, "Path", lambda _: tmp_path / "cpuinfo")
+    monkeypatch.setattr("indexer.processor.CPUINFO", tmp_path / "cpuinfo")
     assert cpu_has_bfloat16() == has
 
 

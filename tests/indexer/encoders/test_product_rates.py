@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from indexer.encoders import product_rates
-from indexer.encoders.product_rates import Library, Processor, bfloat16_pays, measured_rates, race
+from indexer.encoders.product_rates import Library, bfloat16_pays, measured_rates, race
 
 LIBRARIES: list[Library] = ["torch", "openvino"]
 
@@ -94,21 +94,3 @@ def test_an_older_processor_is_measured_as_such() -> None:
     environment = {"ONEDNN_MAX_CPU_ISA": "AVX2", "PYTHONPATH": ":".join(sys.path), "HOME": "/nowhere"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.split("\n")[0] == "['float32'] False"
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "flags"),
-    [
-        ("model name\t: Xeon\nflags\t\t: fpu avx2\n\nmodel name : other\n", "Xeon", {"fpu", "avx2"}),
-        ("processor : 0\nFeatures : asimd bf16\n", None, {"asimd", "bf16"}),
-        (None, None, set()),
-    ],
-)
-def test_the_processor_is_what_the_system_says(
-    tmp_path: Path, text: str | None, name: str | None, flags: set[str]
-) -> None:
-    if text is not None:
-        (tmp_path / "cpuinfo").write_text(text, encoding="utf-8")
-    found = Processor.here(tmp_path / "cpuinfo")
-    assert found.flags == flags
-    assert found.name == name if name else found.name
