@@ -179,7 +179,8 @@ class GroundTruth:
 def _keyed(rows: Sequence[RowIds]) -> Int64Array:
     """One number for each pair of a query and a row, (n,)."""
     owner = np.repeat(np.arange(len(rows)), [len(some) for some in rows])
-    return (owner << _ROW_BITS) | np.concatenate([np.zeros(0, np.int64), *rows])
+    keyed: Int64Array = (owner << _ROW_BITS) | np.concatenate([np.zeros(0, np.int64), *rows])
+    return keyed
 
 
 def pair_scores(queries: Vectors, query: RowIds, vectors: Vectors, row: RowIds) -> Float64Array:
