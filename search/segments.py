@@ -203,7 +203,7 @@ def search_segments(
     for segment, finish in zip(segments, begun, strict=True):
         for query, (scores, rows) in enumerate(finish()):
             found[query].append((scores, rows + segment.entry.first_row))
-    return [_best([_joined(pieces)], k) for pieces in found]
+    return [_best(pieces, k) for pieces in found]
 
 
 def _mask(allowed: Mask | None, entry: SegmentEntry) -> Mask | None:
@@ -265,19 +265,23 @@ def _score(segment: Segment, queries: Vectors, k: int, rows: RowIds, vectors_of:
 def _rescored(
     segment: Segment, queries: Vectors, found: Sequence[SearchResult], vectors_of: VectorsOf
 ) -> list[SearchResult]:
-    """The candidates of an approximate search with the scores of their vectors."""
-    rows = np.unique(np.concatenate([candidates for _, candidates in found]))
-    vectors = vectors_of(rows + segment.entry.first_row).astype(np.float64) if len(rows) else np.zeros((0, 0))
-    exact = []
-    for query, (_, candidates) in zip(queries, found, strict=True):
-        scores = (vectors[np.searchsorted(rows, candidates)] @ query.astype(np.float64)).astype(np.float32)
-        exact.append(_sorted(scores, candidates))
-    return exact
+    """The candidates of an approximate search with the scores of their vectors, best first."""
+    counts = [len(candidates) for _, candidates in found]
+    candidates = np.concatenate([candidates for _, candidates in found])
+    if not len(candidates):
+        return list(found)
+    rows, places = np.unique(candidates, return_inverse=True)
+    owners = np.repeat(np.arange(len(found)), counts)
+    vectors = vectors_of(rows + segment.entry.first_row)
+    scores = ann.pair_scores(queries, owners, vectors, places).astype(np.float32)
+    order = np.lexsort((candidates, -scores, owners))
+    ends = np.cumsum(counts)[:-1]
+    return list(zip(np.split(scores[order], ends), np.split(candidates[order], ends), strict=True))
 
 
 def _best(found: Sequence[SearchResult], k: int) -> SearchResult:
-    """The best k of several answers and all that tie with the k-th."""
-    scores, rows = _sorted(*_joined(found))
+    """The best k of several answers, each best first, and all that tie with the k-th."""
+    scores, rows = found[0] if len(found) == 1 else _sorted(*_joined(found))
     keep = scores >= scores[min(k, len(scores)) - 1] if len(scores) else slice(0)
     return scores[keep], rows[keep]
 
