@@ -79,7 +79,7 @@ class Centroids:
         sample = torch.from_numpy(np.array(vectors[taken]))
         points = sample[torch.linspace(0, len(sample) - 1, count).long()]
         for _ in range(_ROUNDS):
-            nearest = torch.cat(list(ordered_map(partial(_nearest, points), sample.split(_BLOCK), threads)))
+            nearest = torch.cat(list(ordered_map(partial(_nearest, points), torch.split(sample, _BLOCK), threads)))
             sums = torch.zeros(count, sample.shape[1]).index_add_(0, nearest, sample)
             lengths = sums.norm(dim=1, keepdim=True)
             points = torch.where(lengths > 1e-3, sums / lengths.clamp(min=1e-3), points)

@@ -103,7 +103,8 @@ class Cells:
         """Whether the rows of each pair are in one cell, or one of them visits the other's, (n,) and (n,)."""
         own = self.own
         visit = self.are_visited(left, own[right]) | self.are_visited(right, own[left])
-        return (own[left] == own[right]) | visit
+        together: Mask = (own[left] == own[right]) | visit
+        return together
 
     def are_visited(self, rows: RowIds, cells: Int32Array) -> Mask:
         """Whether each row visits the cell beside it, (n,) and (n,)."""

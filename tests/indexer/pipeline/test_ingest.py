@@ -34,7 +34,8 @@ def test_the_next_part_is_read_while_one_is_placed() -> None:
         assert read.wait(60)
         return position
 
-    assert [part for _, part in place_while_reading(place, parts())] == [0, 1]
+    placed: list[Any] = [part for _, part in place_while_reading(place, parts())]
+    assert placed == [0, 1]
 
 
 def test_what_was_read_is_placed_before_a_failure_of_reading_is_told() -> None:

@@ -143,7 +143,7 @@ def test_a_row_visits_no_more_than_the_bound_asks_for(tmp_path: Path) -> None:
         assert products[row, own] >= products[row].max() - centroids.slack
         near = products[row, own] - products[row] <= reach(0.95) * apart[own] + 2 * centroids.slack
         surely = products[row, own] - products[row] <= reach(0.95) * apart[own]
-        visited = found.are_visited(np.full(12, row), np.arange(12))
+        visited = found.are_visited(np.full(12, row), np.arange(12, dtype=np.int32))
         others = np.arange(12) != own
         assert (visited[others & surely]).all()
         assert not visited[~near | ~others].any()
