@@ -20,6 +20,7 @@ import numpy.typing as npt
 from indexer import ann
 from indexer.arrays import Mask, SearchResult, Vectors
 from indexer.errors import ConfigError, IsotropeError, ShardLostError, StoreError
+from indexer.executors.ray_actors import connect
 from indexer.settings import describe_type
 from indexer.store.manifest import SegmentEntry, load_generation, published_at
 from indexer.urls import place_of
@@ -142,8 +143,6 @@ class HostedSegment:
 
 def hosted(index: Index, options: ShardOptions) -> Index:
     """The same index, whose segments other processes hold. Raises MachineError where there is no Ray."""
-    from indexer.executors.ray_actors import connect  # with multiprocessing, for which a question need not wait
-
     ray = connect(options.address)
     place, generation = place_of(index.path), index.manifest.generation
 

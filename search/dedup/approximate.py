@@ -22,7 +22,7 @@ from search.dedup.visits import Cells
 
 RECALL = 0.9995  # of the sampled pairs: cells as far away as this takes are visited
 _LEVELS = 16  # steps between no visits and those that prove all
-_LEAST_LEVEL = 4  # visited in any case, as a sample may hold few pairs
+_LEAST_LEVEL = 10  # visited in any case, as a sample may hold few pairs
 _SAMPLED = 4096  # rows, which are compared with all
 _CELLS_PER_ROOT = 1.4  # cells for each unit of sqrt(rows): the least work in all, centroids and members together
 _FEWEST_ROWS = 4096  # below this one cell holds all
@@ -52,7 +52,7 @@ class ApproximateJoin(ExactJoin):
         sample = np.unique(np.linspace(0, max(0, len(rows) - 1), min(len(rows), _SAMPLED)).astype(np.int64))
         choosing, telling = sample[0::2], sample[1::2]
         if self._count > 1:
-            centroids = self._centroids(self._count)
+            centroids = self._centroids(self._count, self.kernel.device)
             level = self._level(self._needed(choosing, rows, centroids), recall)
             self.cells = self._sorted(centroids, reach(self.threshold) * level / _LEVELS)
         self.figures = self._measured(telling, rows)
@@ -78,7 +78,7 @@ class ApproximateJoin(ExactJoin):
 
     def _level(self, counts: Int64Array, target: float) -> int:
         enough = int(np.searchsorted(np.cumsum(counts), target * counts.sum()))
-        return max(_LEAST_LEVEL, enough) if counts.sum() else _LEVELS
+        return min(_LEVELS, max(_LEAST_LEVEL, enough + 1)) if counts.sum() else _LEVELS
 
     def _measured(self, sample: RowIds, rows: RowIds) -> dict[str, Any]:
         """What cells there are, and how well they do on a sample that did not choose them."""

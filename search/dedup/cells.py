@@ -31,12 +31,12 @@ MOST_CELLS = 8192  # their distances take 256 MiB
 _NORM = 2e-6  # covers that squared norms may differ from 1 by `vectors.UNIT_TOLERANCE`
 _SAMPLE, _ROUNDS = 64, 4  # rows a cell that centroids are fitted on, and rounds of k-means
 _BLOCK = 2048  # rows
-_PILOT_ROWS, _PILOTS = 12_288, (64, 256)
+_PILOT_ROWS, _PILOTS = 6144, (64, 256)
 _LEAST_WORK = 4e10  # multiplications in float32: about a second of one core with AVX2; less is not worth a pilot
 _INT8_COST = 0.3  # of a multiplication in float32, where int8 won the race
 _LOOKING = 100.0  # multiplications in the time that a pair takes beside them: gathering codes, finding the largest
 _WORTH = 0.8  # of the time without cells
-_CELL_COST = 4e7  # multiplications in the time that a cell takes beside its products
+_CELL_COST = 3e8  # multiplications in the time that a cell takes beside its products
 _SORTING = 1.4  # what else there is to a product with a centroid: looking who visits whom
 
 
@@ -151,9 +151,8 @@ class Pilot:
         count, dim = vectors.shape
         if count**2 / 2 * min(dim, 96) * _INT8_COST < _LEAST_WORK:
             return None
-        sample = vectors[np.linspace(0, count - 1, min(count, _PILOT_ROWS)).astype(np.int64)]
-        fitted, told = sample[0::2], sample[1::2]
-        few, many = (share_left(told, Centroids.fit(fitted, cells), reach(threshold)) for cells in _PILOTS)
+        told = vectors[np.linspace(count // 1000, count - 1 - count // 1000, min(count, _PILOT_ROWS)).astype(np.int64)]
+        few, many = (share_left(told, Centroids.fit(vectors, cells), reach(threshold)) for cells in _PILOTS)
         slope = np.log(max(few / many, 1.0)) / np.log(_PILOTS[1] / _PILOTS[0])
         return cls(count, dim, min(1.0, many), float(min(1.0, slope)), most)
 

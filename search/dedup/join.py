@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from indexer.arrays import RowIds, Vectors
+from indexer.encoders.device import choose_device
 from indexer.errors import MachineError
 from indexer.parallel import available_cores, single_blas_thread
 from indexer.progress import NoProgress, Progress
@@ -108,7 +109,7 @@ class ExactJoin:
     """The pairs of distinct unit vectors (m, d) that score at least `lowest`: all of them.
 
     Codes and who visits which cell are written to `folder`; memory holds a few tiles a thread, 20 bytes a vector, and
-    how far the cells' centroids lie apart. Cells are made when a comparison first saves work by them.
+    how far the cells' centroids lie apart.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class ExactJoin:
         # A score is rounded to float32, so one of `lowest` may stand for a sum that is lower by less than one step.
         self.threshold = float(np.nextafter(lowest, np.float32(-2)))
         self.folder, self.pilot = folder, self._pilot()
-        self.cells: Cells | None = None
+        self.cells = self._cells_of_all(kernel.device if kernel else choose_device(options.device))
         self.kernel = kernel or choose_kernel(fit_basis(vectors, self.threshold, self._share_compared()), options)
         self.progress.phase("coding vectors", len(vectors))
         self.coded = CodeMatrix.of(vectors, self.kernel, folder / "codes", self.progress.advance)
@@ -192,16 +193,18 @@ class ExactJoin:
         vars(self).update(state)
 
     def _cells_for(self, pairs: float) -> Cells | None:
-        """The cells, if they save work in comparing so many pairs. Workers get them from whoever asked first."""
-        count = self.pilot.best(pairs, self.kernel) if self.pilot and self.kernel.device.type != "cuda" else 0
-        if count and self.cells is None:
-            self.cells = self._sorted(self._centroids(count), reach(self.threshold))
-        return self.cells if count else None
+        """The cells, if they save work in comparing so many pairs."""
+        return self.cells if self.pilot and self.pilot.best(pairs, self.kernel) else None
 
-    def _centroids(self, count: int) -> Centroids:
+    def _cells_of_all(self, device: torch.device) -> Cells | None:
+        """Cells, if they save work in comparing all vectors with one another."""
+        count = self.pilot.best(len(self.vectors) ** 2 / 2) if self.pilot and device.type != "cuda" else 0
+        return self._sorted(self._centroids(count, device), reach(self.threshold)) if count else None
+
+    def _centroids(self, count: int, device: torch.device) -> Centroids:
         self.progress.phase("finding cells", None)
         with float32_accumulation(), single_blas_thread():
-            return Centroids.fit(self.vectors, count, self.options.threads or available_cores(), self.kernel.device)
+            return Centroids.fit(self.vectors, count, self.options.threads or available_cores(), device)
 
     def _sorted(self, centroids: Centroids, reach: float) -> Cells:
         threads = self.options.threads or available_cores()
@@ -216,9 +219,8 @@ class ExactJoin:
         return CellComparison(self.coded, cells, self.threshold, self.kernel.tile[0])
 
     def _share_compared(self) -> float:
-        """The share of the pairs of all vectors that cells leave, as the pilot has it."""
-        count = self.pilot.best(len(self.vectors) ** 2 / 2) if self.pilot else 0
-        return self.pilot.share(count) if self.pilot and count else 1.0
+        """The share of the pairs of all vectors that cells leave."""
+        return 1.0 if self.cells is None else self.cells.share_left
 
     def _plain_within(self, members: RowIds) -> list[Task]:
         step = self.kernel.tile[0]

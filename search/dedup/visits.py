@@ -87,6 +87,13 @@ class Cells:
         """Cells that a row visits on average, beside its own."""
         return int(self.row_starts[-1]) / max(1, len(self.own))
 
+    @property
+    def share_left(self) -> float:
+        """Of the pairs of all rows, the share that lies in one cell or is brought together by a visit."""
+        sizes = np.bincount(self.own, minlength=self.count)
+        visitors = np.diff(self.cell_starts, axis=1).sum(axis=0, dtype=np.int64)
+        return float((sizes * (visitors + sizes / 2)).sum() / max(1.0, len(self.own) ** 2 / 2))
+
     def visitors(self, cell: int) -> tuple[RowIds, Float64Array]:
         """The rows that visit a cell, ascending, and bounds on their products with its centroid from above."""
         blocks = np.flatnonzero(self.cell_starts[:, cell + 1] > self.cell_starts[:, cell])
