@@ -32,6 +32,7 @@ from search.dedup.visits import Cells
 
 COMPARING, COMPARING_KEPT = "comparing vectors", "comparing with those kept"  # phases
 _PATIENCE = 0.1  # seconds between two looks at whether to stop
+_ROWS_A_TASK = 4096  # of one cell, whose visitors are then looked up once
 _DENSE = 0.05  # hits a cell of a tile: above it all of its scores are computed by one product
 
 Job = tuple[int, Callable[[], Iterator[Pairs]]]  # rows it deals with, and its pairs in batches
@@ -216,7 +217,7 @@ class ExactJoin:
         return Pilot.of(self.vectors, self.threshold, most_cells(self.options.memory))
 
     def _in_cells(self, cells: Cells) -> CellComparison:
-        return CellComparison(self.coded, cells, self.threshold, self.kernel.tile[0])
+        return CellComparison(self.coded, cells, self.threshold, _ROWS_A_TASK)
 
     def _share_compared(self) -> float:
         """The share of the pairs of all vectors that cells leave."""
