@@ -11,7 +11,9 @@ _LITTLE_MEMORY = 2 << 30
 _FEW_FILES = 1024  # open at a time: a large index has a file a segment, and a server a socket a client
 _GAIN = 1.5  # of int8 products over float32; at 1.1 encoding took half as long again, at 3.2 it took half the time
 _POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-_LIMITING = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA")
+_LIMITING = (
+    "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "FAISS_SIMD_LEVEL", "MKL_ENABLE_INSTRUCTIONS", "ONEDNN_MAX_CPU_ISA",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
