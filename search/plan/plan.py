@@ -2,7 +2,7 @@
 
 Nothing is run and no model is loaded. Every figure is a formula over the settings and the constants of
 `constants.json`; the lines say which. Times are those of a core or a GPU that does nothing else, and are divided by
-their number: all the steps that grow with the corpus are shared out by parts, shards or tiles.
+their number: all the steps that grow with the corpus are shared out by parts, shards or cells.
 """
 
 import math
@@ -11,6 +11,7 @@ from typing import Any
 
 from indexer.errors import ConfigError
 from search.plan.constants import constants
+from search.plan.joins import MOST_CELLS, exact_work, growing_with_root, width_name
 from search.plan.ledger import Ledger, Line, number, show, show_bytes
 from search.plan.models import ModelShape, model_shape
 from search.plan.notes import notes_on
@@ -23,8 +24,6 @@ _QUERY_TEXTS = 1024  # query-like texts that are encoded for the mean of queries
 _QUERY_TOKENS = 13
 _COVARIANCE = 8  # bytes of a number in moments and transforms
 _TRAINING_ROWS, _TRAINING_ROUNDS = 262_144, 10
-_TILE = (512, 2048)  # rows of a tile of the exact join
-_WIDE = 256  # dimensions above which the join's constants are those of 381-dimensional vectors
 _KILOBYTES, _TERA = 10_000, 1e12  # from where constants are shown in larger units
 _LARGEST = {"dedup.exact": "join.largest", "dedup.ann": "join.largest", "build.indexing": "index.largest"}
 
@@ -241,7 +240,7 @@ class _Planner:
         hardware, config, segments = self.asked.hardware, self.asked.config, self.segments
         kind, count = segments.kind, segments.count
         size = self.rows * kind.bytes_per_vector + count * kind.shared_bytes
-        made = "4 B x dimensions" if kind.factory == "Flat" else "codes of 4 bits for 4 dimensions, finer ones, numbers"
+        made = "4 B x dimensions" if kind.factory == "Flat" else "codes of 4 bits for 2 dimensions, finer ones, numbers"
         self._line(
             "storage.segments",
             "segments",
@@ -368,30 +367,40 @@ class _Planner:
         )
 
     def deduplication(self) -> None:
-        """Both joins: all tiles, and neighbouring cells."""
-        rows, size = self.rows, "wide" if self.dim > _WIDE else "narrow"
-        base, pair, cell = (f"join.{size}.{name}" for name in ("row", "pair", "cell"))
-        tiles = math.ceil(rows / _TILE[0]) * math.ceil(rows / _TILE[1]) / 2
+        """Both joins."""
+        work, size = exact_work(self.rows, self.dim), width_name(self.dim)
+        left, a_cell, first = f"join.{size}.left", "join.rows_a_cell", f"join.{size}.row"
+        pair = f"join.{size}.{'cell_pair' if work.cells else 'pair'}"
         self._line(
-            "dedup.tiles",
-            "tiles of the exact join",
-            (tiles, ""),
-            f"({rows:.4g} / {_TILE[0]}) x ({rows:.4g} / {_TILE[1]}) / 2: ten times the rows, a hundred times",
+            "dedup.pairs",
+            "pairs to compare",
+            (work.pairs, ""),
+            f"{self.rows:.4g}² / 2 x {work.share:.3g}, what {work.cells:,} cells leave: {_u(left)} / √rows up to "
+            f"{MOST_CELLS:,} cells of {_u(a_cell)} rows, constant from there"
+            if work.cells
+            else f"{self.rows:.4g}² / 2: for so few there are no cells",
+            *((left, a_cell) if work.cells else ()),
         )
         self._line(
             "dedup.exact",
             "exact join",
-            (rows * _c(base) + rows**2 / 2 * _c(pair), "core-seconds"),
-            f"{rows:.4g} rows x {_u(base)} + {rows:.4g}² / 2 pairs x {_u(pair)}",
-            base,
+            (self.rows * _c(first) + work.pairs * _c(pair), "core-seconds"),
+            f"{self.rows:.4g} rows x {_u(first)} + {work.pairs:.4g} pairs x {_u(pair)}",
+            first,
             pair,
+            *((left, a_cell) if work.cells else ()),
         )
-        first = f"join.{size}.ann_row"
+        self._approximate(f"join.{size}.ann_row", f"join.{size}.cell")
+
+    def _approximate(self, first: str, cell: str) -> None:
+        """The join whose cells are about 1.4 x √rows, as long as there may be more."""
+        rows, growing = self.rows, growing_with_root(self.rows)
+        grows = f"{rows:.4g}^1.5" if growing == rows else f"{rows:.4g}² / √{growing:.4g}"
         self._line(
             "dedup.ann",
             "--method ann",
-            (rows * _c(first) + rows**1.5 * _c(cell), "core-seconds"),
-            f"{rows:.4g} rows x {_u(first)} + {rows:.4g}^1.5 x {_u(cell)}: 2 x √rows cells",
+            (rows * _c(first) + rows**2 / growing**0.5 * _c(cell), "core-seconds"),
+            f"{rows:.4g} rows x {_u(first)} + {grows} x {_u(cell)}: 1.4 x √rows cells, at most {MOST_CELLS:,}",
             first,
             cell,
         )

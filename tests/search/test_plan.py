@@ -5,10 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from indexer.config import BuildConfig, EncoderConfig
 from indexer.errors import ConfigError, ModelError
+from search.dedup import approximate, cells
+from search.plan import joins
 from search.plan.constants import constants, devices
 from search.plan.ledger import show
 from search.plan.models import ModelShape, model_shape
@@ -22,8 +25,10 @@ RUNS: dict[str, dict[str, Any]] = json.loads((RESULTS / "builds.json").read_text
 CALIBRATED = {
     *("minilm-debian", "minilm-cacm", "minilm-scifact"),
     *("static-debian", "static-scifact", "static-debian-20k", "static-flat", "static-auto"),
-    *("join-exact-50k", "join-exact-200k", "join-ann-50k", "join-ann-200k"),
-}
+    *(f"join-{method}-{size}{width}" for method in ("exact", "ann") for size in ("50k", "200k", "1000k")
+      for width in ("", "-wide")),
+    "join-ann-100k-wide",
+}  # fmt: skip
 BUILDS = [name for name, run in RUNS.items() if run["what"] == "build"]
 JOINS = [name for name, run in RUNS.items() if run["what"] == "join"]
 WITHIN = 0.15
@@ -76,7 +81,7 @@ def test_the_kind_of_index_that_was_chosen_is_predicted(name: str) -> None:
 @pytest.mark.parametrize("name", JOINS)
 def test_cpu_seconds_of_the_joins_that_were_run_are_predicted(name: str) -> None:
     run = RUNS[name]
-    found = plan(run["rows"], config=BuildConfig.load("static"))
+    found = plan(run["rows"], config=BuildConfig() if run["dim"] > 256 else BuildConfig.load("static"))
     assert found.value(f"dedup.{run['method']}") == pytest.approx(run["cpu_seconds"], rel=WITHIN)
 
 
@@ -87,20 +92,19 @@ def test_a_build_on_another_machine_is_predicted_from_its_encoding_rate() -> Non
     assert found.value("build.seconds") == pytest.approx(seconds, rel=WITHIN)
 
 
-@pytest.mark.parametrize(("rows", "method"), [(50_000, "exact"), (200_000, "exact"), (50_000, "ann"), (200_000, "ann")])
-def test_joins_on_another_machine_are_predicted_from_others_there(rows: int, method: str) -> None:
-    """From those of 100,000 and a million. How crowded cells are differs between these vectors."""
-    stored = json.loads((RESULTS / "dedup-growth.json").read_text(encoding="utf-8"))
-    row = next(one for one in stored["results"] if (one["name"], one["rows"]) == (f"isotrope, {method}", rows))
-    seconds = row["seconds"] * stored["machine"]["threads"]
-    tolerance = WITHIN if method == "exact" else 0.3
-    assert plan(rows).value(f"dedup.{method}") == pytest.approx(seconds, rel=tolerance)
+def test_cells_are_planned_by_the_limits_that_joins_have() -> None:
+    assert (joins.MOST_CELLS, joins.LEAST_WORK) == (cells.MOST_CELLS, cells._LEAST_WORK)
+    assert (joins.INT8_COST, joins.CELLS_PER_ROOT) == (cells._INT8_COST, approximate._CELLS_PER_ROOT)
+    vectors = np.zeros((52_704, 128), np.float32)
+    assert cells.Pilot.of(vectors, 0.95) is None
+    assert joins.exact_work(len(vectors), 128).cells == 0 < joins.exact_work(len(vectors) + 1, 128).cells
+    assert cells.Pilot.of(np.zeros((52_705, 128), np.float32), 0.95) is not None
 
 
 def test_enough_builds_are_held_out() -> None:
     assert set(RUNS) >= CALIBRATED
     assert len(set(BUILDS) - CALIBRATED) >= 3
-    assert len(set(JOINS) - CALIBRATED) >= 2
+    assert len(set(JOINS) - CALIBRATED) >= 3
 
 
 def test_a_plan_is_linear_in_documents_but_for_the_joins() -> None:
@@ -108,8 +112,15 @@ def test_a_plan_is_linear_in_documents_but_for_the_joins() -> None:
     for key in ("encode.gpu_seconds", "storage.documents", "storage.embeddings", "build.reading"):
         assert large.value(key) == pytest.approx(10 * small.value(key), rel=1e-4)
     assert large.value("dedup.exact") == pytest.approx(100 * small.value("dedup.exact"), rel=0.01)
-    assert large.value("dedup.ann") < 40 * small.value("dedup.ann")
-    assert large.value("dedup.tiles") == pytest.approx(100 * small.value("dedup.tiles"), rel=0.01)
+    assert large.value("dedup.pairs") == pytest.approx(100 * small.value("dedup.pairs"), rel=0.01)
+
+
+def test_joins_grow_with_the_power_of_one_and_a_half_while_cells_get_more() -> None:
+    tenth, few, many, most = (plan(count) for count in (10**5, 10**6, 10**7, 10**8))
+    assert few.value("dedup.pairs") == pytest.approx(10**1.5 * tenth.value("dedup.pairs"))
+    assert few.value("dedup.exact") < 10**1.5 * tenth.value("dedup.exact")
+    assert many.value("dedup.ann") < 10**1.5 * few.value("dedup.ann")
+    assert most.value("dedup.ann") < 10**2 * many.value("dedup.ann")
 
 
 def test_nothing_falls_with_the_number_of_documents() -> None:

@@ -15,7 +15,7 @@ def test_a_billion_documents_with_the_arithmetic_shown() -> None:
     done = isotrope(*BILLION, "--memory", "256G", "--gpu-price", "2.5", "--storage-price", "0.02")
     assert done.returncode == 0, done.stderr
     for shown in ("GPU-hours *", "2 x 84.9M params x 128 tokens", "0.32 x 989 TFLOP/s", "embeddings.npy", "3.07 TB",
-                  "manifest", "6 hosts", "memory to serve", "exact join", "--method ann", "19.6 GPU-hours x 2.5",
+                  "manifest", "7 hosts", "memory to serve", "exact join", "--method ann", "19.6 GPU-hours x 2.5",
                   "data sheet", "measured", "extrapolated", "2026-"):  # fmt: skip
         assert shown in done.stdout, shown
     assert "note: no GPU was measured here" in done.stderr
