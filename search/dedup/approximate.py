@@ -25,6 +25,7 @@ _LEVELS = 16  # steps between no visits and those that prove all
 _LEAST_LEVEL = 10  # visited in any case, as a sample may hold few pairs
 _SAMPLED = 4096  # rows, which are compared with all
 _CELLS_PER_ROOT = 1.4  # cells for each unit of sqrt(rows): the least work in all, centroids and members together
+_MOST_CELLS = 1 << 16  # two bytes hold the number of one; more than 8,192 take more memory than the default
 _FEWEST_ROWS = 4096  # below this one cell holds all
 _NEIGHBOURS = 4  # cells that a row is compared with, about
 
@@ -46,7 +47,7 @@ class ApproximateJoin(ExactJoin):
         recall: float = RECALL,
     ) -> None:
         wanted = round(_CELLS_PER_ROOT * len(vectors) ** 0.5) if len(vectors) >= _FEWEST_ROWS else 1
-        self._count = min(wanted, most_cells(options.memory))
+        self._count = min(wanted, most_cells(options.memory, _MOST_CELLS))
         super().__init__(vectors, lowest, folder, options, progress)
         rows = np.arange(len(vectors))
         sample = np.unique(np.linspace(0, max(0, len(rows) - 1), min(len(rows), _SAMPLED)).astype(np.int64))

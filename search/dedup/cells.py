@@ -40,9 +40,9 @@ _CELL_COST = 1e9  # multiplications in the time that a cell takes beside its pro
 _SORTING = 1.4  # what else there is to a product with a centroid: looking who visits whom
 
 
-def most_cells(memory: int) -> int:
-    """How many cells fit into so many bytes: their distances, and limits, take half of them."""
-    return min(MOST_CELLS, int((memory / 16) ** 0.5))
+def most_cells(memory: int, most: int = MOST_CELLS) -> int:
+    """How many cells, at most `most`, fit into so many bytes: their distances, and limits, take half of them."""
+    return min(most, int((memory / 16) ** 0.5))
 
 
 def reach(threshold: float) -> float:
