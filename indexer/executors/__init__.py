@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from indexer.executors.pool import Executor, WorkerPool
+from indexer.executors.processes import ProcessFleet
 from indexer.executors.scheduler import Fleet, Prepare, Result, Scheduler, Task
 from indexer.parallel import available_cores
 
@@ -50,6 +51,4 @@ def _fleet(prepare: Prepare[Task, Result], pool: WorkerPool) -> Iterator[Fleet]:
         with cluster(pool.ray_address) as ray:
             yield RayFleet(ray, prepare, pool, threads_per_worker(pool))
     else:
-        from indexer.executors.processes import ProcessFleet  # with multiprocessing, for which a query need not wait
-
         yield ProcessFleet(prepare)

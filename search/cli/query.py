@@ -215,7 +215,7 @@ def _hash_weights_ahead(index: Path) -> None:
             folder = folder_at_hand(manifest["config"]["encoder"]["model"])
         if folder:
             hash_ahead([Path(folder) / name for name in names if Path(name).name == name])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return
 
 
