@@ -22,7 +22,7 @@ from search.dedup.visits import Cells
 
 RECALL = 0.9995  # of the sampled pairs: cells as far away as this takes are visited
 _LEVELS = 16  # steps between no visits and those that prove all
-_LEAST_LEVEL = 10  # visited in any case, as a sample may hold few pairs
+_LEAST_LEVEL = 8  # visited in any case, as a sample may hold few pairs
 _SAMPLED = 4096  # rows, which are compared with all
 _CELLS_PER_ROOT = 1.4  # cells for each unit of sqrt(rows): the least work in all, centroids and members together
 _MOST_CELLS = 1 << 16  # two bytes hold the number of one; more than 8,192 take more memory than the default

@@ -36,7 +36,7 @@ _LEAST_WORK = 4e10  # multiplications in float32: about a second of one core wit
 _INT8_COST = 0.3  # of a multiplication in float32, where int8 won the race
 _LOOKING = 100.0  # multiplications in the time that a pair takes beside them: gathering codes, finding the largest
 _WORTH = 0.8  # of the time without cells
-_CELL_COST = 1e9  # multiplications in the time that a cell takes beside its products
+_CELL_COST = 2000.0  # multiplications in the time that a cell takes beside its products, for each row there is
 _SORTING = 1.4  # what else there is to a product with a centroid: looking who visits whom
 
 
@@ -171,7 +171,7 @@ class Pilot:
     def _cost(self, count: int, pairs: float, each: float) -> float:
         fitting = _SAMPLE * _ROUNDS * count**2 * self.dim
         sorting = _SORTING * self.rows * count * self.dim
-        return fitting + sorting + self.share(count) * pairs * (each + _LOOKING) + count * _CELL_COST
+        return fitting + sorting + self.share(count) * pairs * (each + _LOOKING) + count * self.rows * _CELL_COST
 
 
 def share_left(sample: Vectors, centroids: Centroids, reach: float) -> float:
