@@ -36,7 +36,7 @@ _LEAST_WORK = 4e10  # multiplications in float32: about a second of one core wit
 _INT8_COST = 0.3  # of a multiplication in float32, where int8 won the race
 _LOOKING = 100.0  # multiplications in the time that a pair takes beside them: gathering codes, finding the largest
 _WORTH = 0.8  # of the time without cells
-_CELL_COST = 2000.0  # multiplications in the time that a cell takes beside its products, for each row there is
+_CELL_COST = 1500.0  # multiplications in the time that a cell takes beside its products, for each row there is
 _SORTING = 1.4  # what else there is to a product with a centroid: looking who visits whom
 
 
