@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, Protocol
@@ -48,13 +49,10 @@ def import_faiss() -> ModuleType:
 
 def faiss_module() -> ModuleType:
     """The module `faiss`, where there is an index already: looking for wheels takes a millisecond."""
-    module = sys.modules.get("faiss")
-    return module if module is not None else _loaded()
-
-
-def _loaded() -> ModuleType:
-    with fitting_kernels():
-        import faiss
+    if "faiss" not in sys.modules:
+        with fitting_kernels():
+            import_module("faiss")
+    import faiss  # waits where another thread is importing it
 
     module: ModuleType = faiss
     return module

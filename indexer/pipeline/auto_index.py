@@ -24,7 +24,6 @@ from indexer.progress import Progress
 from indexer.run_options import RunOptions
 from indexer.transforms import Transform
 
-_NEAR = 1  # times the work measured so far, below which a prediction is worth a try
 _ALIKE = 1.05  # times the work predicted for the same scan with other codes to score again: as good as the same
 _NEAR_LISTS = 4  # times the least predicted work: what a prediction may be wrong by where there are inverted lists
 
@@ -71,7 +70,7 @@ class Finalists:
         """The kinds to fill, decided upon as the ones before have been taken."""
         for one in self._near:
             new = one.cost < _ALIKE * self._scans.get(_scan_of(one), math.inf) and ann.has_lists(one.trained)
-            if (new and one.cost <= _NEAR_LISTS * self._least) or self._promises_less(one, _NEAR):
+            if (new and one.cost <= _NEAR_LISTS * self._least) or self._promises_less(one):
                 self._predicted = one.cost
                 yield one
         for one in self._others:
@@ -100,8 +99,8 @@ class Finalists:
         low = [one for one in self.figures if one["recall"] < self._recall]
         return "; ".join(f"{one['factory']} reached {one['recall']:.4f} with all rows" for one in low)
 
-    def _promises_less(self, one: ann.Candidate, times: float = 1) -> bool:
-        return not self._scans or one.cost < times * self.best.cost
+    def _promises_less(self, one: ann.Candidate) -> bool:
+        return not self._scans or one.cost < self.best.cost
 
     def _rank(self, filled: FilledIndex) -> tuple[bool, float]:
         low = filled.recall < self._recall

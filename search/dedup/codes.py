@@ -35,7 +35,6 @@ _LEVELS = 127
 _ENOUGH_DEVIATIONS = 5.0  # of a coordinate: rarely is one cut, and then E says so
 _MULTIPLE = 16  # bytes of a code: what processors multiply at once
 _RACE_ROWS, _RACE_RUNS, _RACE_SECONDS = (256, 1024), 16, 0.05
-_ROWS_AT_ONCE = 128  # int8 codes are multiplied in multiples of so many rows
 
 
 @dataclass(frozen=True)
@@ -202,8 +201,7 @@ class Int8Kernel:
         return torch.from_numpy(codes), errors.astype(np.float32)
 
     def products(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-        # For each new shape the library makes code, which takes longer than a product of some hundred rows.
-        return _int8_products(_filled_up(left), _filled_up(right))[: len(left), : len(right)]
+        return _int8_products(left, right)
 
     def limit(self, score: float, margin: float) -> float:
         return float(np.floor((score - margin) / self.scale**2))
@@ -298,11 +296,6 @@ def _int8_products(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
     # The function has no public name yet; `int8_is_exact` tries it here before anything relies on it.
     found: torch.Tensor = torch._int_mm(left, right.T)
     return found
-
-
-def _filled_up(codes: torch.Tensor) -> torch.Tensor:
-    """Codes with rows of zeros behind them, so that they come in few lengths."""
-    return torch.nn.functional.pad(codes, (0, 0, 0, -len(codes) % _ROWS_AT_ONCE))
 
 
 @contextmanager

@@ -183,15 +183,19 @@ def test_a_text_that_is_not_unicode_is_named(backend: str, tiny_model: Models) -
         load(tiny_model("bert"), backend).encode(["b \ud800"], "query")
 
 
+_CONFIGURED = """
+import sys
+from indexer.config import EncoderConfig
+from indexer.run_options import RunOptions
+from indexer.encoders import load_encoder
+config = EncoderConfig(model={model!r}, max_length=64, precision="float32")
+"""
+
+
 @pytest.mark.parametrize("backend", ["openvino", "numpy"])
 def test_the_light_backends_import_neither_torch_nor_transformers(backend: str, tiny_model: Models) -> None:
     load(tiny_model("bert"), backend)  # converts, if need be
-    code = (
-        "import sys\n"
-        "from indexer.config import EncoderConfig\n"
-        "from indexer.run_options import RunOptions\n"
-        "from indexer.encoders import load_encoder\n"
-        f"config = EncoderConfig(model={str(tiny_model('bert'))!r}, max_length=64, precision='float32')\n"
+    code = _CONFIGURED.format(model=str(tiny_model("bert"))) + (
         f"print(load_encoder(config, RunOptions(backend={backend!r})).encode(['whale'], 'query').shape)\n"
         "print([name for name in ('torch', 'transformers', 'nncf', 'openvino') if name in sys.modules])"
     )
@@ -200,12 +204,7 @@ def test_the_light_backends_import_neither_torch_nor_transformers(backend: str, 
 
 
 def test_converting_leaves_neither_torch_nor_transformers_behind(tiny_model: Models, tmp_path: Path) -> None:
-    code = (
-        "import sys\n"
-        "from indexer.config import EncoderConfig\n"
-        "from indexer.run_options import RunOptions\n"
-        "from indexer.encoders import load_encoder\n"
-        f"config = EncoderConfig(model={str(tiny_model('bert'))!r}, max_length=64, precision='float32')\n"
+    code = _CONFIGURED.format(model=str(tiny_model("bert"))) + (
         "load_encoder(config, RunOptions(backend='openvino'))\n"
         "print([name for name in ('torch', 'transformers') if name in sys.modules])"
     )
