@@ -189,7 +189,7 @@ def test_a_recall_missed_within_a_budget_is_noted_and_kept_if_allowed(
 def test_only_the_best_index_is_kept_while_others_are_filled(
     fill: Fill, measured: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auto_index, "_NEAR", 1000)
+    monkeypatch.setattr(auto_index.Finalists, "_promises_less", lambda self, one: True)  # all kinds are filled
     seen: list[weakref.ref[Any]] = []
     alive: list[int] = []
     take = auto_index.Finalists.take
