@@ -102,6 +102,7 @@ def test_what_the_readme_sends_to_a_server_is_answered(playground: Path, capsys:
     assert [line.split()[1] for line in printed[1:]] == ["os.walk", "os.fwalk"]
 
 
+@pytest.mark.check
 def test_the_configuration_of_an_agent_in_the_readme_starts_the_server(playground: Path) -> None:
     assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
     (server,) = json.loads(block("json"))["mcpServers"].values()

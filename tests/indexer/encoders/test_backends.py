@@ -203,6 +203,7 @@ def test_the_light_backends_import_neither_torch_nor_transformers(backend: str, 
     assert done.stdout.splitlines() == ["(1, 32)", "['openvino']" if backend == "openvino" else "[]"]
 
 
+@pytest.mark.check
 def test_converting_leaves_neither_torch_nor_transformers_behind(tiny_model: Models, tmp_path: Path) -> None:
     code = _CONFIGURED.format(model=str(tiny_model("bert"))) + (
         "load_encoder(config, RunOptions(backend='openvino'))\n"
@@ -214,6 +215,7 @@ def test_converting_leaves_neither_torch_nor_transformers_behind(tiny_model: Mod
     assert len(list(tmp_path.glob("openvino/*/graph.xml"))) == 1  # it was converted now
 
 
+@pytest.mark.check
 def test_a_conversion_that_is_killed_is_an_error_and_leaves_nothing(
     tiny_model: Models, unset: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -234,6 +236,7 @@ def convert(folder: str, **_: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.check
 def test_a_model_that_cannot_be_loaded_is_the_same_error_from_the_process_that_converts(
     tiny_model: Models, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -115,11 +115,12 @@ def require_equal(ours: Any, theirs: Any) -> None:
         assert one.tolist() == other.tolist(), name
 
 
+@pytest.mark.parametrize("examples", [30, pytest.param(300, marks=pytest.mark.check)])
 @pytest.mark.parametrize("name", LOCAL)
-def test_ids_are_those_of_the_tokenizer(name: str) -> None:
+def test_ids_are_those_of_the_tokenizer(name: str, examples: int) -> None:
     ours, theirs = cached(LOCAL[name]), plain(LOCAL[name])
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=examples, deadline=None)
     @given(TEXTS)
     def check(texts: list[str]) -> None:
         require_equal(ours(texts), theirs(texts))  # with whatever the examples before have left in memory

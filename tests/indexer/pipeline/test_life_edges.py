@@ -297,6 +297,7 @@ def test_cells_are_read_as_the_types_that_the_index_has(tiny_config: BuildConfig
         add_documents(read_corpus(table), index)
 
 
+@pytest.mark.check
 def test_a_generation_that_goes_while_it_is_opened_is_followed_by_the_newest(
     tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,7 +50,9 @@ def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fill:
     return filled
 
 
-@pytest.mark.parametrize("factory", ["Pad16,IVF1,PQ8x4fs,Refine(SQ8)", "IVF64,Flat"])
+@pytest.mark.parametrize(
+    "factory", ["Pad16,IVF1,PQ8x4fs,Refine(SQ8)", pytest.param("IVF64,Flat", marks=pytest.mark.check)]
+)
 def test_two_workers_make_the_bytes_and_figures_of_one(factory: str, fill: Fill) -> None:
     live: npt.NDArray[np.bool_] = np.arange(ROWS) % 5 != 0
     alone, together = fill(factory, 1, live=live), fill(factory, 2, live=live)

@@ -60,6 +60,7 @@ def test_a_device_that_is_not_there_and_a_backend_that_is_none_are_one_line(monk
     assert "expected one of auto, torch" in isotrope("doctor").stderr
 
 
+@pytest.mark.check
 def test_an_older_processor_is_told_as_such(tmp_path: Path) -> None:
     environment = os.environ | {
         "ONEDNN_MAX_CPU_ISA": "AVX2",

@@ -70,7 +70,11 @@ def pairs_of(batches: Iterator[Any]) -> list[tuple[int, int, float]]:
 @pytest.mark.usefixtures("dying")
 @pytest.mark.parametrize(
     ("join_type", "rows"),
-    [*((ExactJoin, rows) for rows in (0, 1, 2, 5000)), (ApproximateJoin, 1), (ApproximateJoin, 5000)],
+    [
+        *((ExactJoin, rows) for rows in (0, 1, 2, 5000)),
+        (ApproximateJoin, 1),
+        pytest.param(ApproximateJoin, 5000, marks=pytest.mark.check),
+    ],
 )
 def test_workers_find_the_pairs_that_threads_find(join_type: type[ExactJoin], rows: int, tmp_path: Path) -> None:
     np.save(tmp_path / "vectors.npy", clouds(max(rows, 8))[:rows])

@@ -223,6 +223,7 @@ def test_vectors_that_no_longer_matter_are_not_asked_for() -> None:
     assert [(left.tolist(), right.tolist()) for left, right in source.between_calls] == [([0], [4, 5]), ([4, 5], [0])]
 
 
+@pytest.mark.check
 def test_a_million_copies_are_one_vector_and_ask_for_no_pairs() -> None:
     count = 1_000_000
     collection = DedupDocuments(

@@ -158,6 +158,7 @@ def test_a_call_under_way_is_answered_before_a_server_stops(library: Path) -> No
     assert answers[0]["result"]["structuredContent"]["results"][0]["id"] == "bread"
 
 
+@pytest.mark.check
 def test_a_server_for_agents_alone(library: Path) -> None:
     process = subprocess.Popen(
         [*ISOTROPE, "mcp", str(library), "--http", "--port", "0"],
@@ -238,6 +239,7 @@ def test_standard_output_holds_protocol_lines_alone(library: Path) -> None:
         assert said in remarks
 
 
+@pytest.mark.check
 def test_a_line_that_is_no_message_is_answered(library: Path) -> None:
     """By an error without an id, since there is none that can be read; and the next one is answered as ever."""
     halves = json.dumps(PING | {"params": {"half": "\ud800"}})

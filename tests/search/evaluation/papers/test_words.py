@@ -132,6 +132,7 @@ def occurrences(folder: Path, word: str, layer: int) -> Array:
     return np.array(rows)
 
 
+@pytest.mark.check
 def test_a_transformer_gives_the_first_principal_component_of_each_layer(
     tiny_config: BuildConfig, corpus: Path
 ) -> None:

@@ -67,7 +67,7 @@ def measured(index: Path, *arguments: Any, **named: Any) -> dict[str, Any]:
     return row | {"notes": result["notes"]}
 
 
-@pytest.mark.parametrize("k", [1, 10])
+@pytest.mark.parametrize("k", [pytest.param(1, marks=pytest.mark.check), 10])
 @pytest.mark.parametrize("origin", ["titles", "sentences", "halves"])
 def test_recall_of_an_approximate_index_equals_the_oracle(built: Built, k: int, origin: Any) -> None:
     index = built(*APPROXIMATE)

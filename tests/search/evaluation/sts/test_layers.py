@@ -219,6 +219,7 @@ def test_a_picture_is_drawn_without_pyplot(
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
+@pytest.mark.check
 def test_the_same_result_gives_the_same_picture_and_another_another(result: dict[str, Any], tmp_path: Path) -> None:
     other = result | {"paper": result["results"][0]}
     pictures = []
