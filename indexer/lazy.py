@@ -6,6 +6,8 @@ from typing import Any
 
 from indexer.errors import MachineError
 
+LOADER = "load-encoder"  # begins the names of threads that only load: an interrupted command does not wait for them
+
 
 def lazy_exports(package: str, home: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` for a package; `home` maps each public name to the module that defines it."""

@@ -16,6 +16,7 @@ from indexer.corpus.document import Document, column_spans, joined_text
 from indexer.encoders import Encoder, EncodeStats, Role
 from indexer.encoders.load import open_encoder
 from indexer.errors import ConfigError, StoreError, UnknownDocumentError
+from indexer.lazy import LOADER
 from indexer.progress import Progress
 from indexer.run_options import RunOptions
 from search.hits import Answer
@@ -98,7 +99,7 @@ class SearchEngine:
         here = self._shards is None
         self._index = Index.unchecked(index) if ahead and here else Index.open(index)
         if ahead:
-            loader = ThreadPoolExecutor(1, thread_name_prefix="load-encoder")
+            loader = ThreadPoolExecutor(1, thread_name_prefix=LOADER)
             self._loading = loader.submit(self._load_encoder)  # half of it is hashing, which needs no GIL
             loader.shutdown(wait=False)
         if self._shards is not None:

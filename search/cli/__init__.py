@@ -6,14 +6,17 @@ Commands are imported when they are called, so that `isotrope --help` loads no n
 import io
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 import click
 
 from indexer.errors import IsotropeError, as_shown
+from indexer.lazy import LOADER
 from search.text import escape
 
 _COMMANDS = {
@@ -53,6 +56,7 @@ _COMMANDS = {
 }
 _INDEXES = ("index", "against", "transform_from")  # arguments and options that name an index
 _TRACEBACK = "ISOTROPE_TRACEBACK"
+_PATIENCE = 2.0  # seconds for a thread to clear away what it has begun
 
 
 class NamedPath(click.Path):
@@ -135,11 +139,7 @@ def main() -> None:
     except IsotropeError as error:
         sys.exit(_failure(str(error)))
     except (KeyboardInterrupt, click.Abort):
-        click.echo(
-            "\nInterrupted. Nothing half-written is left as if whole; run the same command again to continue a build.",
-            err=True,
-        )
-        sys.exit(130)
+        _exit_interrupted()
     except BrokenPipeError:
         sys.stderr.close()  # the reader of our output went away; there is nobody left to tell
         sys.exit(1)
@@ -151,6 +151,20 @@ def main() -> None:
         raise
     except BaseException as error:  # noqa: BLE001  # the one place for what nobody foresaw; Rust's panics are no Exception
         sys.exit(_unforeseen(error))
+
+
+def _exit_interrupted() -> NoReturn:
+    click.echo(
+        "\nInterrupted. Nothing half-written is left as if whole; run the same command again to continue a build.",
+        err=True,
+    )
+    for loader in [thread for thread in threading.enumerate() if thread.name.startswith(LOADER)]:
+        loader.join(_PATIENCE)
+        if loader.is_alive():  # Python would wait until torch is imported, for many seconds on a busy machine
+            with suppress(OSError):  # its reader may have gone
+                click.echo(nl=False)
+            os._exit(130)
+    sys.exit(130)
 
 
 def _unforeseen(error: BaseException) -> int:

@@ -335,6 +335,23 @@ def test_ctrl_c_while_questions_are_typed_exits_with_130(backend: str, questions
     assert b"Fatal Python error" not in errors
 
 
+def test_ctrl_c_does_not_wait_for_what_is_being_loaded() -> None:
+    code = """
+import threading
+from indexer.lazy import LOADER
+from search.cli import cli, main
+def interrupted(standalone_mode):
+    threading.Thread(target=threading.Event().wait, name=f"{LOADER}_0").start()
+    print("an answer")
+    raise KeyboardInterrupt
+cli.main = interrupted
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (130, "an answer\n")
+    assert done.stderr.strip().startswith("Interrupted.")
+
+
 @pytest.mark.check
 def test_a_line_that_is_not_utf8_ends_the_run_after_the_answers_before_it(index: Path) -> None:
     command = [*ISOTROPE, "query", str(index), "-", "--json", "-k", "1"]
