@@ -38,6 +38,7 @@ LEVELS: list[set[str]] = [
         "indexer.blob_cache",
         "indexer.executors",
         "indexer.moments",
+        "indexer.ranking_config",
         "indexer.recipe_names",
         "indexer.settings",
         "indexer.store.files",

@@ -10,7 +10,7 @@ from indexer.config import BuildConfig
 from indexer.corpus.query_file import query_file_sha256
 from indexer.errors import ConfigError
 from indexer.pipeline.fit import KnownQueryMean, fit
-from indexer.pipeline.generation import open_generation
+from indexer.pipeline.generation import Generation, open_generation
 from indexer.pipeline.index_encoder import LazyEncoder
 from indexer.pipeline.index_segment import write_segments
 from indexer.pipeline.published_index import PublishedIndex
@@ -18,8 +18,11 @@ from indexer.progress import NoProgress, Progress
 from indexer.run_options import RunOptions
 from indexer.settings import named_path
 from indexer.store.integrity import verify_parts
+from indexer.store.manifest import Manifest
 
-CHANGEABLE = ("whitening", "index")  # sections of the recipe that need no encoding
+FITTED = ("whitening", "index")  # sections of the recipe that need no encoding, and what is written anew
+ASKED = ("hybrid",)  # those of how questions are answered: the recipe is published anew, and nothing else
+CHANGEABLE = FITTED + ASKED
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,8 @@ def refit_index(
 ) -> RefitReport:
     """Fit the transform anew on the documents that are live now, and write their vectors anew.
 
-    `assignments` ("whitening.strength=0.5") change settings of whitening and index; ConfigError for any other. The
+    `assignments` ("whitening.strength=0.5") change settings of `CHANGEABLE` sections; ConfigError for any other. Where
+    all of them are of sections in `ASKED`, vectors and segments stay as they are: a new recipe is published. The
     encoder is needed only for query-like texts, where those are not the ones the present transform knows. Raises
     CorruptIndexError for a damaged part, QualityError, ModelError, MismatchError, LockedError, StoreError and
     MachineError as `build_index`.
@@ -53,6 +57,9 @@ def refit_index(
     with open_generation(named_path(index, "the index")) as generation:
         published, generation.model = generation.followed, model
         config = generation.config = changed_recipe(published.config, assignments)
+        if assignments and {_section(one) for one in assignments} <= set(ASKED):
+            generation.keep_everything()
+            return _report(generation, generation.publish(published.manifest.quality))
         ann.check_factory(ann.factory_of(config.index.type), config.whitening.dim)
         query_file_sha256(config.whitening.query_sample, "whitening.query_sample")
         queries = config.index.queries
@@ -65,26 +72,34 @@ def refit_index(
         generation.write_transform(fit(rows, encoder, progress, _known_query_mean(published)))
         written = write_segments(generation, rows, published.records(), encoder, options, progress)
         manifest = generation.publish(written.figures)
-        notes = (manifest.transform["note"], *written.notes, generation.sweep())
-        return RefitReport(
-            index=generation.index,
-            generation=manifest.generation,
-            documents=manifest.documents,
-            rows=manifest.rows,
-            dim=manifest.transform["dim"],
-            notes=tuple(note for note in notes if note),
-            quality=manifest.quality,
-        )
+        return _report(generation, manifest, manifest.transform["note"], *written.notes)
+
+
+def _report(generation: Generation, manifest: Manifest, *notes: str) -> RefitReport:
+    """What was published; what no generation needs any longer is swept."""
+    said = (*notes, generation.sweep())
+    return RefitReport(
+        index=generation.index,
+        generation=manifest.generation,
+        documents=manifest.documents,
+        rows=manifest.rows,
+        dim=manifest.transform["dim"],
+        notes=tuple(note for note in said if note),
+        quality=manifest.quality,
+    )
+
+
+def _section(assignment: str) -> str:
+    return assignment.partition(".")[0].strip()
 
 
 def changed_recipe(config: BuildConfig, assignments: Sequence[str]) -> BuildConfig:
     """The recipe with some settings changed. Raises ConfigError for one that vectors or texts depend on."""
     for assignment in assignments:
-        section = assignment.partition(".")[0].strip()
-        if section not in CHANGEABLE:
+        if _section(assignment) not in CHANGEABLE:
             raise ConfigError(
-                f'--set "{assignment}": refit changes {" and ".join(CHANGEABLE)} only; anything else needs the texts '
-                "to be read or encoded again. Build at another path, or with --overwrite."
+                f'--set "{assignment}": refit changes {", ".join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]} only; anything '
+                "else needs the texts to be read or encoded again. Build at another path, or with --overwrite."
             )
     return config.with_overrides(assignments)
 

@@ -190,8 +190,24 @@ def test_a_refit_fits_to_the_documents_that_are_there_now(
 
 
 def test_a_refit_changes_no_setting_that_needs_encoding(index: Path) -> None:
-    with pytest.raises(ConfigError, match=r"refit changes whitening and index only"):
+    with pytest.raises(ConfigError, match=r"refit changes whitening, index and hybrid only"):
         refit_index(index, ["encoder.max_length=16"])
+
+
+def test_a_refit_of_how_questions_are_answered_writes_a_manifest_and_nothing_else(
+    index: Path, counting: Counting
+) -> None:
+    add_documents(NEW, index)
+    delete_documents(index, ["d1"])
+    before, calls, old = snapshot(index), (counting.texts, counting.calls), load_manifest(index)
+    report = refit_index(index, ["hybrid.weight=0.7", "hybrid.language=none"])
+    new = load_manifest(index)
+    assert (report.generation, report.documents, report.quality) == (old.generation + 1, old.documents, old.quality)
+    assert (counting.texts, counting.calls) == calls
+    assert new.config["hybrid"] == old.config["hybrid"] | {"weight": 0.7, "language": "none"}
+    assert new.transform == old.transform
+    assert new.segments == old.segments
+    assert {name: found for name, found in snapshot(index).items() if name in before} == before
 
 
 def test_compaction_leaves_one_segment_and_no_deleted_document(
