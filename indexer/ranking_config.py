@@ -27,7 +27,7 @@ class HybridConfig:
     """
 
     fusion: Fusion = "convex"  # or "rrf", reciprocal ranks, which have no weight and no scaling
-    weight: float = 0.4  # of the vectors' score; BM25 has the rest
+    weight: float = 0.3  # of the vectors' score; BM25 has the rest
     scaling: Scaling = "minmax"
     language: str = "english"
     terms: Terms = "words"  # "code": the parts of snake_case and camelCase too, and one-letter words
@@ -36,7 +36,7 @@ class HybridConfig:
     def __post_init__(self) -> None:
         if not 0.0 <= self.weight <= 1.0:
             raise ConfigError(
-                f"hybrid.weight is {self.weight}; expected 0 (BM25 alone) to 1 (vectors alone), such as 0.4."
+                f"hybrid.weight is {self.weight}; expected 0 (BM25 alone) to 1 (vectors alone), such as 0.3."
             )
         object.__setattr__(self, "weight", float(self.weight))  # 1 and 1.0 are one setting
         if self.language not in (*LANGUAGES, NO_LANGUAGE):

@@ -147,7 +147,7 @@ class SearchEngine:
         Raises MachineError when bm25s or PyStemmer is not installed.
         """
         self._load_shared()
-        self._ranker.bm25(progress)
+        self._ranker.hybrid(progress)
 
     def search(self, query: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:
         """The documents closest to the query, best first, ties by id; all of them if there are fewer than k.
@@ -364,7 +364,7 @@ class SearchEngine:
             FoldedHit(names[one.document][0], one.score, one.similarity, names[one.document][1]) for one in found.folded
         )
         shown = (document.title, document.text, document.metadata)
-        return Hit(document.id, found.score, *shown, window, folded, found.folded_count)
+        return Hit(document.id, found.score, *shown, window, folded, found.folded_count, found.parts)
 
     def _window(self, document: Document, rows: "RowIds") -> Window:
         start, end = self._index.numbering.spans(rows)[0].tolist()

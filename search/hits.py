@@ -35,12 +35,21 @@ class FoldedHit:
 
 
 @dataclass(frozen=True, slots=True)
+class HybridScores:
+    """The two scores that a hybrid one is made of: the inner product of unit vectors, and BM25's, 0 without a word."""
+
+    vector: float
+    bm25: float
+
+
+@dataclass(frozen=True, slots=True)
 class Hit:
     """One answer. `score` is the inner product of two unit vectors: higher is closer, 1 is the same direction.
 
-    With `hybrid` it is a sum of reciprocal ranks, with `similarity="js"` 1 - JS / ln 2. `window` is set where documents
-    are chunked. With `fold`, `folded` are the near-duplicates that took no place of their own, best first: of
-    `folded_count` of them the first 100.
+    With `hybrid` it is what the recipe's `[hybrid]` makes of `parts`: a convex combination of both, each scaled for the
+    query (1 at most by "minmax"), or a sum of reciprocal ranks. With `similarity="js"` it is 1 - JS / ln 2. `window` is
+    set where documents are chunked. With `fold`, `folded` are the near-duplicates that took no place of their own, best
+    first: of `folded_count` of them the first 100.
     """
 
     id: str
@@ -51,10 +60,13 @@ class Hit:
     window: Window | None = None
     folded: tuple[FoldedHit, ...] = ()
     folded_count: int = 0
+    parts: HybridScores | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; `window`, `folded` and `folded_count` only where there is something."""
+        """As JSON has it; `parts`, `window`, `folded` and `folded_count` only where there is something."""
         plain: dict[str, Any] = {name: getattr(self, name) for name in ("id", "score", "title", "text", "metadata")}
+        if self.parts:
+            plain["parts"] = asdict(self.parts)
         if self.window:
             plain["window"] = asdict(self.window)
         if self.folded:

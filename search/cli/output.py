@@ -190,7 +190,9 @@ def print_hits(query: str, hits: Sequence["Hit"]) -> None:
     if not hits:
         console.print("no hits\n")
         return
-    scores, ids = [f"{hit.score:.3f}" for hit in hits], [escape(hit.id) for hit in hits]
+    scores, ids = list(map(_score, hits)), [escape(hit.id) for hit in hits]
+    if any(hit.parts for hit in hits):
+        console.print(Text("score (vector, BM25)", style="dim"))
     width = max(console.width, _NARROWEST)
     if console.is_terminal:
         ids = [_shortened(name, width // 3) for name in ids]
@@ -208,6 +210,12 @@ def print_hits(query: str, hits: Sequence["Hit"]) -> None:
     console = Console(width=width)
     console.print(table, crop=False)
     console.print()
+
+
+def _score(hit: "Hit") -> str:
+    """A score; of a hybrid one its parts too."""
+    parts = f" ({hit.parts.vector:.3f}, {hit.parts.bm25:5.2f})" if hit.parts else ""
+    return f"{hit.score:.3f}{parts}"
 
 
 def _shortened(text: str, width: int) -> str:

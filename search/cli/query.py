@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Show = Callable[[str, "Answer[Hit] | None"], None]
 _FEW = 8  # questions for which starting quickly is worth more than encoding quickly
 _BATCH = 64  # lines of standard input answered together
-_ASKED = ("k", "where", "group_by", "min_score", "hybrid", "exact", "similarity", "partial", "fold")
+_ASKED = ("k", "where", "group_by", "min_score", "hybrid", "exact", "similarity", "partial", "fold", "hybrid_weight")
 _BLANK = "the query is blank; expected some text"
 
 
@@ -48,7 +48,8 @@ _BLANK = "the query is blank; expected some text"
 @click.option("--group-by", metavar="COLUMN", help="At most one hit for each value of a metadata column.")
 @click.option("--min-score", type=float, help="Only hits that score at least this.")
 @click.option("--fold", type=float, metavar="SIMILARITY", help="Fold hits this similar to a better one under it: 0.95.")
-@click.option("--hybrid", is_flag=True, help="Fuse with BM25 by reciprocal rank; scores are then sums of those.")
+@click.option("--hybrid", is_flag=True, help="Fuse with BM25, as the recipe's [hybrid] says.")
+@click.option("--hybrid-weight", type=float, metavar="W", help="With --hybrid: weight of the vectors, 0 to 1.")
 @click.option(
     "--similarity",
     type=click.Choice(["cosine", "js"]),

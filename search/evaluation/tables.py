@@ -13,8 +13,8 @@ import numpy as np
 
 from indexer.arrays import Float64Array
 from search.evaluation.result import Kind, Result, Row
-from search.ranking.bm25 import BM25_PARAMETERS, describe_bm25
-from search.ranking.fusion import FUSION_PARAMETERS, describe_hybrid
+from search.ranking.bm25 import describe_bm25
+from search.ranking.fusion import describe_fusion
 from search.text import counted, number
 
 _LARGEST = 1e300  # a whole number of JSON may be larger than any float
@@ -248,14 +248,12 @@ def _searched(protocol: Mapping[str, Any]) -> str:
 
 
 def _beside(provenance: Mapping[str, Any]) -> Iterator[str]:
-    """What BM25 and hybrids are; those of another version by their parameters."""
-    for key, name, parameters, described in (
-        ("bm25", "BM25", BM25_PARAMETERS, describe_bm25()),
-        ("hybrid", "hybrid", FUSION_PARAMETERS, describe_hybrid()),
-    ):
-        if found := _mapping(provenance.get(key)):
-            other = f"{name}: {', '.join(f'{each} {value}' for each, value in found.items())}"
-            yield f"{described}." if found == parameters else other
+    """What BM25 and hybrids are."""
+    if found := _mapping(provenance.get("bm25")):
+        yield f"{describe_bm25(found)}."
+    hybrids = provenance.get("hybrid")
+    for found in hybrids if isinstance(hybrids, list) else [hybrids] if hybrids else []:
+        yield f"{describe_fusion(_mapping(found))}."
 
 
 def _recall(result: Result) -> Iterator[Table]:

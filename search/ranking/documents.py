@@ -16,6 +16,7 @@ import pyarrow as pa
 from indexer.arrays import Int64Array, Mask, RowIds, Scores
 from indexer.errors import ConfigError
 from indexer.store.numbering import LiveNumbering
+from search.hits import HybridScores
 from search.index import Index
 
 UNGROUPED = -1  # the code of a document without a value
@@ -37,7 +38,7 @@ class RankedDocument:
     """A document in a ranking, and the row that brought it there (-1: none did).
 
     `folded` are the near-duplicates that are folded under it, best first, `folded_count` of them, of which the best are
-    listed (`search.ranking.folding`).
+    listed (`search.ranking.folding`). `parts` are the scores that a hybrid one is made of.
     """
 
     document: int
@@ -45,6 +46,7 @@ class RankedDocument:
     row: int
     folded: tuple[FoldedDocument, ...] = ()
     folded_count: int = 0
+    parts: HybridScores | None = None
 
 
 def best_rows(scores: Scores, rows: RowIds, numbering: LiveNumbering, ids_of: IdsOf) -> list[RankedDocument]:

@@ -47,6 +47,24 @@ def exact_top_k(
     return _unpacked(best, places)
 
 
+def exact_scores(
+    queries: Vectors, blocks: Iterable[Vectors], wanted: Sequence[RowIds], document_of: RowIds | None = None
+) -> list[Scores]:
+    """For each query (q, k) the scores of the documents wanted of it, whose numbers ascend; else as `exact_top_k`."""
+    found: list[list[Scores]] = [[] for _ in queries]
+    first = 0
+    for block, starts in _whole_documents(blocks, document_of):
+        for group in _groups(len(queries)):
+            scores = _products(queries[group], block)
+            if len(starts) < len(block):
+                scores = np.maximum.reduceat(scores, starts, axis=1)
+            for query, row in enumerate(scores, start=group.start or 0):
+                low, high = np.searchsorted(wanted[query], [first, first + len(starts)])
+                found[query].append(row[wanted[query][low:high] - first])
+        first += len(starts)
+    return [np.concatenate([np.zeros(0, np.float32), *pieces]) for pieces in found]
+
+
 def _whole_documents(blocks: Iterable[Vectors], document_of: RowIds | None) -> Iterator[tuple[Vectors, RowIds]]:
     """The same vectors in blocks that end with a document, and where each document's begin, (documents of it,)."""
     if document_of is None:

@@ -1,20 +1,30 @@
-"""Reciprocal rank fusion (Cormack, Clarke and Buettcher, SIGIR 2009): rankings whose scores cannot be compared.
+"""Two rankings made one: by a convex combination of their scores, or by reciprocal ranks.
 
-`isotrope query --hybrid` fuses what the vectors find with what BM25 finds, and `isotrope evaluate retrieval --hybrid`
-measures that fusion (`fuse_top_k`).
+The convex combination (Bruch, Gai and Ingber, ACM TOIS 2023, arXiv:2210.11934) adds the vectors' score with a weight w
+to BM25's with 1 - w, both brought to one scale for each query, and both known for every candidate: a document that one
+list missed is scored, not taken as 0. Two ways to scale (`hybrid.scaling`):
+
+    minmax   0 is what a document scores by chance (the mean of 1,000 documents for the vectors, 0 for BM25), 1 the best
+    zscore   0 is the mean of those, of all documents for BM25, and 1 a standard deviation above it
+
+The least score of the candidates would do for 0 in print, but it depends on how many there are. Reciprocal rank fusion
+(Cormack, Clarke and Buettcher, SIGIR 2009) looks at ranks alone, and has no weight.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from indexer.arrays import RowIds, SearchResult
+from indexer.arrays import Float64Array, RowIds, Scores
+from indexer.ranking_config import HybridConfig
 
 RRF_K = 60  # the paper's
 DEPTH = 1000
+_DRAWN = 1000  # rows that say what a document scores by chance
 
 
 def list_depth(k: int) -> int:
@@ -23,6 +33,63 @@ def list_depth(k: int) -> int:
     The same for every k up to 1,000, so that the first hits do not change when more are asked for.
     """
     return max(DEPTH, k)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and standard deviation of a query's scores over documents: numbers, or columns (queries, 1)."""
+
+    mean: Any
+    deviation: Any
+
+    @classmethod
+    def of(cls, scores: Any) -> "Spread":
+        """Of scores (n,), or of each query's (queries, n); 0 and 0 of none."""
+        wide = np.asarray(scores, np.float64)
+        if not wide.shape[-1]:
+            return cls(0.0, 0.0)
+        keep = wide.ndim > 1
+        return cls(wide.mean(axis=-1, keepdims=keep), wide.std(axis=-1, keepdims=keep))
+
+
+@dataclass(frozen=True)
+class BothScores:
+    """What candidates score in both rankings, (m,) or (queries, m), and how either spreads over documents."""
+
+    vector: Scores | Float64Array
+    bm25: Scores | Float64Array
+    vector_spread: Spread
+    bm25_spread: Spread
+
+    def combined(self, config: HybridConfig) -> Float64Array:
+        """Their convex combination, of the same shape."""
+        if config.scaling == "zscore":
+            near, words = _in_deviations(self.vector, self.vector_spread), _in_deviations(self.bm25, self.bm25_spread)
+        else:
+            near, words = _to_the_best(self.vector, self.vector_spread.mean), _to_the_best(self.bm25, 0.0)
+        total: Float64Array = config.weight * near + (1 - config.weight) * words
+        return total
+
+
+def _to_the_best(scores: Scores | Float64Array, floor: Any) -> Float64Array:
+    """0 at the floor, 1 for the best; all 0 where none is above it."""
+    wide = np.asarray(scores, np.float64)
+    height = wide.max(axis=-1, keepdims=True, initial=-np.inf) - floor
+    above = np.broadcast_to(height > 0, wide.shape)
+    scaled: Float64Array = np.divide(wide - floor, height, out=np.zeros_like(wide), where=above)
+    return scaled
+
+
+def _in_deviations(scores: Scores | Float64Array, spread: Spread) -> Float64Array:
+    wide = np.asarray(scores, np.float64)
+    varied = np.broadcast_to(np.asarray(spread.deviation) > 0, wide.shape)
+    scaled: Float64Array = np.divide(wide - spread.mean, spread.deviation, out=np.zeros_like(wide), where=varied)
+    return scaled
+
+
+def drawn_rows(rows: int) -> RowIds:
+    """The rows that stand for documents drawn by chance: at most 1,000, evenly spaced."""
+    return np.unique(np.linspace(0, max(rows - 1, 0), min(rows, _DRAWN)).astype(np.int64))
 
 
 def reciprocal_rank_fusion(
@@ -42,27 +109,24 @@ def reciprocal_rank_fusion(
     )
 
 
-FUSION_PARAMETERS: dict[str, Any] = {"method": "reciprocal rank", "constant": RRF_K, "depth": DEPTH}
+def fusion_parameters(config: HybridConfig) -> dict[str, Any]:
+    """What decides a fused score, JSON types."""
+    if config.fusion == "rrf":
+        return {"method": "reciprocal rank", "constant": RRF_K, "depth": DEPTH}
+    return {"method": "convex combination", "weight": config.weight, "scaling": config.scaling, "depth": DEPTH}
 
 
-def describe_hybrid() -> str:
-    """How rankings are fused, in a few words."""
-    return (
-        f"hybrid: the first {DEPTH:,} of the vectors and of BM25, fused by {FUSION_PARAMETERS['method']} with "
-        f"constant {RRF_K} (Cormack et al., 2009)"
-    )
+def fusion_name(parameters: Mapping[str, Any]) -> str:
+    """A fusion in a word: "rrf", or the weight of the vectors."""
+    return f"{parameters['weight']:g}" if "weight" in parameters else "rrf"
 
 
-def fuse_top_k(
-    vectors: Sequence[SearchResult], words: Sequence[SearchResult], places: RowIds, depth: int
-) -> list[SearchResult]:
-    """For each query the best `depth` documents of two rankings, ties by id; both were asked for `depth`."""
-    return [_fused([found[1], other[1]], places, depth) for found, other in zip(vectors, words, strict=True)]
-
-
-def _fused(rankings: Sequence[RowIds], places: RowIds, depth: int) -> SearchResult:
-    hits = reciprocal_rank_fusion([numbers.tolist() for numbers in rankings], list_depth(depth))
-    scores = np.array([score for score, _ in hits])
-    numbers = np.array([number for _, number in hits], np.int64)
-    best = np.lexsort((places[numbers], -scores))[:depth]
-    return scores[best].astype(np.float32), numbers[best]
+def describe_fusion(parameters: Mapping[str, Any]) -> str:
+    """Parameters in a few words."""
+    lists = f"hybrid: the first {parameters.get('depth', 0):,} of the vectors and of BM25, fused by "
+    if "weight" in parameters:
+        return (
+            f"{lists}convex combination ({parameters.get('scaling')}, weight of the vectors "
+            f"{parameters.get('weight')}; Bruch et al., 2023)"
+        )
+    return f"{lists}{parameters.get('method')} with constant {parameters.get('constant')} (Cormack et al., 2009)"

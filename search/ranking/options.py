@@ -20,12 +20,13 @@ class SearchOptions:
     `k` hits, 1 and more. `where` is a condition on the metadata (SQL, see `search.filters`), `group_by` a metadata
     column of which each value gives one hit at most; None is no condition and no groups, and blank text, which an unset
     variable leaves, is refused. `min_score` is the lowest score of a hit. `exact` compares with every document instead
-    of searching the index. `hybrid` fuses the vectors' ranking with that of BM25: a hit's score is then the sum of
-    reciprocal ranks. `similarity` "js" ranks the mixtures of an index of pooling "latte-mix" by Jensen-Shannon
-    divergence (`search.ranking.divergence`); `exact` then means proved. `partial` takes answers without the segments
-    whose processes are lost, marked as such, where segments are held by others (`search.shards`). `fold` folds
-    near-duplicates under the better hit (`search.ranking.folding`): those whose stored vectors have an inner product of
-    at least so much, above 0 and at most 1, whatever `similarity` and `hybrid` rank by.
+    of searching the index. `hybrid` fuses the vectors' ranking with that of BM25 as the recipe's `[hybrid]` says;
+    `hybrid_weight`, 0 to 1, is that of the vectors' score in place of the recipe's. `similarity` "js" ranks the
+    mixtures of an index of pooling "latte-mix" by Jensen-Shannon divergence (`search.ranking.divergence`); `exact` then
+    means proved. `partial` takes answers without the segments whose processes are lost, marked as such, where segments
+    are held by others (`search.shards`). `fold` folds near-duplicates under the better hit (`search.ranking.folding`):
+    those whose stored vectors have an inner product of at least so much, above 0 and at most 1, whatever `similarity`
+    and `hybrid` rank by.
     """
 
     k: int = 10
@@ -37,6 +38,7 @@ class SearchOptions:
     similarity: Similarity = "cosine"
     partial: bool = False
     fold: float | None = None
+    hybrid_weight: float | None = None
 
     def __post_init__(self) -> None:
         if not _is_number(self.k, Integral) or self.k < 1:
@@ -48,6 +50,9 @@ class SearchOptions:
             raise ConfigError(f"min_score is {self.min_score!r}; expected a finite number.")
         if self.fold is not None and not (_is_number(self.fold, Real) and 0 < self.fold <= 1):
             raise ConfigError(f"fold is {self.fold!r}; expected a number, more than 0 and at most 1.")
+        weight = self.hybrid_weight
+        if weight is not None and not (_is_number(weight, Real) and 0 <= weight <= 1):
+            raise ConfigError(f"hybrid_weight is {weight!r}; expected a number, 0 (BM25 alone) to 1 (vectors alone).")
         for name in ("exact", "hybrid", "partial"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; expected True or False.")
@@ -71,9 +76,11 @@ class SearchOptions:
     def _require_compatible(self) -> None:
         if self.hybrid and self.min_score is not None:
             raise ConfigError(
-                "a lowest score and hybrid do not go together: hybrid scores are sums of reciprocal ranks, which say "
+                "a lowest score and hybrid do not go together: hybrid scores are scaled for each query, which says "
                 "nothing about how close a document is."
             )
+        if self.hybrid_weight is not None and not self.hybrid:
+            raise ConfigError("hybrid_weight weighs vectors against BM25; expected hybrid as well.")
         if self.hybrid and self.similarity != "cosine":
             raise ConfigError(f'hybrid fuses cosine and words; leave out similarity "{self.similarity}".')
 

@@ -1,7 +1,7 @@
 """What a question may ask for, and the documents that answer it: filtered, one hit a document, one a group.
 
 Candidates come from one of three sources: rows by inner product, rows by Jensen-Shannon divergence, or documents by
-reciprocal rank fusion with BM25. ONE loop (`collect`) asks a source for more until k documents are there.
+fusion with BM25. ONE loop (`collect`) asks a source for more until k documents are there.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ import numpy as np
 from indexer.arrays import Embeddings, Int64Array, Mask, RowIds, Scores, Vectors
 from indexer.errors import ConfigError
 from indexer.progress import Progress
+from indexer.ranking_config import HybridConfig
 from search.hits import Answer
 from search.index import Index
 from search.ranking.divergence import first_reach, rank_by_divergence, require_mixtures, require_probabilities
@@ -28,8 +29,8 @@ from search.segments import MissingRows
 
 if TYPE_CHECKING:
     from search.filters import MetadataFilter
-    from search.ranking.bm25 import BM25Index
     from search.ranking.folding import Folding
+    from search.ranking.hybrid import HybridRanking
 
 _GROUPINGS = 4  # columns whose values are kept
 _SPARE = 2  # times k rows are asked for first where some may be folded
@@ -141,13 +142,14 @@ class DocumentRanker:
     Safe to share between threads.
     """
 
-    def __init__(self, index: Index) -> None:
-        self._index = index
+    def __init__(self, index: Index, hybrid: HybridConfig | None = None) -> None:
+        """`hybrid` says how rankings are fused in place of the recipe; its terms and its unit stay the recipe's."""
+        self._index, self._fusion = index, hybrid or index.config.hybrid
         self._codes: OrderedDict[str, Int64Array] = OrderedDict()
-        self._bm25: BM25Index | None = None
+        self._hybrid: HybridRanking | None = None
         self._filters: MetadataFilter | None = None
         # Of what is made by the first who needs it. None of them is held while another is waited for.
-        self._codes_lock, self._bm25_lock, self._filters_lock = (threading.Lock() for _ in range(3))
+        self._codes_lock, self._hybrid_lock, self._filters_lock = (threading.Lock() for _ in range(3))
 
     def allowed(self, options: SearchOptions) -> Mask | None:
         """Which documents may be found, (documents,); None: all. Raises ConfigError."""
@@ -161,14 +163,14 @@ class DocumentRanker:
         mask[self._matching(options.where)] = True
         return mask
 
-    def bm25(self, progress: Progress | None = None) -> "BM25Index":
-        """BM25 of the documents: read from the cache, or made at the first call."""
-        from search.ranking.bm25 import BM25Index
+    def hybrid(self, progress: Progress | None = None) -> "HybridRanking":
+        """The fusion with BM25, which is read from the cache, or made at the first call."""
+        from search.ranking.hybrid import HybridRanking
 
-        with self._bm25_lock:
-            if self._bm25 is None:
-                self._bm25 = BM25Index(self._index, progress)
-            return self._bm25
+        with self._hybrid_lock:
+            if self._hybrid is None:
+                self._hybrid = HybridRanking(self._index, progress)
+            return self._hybrid
 
     def rank(
         self, queries: EncodedQueries, options: SearchOptions, allowed: Mask | None = None
@@ -187,8 +189,7 @@ class DocumentRanker:
             source, reach = self._source(some, options, allowed, missing)
             wanted = Wanted(options.k, groups, options.exact, self._folding(options, some.vectors))
             answers += collect(len(some), source, reach, wanted)
-        cut = [_above(documents, options.min_score)[: options.k] for documents in answers]
-        ranked = self._with_rows(cut, queries.vectors) if options.hybrid else cut
+        ranked = [_above(documents, options.min_score)[: options.k] for documents in answers]
         return [Answer(documents, missing.segments if missing else ()) for documents in ranked]
 
     def neighbours(self, document: int, options: SearchOptions, allowed: Mask | None) -> Answer[RankedDocument]:
@@ -228,7 +229,7 @@ class DocumentRanker:
         if options.hybrid:
             from search.ranking.fusion import list_depth
 
-            return self._by_fusion(queries, options.exact, allowed, missing), list_depth(options.k)
+            return self._by_fusion(queries, options, allowed, missing), list_depth(options.k)
         if options.similarity == "js":
             return self._by_divergence(queries.mixtures, options.exact, allowed, missing), first_reach(options.k)
         reach = options.k if options.fold is None else _SPARE * options.k
@@ -257,47 +258,26 @@ class DocumentRanker:
         return candidates
 
     def _by_fusion(
-        self, queries: EncodedQueries, exact: bool, allowed: Mask | None, missing: MissingRows | None
+        self, queries: EncodedQueries, options: SearchOptions, allowed: Mask | None, missing: MissingRows | None
     ) -> Source:
-        """Documents by reciprocal rank fusion of the vectors' ranking and that of BM25, each as deep as the reach."""
-        from search.ranking.fusion import reciprocal_rank_fusion
-
-        words, bm25 = queries.words, self.bm25()
+        """Documents by the fusion of the vectors' ranking and that of BM25, each as deep as the reach."""
+        texts, hybrid, config = queries.words, self.hybrid(), fusion_of(self._fusion, options)
         apart = Groups(None, self._index.manifest.documents, allowed)
 
         def candidates(pending: list[int], reach: int) -> list[Candidates]:
-            near_source = self._by_vector(queries.vectors[pending], exact, allowed, missing)
+            vectors = queries.vectors[pending]
+            near_source = self._by_vector(vectors, options.exact, allowed, missing)
             by_vector = collect(len(pending), near_source, reach, Wanted(reach, apart))
-            by_words = bm25.search([words[query] for query in pending], reach, allowed)
-            found = []
-            for near, (_, numbers) in zip(by_vector, by_words, strict=True):
-                rows = {one.document: one.row for one in near}
-                fused = reciprocal_rank_fusion([[one.document for one in near], numbers.tolist()], reach)
-                documents = [RankedDocument(number, score, rows.get(number, -1)) for score, number in fused]
-                complete = max(len(near), len(numbers)) < reach
-                found.append(Candidates(break_ties(documents, bm25.places), complete))
-            return found
+            by_words = hybrid.bm25.scored([texts[query] for query in pending], reach, allowed)
+            return [
+                Candidates(hybrid.fused(vector, near, words, reach, config), max(len(near), len(words.best)) < reach)
+                for vector, near, words in zip(vectors, by_vector, by_words, strict=True)
+            ]
 
         return candidates
 
     def _documents(self, scores: Scores, rows: RowIds) -> list[RankedDocument]:
         return best_rows(scores, rows, self._index.numbering, self._index.documents.ids)
-
-    def _with_rows(self, answers: list[list[RankedDocument]], vectors: Vectors) -> list[list[RankedDocument]]:
-        """The same; documents that only their words brought there get the row that is closest to the query's vector."""
-        if self._index.numbering.one_to_one:
-            return answers
-        return [
-            [dataclasses.replace(found, row=self._row_of(found, vector)) for found in answer]
-            for answer, vector in zip(answers, vectors, strict=True)
-        ]
-
-    def _row_of(self, found: RankedDocument, vector: Vectors) -> int:
-        """The row that brought a document there; where only its words did, the one closest to the query's vector."""
-        if found.row >= 0:
-            return found.row
-        rows = self._index.numbering.rows_of(np.array([found.document]))
-        return int(rows[np.argmax(self._index.vectors(rows) @ vector)] if len(rows) > 1 else rows[0])
 
     def _folding(self, options: SearchOptions, queries: Vectors) -> "Folding | None":
         """How the answers to some queries, vectors (n, k), are folded; None: they are not."""
@@ -306,8 +286,7 @@ class DocumentRanker:
         from search.ranking.folding import Folding
 
         def vectors_of(query: int, documents: Sequence[RankedDocument]) -> Vectors:
-            rows = [self._row_of(found, queries[query]) for found in documents]
-            return self._index.vectors(np.array(rows, np.int64))
+            return self._index.vectors(np.array([found.row for found in documents], np.int64))
 
         return Folding(options.fold, vectors_of, options.min_score)
 
@@ -344,6 +323,18 @@ class DocumentRanker:
             if self._filters is None:
                 self._filters = MetadataFilter(self._index)
         return self._filters.documents(where)
+
+
+def fusion_of(config: HybridConfig, options: SearchOptions) -> HybridConfig:
+    """How hybrid answers are fused: as the recipe says, with the weight that was asked for. Raises ConfigError."""
+    if options.hybrid_weight is None:
+        return config
+    if config.fusion != "convex":
+        raise ConfigError(
+            f'hybrid_weight is {options.hybrid_weight:g}, but the recipe fuses by "{config.fusion}", which has no '
+            "weight. Leave it out, or set hybrid.fusion=convex with isotrope refit."
+        )
+    return dataclasses.replace(config, weight=options.hybrid_weight)
 
 
 def _above(documents: list[RankedDocument], least: float | None) -> list[RankedDocument]:

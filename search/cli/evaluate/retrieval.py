@@ -35,7 +35,10 @@ from search.cli.options import (
               "of a hybrid to its vectors.")  # fmt: skip
 @click.option("--plot", type=PATH, metavar="FILE", help="Draw the first nDCG against whitening strength into this file "
               "(.png, .svg, .pdf).")  # fmt: skip
-@click.option("--hybrid", is_flag=True, help="Measure each setting fused with BM25 too, as query --hybrid searches.")
+@click.option("--hybrid", is_flag=True, help="Measure each setting fused with BM25 too: as query --hybrid searches, "
+              "and by reciprocal ranks.")  # fmt: skip
+@click.option("--hybrid-weight", "hybrid_weights", multiple=True, type=float, metavar="W", help="With --hybrid: weight "
+              "of the vectors, 0 to 1, in place of the recipe's; repeatable.")  # fmt: skip
 @click.option("--query-vectors", type=PATH, metavar="FILE.npy", help="Embeddings of the queries, beside FILE.ids.txt "
               "with their ids: nothing is encoded. With an index only.")  # fmt: skip
 @click.option("--no-bm25", is_flag=True, help="Leave out the BM25 baseline.")
@@ -53,6 +56,7 @@ def command(folder: Path, **options: Any) -> None:
     Examples:
       isotrope evaluate retrieval scifact --index my-index
       isotrope evaluate retrieval scifact --index my-index --hybrid --compare
+      isotrope evaluate retrieval scifact --index my-index --hybrid --hybrid-weight 0.3 --hybrid-weight 0.5
       isotrope evaluate retrieval scifact --strength none --strength 0.25 --centre role --centre common --compare
       isotrope evaluate retrieval scifact --layers -1 --layers 1,-1 --cache cache -o scifact.json
       isotrope evaluate retrieval scifact --strength none --strength 0 --strength 0.5 --strength 1 --plot scifact.svg
@@ -73,6 +77,7 @@ def command(folder: Path, **options: Any) -> None:
         options["per_query"],
         options["on_error"],
         options["hybrid"],
+        tuple(dict.fromkeys(options["hybrid_weights"])),
         options["query_vectors"],
         force,
         {flag: options[name] for name, flag in (("output", "-o"), ("plot", "--plot")) if options[name]},

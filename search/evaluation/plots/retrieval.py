@@ -13,6 +13,7 @@ from typing import Any
 from search.evaluation.plots.drawing import Size, model_name, whiskers, write_plot
 from search.evaluation.retrieval.metrics import measure_names
 from search.evaluation.settings import shortest
+from search.ranking.fusion import fusion_name
 from search.text import counted, escape
 
 _CENTRES = {"role": "two means (role)", "common": "one mean (common)", "none": "no centring (none)"}
@@ -20,10 +21,9 @@ _LOOKS = {"role": ("#0072b2", "o"), "common": ("#d55e00", "s"), "none": ("#009e7
 _HYBRID_LOOKS = {"role": ("#cc79a7", "D"), "common": ("#e69f00", "v"), "none": ("#56b4e9", "P")}
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a3d9a")
 _MARKERS = ("o", "s", "^", "D", "v", "P")  # no divisor in common with the colours: 42 lines that differ
-HYBRID_RAW = "hybrid, raw"
 _COMPARABLE = 0.45  # of the range of several panels; one that needs less would be squeezed by sharing their axis
 Row = Mapping[str, Any]
-Kind = tuple[str, int | None, float, bool]  # centre, dim, shrinkage, hybrid
+Kind = tuple[str, int | None, float, str]  # centre, dim, shrinkage, hybrid
 Interval = tuple[float, float]
 
 
@@ -88,8 +88,10 @@ def panels_of(result: Mapping[str, Any]) -> list[Panel]:
     settings = [row for row in measured if not _is_level(row)]
     baselines = {row["setting"]: _point(row, measure).value for row in result["results"] if row["pooling"] is None}
     unwhitened = [row for row in settings if row["strength"] == "none"]
-    raw = {_embedding(row): _point(row, measure) for row in unwhitened if not _is_hybrid(row)}
-    raw_hybrids = {_embedding(row): {HYBRID_RAW: _point(row, measure).value} for row in unwhitened if _is_hybrid(row)}
+    raw = {_embedding(row): _point(row, measure) for row in unwhitened if not _hybrid(row)}
+    raw_hybrids: dict[Any, dict[str, float]] = {}
+    for row in filter(_hybrid, unwhitened):
+        raw_hybrids.setdefault(_embedding(row), {})[f"{_hybrid(row)}, raw"] = _point(row, measure).value
     whitened = [row for row in settings if row["strength"] != "none"]
     kinds = list(dict.fromkeys(map(_kind, whitened)))
     panels = []
@@ -125,7 +127,7 @@ def _embedding(row: Row) -> tuple[str, tuple[int, ...]]:
 
 
 def _kind(row: Row) -> Kind:
-    return row["centre"], row["dim"], row["shrinkage"], _is_hybrid(row)
+    return row["centre"], row["dim"], row["shrinkage"], _hybrid(row)
 
 
 def _is_level(row: Row, embedding: tuple[str, tuple[int, ...]] | None = None) -> bool:
@@ -134,8 +136,9 @@ def _is_level(row: Row, embedding: tuple[str, tuple[int, ...]] | None = None) ->
     return special and (embedding is None or _embedding(row) == embedding)
 
 
-def _is_hybrid(row: Row) -> bool:
-    return bool(row.get("hybrid"))
+def _hybrid(row: Row) -> str:
+    """How its vectors were fused with BM25; empty: they were not."""
+    return f"hybrid {fusion_name(row['hybrid'])}" if row.get("hybrid") else ""
 
 
 def _point(row: Row, measure: str) -> Point:
@@ -148,7 +151,7 @@ def _line(kind: Kind, kinds: Sequence[Kind], rows: Sequence[Row], measure: str) 
     """The rows of one kind. It looks the same wherever it is drawn, and a centre alone the same in all pictures."""
     number = kinds.index(kind)
     look = _COLOURS[number % len(_COLOURS)], _MARKERS[number % len(_MARKERS)]
-    if len({other[1:3] for other in kinds}) == 1:
+    if len({other[1:3] for other in kinds}) == 1 and len({other[3] for other in kinds if other[3]}) <= 1:
         look = (_HYBRID_LOOKS if kind[3] else _LOOKS)[kind[0]]
     points = {row["strength"]: _point(row, measure) for row in rows if _kind(row) == kind}
     return Line(_label(kind, kinds), look, dict(sorted(points.items())))
@@ -157,7 +160,7 @@ def _line(kind: Kind, kinds: Sequence[Kind], rows: Sequence[Row], measure: str) 
 def _label(kind: Kind, kinds: Sequence[Kind]) -> str:
     """The centre, and dimensions and shrinkage where they are not left as they are in all lines."""
     centre, dim, shrinkage, hybrid = kind
-    words = [f"hybrid, {_CENTRES[centre]}" if hybrid else _CENTRES[centre]]
+    words = [f"{hybrid}, {_CENTRES[centre]}" if hybrid else _CENTRES[centre]]
     if any(other[1] for other in kinds):
         words.append(f"{dim} dimensions" if dim else "all dimensions")
     if any(other[2] for other in kinds):
@@ -264,7 +267,7 @@ def _draw(axes: Any, panel: Panel, width: float) -> None:
     if panel.raw:
         _draw_raw(axes, panel.raw, panel.raw_label)
     for name, value in panel.baselines.items():
-        style = _LEVEL_STYLE if name in panel.levels else "-." if name == HYBRID_RAW else ":"
+        style = _LEVEL_STYLE if name in panel.levels else "-." if name.startswith("hybrid") else ":"
         axes.axhline(value, color=_BASELINE, linestyle=style, linewidth=1.4, label=name, zorder=1.5)
     for number, line in enumerate(panel.lines):
         _draw_line(axes, line, step * (number - (len(panel.lines) - 1) / 2))

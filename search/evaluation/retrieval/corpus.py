@@ -25,11 +25,13 @@ from indexer.hashing import bottom_k, hash_id
 from indexer.moments import Moments
 from indexer.pipeline.fit import QUERY_TEXTS
 from indexer.progress import Progress
+from indexer.ranking_config import Bm25Unit
 from indexer.transforms import FitData
 from search.evaluation.embeddings import EmbeddingSource, encode_and_count_cut
 from search.evaluation.target import Target
 from search.index import Index
 from search.queries import find_beir_file
+from search.ranking.bm25 import window_starts, window_texts
 from search.text import counted
 
 _BLOCK_ROWS = 4096
@@ -58,6 +60,10 @@ class SearchedCorpus(Protocol):
 
     def texts(self) -> list[str]:
         """The whole text of each document."""
+        ...
+
+    def bm25_texts(self, unit: Bm25Unit) -> tuple[list[str], RowIds | None]:
+        """What BM25 counts in: the text of each document, or of each window and where each document's begin, (n,)."""
         ...
 
     def prepare(self, query_like: bool) -> None:
@@ -104,6 +110,13 @@ class BeirCorpus:
 
     def texts(self) -> list[str]:
         return [joined_text(document, self._config.corpus.text) for document in self._documents]
+
+    def bm25_texts(self, unit: Bm25Unit) -> tuple[list[str], RowIds | None]:
+        texts = self.texts()
+        cut = self._cutter(texts) if unit == "window" else None
+        if cut is None or cut.windows is None:
+            return texts, None
+        return cut.texts, np.searchsorted(cut.windows.document, np.arange(len(texts)))
 
     def prepare(self, query_like: bool) -> None:
         cut = self._cutter(self.texts())
@@ -172,6 +185,12 @@ class IndexedCorpus:
     def texts(self) -> list[str]:
         columns = self._opened.config.corpus.text
         return [joined_text(document, columns) for document in self._opened.documents.all_documents()]
+
+    def bm25_texts(self, unit: Bm25Unit) -> tuple[list[str], RowIds | None]:
+        texts = self.texts()
+        if unit == "document" or self.document_of is None:
+            return texts, None
+        return list(window_texts(self._opened, texts, 0)), window_starts(self._opened)
 
     def prepare(self, query_like: bool) -> None:
         self._stored = self._subject.stored

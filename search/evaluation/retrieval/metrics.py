@@ -69,7 +69,7 @@ class MeasuredRun:
     setting: Setting | None
     values: Mapping[str, Float64Array]
     facts: dict[str, Any]  # what else its result says, JSON types
-    hybrid: bool = False  # the setting's vectors fused with BM25
+    hybrid: str = ""  # how the setting's vectors were fused with BM25, in a word
 
 
 @dataclass(frozen=True)
@@ -115,15 +115,16 @@ def baselines(one: MeasuredRun, measured: Sequence[MeasuredRun]) -> Iterator[Mea
     """What a setting is compared with.
 
     The raw embeddings of the same layers and pooling, else the first raw ones, else the first setting; then, for
-    centre "role", the same setting with other centres; a hybrid only with the vectors it is made of. Then whatever is
-    no setting, such as BM25.
+    centre "role", the same setting with other centres; a hybrid only with the vectors it is made of, and with their
+    reciprocal ranks. Then whatever is no setting, such as BM25.
     """
     if one.setting is None:
         return
     vectors = [other for other in measured if not other.hybrid]
     seen = {one.label}
     others = [_reference(one.setting, vectors), *_other_centres(one.setting, vectors)]
-    for other in [other for other in vectors if other.setting == one.setting] if one.hybrid else others:
+    own = [other for other in measured if other.setting == one.setting and other.hybrid in ("", "rrf")]
+    for other in own if one.hybrid else others:
         if other.label not in seen:
             seen.add(other.label)
             yield other

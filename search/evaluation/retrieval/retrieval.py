@@ -13,6 +13,7 @@ from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError
 from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
+from indexer.ranking_config import HybridConfig
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
 from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings, encode_and_count_cut
 from search.evaluation.result import Clock, Result, how_built
@@ -20,6 +21,7 @@ from search.evaluation.retrieval.beir import JudgedQueries, read_judged
 from search.evaluation.retrieval.corpus import BeirCorpus, IndexedCorpus, SearchedCorpus
 from search.evaluation.retrieval.metrics import MAP, MRR, MeasuredRun, PairedComparison, measure, measure_names
 from search.evaluation.retrieval.runs import (
+    Asked,
     Run,
     hybrid_label,
     run_files,
@@ -33,9 +35,9 @@ from search.evaluation.target import Subject, Target
 from search.export.trec import require_plain_ids, run_lines
 from search.files import check_outputs, file_hash, read_by, write_output
 from search.queries import read_query_embeddings
-from search.ranking.bm25 import BM25_PARAMETERS, LABEL, BM25Index, rank_bm25
+from search.ranking.bm25 import LABEL, BM25Index, BM25Ranking, bm25_parameters
 from search.ranking.exact import id_order
-from search.ranking.fusion import FUSION_PARAMETERS, fuse_top_k
+from search.ranking.fusion import fusion_name, fusion_parameters
 from search.text import counted
 
 
@@ -50,7 +52,8 @@ class RetrievalOptions:
     run: Path | None = None  # TREC runs: a file, or a folder for several
     per_query: Path | None = None  # a table of the first nDCG
     on_error: OnError = "fail"  # or "skip": rows of the corpus that cannot be documents, such as blank ones
-    hybrid: bool = False  # fuse each setting's ranking with BM25's too
+    hybrid: bool = False  # fuse each setting's ranking with BM25's too: as the recipe says, and by reciprocal ranks
+    hybrid_weights: tuple[float, ...] = ()  # of convex combinations, in place of the recipe's own
     query_vectors: Path | None = None  # embeddings of the queries, by id, so that none is encoded
     force: bool = False  # write over files that are there already
     also: Mapping[str, Path] = field(default_factory=dict)  # option -> file that the caller writes: no file twice
@@ -58,16 +61,23 @@ class RetrievalOptions:
     def __post_init__(self) -> None:
         if not self.cutoffs or min(self.cutoffs) < 1:
             raise ConfigError(f"-k is {min(self.cutoffs, default='empty')}; expected whole numbers above 0.")
+        if self.hybrid_weights and not self.hybrid:
+            raise ConfigError("weights are those of hybrids; expected hybrid as well.")
+
+    def fusions(self, config: HybridConfig) -> list[HybridConfig]:
+        """The fusions that are measured. Raises ConfigError for a weight that is none."""
+        convex = [replace(config, fusion="convex", weight=weight) for weight in self.hybrid_weights or (config.weight,)]
+        return [*convex, replace(config, fusion="rrf")] if self.hybrid else []
 
 
-def beside_of(task: RetrievalOptions, labels: Sequence[str]) -> list[str]:
+def beside_of(task: RetrievalOptions, labels: Sequence[str], config: HybridConfig) -> list[str]:
     """Labels of what is measured beside the settings."""
-    return [hybrid_label(label) for label in labels if task.hybrid] + [LABEL] * task.bm25
+    return [hybrid_label(label, fusion) for label in labels for fusion in task.fusions(config)] + [LABEL] * task.bm25
 
 
-def runs_of(task: RetrievalOptions, labels: Sequence[str]) -> dict[str, Path]:
+def runs_of(task: RetrievalOptions, labels: Sequence[str], config: HybridConfig) -> dict[str, Path]:
     """Label -> the file of its run."""
-    return run_files(task.run, labels, beside_of(task, labels)) if task.run else {}
+    return run_files(task.run, labels, beside_of(task, labels, config)) if task.run else {}
 
 
 def require_places(task: RetrievalOptions, subject: Target, runs: Mapping[str, Path]) -> None:
@@ -106,7 +116,7 @@ def evaluate_retrieval(
             f"--on-error skip is for rows of a corpus, but {subject.index.path} is an index; leave it out."
         )
     settings = _settings(subject, sweep)
-    runs = runs_of(task, [setting.label for setting in settings])
+    runs = runs_of(task, [setting.label for setting in settings], subject.config.hybrid)
     require_places(task, subject, runs)
     judged = read_judged(task.folder, task.split)
     source = subject.states(settings, cache, progress)
@@ -147,6 +157,7 @@ class _Evaluation:
         ]
         self._places = id_order(self._names)
         self._depth = min(len(self._names), max(DEPTH, *task.cutoffs))
+        self._fusions = task.fusions(subject.config.hybrid)
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -166,17 +177,17 @@ class _Evaluation:
         }
         more: dict[str, Any] = {"protocol": protocol}
         if self._needs_bm25:
-            more["bm25"] = BM25_PARAMETERS
-        if self._task.hybrid:
-            more["hybrid"] = FUSION_PARAMETERS
+            more["bm25"] = bm25_parameters(self._subject.config.hybrid)
+        if self._fusions:
+            more["hybrid"] = [fusion_parameters(fusion) for fusion in self._fusions]
         return more | how_built(self._subject.config, self._subject.index)
 
     def measured(self, settings: Sequence[Setting]) -> Iterator[MeasuredRun]:
-        """Each setting and its hybrid, then BM25. Runs are written on the way: few rankings are held at once."""
+        """Each setting and its hybrids, then BM25. Runs are written on the way: few rankings are held at once."""
         files = self._run_files([setting.label for setting in settings])
-        words = self._words() if self._needs_bm25 else []  # first, since encoding may take hours
-        baseline = self._bm25(words, files) if self._task.bm25 else None
-        for answers in self._answers(settings):
+        words = self._words() if self._needs_bm25 else None  # first, since encoding may take hours
+        baseline = self._bm25(words, files) if words and self._task.bm25 else None
+        for answers in self._answers(settings, words):
             self.notes += [answers.note] * bool(answers.note)
             facts = {
                 "encoder": self._source.fingerprint(answers.setting.key),
@@ -185,16 +196,16 @@ class _Evaluation:
             }
             measured = self._judge(answers.setting.label, answers.setting, answers.found, facts, files)
             yield replace(measured, values={**measured.values, **self._cut_off(answers.at)})
-            if self._task.hybrid:
-                found = fuse_top_k(answers.found, words, self._places, self._depth)
-                label, facts = hybrid_label(answers.setting.label), facts | {"hybrid": FUSION_PARAMETERS}
-                yield replace(self._judge(label, answers.setting, found, facts, files), hybrid=True)
+            for fusion, found in zip(self._fusions, answers.hybrids, strict=True):
+                label, parameters = hybrid_label(answers.setting.label, fusion), fusion_parameters(fusion)
+                fused = self._judge(label, answers.setting, found, facts | {"hybrid": parameters}, files)
+                yield replace(fused, hybrid=fusion_name(parameters))
             self._progress.advance(1)
         if baseline:
             yield baseline
 
-    def _answers(self, settings: Sequence[Setting]) -> Iterator[Run]:
-        queries, states, cut, files = ask(self._task.query_vectors, self._judged.queries, self._subject, self._source)
+    def _answers(self, settings: Sequence[Setting], words: BM25Ranking | None) -> Iterator[Run]:
+        names, states, cut, files = ask(self._task.query_vectors, self._judged.queries, self._subject, self._source)
         self.data |= files
         if not self._own:
             query_like = any(setting.whitening.centres_by_role for setting in settings)
@@ -202,10 +213,11 @@ class _Evaluation:
             self._collection.prepare(query_like)
         self.notes += self._cut(cut, self._collection.truncated)
         self._progress.phase("ranking", len(settings))
+        asked = Asked(names, states, list(self._judged.queries.values()), self._depth, self._fusions)
         if self._own:
-            yield run_of_index(self._own, settings[0], states, queries, self._depth, self._task.cutoffs)
+            yield run_of_index(self._own, settings[0], asked, self._task.cutoffs)
         else:
-            yield from runs_of_settings(self._collection, settings, states, queries, self._depth, self._places)
+            yield from runs_of_settings(self._collection, settings, asked, self._places, words)
 
     def _cut(self, queries: int, documents: int) -> Iterator[str]:
         limit = self._subject.spec.identity.max_length
@@ -218,8 +230,9 @@ class _Evaluation:
         if self._task.run is None:
             return {}
         require_plain_ids([*self._judged.queries, *self._names])
-        files = runs_of(self._task, labels)
-        if missing := [label for label in beside_of(self._task, labels) if label not in files]:
+        config = self._subject.config.hybrid
+        files = runs_of(self._task, labels, config)
+        if missing := [label for label in beside_of(self._task, labels, config) if label not in files]:
             self.notes.append(
                 f"{self._task.run} holds the run of the setting only; name a folder for that of {' and '.join(missing)}"
             )
@@ -229,16 +242,18 @@ class _Evaluation:
     def _needs_bm25(self) -> bool:
         return self._task.bm25 or self._task.hybrid
 
-    def _words(self) -> list[SearchResult]:
-        """What BM25 finds. An index whose hybrid is measured is asked as `isotrope query --hybrid` asks it."""
-        queries = list(self._judged.queries.values())
-        if self._own and self._task.hybrid:
-            return BM25Index(self._own, self._progress).search(queries, self._depth)
+    def _words(self) -> BM25Ranking:
+        """BM25 of the collection. An index whose hybrid is measured is asked as `isotrope query --hybrid` asks it."""
+        if self._own and self._fusions:
+            return BM25Index(self._own, self._progress)
         self._progress.phase(LABEL, None)
-        return rank_bm25(self._collection.texts(), queries, self._places, self._depth)
+        texts, starts = self._collection.bm25_texts(self._subject.config.hybrid.unit)
+        return BM25Ranking.of(texts, self._places, self._subject.config.hybrid, "eval", starts)
 
-    def _bm25(self, found: list[SearchResult], files: dict[str, Path]) -> MeasuredRun:
-        facts = {"encoder": None, "transform": None, "dimensions": None, "bm25": BM25_PARAMETERS}
+    def _bm25(self, words: BM25Ranking, files: dict[str, Path]) -> MeasuredRun:
+        found = words.search(list(self._judged.queries.values()), self._depth)
+        parameters = bm25_parameters(self._subject.config.hybrid)
+        facts = {"encoder": None, "transform": None, "dimensions": None, "bm25": parameters}
         return self._judge(LABEL, None, found, facts, files)
 
     def _judge(

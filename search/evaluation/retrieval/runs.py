@@ -12,16 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer import ann
-from indexer.arrays import Float64Array, RowIds, SearchResult
+from indexer.arrays import Float64Array, RowIds, SearchResult, Vectors
 from indexer.errors import ConfigError
 from indexer.output_files import is_stream
+from indexer.ranking_config import HybridConfig
 from indexer.transforms import Transform
 from search.evaluation.embeddings import TextEmbeddings
 from search.evaluation.retrieval.corpus import SearchedCorpus
+from search.evaluation.retrieval.exact_fusion import ComparedRows, candidates_of
 from search.evaluation.settings import Setting, fit_setting, transform_hash
 from search.files import write_output
 from search.index import Index
+from search.ranking.bm25 import BM25Ranking
+from search.ranking.documents import RankedDocument
 from search.ranking.exact import exact_top_k
+from search.ranking.fusion import fusion_name, fusion_parameters
 from search.ranking.ranker import DocumentRanker, EncodedQueries, SearchOptions
 
 _ENDING = ".run"
@@ -70,40 +75,76 @@ class Run:
     transform: str  # sha256
     note: str = ""  # what the fit could not do as asked
     at: Mapping[int, list[SearchResult]] = field(default_factory=dict)  # k -> what was found when asked for k hits
+    hybrids: Sequence[list[SearchResult]] = ()  # what each of `Asked.fusions` found
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The queries, how many documents are wanted of each, and the fusions with BM25 that are measured beside vectors.
+
+    `names` are what queries go by in `states`, `texts` are what BM25 reads.
+    """
+
+    names: Sequence[str]
+    states: TextEmbeddings
+    texts: Sequence[str]
+    depth: int
+    fusions: Sequence[HybridConfig] = ()
+
+    def vectors(self, transform: Transform, setting: Setting) -> Vectors:
+        """Of the queries, (n, k)."""
+        return transform.transform(self.states.of(self.names, setting.key), "query")
 
 
 def runs_of_settings(
-    collection: SearchedCorpus, settings: Sequence[Setting], states: TextEmbeddings, queries: Sequence[str], depth: int,
+    collection: SearchedCorpus,
+    settings: Sequence[Setting],
+    asked: Asked,
     places: RowIds,
-) -> Iterator[Run]:  # fmt: skip
-    """Each setting fitted on the collection and searched exactly. `states` hold the embeddings of `queries`."""
+    words: BM25Ranking | None = None,
+) -> Iterator[Run]:
+    """Each setting fitted on the collection and searched exactly; `words` are needed for fusions."""
     for setting in settings:
         transform = _fitted(collection, setting)
-        vectors = transform.transform(states.of(queries, setting.key), "query")
-        blocks = (transform.transform(block, "document") for block in collection.blocks(setting.key))
-        found = exact_top_k(vectors, blocks, places, depth, collection.document_of)
-        yield Run(setting, found, transform.dim, transform_hash(transform), transform.settings()["note"])
+        vectors, rows = asked.vectors(transform, setting), ComparedRows(collection, setting.key, transform)
+        found = exact_top_k(vectors, rows.blocks(), places, asked.depth, collection.document_of)
+        hybrids: list[list[SearchResult]] = []
+        if words is not None and asked.fusions:
+            both = candidates_of(rows, vectors, found, words.scored(asked.texts, asked.depth))
+            hybrids = [[one.fused(config, places, asked.depth) for one in both] for config in asked.fusions]
+        note = transform.settings()["note"]
+        yield Run(setting, found, transform.dim, transform_hash(transform), note, hybrids=hybrids)
 
 
-def run_of_index(
-    index: Index, setting: Setting, states: TextEmbeddings, queries: Sequence[str], depth: int, cutoffs: Sequence[int]
-) -> Run:
+def run_of_index(index: Index, setting: Setting, asked: Asked, cutoffs: Sequence[int]) -> Run:
     """The index itself is asked: its own transform and its own segments, ties by id as the engine puts them.
 
     An approximate index looks further when it is asked for more, so that its first ten of a thousand hits are not
-    the ten it gives: it is also asked for each of `cutoffs` that is less than `depth`.
+    the ten it gives: it is also asked for each of `cutoffs` that is less than the depth.
     """
-    vectors = index.transform.transform(states.of(queries, setting.key), "query")
+    vectors, depth = asked.vectors(index.transform, setting), asked.depth
     exact = all(ann.is_exact(entry.factory) for entry in index.manifest.segments)
     at = {k: ask_index(index, vectors, k) for k in cutoffs if k < depth and not exact}
     digest = index.manifest.files[index.manifest.transform["file"]].sha256
-    return Run(setting, ask_index(index, vectors, depth), index.transform.dim, digest, at=at)
+    hybrids = [
+        _numbers(
+            DocumentRanker(index, config).rank(
+                EncodedQueries(vectors, texts=asked.texts), SearchOptions(depth, hybrid=True)
+            )
+        )
+        for config in asked.fusions
+    ]
+    return Run(setting, ask_index(index, vectors, depth), index.transform.dim, digest, at=at, hybrids=hybrids)
 
 
 def ask_index(index: Index, vectors: npt.NDArray[np.float32], depth: int) -> list[SearchResult]:
     """The `depth` documents that an index gives for each vector (n, dim), as its engine ranks them."""
+    return _numbers(DocumentRanker(index).rank(EncodedQueries(vectors), SearchOptions(depth)))
+
+
+def _numbers(answers: Sequence[Sequence[RankedDocument]]) -> list[SearchResult]:
     found = []
-    for ranked in DocumentRanker(index).rank(EncodedQueries(vectors), SearchOptions(depth)):
+    for ranked in answers:
         scores = np.array([one.score for one in ranked], np.float32)
         found.append((scores, np.array([one.document for one in ranked], np.int64)))
     return found
@@ -114,6 +155,6 @@ def _fitted(collection: SearchedCorpus, setting: Setting) -> Transform:
     return fit_setting(setting, collection.material(setting.key), queries)
 
 
-def hybrid_label(setting: str) -> str:
-    """What the hybrid of a setting is called."""
-    return f"hybrid {setting}"
+def hybrid_label(setting: str, fusion: HybridConfig) -> str:
+    """What a setting fused with BM25 is called."""
+    return f"hybrid {fusion_name(fusion_parameters(fusion))} {setting}"

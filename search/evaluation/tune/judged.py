@@ -11,7 +11,7 @@ from search.evaluation.embeddings import EmbeddingSource, encode_and_count_cut
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.corpus import BeirCorpus, IndexedCorpus, SearchedCorpus
 from search.evaluation.retrieval.metrics import measure as judged_values
-from search.evaluation.retrieval.runs import runs_of_settings
+from search.evaluation.retrieval.runs import Asked, runs_of_settings
 from search.evaluation.settings import Setting
 from search.evaluation.target import Target
 from search.evaluation.tune.choice import MeasuredSetting
@@ -58,7 +58,8 @@ class QrelsJudge:
     def measure(self, settings: Sequence[Setting]) -> Iterator[MeasuredSetting]:
         """Every setting's nDCG@10 on each query, searched exactly."""
         self.progress.phase("comparing settings", len(settings))
-        for answers in runs_of_settings(self._collection, settings, self._states, self._queries, _DEPTH, self._places):
+        asked = Asked(self._queries, self._states, self._queries, _DEPTH)
+        for answers in runs_of_settings(self._collection, settings, asked, self._places):
             ranked = {
                 query: [self._names[row] for row in rows.tolist()]
                 for query, (_, rows) in zip(self._judged.queries, answers.found, strict=True)

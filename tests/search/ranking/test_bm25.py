@@ -10,25 +10,27 @@ import pytest
 from indexer.corpus import read_corpus
 from indexer.corpus.document import joined_text
 from indexer.errors import MachineError
+from indexer.ranking_config import HybridConfig
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.metrics import measure
-from search.ranking.bm25 import BM25_PARAMETERS, describe_bm25, rank_bm25
+from search.ranking.bm25 import BM25Ranking, bm25_parameters, describe_bm25
 from search.ranking.exact import id_order
 
+PARAMETERS = bm25_parameters(HybridConfig())
 TEXTS = ["whale whale song", "deep sea whale", "bridge cables of steel", "the song"]
 
 
 def hits(texts: list[str], query: str, depth: int = 10, ids: list[str] | None = None) -> list[tuple[int, float]]:
     """(row, score) of one query."""
     places = id_order(ids or [f"d{row:03}" for row in range(len(texts))])
-    scores, rows = rank_bm25(texts, [query], places, depth)[0]
+    scores, rows = BM25Ranking.of(texts, places, HybridConfig(), "eval").search([query], depth)[0]
     return list(zip(rows.tolist(), scores.tolist(), strict=True))
 
 
 def lucene(frequency: int, length: int, mean_length: float, containing: int, documents: int) -> float:
     """The score of one term of a query in one document."""
     weight = math.log(1 + (documents - containing + 0.5) / (containing + 0.5))
-    k1, b = BM25_PARAMETERS["k1"], BM25_PARAMETERS["b"]
+    k1, b = PARAMETERS["k1"], PARAMETERS["b"]
     return float(weight * frequency / (frequency + k1 * (1 - b + b * length / mean_length)))
 
 
@@ -83,8 +85,18 @@ def test_its_parameters_are_the_packages_defaults() -> None:
     import bm25s
 
     model = bm25s.BM25()
-    assert (model.method, model.k1, model.b) == (BM25_PARAMETERS["method"], BM25_PARAMETERS["k1"], BM25_PARAMETERS["b"])
-    assert "k1 1.5, b 0.75" in describe_bm25()
+    assert (model.method, model.k1, model.b) == (PARAMETERS["method"], PARAMETERS["k1"], PARAMETERS["b"])
+    assert "k1 1.5, b 0.75" in describe_bm25(PARAMETERS)
+
+
+def test_of_windows_the_best_counts() -> None:
+    """Three documents of two, one and two windows: what bm25s gives for five texts, the best of each document's."""
+    texts, starts = ["whale song", "steel", "whale", "deep sea", "whale whale song"], np.array([0, 2, 3])
+    config = HybridConfig(unit="window")
+    (every,) = BM25Ranking.of(texts, np.arange(5), config, "eval").scores(["songs of whales"])
+    (found,) = BM25Ranking.of(texts, np.arange(3), config, "eval", starts).scores(["songs of whales"])
+    assert found.tolist() == [max(every[0], every[1]), every[2], max(every[3], every[4])]
+    assert describe_bm25(bm25_parameters(config)).endswith(", unit window")
 
 
 @pytest.mark.parametrize("module", ["bm25s", "Stemmer"])
@@ -103,6 +115,6 @@ def test_scifact_is_where_published_bm25_runs_are(shared: Path) -> None:
     judged, documents = read_judged(folder), list(read_corpus(folder))
     ids = [document.id for document in documents]
     texts = [joined_text(document, ("title", "text")) for document in documents]
-    found = rank_bm25(texts, list(judged.queries.values()), id_order(ids), 10)
+    found = BM25Ranking.of(texts, id_order(ids), HybridConfig(), "eval").search(list(judged.queries.values()), 10)
     ranked = {query: [ids[row] for row in rows] for query, (_, rows) in zip(judged.queries, found, strict=True)}
     assert 0.66 < measure(judged.judgements, ranked, [10])["nDCG@10"].mean() < 0.70

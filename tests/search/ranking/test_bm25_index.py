@@ -11,8 +11,9 @@ import pytest
 from indexer import BuildConfig, Document, add_documents, build_index, delete_documents, refit_index
 from indexer.corpus.document import joined_text
 from indexer.errors import CorruptIndexError, MachineError
+from indexer.ranking_config import HybridConfig
 from search.index import Index
-from search.ranking.bm25 import BM25Index, rank_bm25
+from search.ranking.bm25 import BM25Index, BM25Ranking
 from search.ranking.exact import id_order
 from tests.documents import DOCUMENTS
 
@@ -59,7 +60,7 @@ def answers(index: Path, k: int = 9, watcher: Watcher | None = None) -> list[Ans
 def by_bm25s(documents: Sequence[Document], k: int = 9) -> list[Answer]:
     """The same by bm25s's own index of just these documents."""
     texts, ids = [joined_text(document, ("title", "text")) for document in documents], [d.id for d in documents]
-    found = rank_bm25(texts, QUERIES, id_order(ids), k)
+    found = BM25Ranking.of(texts, id_order(ids), HybridConfig(), "eval").search(QUERIES, k)
     return [list(zip(scores.tolist(), (ids[n] for n in numbers), strict=True)) for scores, numbers in found]
 
 
@@ -100,6 +101,7 @@ def test_bm25_is_made_once_for_the_same_documents(index: Path, cache: Path) -> N
     again = Watcher()
     assert answers(index, watcher=again) == first
     refit_index(index, ["whitening.strength=0.5"])  # other vectors, the same texts
+    refit_index(index, ["hybrid.weight=0.5", "hybrid.unit=window"])  # of documents without windows
     assert answers(index, watcher=again) == first
     assert again.phases == []
     assert len(list(cache.iterdir())) == 1
@@ -123,6 +125,35 @@ def test_other_columns_of_the_same_documents_are_ranked_apart(
     assert found == [[4], [4]]
     found = [BM25Index(Index.open(path)).search(["whales"], 9)[0][0].tolist() for path in title_only]
     assert found[0] != found[1]  # in the title and the text, in the text
+
+
+def test_other_rules_of_terms_are_another_bm25(index: Path, cache: Path) -> None:
+    def found(query: str) -> list[int]:
+        return sorted(BM25Index(Index.open(index)).search([query], 9)[0][1].tolist())
+
+    stemmed = found("whale")
+    assert stemmed != []
+    refit_index(index, ["hybrid.language=none"])
+    assert (found("whale"), found("whales")) == ([], stemmed)
+    refit_index(index, ["hybrid.language=german"])
+    assert found("der Walfang") == []
+    assert len(list(cache.iterdir())) == 3
+
+
+def test_windows_are_counted_apart_and_the_best_of_a_document_counts(tmp_path: Path, tiny_config: BuildConfig) -> None:
+    """An oracle: bm25s over the texts of all windows, as the index has them, of the documents that are left."""
+    config = tiny_config.with_overrides(["chunk.tokens=8", "chunk.overlap=2", "hybrid.unit=window"])
+    long = [Document(f"l{n}", f"{document.text} {DOCUMENTS[-n].text}") for n, document in enumerate(DOCUMENTS)]
+    build_index(long, tmp_path / "index", config)
+    delete_documents(tmp_path / "index", ["l2"])
+    opened = Index.open(tmp_path / "index")
+    numbering, left = opened.numbering, [one for one in long if one.id != "l2"]
+    assert numbering.rows > 2 * len(left)
+    spans, owners = numbering.spans(np.arange(numbering.rows)), numbering.documents_of(np.arange(numbering.rows))
+    texts = [left[owner].text[start:end] for owner, (start, end) in zip(owners, spans, strict=True)]
+    every = BM25Ranking.of(texts, np.arange(len(texts)), HybridConfig(), "eval").scores(QUERIES)
+    for scores, expected in zip(BM25Index(opened).scores(QUERIES), every, strict=True):
+        assert scores.tolist() == [expected[owners == number].max() for number in range(len(left))]
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: data[:50]])

@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from search.ranking.bm25 import BM25, BM25_PARAMETERS, tokenize
+from indexer.ranking_config import HybridConfig
+from search.ranking.bm25 import BM25, bm25_parameters
 from search.ranking.exact import id_order, top_k_above_zero
+from search.ranking.terms import tokenize
 
+CONFIG = HybridConfig()
+PARAMETERS = bm25_parameters(CONFIG)
 WORDS = ["whale", "whales", "song", "sea", "the", "of", "straße", "日本語", "naïve", "x86"]
 texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join), min_size=1, max_size=12)
 queries = st.lists(st.sampled_from([*WORDS, "zebra"]), max_size=5).map(" ".join)
@@ -20,7 +24,7 @@ queries = st.lists(st.sampled_from([*WORDS, "zebra"]), max_size=5).map(" ".join)
 
 def by_formula(terms: Sequence[str], documents: Sequence[Sequence[str]]) -> list[float]:
     """Lucene's BM25 (Kamphuis et al., ECIR 2020), a sum over the query's terms."""
-    k1, b = BM25_PARAMETERS["k1"], BM25_PARAMETERS["b"]
+    k1, b = PARAMETERS["k1"], PARAMETERS["b"]
     mean = sum(map(len, documents)) / len(documents)
     scores = []
     for document in documents:
@@ -40,18 +44,18 @@ def test_scores_are_lucenes_before_and_after_the_disk(
     tmp_path_factory: pytest.TempPathFactory, bodies: list[str], query: str
 ) -> None:
     folder = tmp_path_factory.mktemp("bm25")
-    made = BM25.of(bodies, "hybrid")
+    made = BM25.of(bodies, "hybrid", CONFIG)
     made.save(folder)
-    (terms,) = tokenize([query], "hybrid")
+    (terms,) = tokenize([query], "hybrid", CONFIG)
     scores = made.scores(terms)
     assert scores.dtype == np.float32
-    np.testing.assert_allclose(scores, by_formula(terms, tokenize(bodies, "hybrid")), rtol=1e-5)
+    np.testing.assert_allclose(scores, by_formula(terms, tokenize(bodies, "hybrid", CONFIG)), rtol=1e-5)
     np.testing.assert_array_equal(BM25.load(folder, len(bodies), "hybrid").scores(terms), scores)
 
 
 @pytest.mark.parametrize("bodies", [[], [""], ["the of", "?"]])
 def test_texts_without_a_term_score_nothing(tmp_path: Path, bodies: list[str]) -> None:
-    made = BM25.of(bodies, "hybrid")
+    made = BM25.of(bodies, "hybrid", CONFIG)
     made.save(tmp_path)
     for index in (made, BM25.load(tmp_path, len(bodies), "hybrid")):
         assert index.scores(["whale"]).tolist() == [0.0] * len(bodies)

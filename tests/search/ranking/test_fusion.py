@@ -1,17 +1,23 @@
-"""Reciprocal rank fusion: its formula in exact fractions, and what may not matter."""
+"""Fusion: reciprocal ranks in exact fractions, convex combinations a document at a time, and what may not matter."""
 
+import dataclasses
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from indexer.ranking_config import HybridConfig
 from search.ranking.fusion import (
-    FUSION_PARAMETERS,
     RRF_K,
-    describe_hybrid,
-    fuse_top_k,
+    BothScores,
+    Spread,
+    describe_fusion,
+    drawn_rows,
+    fusion_name,
+    fusion_parameters,
     list_depth,
     reciprocal_rank_fusion,
 )
@@ -95,21 +101,70 @@ def test_scores_of_the_papers_constant_are_these_numbers() -> None:
     assert found == [(0.03252247488101534, 3), (0.01639344262295082, 7), (0.016129032258064516, 9)]
 
 
-def test_both_rankings_of_a_query_are_fused_with_ties_by_id() -> None:
-    near = (np.array([0.9, 0.8, 0.7], np.float32), np.array([0, 1, 2]))
-    words = (np.array([5.0, 3.0], np.float32), np.array([1, 0]))
-    places = np.array([3, 2, 1, 0])  # of the documents, in the order of their ids
-    ((scores, numbers),) = fuse_top_k([near], [words], places, 2)
-    assert numbers.tolist() == [1, 0]  # one sum, and 1 comes before 0
-    assert scores.tolist() == [float(np.float32(1 / 61 + 1 / 62))] * 2
-    assert scores.dtype == np.float32
-    ((scores, numbers),) = fuse_top_k([near], [words], places, 9)
-    assert numbers.tolist() == [1, 0, 2]
+values = st.integers(-64, 64).map(lambda number: number / 64)  # whose sums and products are exact
+tables = st.integers(1, 12).flatmap(lambda n: st.tuples(*[st.lists(values, min_size=n, max_size=n)] * 2))
 
 
-def test_its_parameters_are_told() -> None:
-    assert FUSION_PARAMETERS == {"method": "reciprocal rank", "constant": 60, "depth": 1000}
-    assert describe_hybrid() == (
+@given(tables, values, st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+def test_from_what_chance_gives_to_the_best(
+    table: tuple[list[float], list[float]], floor: float, weight: float
+) -> None:
+    """The formula a document at a time. Where no document is above the floor the list says nothing."""
+    near, words = table[0], [max(value, 0.0) for value in table[1]]
+
+    def part(own: list[float], low: float, value: float) -> float:
+        return (value - low) / (max(own) - low) if max(own) > low else 0.0
+
+    config = HybridConfig(weight=weight)
+    found = BothScores(np.array(near), np.array(words), Spread(floor, 9.0), Spread(9.0, 9.0)).combined(config)
+    expected = [
+        weight * part(near, floor, one) + (1 - weight) * part(words, 0.0, other)
+        for one, other in zip(near, words, strict=True)
+    ]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@given(tables, st.sampled_from([0.0, 0.3, 1.0]))
+def test_in_deviations_from_the_mean(table: tuple[list[float], list[float]], weight: float) -> None:
+    near, words = np.array(table[0]), np.array(table[1])
+    config = HybridConfig(weight=weight, scaling="zscore")
+    found = BothScores(near, words, Spread(0.25, 0.5), Spread(0.5, 0.0)).combined(config)
+    np.testing.assert_allclose(found, weight * (near - 0.25) / 0.5, atol=1e-12)  # all of one score: it says nothing
+
+
+@given(tables, st.sampled_from(["minmax", "zscore"]))
+def test_many_queries_at_once_are_each_on_their_own(table: tuple[list[float], list[float]], scaling: Any) -> None:
+    both, config = np.array(table), HybridConfig(weight=0.5, scaling=scaling)
+    together = BothScores(both, both[::-1], Spread.of(both), Spread.of(both[::-1])).combined(config)
+    for number in range(2):
+        one, other = both[number], both[1 - number]
+        alone = BothScores(one, other, Spread.of(one), Spread.of(other)).combined(config)
+        np.testing.assert_allclose(together[number], alone, atol=1e-12)
+
+
+def test_no_documents_have_no_spread() -> None:
+    assert (Spread.of([]).mean, Spread.of([]).deviation) == (0.0, 0.0)
+    none = np.zeros(0)
+    assert BothScores(none, none, Spread.of(none), Spread.of(none)).combined(HybridConfig()).shape == (0,)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 999, 1000, 1001, 54_321])
+def test_rows_are_drawn_evenly(rows: int) -> None:
+    drawn = drawn_rows(rows)
+    assert len(drawn) == min(rows, 1000)
+    assert set(drawn[[0, -1]] if rows else ()) == ({0, rows - 1} if rows else set())
+    if rows > 2000:
+        assert np.ptp(np.diff(drawn)) <= 1
+
+
+def test_parameters_are_told() -> None:
+    config = HybridConfig(weight=0.45, scaling="zscore")
+    convex, ranks = fusion_parameters(config), fusion_parameters(dataclasses.replace(config, fusion="rrf"))
+    assert convex == {"method": "convex combination", "weight": 0.45, "scaling": "zscore", "depth": 1000}
+    assert ranks == {"method": "reciprocal rank", "constant": 60, "depth": 1000}
+    assert [fusion_name(convex), fusion_name(ranks)] == ["0.45", "rrf"]
+    assert describe_fusion(ranks) == (
         "hybrid: the first 1,000 of the vectors and of BM25, fused by reciprocal rank with constant 60 "
         "(Cormack et al., 2009)"
     )
+    assert "convex combination (zscore, weight of the vectors 0.45; Bruch et al., 2023)" in describe_fusion(convex)

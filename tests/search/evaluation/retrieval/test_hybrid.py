@@ -3,30 +3,32 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from indexer import BuildConfig, build_index, delete_documents, read_corpus
+from indexer import BuildConfig, build_index, delete_documents, read_corpus, refit_index
 from indexer.config import EncoderConfig, StoreConfig, WhiteningConfig
-from indexer.errors import MachineError
+from indexer.errors import ConfigError, MachineError
+from indexer.ranking_config import HybridConfig
 from search import SearchEngine
 from search.evaluation.plots.retrieval import panels_of
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.metrics import MeasuredRun, PairedComparison
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
+from search.evaluation.retrieval.runs import hybrid_label
 from search.evaluation.settings import Setting, Sweep
 from search.evaluation.target import Target
-from search.ranking.bm25 import BM25_PARAMETERS
-from search.ranking.fusion import fuse_top_k
+from search.ranking.bm25 import bm25_parameters
 from tests.playground import lay_out
 from tests.search.cli.test_cli import isotrope
 from tests.search.evaluation.plots.test_retrieval import bm25, drawn, result_of, row
 
 OWN = "mean -1 strength 0.25 role"
-HYBRID = f"hybrid {OWN}"
+HYBRID, RANKS = f"hybrid 0.3 {OWN}", f"hybrid rrf {OWN}"
 Result = dict[str, Any]
 
 
@@ -62,22 +64,13 @@ def ranking(path: Path) -> list[tuple[str, str, str]]:
     return [(query, document, rank) for query, _, document, rank, *_ in map(str.split, path.read_text().splitlines())]
 
 
-def test_fused_rankings_are_cut_and_their_ties_follow_ids() -> None:
-    """Documents 5 and 1 are first in one list and second in the other, 2 and 0 are third in one."""
-    scores = np.array([0.9, 0.8, 0.7], np.float32)
-    vectors, words = (scores, np.array([5, 1, 2])), (scores, np.array([1, 5, 0]))
-    places = np.array([3, 2, 1, 0, 4, 5])  # of the ids: document 3 comes first
-    ((found, numbers),) = fuse_top_k([vectors], [words], places, 3)
-    assert numbers.tolist() == [1, 5, 2]
-    assert found.tolist() == pytest.approx([1 / 61 + 1 / 62, 1 / 61 + 1 / 62, 1 / 63])
-
-
 def test_a_hybrid_stands_behind_its_setting_and_says_how_it_was_fused(folder: Path, index: Path) -> None:
     result = evaluated(folder, index)
-    assert [row["setting"] for row in result["results"]] == [OWN, HYBRID, "BM25"]
-    vectors, hybrid, lexical = result["results"]
-    fusion = {"method": "reciprocal rank", "constant": 60, "depth": 1000}
-    assert hybrid["hybrid"] == result["provenance"]["hybrid"] == fusion
+    assert [row["setting"] for row in result["results"]] == [OWN, HYBRID, RANKS, "BM25"]
+    vectors, hybrid, ranks, lexical = result["results"]
+    assert hybrid["hybrid"] == {"method": "convex combination", "weight": 0.3, "scaling": "minmax", "depth": 1000}
+    assert ranks["hybrid"] == {"method": "reciprocal rank", "constant": 60, "depth": 1000}
+    assert result["provenance"]["hybrid"] == [hybrid["hybrid"], ranks["hybrid"]]
     assert (hybrid["strength"], hybrid["transform"]) == (vectors["strength"], vectors["transform"])
     assert "hybrid" not in vectors
     assert "hybrid" not in lexical
@@ -87,26 +80,48 @@ def test_a_hybrid_stands_behind_its_setting_and_says_how_it_was_fused(folder: Pa
 
 def test_without_the_baseline_the_hybrid_still_has_its_parameters(folder: Path, index: Path) -> None:
     result = evaluated(folder, index, bm25=False)
-    assert [row["setting"] for row in result["results"]] == [OWN, HYBRID]
-    assert result["provenance"]["bm25"] == BM25_PARAMETERS
+    assert [row["setting"] for row in result["results"]] == [OWN, HYBRID, RANKS]
+    assert result["provenance"]["bm25"] == bm25_parameters(HybridConfig())
     assert "hybrid" not in evaluated(folder, index, hybrid=False)["provenance"]
 
 
+@pytest.mark.parametrize(
+    ("chunked", "settings"), [(False, ()), (False, ("scaling=zscore", "weight=0.6", "language=none")), (True, ())]
+)
 def test_a_recipe_an_index_and_search_itself_give_the_same_hybrid(
-    folder: Path, config: BuildConfig, index: Path, tmp_path: Path
+    folder: Path, config: BuildConfig, chunked: bool, settings: tuple[str, ...], tmp_path: Path
 ) -> None:
     """The recipe's comes from bm25s and exact search, the index's from its kept BM25 and its segments."""
-    results = []
+    if chunked:
+        config = config.with_overrides(["chunk.tokens=12", "chunk.overlap=3", "hybrid.unit=window"])
+    config, index = config.with_overrides([f"hybrid.{setting}" for setting in settings]), tmp_path / "built"
+    build_index(read_corpus(folder, config=config.corpus), index, config)
+    results, fusions = [], (config.hybrid, replace(config.hybrid, fusion="rrf"))
     for name, subject in (("recipe", config), ("index", index)):
         (tmp_path / name).mkdir()
         results.append(evaluated(folder, subject, run=tmp_path / name)["results"])
     assert [row["measure"] for row in results[0]] == [row["measure"] for row in results[1]]
-    run = f"{HYBRID.replace(' ', '_')}.run"
     queries = read_judged(folder).queries
-    answers = SearchEngine(index).search_many(list(queries.values()), k=120, hybrid=True)
-    expected = [(query, hit.id, str(rank)) for query, hits in zip(queries, answers, strict=True)
-                for rank, hit in enumerate(hits, start=1)]  # fmt: skip
-    assert ranking(tmp_path / "recipe" / run) == ranking(tmp_path / "index" / run) == expected
+    for fusion in fusions:
+        run = f"{hybrid_label(OWN, fusion).replace(' ', '_')}.run"
+        refit_index(index, [f"hybrid.fusion={fusion.fusion}"])
+        answers = SearchEngine(index).search_many(list(queries.values()), k=120, hybrid=True)
+        expected = [(query, hit.id, str(rank)) for query, hits in zip(queries, answers, strict=True)
+                    for rank, hit in enumerate(hits, start=1)]  # fmt: skip
+        assert ranking(tmp_path / "recipe" / run) == ranking(tmp_path / "index" / run) == expected
+
+
+def test_weights_are_measured_side_by_side(folder: Path, index: Path, config: BuildConfig, tmp_path: Path) -> None:
+    result = evaluated(folder, index, hybrid_weights=(0.0, 0.5, 1.0))
+    labels = [f"hybrid {name} {OWN}" for name in ("0", "0.5", "1", "rrf")]
+    assert [row["setting"] for row in result["results"]] == [OWN, *labels, "BM25"]
+    assert [row["hybrid"].get("weight") for row in result["results"][1:-1]] == [0.0, 0.5, 1.0, None]
+    measured = {row["setting"]: row["measure"]["nDCG@10"]["value"] for row in result["results"]}
+    assert measured[labels[2]] == measured[OWN]
+    with pytest.raises(ConfigError, match=r"hybrid\.weight is 1\.5; expected 0 \(BM25 alone\) to 1"):
+        evaluated(folder, index, hybrid_weights=(1.5,))
+    with pytest.raises(ConfigError, match="expected hybrid as well"):
+        evaluated(folder, index, hybrid=False, hybrid_weights=(0.5,))
 
 
 def test_deleted_documents_are_in_neither_ranking(
@@ -128,23 +143,26 @@ def test_a_hybrid_is_compared_with_its_vectors_and_with_bm25(folder: Path, index
     raw, role, common = "mean -1 raw", "mean -1 strength 0.5 role", "mean -1 strength 0.5 common"
     assert pairs == [
         (raw, "BM25"),
-        (f"hybrid {raw}", raw),
-        (f"hybrid {raw}", "BM25"),
+        *against(raw),
         (role, raw),
         (role, common),
         (role, "BM25"),
-        (f"hybrid {role}", role),
-        (f"hybrid {role}", "BM25"),
+        *against(role),
         (common, raw),
         (common, "BM25"),
-        (f"hybrid {common}", common),
-        (f"hybrid {common}", "BM25"),
+        *against(common),
     ]
+
+
+def against(setting: str) -> list[tuple[str, str]]:
+    """What the hybrids of a setting are compared with: its vectors, reciprocal ranks and BM25."""
+    convex, ranks = f"hybrid 0.3 {setting}", f"hybrid rrf {setting}"
+    return [(convex, setting), (convex, ranks), (convex, "BM25"), (ranks, setting), (ranks, "BM25")]
 
 
 def test_hybrids_are_nobodys_reference() -> None:
     setting = Setting("mean", (1,), WhiteningConfig(strength="none", centre="none"))
-    fused = MeasuredRun("hybrid", setting, {"MRR": np.array([1.0])}, {}, hybrid=True)
+    fused = MeasuredRun("hybrid", setting, {"MRR": np.array([1.0])}, {}, hybrid="0.3")
     own = MeasuredRun("vectors", setting, {"MRR": np.array([0.5])}, {})
     assert [(pair["setting"], pair["against"]) for pair in PairedComparison([fused, own]).pairs] == [
         ("hybrid", "vectors")
@@ -157,17 +175,18 @@ def test_the_table_and_the_runs_have_the_hybrid(folder: Path, index: Path, tmp_p
     done = isotrope(*command, "--run", tmp_path / "runs")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert [line.split("  ")[0] for line in lines[2:5]] == [OWN, HYBRID, "BM25"]
-    assert lines[-2].startswith("BM25: bm25s, lucene")
+    assert [line.split("  ")[0] for line in lines[2:6]] == [OWN, HYBRID, RANKS, "BM25"]
+    assert lines[-3].startswith("BM25: bm25s, lucene")
+    assert "convex combination (minmax, weight of the vectors 0.3; Bruch et al., 2023)." in lines[-2]
     assert lines[-1] == (
         "hybrid: the first 1,000 of the vectors and of BM25, fused by reciprocal rank with constant 60 "
         "(Cormack et al., 2009)."
     )
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {
-        f"{label.replace(' ', '_')}.run" for label in (OWN, HYBRID, "BM25")
+        f"{label.replace(' ', '_')}.run" for label in (OWN, HYBRID, RANKS, "BM25")
     }
     done = isotrope(*command, "--run", tmp_path / "one.run")
-    assert f"holds the run of the setting only; name a folder for that of {HYBRID} and BM25" in done.stderr
+    assert f"holds the run of the setting only; name a folder for that of {HYBRID} and {RANKS} and BM25" in done.stderr
 
 
 @pytest.mark.parametrize("module", ["bm25s", "Stemmer"])
@@ -180,7 +199,10 @@ def test_missing_packages_are_named_before_anything_is_encoded(
 
 
 def hybrid_row(strength: float | str, value: float, centre: str = "role") -> Result:
-    return row(strength, value, centre) | {"setting": f"hybrid {strength} {centre}", "hybrid": {"constant": 60}}
+    return row(strength, value, centre) | {
+        "setting": f"hybrid 0.3 {strength} {centre}",
+        "hybrid": {"weight": 0.3},
+    }
 
 
 def test_the_picture_has_hybrids_as_lines_of_their_own() -> None:
@@ -191,11 +213,11 @@ def test_the_picture_has_hybrids_as_lines_of_their_own() -> None:
     (panel,) = panels_of(result)
     assert {line.label: [round(point.value, 6) for point in line.points.values()] for line in panel.lines} == {
         "two means (role)": [45, 42],
-        "hybrid, two means (role)": [60, 58],
+        "hybrid 0.3, two means (role)": [60, 58],
     }
     assert panel.raw is not None
-    assert (panel.raw.value, panel.baselines) == (40, {"hybrid, raw": pytest.approx(55), "BM25": 50})
+    assert (panel.raw.value, panel.baselines) == (40, {"hybrid 0.3, raw": pytest.approx(55), "BM25": 50})
     assert len({line.look for line in panel.lines}) == 2
     (axes,) = drawn(result).axes
     styles = {line.get_label(): line.get_linestyle() for line in axes.lines}
-    assert (styles["hybrid, raw"], styles["BM25"]) == ("-.", ":")
+    assert (styles["hybrid 0.3, raw"], styles["BM25"]) == ("-.", ":")

@@ -246,7 +246,7 @@ def test_the_table_has_a_row_a_setting_and_one_for_bm25(cli: Cli) -> None:
     assert lines[1].split() == ["setting", "nDCG@3", "[95", "%]", "nDCG@10", "MAP", "R@3", "R@10", "MRR"]
     assert [line.split("  ")[0] for line in lines[2:5]] == ["mean -1 raw", "mean -1 strength 0.5 role", "BM25"]
     assert "Paired differences x 100, over the same resamples" in lines
-    assert lines[5] == "BM25: bm25s, lucene, k1 1.5, b 0.75, English stop words and stemming."
+    assert lines[5] == "BM25: bm25s, lucene, k1 1.5, b 0.75, stop words english, stemmer english (Snowball)."
     assert "note: 1 of 12 queries without a judgement" in done.stderr
 
 

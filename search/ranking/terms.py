@@ -1,0 +1,102 @@
+"""The terms of a text, by which BM25 finds it: words, without stop words and stemmed as `[hybrid]` says.
+
+Words are runs of letters and digits in small letters. With `terms = "words"` they have two characters and more; with
+"code" words of one character count too, and the parts of `snake_case`, `camelCase` and `HTTPServer` beside the whole.
+Scripts that are written without spaces are not cut into words: a run of them is one term.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from indexer.errors import MachineError
+from indexer.lazy import require_extra
+from indexer.ranking_config import NO_LANGUAGE, HybridConfig
+from indexer.versions import version_of
+
+_STOPPED = (
+    "danish", "dutch", "english", "french", "german", "italian", "norwegian", "portuguese", "russian", "spanish",
+    "swedish", "turkish",
+)  # fmt: skip
+"""Languages of which bm25s has a list of stop words."""
+_PATTERNS = {"words": r"(?u)\b\w\w+\b", "code": r"(?u)\b\w+\b"}
+_IDENTIFIER = re.compile(r"\w+")
+
+
+def require_packages(extra: str) -> tuple[Any, Any]:
+    """bm25s and PyStemmer. Raises MachineError with the line that installs `extra`, which brings them."""
+    return require_extra("bm25s", extra), require_extra("Stemmer", extra)
+
+
+def tokenize(texts: Sequence[str], extra: str, config: HybridConfig) -> list[list[str]]:
+    """The terms of each text, in its order. Raises as `require_packages`, and for a language that PyStemmer lacks."""
+    terms: list[list[str]] = _tokenized(texts, extra, config, return_ids=False)
+    return terms
+
+
+def tokenize_ids(texts: Sequence[str], extra: str, config: HybridConfig) -> Any:
+    """`tokenize` as numbers: bm25s's `Tokenized`, with `ids` (a list for each text) and `vocab`. Raises as above."""
+    return _tokenized(texts, extra, config, return_ids=True)
+
+
+def terms_parameters(config: HybridConfig) -> dict[str, str]:
+    """How terms are made, for people and for results."""
+    stemmer = "none" if config.language == NO_LANGUAGE else f"{config.language} (Snowball)"
+    return {"stemmer": stemmer, "stopwords": _stop_words(config) or "none", "terms": config.terms}
+
+
+def terms_key(config: HybridConfig) -> dict[str, Any]:
+    """What decides which terms a text has."""
+    versions = {name: version_of(name) for name in ("bm25s", "PyStemmer")}
+    return terms_parameters(config) | {"versions": versions, "unicode": unicodedata.unidata_version}
+
+
+def _tokenized(texts: Sequence[str], extra: str, config: HybridConfig, return_ids: bool) -> Any:
+    bm25s, stemming = require_packages(extra)
+    return bm25s.tokenize(
+        [_with_parts(text) for text in texts] if config.terms == "code" else list(texts),
+        token_pattern=_PATTERNS[config.terms],
+        stopwords=_stop_words(config) or [],
+        stemmer=_stemmer(stemming, config.language),
+        return_ids=return_ids,
+        show_progress=False,
+    )
+
+
+def _stop_words(config: HybridConfig) -> str:
+    """bm25s's name of the list; empty: no word is left out."""
+    return config.language if config.language in _STOPPED else ""
+
+
+def _stemmer(stemming: Any, language: str) -> Any:
+    if language == NO_LANGUAGE:
+        return None
+    if language not in stemming.algorithms():
+        raise MachineError(
+            f'PyStemmer {version_of("PyStemmer")} has no stemmer for hybrid.language "{language}". Install a newer one '
+            '(pip install -U PyStemmer), or set hybrid.language = "none".'
+        )
+    return stemming.Stemmer(language)
+
+
+def _with_parts(text: str) -> str:
+    """The text with the parts of each identifier behind it."""
+    return _IDENTIFIER.sub(lambda found: " ".join([found[0], *_parts(found[0])]), text)
+
+
+def _parts(identifier: str) -> list[str]:
+    """Those of snake_case and camelCase; none where there is only one."""
+    parts = [part for piece in identifier.split("_") for part in _humps(piece)]
+    return parts if len(parts) > 1 else []
+
+
+def _humps(word: str) -> list[str]:
+    """Cut before a capital that follows no capital, and before the last of several that starts a word."""
+    cuts = [
+        place
+        for place in range(1, len(word))
+        if word[place].isupper() and (not word[place - 1].isupper() or word[place + 1 : place + 2].islower())
+    ]
+    return [word[start:end] for start, end in pairwise([0, *cuts, len(word)]) if end > start]
