@@ -306,7 +306,8 @@ class SearchEngine:
             return [], log
         embeddings = self.encoder.encode(queries, "query", log)
         vectors = self._index.transform.transform(embeddings, "query")
-        return self._ranker.rank(EncodedQueries(vectors, embeddings, queries), options, allowed), log
+        unread = frozenset(query for query, tokens in enumerate(log.lengths) if not tokens)
+        return self._ranker.rank(EncodedQueries(vectors, embeddings, queries, unread), options, allowed), log
 
     def _from_array(self, given: npt.NDArray[np.floating]) -> EncodedQueries:
         """Raw embeddings (n, d) and their vectors, or the vectors (n, k) that `embed` made of queries."""

@@ -4,12 +4,11 @@ Candidates come from one of three sources: rows by inner product, rows by Jensen
 fusion with BM25. ONE loop (`collect`) asks a source for more until k documents are there.
 """
 
-import dataclasses
 import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,20 +41,25 @@ _BATCH = 256  # queries answered at once
 class EncodedQueries:
     """Queries as they are compared: unit `vectors` (n, k), made of raw `embeddings` (n, d) and those of `texts`.
 
-    None stands for what was not given.
+    None stands for what was not given. `unread` are the numbers of those of which the encoder knows nothing.
     """
 
     vectors: Vectors
     embeddings: Embeddings | None = None
     texts: Sequence[str] | None = None
+    unread: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self.vectors)
 
     def __getitem__(self, some: slice) -> "EncodedQueries":
         raw, texts = self.embeddings, self.texts
+        first, last, _ = some.indices(len(self))
         return EncodedQueries(
-            self.vectors[some], None if raw is None else raw[some], None if texts is None else texts[some]
+            self.vectors[some],
+            None if raw is None else raw[some],
+            None if texts is None else texts[some],
+            frozenset(query - first for query in self.unread if first <= query < last),
         )
 
     def require_for(self, options: SearchOptions) -> None:
@@ -187,7 +191,7 @@ class DocumentRanker:
         for start in range(0, len(queries), _BATCH):
             some = queries[start : start + _BATCH]
             source, reach = self._source(some, options, allowed, missing)
-            wanted = Wanted(options.k, groups, options.exact, self._folding(options, some.vectors))
+            wanted = Wanted(options.k, groups, options.exact, self._folding(options))
             answers += collect(len(some), source, reach, wanted)
         ranked = [_above(documents, options.min_score)[: options.k] for documents in answers]
         return [Answer(documents, missing.segments if missing else ()) for documents in ranked]
@@ -204,10 +208,10 @@ class DocumentRanker:
 
         def candidates(_: list[int], reach: int) -> list[Candidates]:
             nonlocal found
-            found = self._nearest(own, dataclasses.replace(options, k=reach, fold=None), others)
+            found = self._nearest(own, replace(options, k=reach, fold=None), others)
             return [Candidates(found, len(found) < reach)]
 
-        wanted = Wanted(options.k, self._groups(options, others), folding=self._folding(options, own.vectors))
+        wanted = Wanted(options.k, self._groups(options, others), folding=self._folding(options))
         (chosen,) = collect(1, candidates, _SPARE * options.k, wanted)
         return Answer(chosen, found.missing)
 
@@ -262,30 +266,32 @@ class DocumentRanker:
     ) -> Source:
         """Documents by the fusion of the vectors' ranking and that of BM25, each as deep as the reach."""
         texts, hybrid, config = queries.words, self.hybrid(), fusion_of(self._fusion, options)
-        apart = Groups(None, self._index.manifest.documents, allowed)
+        apart, unread = Groups(None, self._index.manifest.documents, allowed), replace(config, weight=0.0)
 
         def candidates(pending: list[int], reach: int) -> list[Candidates]:
             vectors = queries.vectors[pending]
             near_source = self._by_vector(vectors, options.exact, allowed, missing)
             by_vector = collect(len(pending), near_source, reach, Wanted(reach, apart))
             by_words = hybrid.bm25.scored([texts[query] for query in pending], reach, allowed)
-            return [
-                Candidates(hybrid.fused(vector, near, words, reach, config), max(len(near), len(words.best)) < reach)
-                for vector, near, words in zip(vectors, by_vector, by_words, strict=True)
-            ]
+            found = []
+            for query, vector, near, words in zip(pending, vectors, by_vector, by_words, strict=True):
+                own = unread if query in queries.unread else config
+                documents = hybrid.fused(vector, near, words, reach, own)
+                found.append(Candidates(documents, max(len(near), len(words.best)) < reach))
+            return found
 
         return candidates
 
     def _documents(self, scores: Scores, rows: RowIds) -> list[RankedDocument]:
         return best_rows(scores, rows, self._index.numbering, self._index.documents.ids)
 
-    def _folding(self, options: SearchOptions, queries: Vectors) -> "Folding | None":
-        """How the answers to some queries, vectors (n, k), are folded; None: they are not."""
+    def _folding(self, options: SearchOptions) -> "Folding | None":
+        """How answers are folded; None: they are not."""
         if options.fold is None:
             return None
         from search.ranking.folding import Folding
 
-        def vectors_of(query: int, documents: Sequence[RankedDocument]) -> Vectors:
+        def vectors_of(_: int, documents: Sequence[RankedDocument]) -> Vectors:
             return self._index.vectors(np.array([found.row for found in documents], np.int64))
 
         return Folding(options.fold, vectors_of, options.min_score)
@@ -334,7 +340,7 @@ def fusion_of(config: HybridConfig, options: SearchOptions) -> HybridConfig:
             f'hybrid_weight is {options.hybrid_weight:g}, but the recipe fuses by "{config.fusion}", which has no '
             "weight. Leave it out, or set hybrid.fusion=convex with isotrope refit."
         )
-    return dataclasses.replace(config, weight=options.hybrid_weight)
+    return replace(config, weight=options.hybrid_weight)
 
 
 def _above(documents: list[RankedDocument], least: float | None) -> list[RankedDocument]:

@@ -106,7 +106,10 @@ class SearchRequest(Request):
         le=1,
         description="Fold hits under a better one whose vector is so close: their inner product.",
     )
-    hybrid: bool = Field(False, description="Fuse with BM25 by reciprocal rank.")
+    hybrid: bool = Field(False, description="Fuse with BM25, as the index's recipe says.")
+    hybrid_weight: Finite | None = Field(
+        None, ge=0, le=1, description="With `hybrid`: weight of the vectors, in place of the recipe's."
+    )
     exact: bool = Field(False, description="Compare with every document instead of searching the index.")
     similarity: Similarity = Field("cosine", description='"js": mixtures by Jensen-Shannon divergence.')
 
@@ -128,7 +131,7 @@ class SearchRequest(Request):
     @property
     def options(self) -> SearchOptions:
         """What is asked of the engine. Raises ConfigError for what does not go together."""
-        names = ("k", "where", "group_by", "min_score", "fold", "hybrid", "exact", "similarity")
+        names = ("k", "where", "group_by", "min_score", "fold", "hybrid", "hybrid_weight", "exact", "similarity")
         return SearchOptions(**{name: getattr(self, name) for name in names})
 
 
@@ -150,6 +153,13 @@ class FoldedHit(BaseModel):
     title: str | None
 
 
+class HybridScores(BaseModel):
+    """What a hybrid score is made of: the inner product of unit vectors, and BM25's, 0 without a word of the query."""
+
+    vector: float
+    bm25: float
+
+
 class Hit(BaseModel):
     """One document of an answer."""
 
@@ -159,6 +169,7 @@ class Hit(BaseModel):
     title: str | None
     text: str
     metadata: dict[str, Any]
+    parts: HybridScores | None = None
     window: Window | None = None
     folded: list[FoldedHit] | None = None
     folded_count: int | None = None

@@ -2,7 +2,7 @@
 
 The index is the one store, its documents are the files. Several queries are answered as one: a document counts by its
 best score over them. Scores are those of /v1/search: inner products of unit vectors, from -1 to 1, or with
-`hybrid_search` sums of reciprocal ranks.
+`hybrid_search` what the recipe's `[hybrid]` makes of both.
 """
 
 import re
@@ -36,10 +36,10 @@ _ERRORS = ERRORS | {
 
 
 class HybridSearch(Request):
-    """How vectors and words are weighed: the same, or the vectors alone."""
+    """How vectors and words are weighed; where neither is given, as the recipe weighs them."""
 
-    embedding_weight: Finite = Field(1.0, ge=0)
-    text_weight: Finite = Field(1.0, ge=0)
+    embedding_weight: Finite | None = Field(None, ge=0)
+    text_weight: Finite | None = Field(None, ge=0)
 
 
 class RankingOptions(Request):
@@ -49,7 +49,7 @@ class RankingOptions(Request):
         default=None, description='"none", "auto" or "default-2024-11-15": all mean the ranking of the index.'
     )
     score_threshold: Finite | None = Field(default=None, description="The lowest score.")
-    hybrid_search: HybridSearch | None = Field(default=None, description="Fuse with BM25 by reciprocal rank.")
+    hybrid_search: HybridSearch | None = Field(default=None, description="Fuse with BM25.")
 
 
 class StoreSearchRequest(Request):
@@ -177,11 +177,11 @@ def options_of(asked: StoreSearchRequest, schema: pa.Schema) -> SearchOptions:
             'ranking_options.ranker: expected "none", "auto" or "default-2024-11-15": nothing is ranked again here.',
             "ranking_options.ranker",
         )
-    hybrid, least = _is_hybrid(ranking.hybrid_search), ranking.score_threshold
+    hybrid, weight, least = *_weighed(ranking.hybrid_search), ranking.score_threshold
     if hybrid and least is not None and least <= 0:
-        least = None  # sums of reciprocal ranks are all more; some clients always send 0
+        least = None  # some clients always send 0, and it would leave out nothing that was found by its words
     where = None if asked.filters is None else condition_of(asked.filters, schema)
-    return SearchOptions(asked.most, where=where, min_score=least, hybrid=hybrid)
+    return SearchOptions(asked.most, where=where, min_score=least, hybrid=hybrid, hybrid_weight=weight)
 
 
 def best_of(answers: Sequence[Answer[Hit]], most: int) -> list[Hit]:
@@ -249,21 +249,20 @@ def _file(hit: Hit) -> dict[str, Any]:
     }
 
 
-def _is_hybrid(weights: HybridSearch | None) -> bool:
-    """Whether words are asked for. Raises RequestError for weights that this fusion has not."""
+def _weighed(weights: HybridSearch | None) -> tuple[bool, float | None]:
+    """Whether words are asked for, and the share of the vectors; None: the recipe's. Raises RequestError for none."""
     if weights is None:
-        return False
-    near, words = weights.embedding_weight, weights.text_weight
-    if near and not words:
-        return False
-    if near != words or not near:
+        return False, None
+    if weights.embedding_weight is None and weights.text_weight is None:
+        return True, None
+    near, words = (1.0 if one is None else one for one in (weights.embedding_weight, weights.text_weight))
+    if not near + words:
         raise RequestError(
             400,
-            f"ranking_options.hybrid_search: embedding_weight is {near:g} and text_weight {words:g}; here both count "
-            "the same. Give both the same, or a text_weight of 0 for vectors alone.",
+            "ranking_options.hybrid_search: embedding_weight and text_weight are both 0; expected one above it.",
             "ranking_options.hybrid_search",
         )
-    return True
+    return (True, near / (near + words)) if words else (False, None)
 
 
 def _require_store(index: str, name: str) -> None:

@@ -203,7 +203,6 @@ function viewOf(of) {
   const link = (patch) => toAddress({ ...of, doc: "", ...patch });
   return {
     terms: termsOf(of.like ? "" : of.query),
-    fused: of.hybrid && !of.like,
     opened,
     constant: new Set(columns().filter((column) => column.distinct === 1 && column.documents === info.documents).map((column) => column.name)),
     links: { document: (id) => link({ doc: id }), like: (id) => link({ query: "", like: id, k: STEP }) },

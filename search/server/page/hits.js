@@ -7,7 +7,7 @@ import { chips, marked } from "./text.js";
 const PASSAGE = 280; // characters shown of a text
 const LONGEST_TITLE = 300;
 
-/** The list items of an answer. `view`: terms, whether scores are `fused`, ids that are `opened`,
+/** The list items of an answer. `view`: terms, ids that are `opened`,
  *  columns that are `constant`, `links`, and what to do. */
 export function hitItems(hits, view) {
   return hits.map((hit) => item(hit, view));
@@ -17,7 +17,7 @@ function item(hit, view) {
   const article = element(
     "article",
     { class: "hit", "data-id": hit.id },
-    element("div", { class: "head" }, heading(hit, view), score(hit.score, view)),
+    element("div", { class: "head" }, heading(hit, view), score(hit)),
     hit.title ? element("p", { class: "id" }, element("bdi", {}, hit.id)) : null,
     element("div", { class: "passage" }),
     chips(hit.metadata, view.constant),
@@ -34,12 +34,15 @@ function heading(hit, view) {
   return element("h2", { dir: "auto" }, link);
 }
 
-function score(value, view) {
-  const said = view.fused ? "Sum of reciprocal ranks, by meaning and by words" : "Cosine similarity with the question: 1 is the same direction";
+function score({ score: value, parts }) {
+  const said = parts
+    ? "By meaning (cosine similarity) and by words (BM25), fused"
+    : "Cosine similarity with the question: 1 is the same direction";
   const bar = element("span", { class: "fill" });
   bar.style.width = `${Math.round(100 * Math.min(1, Math.max(0, value || 0)))}%`;
-  const figure = element("span", { class: "figure" }, element("span", { class: "hidden" }, "Score "), value.toFixed(view.fused ? 4 : 3));
-  return element("p", { class: "score", title: said }, figure, view.fused ? element("span", {}, "rank sum") : element("span", { class: "track", "aria-hidden": "true" }, bar));
+  const figure = element("span", { class: "figure" }, element("span", { class: "hidden" }, "Score "), value.toFixed(parts && value < 0.1 ? 4 : 3));
+  const track = element("span", { class: "track", "aria-hidden": "true" }, bar);
+  return element("p", { class: "score", title: said }, figure, parts ? element("span", {}, `${parts.vector.toFixed(3)}, words ${parts.bm25.toFixed(1)}`) : track);
 }
 
 /** The stretch of the text that answers best, and among the actions a way to see all of it. */

@@ -183,6 +183,21 @@ def test_vectors_alone_and_words_alone(index: Path) -> None:
     assert [hit.id for hit in engine.search(QUERIES[0], 20, hybrid=True, hybrid_weight=0)] == words
 
 
+def test_of_a_query_without_a_word_that_the_encoder_knows_words_alone_count(tmp_path: Path) -> None:
+    """A table of token vectors, and BM25 of all words: what the vector of nothing is close to says nothing."""
+    table = tmp_path / "table.txt"
+    table.write_text("".join(f"{word} {number} {number % 3} 1\n" for number, word in enumerate(WORDS)))
+    config = BuildConfig(encoder=EncoderConfig(kind="static", model=str(table)))
+    odd = Document("99", "whale sea zyzzyva", metadata={"year": 1})
+    build_index([*documents(60), odd], tmp_path / "index", config)
+    engine = SearchEngine(tmp_path / "index")
+    hits = engine.search_many(["whale zyzzyva", "zyzzyva", "bread"], 5, hybrid=True)
+    assert (hits[1][0].id, hits[1][0].score) == ("99", 1.0)
+    assert {hit.score for hit in hits[1][1:]} == {0.0}
+    for query, expected in zip(["whale zyzzyva", "bread"], hits[::2], strict=True):
+        assert found(engine.search(query, 5, hybrid=True)) == found(expected)
+
+
 def test_parts_are_in_json_where_there_are_some(index: Path) -> None:
     engine = SearchEngine(index)
     (hit,) = engine.search("bread", 1, hybrid=True)

@@ -80,6 +80,6 @@ def test_what_decides_terms_is_told() -> None:
     assert terms_parameters(HybridConfig(language="none", terms="code")) == {
         "stemmer": "none", "stopwords": "none", "terms": "code"
     }  # fmt: skip
-    keys = [terms_key(HybridConfig(**settings)) for settings in ({}, {"language": "none"}, {"terms": "code"})]
+    keys = [terms_key(one) for one in (HybridConfig(), HybridConfig(language="none"), HybridConfig(terms="code"))]
     assert len({str(key) for key in keys}) == 3
     assert terms_key(HybridConfig(weight=0.9, scaling="zscore", fusion="rrf")) == keys[0]

@@ -44,6 +44,7 @@ def server(served_folder: Path) -> Any:
         ({"where": "year > 1992"}, ["--where", "year > 1992"]),
         ({"group_by": "year", "exact": True}, ["--group-by", "year", "--exact"]),
         ({"hybrid": True}, ["--hybrid"]),
+        ({"hybrid": True, "hybrid_weight": 0.8}, ["--hybrid", "--hybrid-weight", "0.8"]),
         ({"min_score": 0.1}, ["--min-score", "0.1"]),
         ({"fold": 0.5, "k": 3}, ["--fold", "0.5", "-k", "3"]),
     ],

@@ -117,8 +117,15 @@ def test_filters_and_thresholds_reach_the_engine(client: OpenAI, engine: SearchE
 
 def test_words_are_fused_where_that_is_asked_for(url: str, engine: SearchEngine) -> None:
     expected = [(hit.id, hit.score) for hit in engine.search("whales", 10, hybrid=True)]
-    for options in ({}, {"embedding_weight": 0.5, "text_weight": 0.5}):
-        found = post(url, query="whales", ranking_options={"hybrid_search": options, "score_threshold": 0})
+    found = post(url, query="whales", ranking_options={"hybrid_search": {}, "score_threshold": 0})
+    assert [(one["file_id"], one["score"]) for one in found["data"]] == expected
+    for options, weight in (
+        ({"embedding_weight": 0.5, "text_weight": 0.5}, 0.5),
+        ({"embedding_weight": 3}, 0.75),
+        ({"embedding_weight": 0}, 0.0),
+    ):
+        found = post(url, query="whales", ranking_options={"hybrid_search": options})
+        expected = [(hit.id, hit.score) for hit in engine.search("whales", 10, hybrid=True, hybrid_weight=weight)]
         assert [(one["file_id"], one["score"]) for one in found["data"]] == expected
     vectors = {"embedding_weight": 1, "text_weight": 0}
     near = post(url, query="whales", ranking_options={"hybrid_search": vectors})
@@ -183,7 +190,11 @@ def test_a_filter_is_of_the_generation_that_answers(tiny_config: BuildConfig, tm
         ({"max_num_results": 51}, 422, "max_num_results: "),
         ({"rewrite_query": True}, 400, "rewrite_query: queries are not rewritten here; leave it out."),
         ({"ranking_options": {"ranker": "colbert"}}, 400, 'ranking_options.ranker: expected "none", "auto"'),
-        ({"ranking_options": {"hybrid_search": {"embedding_weight": 2}}}, 400, "ranking_options.hybrid_search: "),
+        (
+            {"ranking_options": {"hybrid_search": {"embedding_weight": 0, "text_weight": 0}}},
+            400,
+            "ranking_options.hybrid_search: embedding_weight and text_weight are both 0",
+        ),
         ({"ranking_options": {"hybrid_search": {}, "score_threshold": 0.5}}, 422, "a lowest score and hybrid"),
         ({"filters": {"type": "like", "key": "year", "value": 1}}, 400, "filters: expected objects, each with a"),
         ({"filters": {"type": "and", "filters": []}}, 400, 'filters: "and" takes a list of filters, one at least.'),

@@ -136,7 +136,7 @@ def test_a_hybrid_is_compared_with_its_own_vectors_and_each_with_bm25_once() -> 
     values = {"MRR": np.array([0.0, 0.5, 1.0])}
     settings = [Setting("mean", (1,), WhiteningConfig(strength=strength)) for strength in (0.0, 1.0)]
     vectors = [MeasuredRun(setting.label, setting, values, {}) for setting in settings]
-    hybrids = [MeasuredRun(f"hybrid {one.label}", one.setting, values, {}, hybrid=True) for one in vectors]
+    hybrids = [MeasuredRun(f"hybrid {one.label}", one.setting, values, {}, hybrid="0.3") for one in vectors]
     comparison = PairedComparison([*vectors, *hybrids, MeasuredRun("BM25", None, values, {})])
     first, second = (one.label for one in vectors)
     assert [(pair["setting"], pair["against"]) for pair in comparison.pairs] == [
