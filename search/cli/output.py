@@ -21,8 +21,8 @@ from search.text import escape
 if TYPE_CHECKING:
     from indexer.corpus import CorpusReport
     from search.engine import Hit
+    from search.evaluation.cells import Table as ResultTable
     from search.evaluation.result import Result
-    from search.evaluation.tables import Table as ResultTable
 
 
 _EXCERPT = 160  # characters

@@ -24,7 +24,7 @@ from search import engine as engine_module
 from search import filters as filters_module
 from search import index as index_module
 from search.filters import database
-from search.ranking import bm25 as bm25_module
+from search.ranking import hybrid as hybrid_module
 from tests.search.ranking.test_ranker import CORPUS
 
 THREADS = 8
@@ -155,7 +155,7 @@ def test_what_threads_share_is_loaded_once(flat: Path, monkeypatch: pytest.Monke
 
     counted(engine_module, "open_encoder")
     counted(index_module, "open_segment")
-    counted(bm25_module, "BM25Index")
+    counted(hybrid_module, "BM25Index")
     counted(filters_module, "MetadataFilter")
     ask: list[Call] = [lambda engine: engine.search("stars", 3, where="year > 2000", hybrid=True)]
     engine = SearchEngine(flat)

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.errors import EvaluationError
+from search.evaluation.cells import interval_text
 from search.evaluation.result import Kind, Result, read_result, write_result
-from search.evaluation.tables import heading_of, interval_text, tables_of
+from search.evaluation.tables import heading_of, tables_of
 from search.files import to_json
 
 KEPT = Path(__file__).parents[3] / "docs/results"

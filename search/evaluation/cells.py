@@ -1,0 +1,66 @@
+"""Cells of tables: how a figure, an interval and a name are written. What is not there is left blank."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from search.evaluation.result import Result, Row
+
+_LARGEST = 1e300  # a whole number of JSON may be larger than any float
+WITH_INTERVAL = "[95 %]"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of text, the first column naming the rows; `remarks` are lines below it."""
+
+    caption: str
+    columns: list[str]
+    rows: list[list[str]]
+    remarks: tuple[str, ...] = ()
+
+
+def interval_text(found: Any, key: str = "value", form: str = ".2f", scale: float = 100) -> str:
+    """A figure with the ends of its interval, where it has them: "82.03 [79.69, 84.05]".
+
+    `found` holds the figure under `key`, and "low" and "high", as `bootstrap.Interval` is written.
+    """
+    if not isinstance(found, Mapping) or key not in found:
+        return ""
+    value, low, high = found[key], found.get("low"), found.get("high")
+    if not is_number(value):
+        return "undefined"
+    ends = f" [{scale * low:{form}}, {scale * high:{form}}]" if is_number(low) and is_number(high) else ""
+    return f"{scale * value:{form}}{ends}"
+
+
+def scale_of(result: Result) -> float:
+    """What a figure is multiplied with to stand times 100."""
+    return 100 if result.unit == "fraction" else 1
+
+
+def figure_text(value: Any, scale: float, form: str = ".2f") -> str:
+    return f"{scale * value:{form}}" if is_number(value) else ""
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _LARGEST
+
+
+def mapping_of(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def list_of(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def name_of(row: Row) -> str:
+    model = f"{row['model']}: " if row.get("model") else ""
+    return f"{model}{row.get('setting', '')}"
+
+
+def plain_text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value) if isinstance(value, str | int) else ""
