@@ -78,7 +78,9 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     print_result(result, options, write=write_recipe if output and output.suffix != ".json" else None)
     if not options["as_json"]:
         with stdout_free_for(output):
-            use = f"use it: isotrope build CORPUS INDEX {result['choice']['options']}"
+            use = (
+                f"use it: isotrope {f'refit {index}' if index else 'build CORPUS INDEX'} {result['choice']['options']}"
+            )
             click.echo(f"\nwritten to {output}" if output else f"\n{use}")
 
 

@@ -141,6 +141,26 @@ def tune_tables(result: Result) -> Iterator[Table]:
         cells.append([*sizes, layers, strength, centre, interval_text(row, scale=scale)])
     columns = ["bytes", "dimensions", "layers", "strength", "centre", figure]
     yield Table(f"Frontier: {name} x 100 by bytes a vector", columns, cells, _taken(result.added["choice"], scale))
+    yield from _weights(mapping_of(result.added.get("hybrid")), name, scale)
+
+
+def _weights(hybrid: Mapping[str, Any], measure: str, scale: float) -> Iterator[Table]:
+    """What each tenth of the weight scored, the best, and what was taken."""
+    rows = [mapping_of(row) for row in list_of(hybrid.get("weights"))]
+    shown = [
+        row for place, row in enumerate(rows)
+        if place % 2 == 0 or row.get("taken") or row.get("weight") == hybrid.get("best")
+    ]  # fmt: skip
+    alone = {0.0: "BM25 alone", 1.0: "vectors alone"}
+    cells = [
+        [plain_text(row.get("weight")), interval_text(row, scale=scale),
+         "taken" if row.get("taken") else "good enough" if row.get("good") else alone.get(row.get("weight", -1), "")]
+        for row in shown
+    ]  # fmt: skip
+    if cells:
+        remark = f"taken: hybrid.weight={plain_text(hybrid.get('weight'))}, because {hybrid.get('reason')}"
+        caption = f"Hybrid: {measure} x 100 by weight of the vectors"
+        yield Table(caption, ["weight", f"{measure} {WITH_INTERVAL}", ""], cells, (remark,))
 
 
 def _shown(rows: Sequence[Row]) -> list[Row]:

@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from indexer.arrays import Float64Array, SearchResult
 from indexer.corpus.corpus import OnError
 from indexer.progress import NoProgress, Progress
+from indexer.ranking_config import HybridConfig
 from search.evaluation.embeddings import EmbeddingSource, encode_and_count_cut
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.corpus import BeirCorpus, IndexedCorpus, SearchedCorpus
@@ -16,7 +18,9 @@ from search.evaluation.settings import Setting
 from search.evaluation.target import Target
 from search.evaluation.tune.choice import MeasuredSetting
 from search.files import file_hash
+from search.ranking.bm25 import BM25Ranking
 from search.ranking.exact import id_order
+from search.ranking.fusion import list_depth
 
 _DEPTH = 10
 _MEASURE = f"nDCG@{_DEPTH}"
@@ -60,14 +64,28 @@ class QrelsJudge:
         self.progress.phase("comparing settings", len(settings))
         asked = Asked(self._queries, self._states, self._queries, _DEPTH)
         for answers in runs_of_settings(self._collection, settings, asked, self._places):
-            ranked = {
-                query: [self._names[row] for row in rows.tolist()]
-                for query, (_, rows) in zip(self._judged.queries, answers.found, strict=True)
-            }
-            values = judged_values(self._judged.judgements, ranked, (_DEPTH,))[_MEASURE]
+            values = self._values(answers.found)
             digest = None if answers.setting.raw else answers.transform
             yield MeasuredSetting(answers.setting, values, answers.dimensions, digest, answers.note)
             self.progress.advance(1)
+
+    def weigh(self, setting: Setting, fusions: Sequence[HybridConfig]) -> list[Float64Array]:
+        """The setting's nDCG@10 on each query, fused with BM25 in each of these ways."""
+        self.progress.phase("comparing weights", None)
+        config = self.subject.config.hybrid
+        texts, starts = self._collection.bm25_texts(config.unit)
+        words = BM25Ranking.of(texts, self._places, config, "hybrid", starts)
+        asked = Asked(self._queries, self._states, self._queries, list_depth(_DEPTH), fusions)
+        (answers,) = runs_of_settings(self._collection, [setting], asked, self._places, words)
+        return [self._values(found) for found in answers.hybrids]
+
+    def _values(self, found: Sequence[SearchResult]) -> Float64Array:
+        """nDCG@10 of each query."""
+        ranked = {
+            query: [self._names[row] for row in rows[:_DEPTH].tolist()]
+            for query, (_, rows) in zip(self._judged.queries, found, strict=True)
+        }
+        return judged_values(self._judged.judgements, ranked, (_DEPTH,))[_MEASURE]
 
     def _documents(self, source: EmbeddingSource) -> SearchedCorpus:
         if self.subject.index:

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from indexer.arrays import Float64Array
 from indexer.config import BuildConfig
 from indexer.corpus import Document, read_corpus
 from indexer.corpus.corpus import OnError
 from indexer.corpus.query_file import query_file_sha256
 from indexer.corpus.sources import find_sources
 from indexer.encoders.precomputed import cannot_encode
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, MachineError
 from indexer.progress import NoProgress, Progress
+from indexer.ranking_config import HybridConfig
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, interval, resampled_mean
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.settings import Centre, Setting, Strength, Sweep, state_keys
@@ -24,7 +26,9 @@ from search.evaluation.target import Subject, Target
 from search.evaluation.tune.choice import TOLD, Choice, MeasuredSetting, choose
 from search.evaluation.tune.judged import QrelsJudge
 from search.evaluation.tune.unlabelled import LEAST_PAIRS, Objective, UnlabelledJudge
+from search.evaluation.tune.weight import WeightChoice, chosen, weighed
 from search.files import check_cache, source_hashes, write_output
+from search.ranking.terms import require_packages
 
 DEFAULT_STRENGTHS: tuple[Strength, ...] = ("none", 0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
 DEFAULT_CENTRES: tuple[Centre, ...] = ("role", "common", "none")
@@ -41,6 +45,10 @@ class Judge(Protocol):
 
     def measure(self, settings: Sequence[Setting]) -> Iterator[MeasuredSetting]:
         """Every setting on those questions."""
+        ...
+
+    def weigh(self, setting: Setting, fusions: Sequence[HybridConfig]) -> list[Float64Array]:
+        """What a setting scores on each question, (n,), fused with BM25 in each of these ways."""
         ...
 
 
@@ -107,8 +115,8 @@ def tune(judge: Judge, subject: Target, sweep: Sweep, max_bytes: int = 0) -> Tun
     return Tuned(choice, measured, narrower)
 
 
-def tuned_recipe(setting: Setting, subject: Target) -> BuildConfig:
-    """The subject's recipe with another setting.
+def tuned_recipe(setting: Setting, subject: Target, weight: WeightChoice | None = None) -> BuildConfig:
+    """The subject's recipe with another setting, and another weight of the vectors in hybrids.
 
     `pooling = "auto"` stays where it is what the setting does; else what it stood for is written out.
     """
@@ -121,7 +129,10 @@ def tuned_recipe(setting: Setting, subject: Target) -> BuildConfig:
     encoder = dataclasses.replace(encoder, layers=setting.layers or encoder.layers)  # a table has none
     if subject.spec.local and not Path(encoder.model).is_dir():  # it has moved since the index was built
         encoder = dataclasses.replace(encoder, model=subject.spec.folder)
-    return dataclasses.replace(subject.config, encoder=encoder, whitening=setting.whitening)
+    hybrid = subject.config.hybrid
+    if weight is not None:
+        hybrid = dataclasses.replace(hybrid, weight=weight.weight)
+    return dataclasses.replace(subject.config, encoder=encoder, whitening=setting.whitening, hybrid=hybrid)
 
 
 def with_raw(settings: Sequence[Setting]) -> list[Setting]:
@@ -223,7 +234,8 @@ def run_tune(
     tuned = tune(judge, subject, sweep, task.max_bytes)
     protocol = {"objective": task.objective, **judge.protocol, "told": TOLD, "resamples": RESAMPLES, "level": LEVEL}
     about = how_built(subject.config, subject.index) | {"protocol": protocol}
-    recipe = tuned_recipe(tuned.choice.taken.setting, subject)
+    weight, why_not = _weight(judge, task, tuned.choice.taken.setting, subject)
+    recipe = tuned_recipe(tuned.choice.taken.setting, subject, weight)
 
     def row(one: MeasuredSetting) -> dict[str, Any]:
         return tuned.result(one) | {"encoder": judge.source.fingerprint(one.setting.key)}
@@ -233,13 +245,30 @@ def run_tune(
         clock.provenance(subject.spec, judge.data | data, **about),
         [row(one) for one in (*tuned.measured, *tuned.narrower)],
         None,
-        [*judge.notes, *_fit_notes(tuned)],
+        [*judge.notes, *_fit_notes(tuned), *why_not],
         {
+            "hybrid": weight.to_dict() if weight else None,
             "frontier": [row(one) for one in tuned.frontier],
-            "choice": _choice(tuned, recipe),
+            "choice": _choice(tuned, recipe, subject),
             "recipe": recipe.to_dict(),
         },
     )
+
+
+def _weight(
+    judge: UnlabelledJudge | QrelsJudge, task: TuneOptions, setting: Setting, subject: Target
+) -> tuple[WeightChoice | None, list[str]]:
+    """The weight for hybrids, if they are asked for and can be made, and why there is none."""
+    config = subject.config.hybrid
+    if task.objective != "retrieval":
+        return None, []
+    if config.fusion != "convex":
+        return None, [f'no weight was chosen: the recipe fuses by "{config.fusion}", which has none']
+    try:
+        require_packages("hybrid")
+    except MachineError as error:
+        return None, [f"no weight was chosen for hybrids: {error}"]
+    return chosen(judge.weigh(setting, weighed(config)), labelled=task.beir is not None), []
 
 
 def write_recipe(path: Path, result: Mapping[str, Any], force: bool = False) -> None:
@@ -306,7 +335,7 @@ def _fit_notes(tuned: Tuned) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _choice(tuned: Tuned, recipe: BuildConfig) -> dict[str, Any]:
+def _choice(tuned: Tuned, recipe: BuildConfig, subject: Target) -> dict[str, Any]:
     choice, enough = tuned.choice, tuned.enough
     return {
         "setting": choice.taken.setting.label,
@@ -317,13 +346,13 @@ def _choice(tuned: Tuned, recipe: BuildConfig) -> dict[str, Any]:
         "raw": {"setting": choice.raw.setting.label, "value": choice.raw.score},
         "gain": choice.gain.to_dict(),
         "enough": {"dim": enough.dim, "bytes": enough.bytes, "value": enough.score} if enough else None,
-        "options": " ".join(_options(recipe)),
+        "options": " ".join(_options(recipe, subject.config if subject.index else BuildConfig())),
     }
 
 
-def _options(recipe: BuildConfig) -> list[str]:
-    """What makes the default recipe this one, on the command line; the whitening in any case, to be read."""
-    ours, defaults = recipe.to_dict(), BuildConfig().to_dict()
+def _options(recipe: BuildConfig, base: BuildConfig) -> list[str]:
+    """What makes one recipe of another, on the command line; the whitening in any case, to be read."""
+    ours, defaults = recipe.to_dict(), base.to_dict()
     changed = [
         f"{section}.{key}={value if isinstance(value, str) else _toml(value)}"
         for section, settings in ours.items()

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from indexer.arrays import Float32Array, Float64Array
+from indexer.arrays import Float32Array, Float64Array, Scores, Vectors
 from indexer.config import Role
 from indexer.corpus.document import Document, joined_text
 from indexer.encoders.chunker import DocumentChunker
@@ -34,10 +34,13 @@ from indexer.errors import EvaluationError
 from indexer.hashing import hash_id
 from indexer.moments import Moments
 from indexer.progress import NoProgress, Progress
+from indexer.ranking_config import HybridConfig
 from indexer.transforms import Transform
 from search.evaluation.settings import Setting, fit_setting, state_keys, transform_hash
 from search.evaluation.target import Target
 from search.evaluation.tune.choice import MeasuredSetting
+from search.ranking.bm25 import BM25Ranking
+from search.ranking.fusion import BothScores, Spread, drawn_rows
 from search.text import counted
 
 Kind = Literal["sentence", "title", "window", "copy"]
@@ -168,6 +171,7 @@ def _joined(words: Sequence[str]) -> str:
 
 
 _BLOCK = 1024  # questions compared at once
+_FUSED_BLOCK = 128  # the same where they are fused with BM25, by one weight after another
 
 
 @dataclass(frozen=True)
@@ -206,16 +210,47 @@ def reciprocal_ranks(
         scores = queries[block] @ documents.T
         if starts is not None and len(starts) < len(documents):
             scores = np.maximum.reduceat(scores, starts, axis=1)
-        own = np.take_along_axis(scores, np.arange(start, start + len(scores))[:, None], axis=1)
-        better, equal = (scores > own).sum(axis=1), (scores == own).sum(axis=1)
-        found.append(1 / (better + (equal + 1) / 2))
+        found.append(_own_ranks(scores, start))
     return np.concatenate(found)
 
 
-def _measured(questions: Questions, setting: Setting) -> MeasuredSetting:
+def _own_ranks(scores: Float32Array | Float64Array, first: int) -> Float64Array:
+    """1 / rank of document first + i in row i of the scores (m, n)."""
+    wide: Float64Array = np.asarray(scores, np.float64)
+    own = np.take_along_axis(wide, np.arange(first, first + len(wide))[:, None], axis=1)
+    better, equal = (wide > own).sum(axis=1), (wide == own).sum(axis=1)
+    ranks: Float64Array = 1 / (better + (equal + 1) / 2)
+    return ranks
+
+
+def fused_ranks(
+    questions: Questions, setting: Setting, words: Iterator[Scores], fusions: Sequence[HybridConfig]
+) -> list[Float64Array]:
+    """For each fusion `reciprocal_ranks` of the setting fused with BM25, (n,): `words` scores every document (n,) for
+    one question after the other."""
+    _, (queries, documents) = _vectors(questions, setting)
+    found: list[list[Float64Array]] = [[] for _ in fusions]
+    for start in range(0, len(queries), _FUSED_BLOCK):
+        rows = queries[start : start + _FUSED_BLOCK] @ documents.T
+        near = rows
+        if len(questions.starts) < len(documents):
+            near = np.maximum.reduceat(rows, questions.starts, axis=1)
+        bm25 = np.stack([next(words) for _ in rows])
+        both = BothScores(near, bm25, Spread.of(rows[:, drawn_rows(len(documents))]), Spread.of(bm25))
+        for ranks, fusion in zip(found, fusions, strict=True):
+            ranks.append(_own_ranks(both.combined(fusion), start))
+    return [np.concatenate(ranks) for ranks in found]
+
+
+def _vectors(questions: Questions, setting: Setting) -> tuple[Transform, tuple[Vectors, Vectors]]:
+    """The fitted transform, and what it makes of the questions and of what they ask for."""
     asked, answers = questions.queries[setting.key], questions.documents[setting.key]
     transform = _fitted(questions, setting, asked)
-    sides = transform.transform(asked, questions.role), transform.transform(answers, "document")
+    return transform, (transform.transform(asked, questions.role), transform.transform(answers, "document"))
+
+
+def _measured(questions: Questions, setting: Setting) -> MeasuredSetting:
+    transform, sides = _vectors(questions, setting)
     values = reciprocal_ranks(*sides, questions.starts)
     digest = None if setting.raw else transform_hash(transform)
     return MeasuredSetting(setting, values, transform.dim, digest, transform.settings()["note"])
@@ -290,6 +325,14 @@ class UnlabelledJudge:
         for setting in settings:
             yield from measure(self.questions, [setting])
             self.progress.advance(1)
+
+    def weigh(self, setting: Setting, fusions: Sequence[HybridConfig]) -> list[Float64Array]:
+        """What the setting scores on each question, fused with BM25 in each of these ways."""
+        self.progress.phase("comparing weights", None)
+        config, texts = self.subject.config.hybrid, [pair.document for pair in self.pairs]
+        cut, starts = self._rows(texts) if config.unit == "window" else (texts, None)
+        words = BM25Ranking.of(cut, np.arange(len(texts)), config, "hybrid", starts)
+        return fused_ranks(self.questions, setting, words.scores([pair.query for pair in self.pairs]), fusions)
 
     def _fits(
         self, keys: Sequence[PoolingKey], documents: Mapping[PoolingKey, Float32Array]
