@@ -1,0 +1,165 @@
+"""The weight of the vectors in a hybrid: the rule that takes one, its scores by a slow oracle, and what is written."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from indexer.config import BuildConfig, EncoderConfig, StoreConfig
+from indexer.encoders import load_encoder
+from indexer.pipeline import build_index
+from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
+from search.evaluation.settings import Sweep
+from search.evaluation.target import Target
+from search.evaluation.tune.tune import TuneOptions, run_tune
+from search.evaluation.tune.unlabelled import draw_pairs
+from search.evaluation.tune.weight import CAREFUL, WEIGHTS, WeightChoice
+from search.ranking.bm25 import BM25, HybridConfig
+from search.ranking.terms import tokenize
+from tests.search.cli.test_cli import isotrope
+from tests.search.evaluation.tune.tuned_corpora import COLUMNS, corpus, judged, written
+
+RAW = Sweep(strengths=("none",))
+
+
+@pytest.fixture
+def config(tiny_model: Callable[[str], Path]) -> BuildConfig:
+    encoder = EncoderConfig(model=str(tiny_model("bert")), max_length=64, precision="float32")
+    return BuildConfig(encoder=encoder, store=StoreConfig(part_documents=50))
+
+
+def curve(peak: float, height: float = 0.5, noise: float = 0.0, questions: int = 400) -> Any:
+    """Scores of each weight that fall off on both sides of a peak, with noise of their own for every question."""
+    rng = np.random.default_rng(1)
+    means = height - 0.4 * np.abs(np.array(WEIGHTS) - peak)
+    shared = rng.normal(0, noise, questions)
+    return np.clip(means[:, None] + shared - shared.mean(), 0, 1)
+
+
+def test_without_doubt_the_best_is_taken() -> None:
+    for peak in (0.0, 0.3, 0.75, 1.0):
+        for labelled in (False, True):
+            choice = WeightChoice(curve(peak), labelled)
+            assert (choice.weight, choice.good, choice.reason) == (peak, [WEIGHTS.index(peak)], "it scored highest")
+
+
+def test_without_labels_the_nearest_to_the_careful_one_within_a_standard_error_is_taken() -> None:
+    """The error is 0.2 / sqrt(400) = 0.01, which is 0.025 of the weight here: nothing else is within it. Of 25 it is
+    0.034, which is 0.085."""
+    close = WeightChoice(curve(0.7, noise=0.2), False)
+    assert close.weight == 0.7
+    far = WeightChoice(curve(0.7, noise=0.2, questions=25), False)
+    assert far.good == [place for place, weight in enumerate(WEIGHTS) if 0.65 <= weight <= 0.75]
+    assert (far.weight, WEIGHTS[far.best]) == (0.65, 0.7)
+    assert far.reason == "it is the one nearest a careful 0.25 of 3 within a standard error of the highest"
+
+
+def test_with_labels_what_is_told_to_be_worse_is_not_taken() -> None:
+    """The noise is that of questions, not of weights: every difference is told, however large it is."""
+    assert WeightChoice(curve(0.7, noise=0.2, questions=25), True).weight == 0.7
+    values = np.random.default_rng(0).random((len(WEIGHTS), 30))  # nothing can be told
+    choice = WeightChoice(values, True)
+    assert len(choice.good) > 5
+    assert "cannot be told from the highest" in choice.reason or choice.taken == choice.best
+
+
+@given(st.integers(0, 20), st.floats(0, 0.3), st.integers(2, 60), st.booleans())
+def test_what_is_taken_is_good_and_none_that_is_good_is_nearer(
+    peak: int, noise: float, questions: int, labelled: bool
+) -> None:
+    choice = WeightChoice(curve(WEIGHTS[peak], noise=noise, questions=questions), labelled)
+    assert {choice.taken, choice.best} <= set(choice.good)
+    nearest = min(abs(WEIGHTS[place] - CAREFUL) for place in choice.good)
+    assert abs(choice.weight - CAREFUL) == nearest
+    rows = choice.to_dict()["weights"]
+    assert [row["weight"] for row in rows] == list(WEIGHTS)
+    assert [row["good"] for row in rows] == [place in choice.good for place in range(len(WEIGHTS))]
+
+
+def slow_scores(config: BuildConfig, documents: Any, scaling: str) -> list[float]:
+    """Mean reciprocal rank of each weight, from the definitions, of raw embeddings."""
+    encoder, pairs = load_encoder(config.encoder), draw_pairs(documents, COLUMNS, 1500)
+    asked = encoder.encode([pair.query for pair in pairs], "query").astype(np.float64)
+    rests = encoder.encode([pair.document for pair in pairs], "document").astype(np.float64)
+    unit = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (asked, rests)]
+    bm25 = BM25.of([pair.document for pair in pairs], "hybrid", HybridConfig())
+    found = np.zeros(len(WEIGHTS))
+    for number, pair in enumerate(pairs):
+        near = unit[1] @ unit[0][number]
+        words = bm25.scores(tokenize([pair.query], "hybrid", HybridConfig())[0]).astype(np.float64)
+        if scaling == "zscore":
+            near, words = (near - near.mean()) / near.std(), (words - words.mean()) / (words.std() or 1)
+        else:
+            near, words = (near - near.mean()) / (near.max() - near.mean()), words / (words.max() or 1)
+        for place, weight in enumerate(WEIGHTS):
+            total = weight * near + (1 - weight) * words
+            better, equal = (total > total[number] + 1e-9).sum(), (np.abs(total - total[number]) <= 1e-9).sum()
+            found[place] += 1 / (better + (equal + 1) / 2)
+    return (found / len(pairs)).tolist()
+
+
+@pytest.mark.parametrize("scaling", ["minmax", "zscore"])
+def test_scores_are_those_of_the_definitions(config: BuildConfig, scaling: str, tmp_path: Path) -> None:
+    config = config.with_overrides([f"hybrid.scaling={scaling}"])
+    source = written(corpus(130), tmp_path / "docs.jsonl")
+    result = run_tune(Target.of_recipe(config), TuneOptions((str(source),)), RAW, tmp_path)
+    assert result["choice"]["setting"].endswith("raw")
+    found = [row["value"] for row in result["hybrid"]["weights"]]
+    assert found == pytest.approx(slow_scores(config, corpus(130), scaling), abs=2e-3)
+    assert len({round(value, 4) for value in found}) > 3
+    assert result["recipe"]["hybrid"] == config.to_dict()["hybrid"] | {"weight": result["hybrid"]["weight"]}
+
+
+@pytest.mark.parametrize("unit", ["document", "window"])
+def test_with_judgements_it_is_what_evaluating_the_weights_gives(
+    config: BuildConfig, unit: str, tmp_path: Path
+) -> None:
+    documents = corpus(90)
+    folder = judged(documents, tmp_path / "beir")
+    config = config.with_overrides(["chunk.tokens=12", "chunk.overlap=4", f"hybrid.unit={unit}"])
+    build_index(documents, tmp_path / "index", config)
+    subject = Target.of_index(tmp_path / "index")
+    tuned = run_tune(subject, TuneOptions((str(tmp_path / "index"),), beir=folder), RAW, tmp_path / "cache")
+    task = RetrievalOptions(folder, cutoffs=(10,), hybrid=True, hybrid_weights=WEIGHTS)
+    whitening = tuned["recipe"]["whitening"]
+    sweep = Sweep(strengths=(whitening["strength"],), centres=(whitening["centre"],))
+    rows = [row for row in evaluate_retrieval(subject, task, sweep)["results"] if "weight" in row.get("hybrid", {})]
+    expected = [row["measure"]["nDCG@10"]["value"] for row in rows]
+    assert [row["value"] for row in tuned["hybrid"]["weights"]] == pytest.approx(expected)
+    assert len(set(expected)) > 2
+
+
+def test_the_table_and_the_command_that_uses_it(config: BuildConfig, tmp_path: Path) -> None:
+    build_index(corpus(90), tmp_path / "index", config.with_overrides(["hybrid.weight=0.95"]))
+    done = isotrope("tune", tmp_path / "index", "--strength", "none", "--cache", tmp_path / "cache")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    table = lines[lines.index("Hybrid: MRR x 100 by weight of the vectors") :]
+    assert {line.split()[0] for line in table[2:] if line[:1].isdigit()} >= {f"{n / 10:g}" for n in range(11)}
+    assert sum(line.endswith("  taken") for line in table) == 1
+    (taken,) = (line for line in table if line.startswith("taken: hybrid.weight="))
+    weight = taken.removeprefix("taken: ").split(",")[0]
+    assert lines[-1].startswith(f"use it: isotrope refit {tmp_path / 'index'} --set whitening.")
+    assert lines[-1].endswith(f"--set {weight}")
+    done = isotrope(*lines[-1].split()[3:])
+    assert done.returncode == 0, done.stderr
+
+
+def test_where_none_can_be_chosen_the_reason_is_told(
+    config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = TuneOptions((str(written(corpus(90), tmp_path / "docs.jsonl")),))
+    ranks = run_tune(Target.of_recipe(config.with_overrides(["hybrid.fusion=rrf"])), task, RAW, tmp_path)
+    assert ranks["hybrid"] is None
+    assert 'no weight was chosen: the recipe fuses by "rrf", which has none' in ranks["notes"]
+    alike = TuneOptions(task.sources, objective="sts")
+    assert run_tune(Target.of_recipe(config), alike, RAW, tmp_path)["hybrid"] is None
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    missing = run_tune(Target.of_recipe(config), task, RAW, tmp_path)
+    assert missing["hybrid"] is None
+    assert any("no weight was chosen for hybrids: " in note and "isotrope[hybrid]" in note for note in missing["notes"])
