@@ -2,9 +2,9 @@
 
 Questions that are cut from documents are no users' questions: on what was measured they call for bolder weights than
 judged queries do, by 0.1 to 0.15. So of the weights whose mean score is within one standard error of the best (the
-one-standard-error rule of Breiman et al., Classification and Regression Trees, 1984) the one nearest a careful weight is
-taken, which leaves most to BM25. On judged queries it is the one nearest to it of those that cannot be told from the
-best.
+one-standard-error rule of Breiman et al., Classification and Regression Trees, 1984) the one nearest a careful weight
+is taken, which leaves most to BM25. On judged queries it is the one nearest to it of those that cannot be told from
+the best.
 """
 
 import dataclasses
