@@ -52,12 +52,15 @@ def _searched(protocol: Mapping[str, Any]) -> str:
 
 
 def _beside(provenance: Mapping[str, Any]) -> Iterator[str]:
-    """What BM25 and hybrids are."""
-    if found := mapping_of(provenance.get("bm25")):
-        yield f"{describe_bm25(found)}."
+    """What BM25 and hybrids are; those that differ in their weight alone in one line."""
+    if bm25 := mapping_of(provenance.get("bm25")):
+        yield f"{describe_bm25(bm25)}."
     hybrids = provenance.get("hybrid")
-    for found in hybrids if isinstance(hybrids, list) else [hybrids] if hybrids else []:
-        yield f"{describe_fusion(mapping_of(found))}."
+    found = [mapping_of(one) for one in (hybrids if isinstance(hybrids, list) else [hybrids] if hybrids else [])]
+    for kind in dict.fromkeys((one.get("method"), one.get("scaling")) for one in found):
+        alike = [one for one in found if (one.get("method"), one.get("scaling")) == kind]
+        weights = ", ".join(plain_text(one["weight"]) for one in alike if "weight" in one)
+        yield f"{describe_fusion({**alike[0], **({'weight': weights} if weights else {})})}."
 
 
 def recall_tables(result: Result) -> Iterator[Table]:

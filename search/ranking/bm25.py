@@ -141,9 +141,9 @@ class BM25Ranking:
         answer."""
         return [self.best(scores, k, allowed) for scores in self.scores(queries)]
 
-    def places(self, documents: Sequence[int]) -> list[int]:
+    def places(self, documents: RowIds) -> RowIds:
         """Where some documents stand in the ascending order of all ids."""
-        places: list[int] = self._places[list(documents)].tolist()
+        places: RowIds = self._places[documents]
         return places
 
 

@@ -12,7 +12,7 @@ from indexer.ranking_config import HybridConfig
 from search.hits import HybridScores
 from search.index import Index
 from search.ranking.bm25 import BM25Index, WordScores
-from search.ranking.documents import RankedDocument, break_ties
+from search.ranking.documents import RankedDocument
 from search.ranking.fusion import BothScores, Spread, drawn_rows, reciprocal_rank_fusion
 
 
@@ -23,43 +23,40 @@ class HybridRanking:
         self._index, self.bm25 = index, BM25Index(index, progress)
 
     def fused(
-        self, vector: Vectors, near: Sequence[RankedDocument], words: WordScores, reach: int, config: HybridConfig
+        self, vector: Vectors, near: Sequence[RankedDocument], words: WordScores, config: HybridConfig, most: int | None
     ) -> list[RankedDocument]:
-        """All documents of either list, best first, ties by id: `near`, the best for a query's `vector` (k,), and
-        those of `words`.
+        """The best `most` documents of either list (None: all), best first, ties by id: `near`, the best for a query's
+        `vector` (k,), and those of `words`.
 
         Each has the row that is closest to the vector, and both its scores.
         """
-        near = near[:reach]  # it may hold more, where they tie
-        documents = np.unique([*(found.document for found in near), *words.best.tolist()]).astype(np.int64)
-        if not len(documents):
-            return []
-        vectors, rows = self._closest(vector, near, documents)
+        order = np.fromiter((found.document for found in near), np.int64, len(near))
+        documents: RowIds = np.union1d(order, words.best)
+        vectors, rows = self._closest(vector, near, np.searchsorted(documents, order), documents)
         bm25 = words.scores[documents]
         if config.fusion == "rrf":
-            order = [[found.document for found in near], words.best.tolist()]
-            total = {document: score for score, document in reciprocal_rank_fusion(order, reach)}
-            scores = [total[document] for document in documents.tolist()]
+            ranked = reciprocal_rank_fusion([order.tolist(), words.best.tolist()], len(documents))
+            total = np.zeros(len(documents))
+            total[np.searchsorted(documents, [one for _, one in ranked])] = [score for score, _ in ranked]
         else:
-            spreads = self._spreads(vector, words, config)
-            scores = BothScores(vectors, bm25, *spreads).combined(config).tolist()
-        ranked = [
+            total = BothScores(vectors, bm25, *self._spreads(vector, words, config)).combined(config)
+        best = np.lexsort((self.bm25.places(documents), -total))[:most]
+        columns = (array[best].tolist() for array in (documents, total, rows, vectors, bm25))
+        return [
             RankedDocument(document, score, row, parts=HybridScores(*parts))
-            for document, score, row, *parts in zip(
-                documents.tolist(), scores, rows.tolist(), vectors.tolist(), bm25.tolist(), strict=True
-            )
+            for document, score, row, *parts in zip(*columns, strict=True)
         ]
-        ranked.sort(key=lambda found: -found.score)
-        return break_ties(ranked, self.bm25.places)
 
-    def _closest(self, vector: Vectors, near: Sequence[RankedDocument], documents: RowIds) -> tuple[Scores, RowIds]:
-        """The score of each document by its closest row, and that row: as found, or of stored vectors for the rest."""
-        known = {found.document: found for found in near}
+    def _closest(
+        self, vector: Vectors, near: Sequence[RankedDocument], places: RowIds, documents: RowIds
+    ) -> tuple[Scores, RowIds]:
+        """The score of each document by its closest row, and that row: as found, of those that `near` has at these
+        places, and of stored vectors for the rest."""
         scores, rows = np.zeros(len(documents), np.float32), np.zeros(len(documents), np.int64)
-        for place, document in enumerate(documents.tolist()):
-            if document in known:
-                scores[place], rows[place] = known[document].score, known[document].row
-        missed = np.array([document not in known for document in documents.tolist()])
+        scores[places] = [found.score for found in near]
+        rows[places] = [found.row for found in near]
+        missed = np.ones(len(documents), bool)
+        missed[places] = False
         if missed.any():
             scores[missed], rows[missed] = self._best_rows(vector, documents[missed])
         return scores, rows

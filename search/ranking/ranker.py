@@ -267,6 +267,7 @@ class DocumentRanker:
         """Documents by the fusion of the vectors' ranking and that of BM25, each as deep as the reach."""
         texts, hybrid, config = queries.words, self.hybrid(), fusion_of(self._fusion, options)
         apart, unread = Groups(None, self._index.manifest.documents, allowed), replace(config, weight=0.0)
+        most = options.k if options.group_by is None and options.fold is None else None
 
         def candidates(pending: list[int], reach: int) -> list[Candidates]:
             vectors = queries.vectors[pending]
@@ -276,7 +277,7 @@ class DocumentRanker:
             found = []
             for query, vector, near, words in zip(pending, vectors, by_vector, by_words, strict=True):
                 own = unread if query in queries.unread else config
-                documents = hybrid.fused(vector, near, words, reach, own)
+                documents = hybrid.fused(vector, near[:reach], words, own, most)
                 found.append(Candidates(documents, max(len(near), len(words.best)) < reach))
             return found
 
