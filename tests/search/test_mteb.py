@@ -30,7 +30,12 @@ from tests.documents import DOCUMENTS
 TORCH = RunOptions(backend="torch", device="cpu", threads=1)
 QUERIES = {"q1": "whales that sing", "q2": "what makes dough rise", "q3": "sand and glass"}
 QRELS = {"q1": {"d0": 2, "d4": 1}, "q2": {"d2": 1, "d7": 0}, "q3": {"d7": 1, "d4": 1, "d8": 2}}
-WHERE = {"hf_split": "test", "hf_subset": "default", "encode_kwargs": {"batch_size": 32}, "num_proc": None}
+WHERE: dict[str, Any] = {
+    "hf_split": "test",
+    "hf_subset": "default",
+    "encode_kwargs": {"batch_size": 32},
+    "num_proc": None,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +46,7 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
-class LocalTask(AbsTaskRetrieval):  # type: ignore[misc]
+class LocalTask(AbsTaskRetrieval):
     """A retrieval task of mteb whose data are at hand."""
 
     metadata = TaskMetadata(
@@ -56,7 +61,7 @@ class LocalTask(AbsTaskRetrieval):  # type: ignore[misc]
     def __init__(self, corpus: list[dict[str, Any]], queries: Mapping[str, str], qrels: Mapping[str, Any]) -> None:
         super().__init__()
         asked = Dataset.from_list([{"id": name, "text": text} for name, text in queries.items()])
-        data = {"corpus": Dataset.from_list(corpus), "queries": asked, "relevant_docs": qrels, "top_ranked": None}
+        data: Any = {"corpus": Dataset.from_list(corpus), "queries": asked, "relevant_docs": qrels, "top_ranked": None}
         self.dataset, self.data_loaded = {"default": {"test": data}}, True
 
 
@@ -67,8 +72,7 @@ def rows(documents: list[Document]) -> list[dict[str, Any]]:
 def scores(model: IsotropeModel, task: Any, cache: Any = None) -> dict[str, Any]:
     """What mteb measures, of the first subset."""
     (result,) = mteb.evaluate(model, task, cache=cache, show_progress_bar=False).task_results
-    measured: dict[str, Any] = next(iter(result.scores.values()))[0]
-    return measured
+    return dict(next(iter(result.scores.values()))[0])
 
 
 def indexed(model: IsotropeModel, corpus: list[dict[str, Any]], **changed: Any) -> None:
