@@ -2,8 +2,10 @@
 
 import dataclasses
 import json
+import re
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -141,7 +143,8 @@ def test_mteb_measures_what_evaluate_retrieval_measures(
 
 
 def test_on_cacm_too(shared: Path, tmp_path: Path) -> None:
-    config = BuildConfig.load("static").with_overrides([f"encoder.model={shared / 'models/potion-base-4m-int8'}"])
+    model_folder = shared / "models/potion-base-4m-int8"
+    config = BuildConfig.load("static").with_overrides([f"encoder.model={model_folder}", "whitening.centre=role"])
     folder = shared / "data/cacm"
     corpus, asked = (
         [json.loads(line) for line in (folder / name).read_text().splitlines()]
@@ -367,3 +370,21 @@ def test_what_cannot_be_done_is_refused(model: IsotropeModel, monkeypatch: pytes
     monkeypatch.setitem(__import__("sys").modules, "mteb", None)
     with pytest.raises(MachineError, match=r"pip install 'isotrope\[mteb\]'"):
         IsotropeModel("minilm")
+
+
+def test_the_examples_of_the_page_on_two_means_run(
+    config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs/two-means.md").read_text(encoding="utf-8")
+    through_mteb, of_index = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    build_index(DOCUMENTS, tmp_path / "my-index", config, TORCH)
+    evaluate = partial(mteb.evaluate, cache=None, show_progress_bar=False)
+    monkeypatch.setattr(mteb, "get_tasks", lambda tasks: [LocalTask(rows(DOCUMENTS), QUERIES, QRELS)])
+    monkeypatch.setattr(mteb, "evaluate", evaluate)
+    monkeypatch.setattr(BuildConfig, "load", lambda name: config)
+    monkeypatch.chdir(tmp_path)
+    for code in (through_mteb, of_index):
+        exec(code, {"__name__": "__main__"})  # noqa: S102
+    *by_centre, added = capsys.readouterr().out.splitlines()
+    assert [line.split(" {'LocalTask': ")[0] for line in by_centre] == ["role", "common", "none"]
+    assert float(added) > 0
