@@ -115,10 +115,11 @@ class IsotropeModel:
         self.close()
 
     def close(self) -> None:
-        """Let go of the last task's index, and remove it if it is a temporary one."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
+        """Let go of the files of indexes, and remove the last task's if it is a temporary one."""
+        for engine in (self._engine, self.__dict__.get("_donor_engine")):
+            if engine is not None:
+                engine.close()
+        self._engine = None
         if self._temporary is not None:
             self._temporary()
             self._temporary = None
