@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests of the other backends name them; a conversion for each tiny model of the suite would take minutes.
 os.environ.setdefault("ISOTROPE_BACKEND", "torch")
 os.environ.setdefault("ISOTROPE_CACHE", os.path.join(tempfile.gettempdir(), "isotrope-test-cache"))
+os.environ.setdefault("MTEB_CACHE", os.path.join(tempfile.gettempdir(), "isotrope-test-mteb"))  # made by an import
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     # A shell's background commands ignore Ctrl-C, and so would the commands that tests interrupt.
