@@ -42,7 +42,8 @@ function score({ score: value, parts }) {
   bar.style.width = `${Math.round(100 * Math.min(1, Math.max(0, value || 0)))}%`;
   const figure = element("span", { class: "figure" }, element("span", { class: "hidden" }, "Score "), value.toFixed(parts && value < 0.1 ? 4 : 3));
   const track = element("span", { class: "track", "aria-hidden": "true" }, bar);
-  return element("p", { class: "score", title: said }, figure, parts ? element("span", {}, `${parts.vector.toFixed(3)}, words ${parts.bm25.toFixed(1)}`) : track);
+  const shown = parts ? [`meaning ${parts.vector.toFixed(3)}`, `words ${parts.bm25.toFixed(1)}`].map((text) => element("span", { class: "part" }, text)) : [track];
+  return element("p", { class: "score", title: said }, figure, ...shown);
 }
 
 /** The stretch of the text that answers best, and among the actions a way to see all of it. */
