@@ -140,11 +140,14 @@ def _max_length(asked: int, files: ModelFiles) -> int:
     return asked or model_max_length(files)
 
 
-def moved(config: RerankConfig, model: str | Path) -> RerankConfig:
-    """The same settings for another model, whose hash nobody has recorded. Raises ConfigError for a blank name."""
+def another_model(config: RerankConfig, model: str | Path) -> RerankConfig:
+    """A recipe's settings with another model, whose hash nobody has recorded and which reads what it can.
+
+    Raises ConfigError for a blank name.
+    """
     if not str(model).strip():
         raise ConfigError(
             "the name of the cross-encoder is blank; expected a hub id or a folder. Is a variable unset? Leave it out "
             "to go without."
         )
-    return dataclasses.replace(config, model=str(model), sha256="")
+    return dataclasses.replace(config, model=str(model), max_length=0, sha256="")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from indexer.executors.pool import Executor, WorkerPool
+from indexer.ranking_config import MOST_DEPTH
 from indexer.run_options import Backend, RunOptions
 from indexer.urls import mirrored
 
@@ -228,6 +229,17 @@ def rejects_file(given: Path | None, index: Path, suffix: str, on_error: str) ->
     if given and on_error != "skip":
         raise click.UsageError("--rejects is for the rows that --on-error skip leaves out; pass both, or neither.")
     return given or beside(index, suffix)
+
+
+# Reranking.
+
+
+def rerank_options(text: str) -> Callable[[F], F]:
+    """--rerank, as `rerank`, and --rerank-depth."""
+    return all_of(
+        click.option("--rerank", metavar="MODEL", help=text),
+        click.option("--rerank-depth", type=click.IntRange(1, MOST_DEPTH), metavar="N", help="Hits it reads: 50."),
+    )
 
 
 # What is measured.

@@ -181,7 +181,9 @@ def options_of(asked: StoreSearchRequest, schema: pa.Schema) -> SearchOptions:
     if hybrid and least is not None and least <= 0:
         least = None  # some clients always send 0, and it would leave out nothing that was found by its words
     where = None if asked.filters is None else condition_of(asked.filters, schema)
-    return SearchOptions(asked.most, where=where, min_score=least, hybrid=hybrid, hybrid_weight=weight)
+    weighed = {"hybrid": hybrid, "hybrid_weight": weight}
+    # Answers to several queries are put together by scores, which says nothing of reranked ones.
+    return SearchOptions(asked.most, where=where, min_score=least, rerank_depth=0, **weighed)
 
 
 def best_of(answers: Sequence[Answer[Hit]], most: int) -> list[Hit]:
