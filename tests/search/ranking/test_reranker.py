@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -245,7 +246,7 @@ def test_the_command_line_shows_both_scores(folder: Path, model: Path, tmp_path:
     assert f" <- {found[0]['score']:.3f}" in shown
     refit_index(folder_copy := copied(folder, tmp_path), [f"rerank.model={model}", "rerank.depth=6"])
     inspected = isotrope("inspect", folder_copy).stdout
-    assert f"the first 6 by {model.resolve()}"[:20] in inspected
+    assert re.search(r"reranked +the first 6 by", inspected)
     plain = json.loads(isotrope(*("query", folder_copy, "-k", "3", "--json", "--no-rerank", QUERIES[0])).stdout)["hits"]
     assert all("rerank_score" not in one for one in plain)
     kept = json.loads(isotrope(*("query", folder_copy, "-k", "3", "--json", QUERIES[0])).stdout)["hits"]
@@ -268,5 +269,5 @@ def copied(folder: Path, tmp_path: Path) -> Path:
 )
 def test_the_command_line_refuses_what_cannot_be(folder: Path, arguments: list[str], message: str) -> None:
     found = isotrope("query", folder, *arguments)
-    assert found.exit_code in (1, 2)
+    assert found.returncode in (1, 2)
     assert message in " ".join(found.stderr.split())
