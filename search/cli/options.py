@@ -14,6 +14,7 @@ from indexer.urls import mirrored
 if TYPE_CHECKING:
     from indexer.config import BuildConfig
     from indexer.corpus import Corpus
+    from search.evaluation.retrieval.reranked import RerankTask
     from search.evaluation.settings import Sweep
     from search.evaluation.target import Target
 
@@ -240,6 +241,18 @@ def rerank_options(text: str) -> Callable[[F], F]:
         click.option("--rerank", metavar="MODEL", help=text),
         click.option("--rerank-depth", type=click.IntRange(1, MOST_DEPTH), metavar="N", help="Hits it reads: 50."),
     )
+
+
+def rerank_task(options: Mapping[str, Any]) -> "RerankTask | None":
+    """What is measured, from `rerank_options`. Raises UsageError for a depth of no model."""
+    if options["rerank"] is None:
+        if options["rerank_depth"] is not None:
+            raise click.UsageError("--rerank-depth is how many hits a cross-encoder reads: name one by --rerank MODEL.")
+        return None
+    from indexer.ranking_config import RerankConfig
+    from search.evaluation.retrieval.reranked import RerankTask
+
+    return RerankTask(options["rerank"], options["rerank_depth"] or RerankConfig.depth)
 
 
 # What is measured.
