@@ -47,7 +47,7 @@ def hits_of(body: dict[str, Any]) -> list[list[tuple[str, float | None]]]:
     return [[(hit["id"], hit.get("rerank_score")) for hit in one["hits"]] for one in body["results"]]
 
 
-def expected(index: Path, **asked: Any) -> list[list[tuple[str, float | None]]]:
+def expected(index: Path, **asked: Any) -> list[list[tuple[str, Any]]]:
     answers = SearchEngine(index).search_many(QUERIES, **asked)
     return [[(hit.id, hit.rerank_score and pytest.approx(hit.rerank_score, abs=1e-5)) for hit in a] for a in answers]
 
