@@ -7,6 +7,7 @@ from search.evaluation.cells import WITH_INTERVAL, Table, interval_text, is_numb
 from search.evaluation.result import Result
 from search.text import number
 
+_OF_HYBRIDS = "of hybrid answers this says nothing; measure them: isotrope evaluate retrieval --hybrid --rerank MODEL"
 _COSTS = ["better in", "decided", "ms a query"]
 
 
@@ -42,8 +43,9 @@ def _advised(found: Mapping[str, Any], scale: float) -> Table:
         gain = [*_gain(mapping_of(row.get("gain")), scale), _milliseconds(row)] if row.get("depth") else [""] * 4
         cells.append([str(row.get("depth") or "none"), interval_text(row, scale=scale), *gain, mark])
     columns = ["reranked", f"{name} {WITH_INTERVAL}", f"gain {WITH_INTERVAL}", *_COSTS, ""]
-    caption = f"Reranking: {name} x 100, {number(found.get('questions'))} questions"
-    return Table(caption, columns, cells, (f"advised: {found.get('advice')}", *_about(mapping_of(found.get("by")))))
+    caption = f"Reranking what the vectors find: {name} x 100, {number(found.get('questions'))} questions"
+    remarks = (f"advised: {found.get('advice')}", *_about(mapping_of(found.get("by"))), _OF_HYBRIDS)
+    return Table(caption, columns, cells, remarks)
 
 
 def _gain(found: Mapping[str, Any], scale: float) -> list[str]:
