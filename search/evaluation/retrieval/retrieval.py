@@ -167,6 +167,7 @@ class _Evaluation:
             *self._collection.notes,
             *judged.match(set(self._names)),
             *_index_notes(subject, self._own is not None),
+            *_rerank_notes(task, subject),
         ]
         self._places = id_order(self._names)
         self._depth = min(len(self._names), max(DEPTH, *task.cutoffs))
@@ -369,6 +370,16 @@ def _index_notes(subject: Target, asked: bool) -> Iterator[str]:
         yield (
             f"every vector was compared; the recipe's index ({approximate[0]}) is approximate and may find less. "
             "Measure it with --index and no settings"
+        )
+
+
+def _rerank_notes(task: RetrievalOptions, subject: Target) -> Iterator[str]:
+    """That a recipe reranks, where that is not measured."""
+    rerank = subject.config.rerank
+    if rerank.model and task.rerank is None:
+        yield (
+            f"measured without the reranking of the recipe, the first {rerank.depth:,} hits by {rerank.model}: pass "
+            f"--rerank {rerank.model} --rerank-depth {rerank.depth}"
         )
 
 

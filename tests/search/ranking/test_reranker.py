@@ -69,6 +69,7 @@ ASKED: list[dict[str, Any]] = [
     {},
     {"exact": True},
     {"where": "year > 1992"},
+    {"where": "year > 3000"},
     {"group_by": "year"},
     {"min_score": 0.0},
     {"fold": 0.9},

@@ -12,6 +12,7 @@ import pytest
 from indexer import BuildConfig, Document
 from indexer.config import ChunkConfig
 from indexer.errors import ConfigError
+from indexer.ranking_config import RerankConfig
 from search import SearchEngine
 from search.evaluation.result import read_result, write_result
 from search.evaluation.retrieval.reranked import RerankTask
@@ -137,6 +138,16 @@ def test_a_result_file_shows_the_same_tables(folder: Path, index: Path, model: P
     (table,) = [table for table in tables if table.caption.startswith("Reranking")]
     assert len(table.rows) == 1
     assert np.all([len(row) == len(table.columns) for row in table.rows])
+
+
+def test_a_recipe_that_reranks_is_noted_where_that_is_not_measured(
+    folder: Path, config: BuildConfig, model: Path
+) -> None:
+    recipe = dataclasses.replace(config, rerank=RerankConfig(model=str(model), depth=7))
+    (note,) = [note for note in evaluated(folder, recipe, bm25=False)["notes"] if "reranking" in note]
+    assert note.endswith(f"pass --rerank {model} --rerank-depth 7")
+    measured = evaluated(folder, recipe, bm25=False, rerank=RerankTask(SharedWords(), 7))
+    assert not any("reranking" in note for note in measured["notes"])
 
 
 def test_a_depth_that_is_none_is_refused() -> None:
