@@ -71,20 +71,23 @@ def _save_quietly(model: Any, folder: Path) -> None:
             bars.enable_progress_bar()
 
 
-def make_tiny_cross_encoder(folder: Path, labels: int = 1, **config: Any) -> Path:
-    """Write a BERT that reads two texts together and gives `labels` scores; `config` are further settings of it.
+def make_tiny_cross_encoder(folder: Path, labels: int = 1, architecture: str = "bert", **config: Any) -> Path:
+    """Write a model that reads two texts together and gives `labels` scores; `config` are further settings of it.
 
     Its scores are spread widely, so that rounding puts no two documents in another order.
     """
     import transformers
 
+    recipe = _recipes()[architecture]
     folder.mkdir(parents=True)
-    vocabulary = _wordpiece()(folder)
-    settings = _bert_like(num_hidden_layers=2, num_labels=labels, vocab_size=vocabulary, **config)
-    model = transformers.BertForSequenceClassification(transformers.BertConfig(**settings))
+    settings = {**recipe.settings, "vocab_size": recipe.tokenizer(folder), "num_labels": labels, **config}
+    kind = f"{recipe.config.removesuffix('Config')}ForSequenceClassification"
+    model = getattr(transformers, kind)(getattr(transformers, recipe.config)(**settings))
     _randomise(model, seed=labels)
     with torch.no_grad():
-        model.classifier.weight.mul_(10)
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 2 and parameter.shape[0] == labels:  # what gives the scores
+                parameter.mul_(10 if name.startswith(("classifier", "score")) else 1)
     _save_quietly(model, folder)
     return folder
 

@@ -24,6 +24,7 @@ from tests.tiny_models import make_tiny_cross_encoder, make_tiny_model
 QUERIES = ["the whale sing", "of data", "the library, for the deep sea and the song of the whale"]
 TEXTS = ["song of the deep sea", "a library for data", "x", "data " * 30, "whale song, the song. " * 60]
 PAIRS = [(query, text) for query in QUERIES for text in TEXTS]
+OTHERS = ["xlm-roberta", "deberta-v2", "modernbert", "electra", "distilbert", "mpnet", "albert", "roberta"]
 _ROUNDING = 2e-5  # of a logit, between batches and backends, in float32
 
 
@@ -58,6 +59,26 @@ def test_the_scores_are_those_of_sentence_transformers(model: Path, backend: str
     encoder = opened(model, backend, max_length=length)
     assert encoder.backend.startswith(backend)
     assert np.allclose(scores(encoder, PAIRS), predicted(model, PAIRS, length or None), atol=_ROUNDING)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("architecture", "backend"),
+    [
+        *((name, "torch") for name in OTHERS),
+        *(pytest.param(name, "openvino", marks=pytest.mark.check) for name in OTHERS if name != "modernbert"),
+    ],
+)
+def test_cross_encoders_of_other_architectures_give_the_same(architecture: str, backend: str, tmp_path: Path) -> None:
+    """OpenVINO is not asked of ModernBERT's short windows: of a padded text it makes no numbers, and torch runs it."""
+    if backend == "openvino":
+        pytest.importorskip("openvino")
+    own = {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}
+    folder = make_tiny_cross_encoder(tmp_path / architecture, architecture=architecture, **own)
+    expected = predicted(folder, PAIRS, 100)
+    assert len(np.unique(expected.round(3))) > len(PAIRS) // 2
+    found = scores(opened(folder, backend, max_length=100), PAIRS)
+    assert np.allclose(found, expected, atol=1e-4 * np.abs(expected).max())
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -224,3 +245,13 @@ def test_a_recipe_without_a_cross_encoder_stays_as_it_is() -> None:
     assert with_recorded_hash(BuildConfig()) == BuildConfig()
     with pytest.raises(ConfigError, match=r"rerank\.model is empty"):
         resolve_cross_encoder(RerankConfig())
+
+
+@pytest.mark.check
+def test_torch_runs_what_openvino_cannot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openvino")
+    monkeypatch.delenv("ISOTROPE_BACKEND", raising=False)
+    folder = make_tiny_cross_encoder(tmp_path / "model", architecture="modernbert")
+    assert opened(folder, "auto").backend.startswith("torch")
+    with pytest.raises(ModelError, match="OpenVINO cannot run this model"):
+        opened(folder, "openvino")
