@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from indexer.errors import ConfigError
-from indexer.ranking_config import HybridConfig
+from indexer.ranking_config import HybridConfig, RerankConfig
 from indexer.recipe_names import recipe_path
 from indexer.regular_files import read_regular
 from indexer.settings import (
@@ -367,6 +367,7 @@ class BuildConfig:
     whitening: WhiteningConfig = field(default_factory=WhiteningConfig)
     index: IndexConfig = field(default_factory=IndexConfig)
     hybrid: HybridConfig = field(default_factory=HybridConfig)
+    rerank: RerankConfig = field(default_factory=RerankConfig)
     store: StoreConfig = field(default_factory=StoreConfig)
 
     def __post_init__(self) -> None:

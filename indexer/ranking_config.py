@@ -1,6 +1,7 @@
-"""Settings of how an index is searched, kept in its recipe: `[hybrid]`. Vectors do not depend on them."""
+"""Settings of how an index is searched, kept in its recipe: `[hybrid]`, `[rerank]`. Vectors do not depend on them."""
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +18,8 @@ LANGUAGES = (
     "swedish", "tamil", "turkish", "yiddish",
 )  # fmt: skip
 NO_LANGUAGE = "none"
+RerankPrecision = Literal["float32", "bfloat16"]
+MOST_DEPTH = 1000  # hits that a cross-encoder reads again, each with the whole question
 
 
 @dataclass(frozen=True)
@@ -43,4 +46,34 @@ class HybridConfig:
             raise ConfigError(
                 f"hybrid.language is {json.dumps(self.language)}; expected {', '.join(LANGUAGES)}, or "
                 f'"{NO_LANGUAGE}" for words as they are.'
+            )
+
+
+@dataclass(frozen=True)
+class RerankConfig:
+    """The first hits of a question, put in order by a cross-encoder; see `search.ranking.reranker`.
+
+    `sha256` is that of all that decides its scores. It is recorded when the recipe is built or refitted, and a model
+    that is another one then is refused.
+    """
+
+    model: str = ""  # hub id or folder; empty: hits stay in the order they were found in
+    depth: int = 50  # hits that it reads
+    max_length: int = 0  # tokens of a question and a text together; 0: the model's own limit
+    precision: RerankPrecision = "bfloat16"  # a class of results, as that of the encoder
+    sha256: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "model", self.model.strip())
+        if not 1 <= self.depth <= MOST_DEPTH:
+            raise ConfigError(f"rerank.depth is {self.depth}; expected 1 to {MOST_DEPTH:,}.")
+        if self.max_length < 0:
+            raise ConfigError(f"rerank.max_length is {self.max_length}; expected 0 (the model's own limit) or more.")
+        if self.sha256 and not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
+            raise ConfigError(
+                f'rerank.sha256 is "{self.sha256}"; expected 64 hexadecimal digits, or "" to have it recorded.'
+            )
+        if self.sha256 and not self.model:
+            raise ConfigError(
+                'rerank.sha256 is that of a model, but rerank.model is ""; name the model, or leave it out.'
             )

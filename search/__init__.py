@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from search.evaluation.result import Result as Result
     from search.evaluation.result import read_result as read_result
     from search.evaluation.result import write_result as write_result
+    from search.evaluation.retrieval.reranked import RerankTask as RerankTask
     from search.evaluation.retrieval.retrieval import RetrievalOptions as RetrievalOptions
     from search.evaluation.retrieval.retrieval import evaluate_retrieval as evaluate_retrieval
     from search.evaluation.settings import Setting as Setting
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from search.hits import Hit as Hit
     from search.index import Index as Index
     from search.ranking.options import SearchOptions as SearchOptions
+    from search.ranking.reranker import Reranker as Reranker
     from search.shards import ShardOptions as ShardOptions
     from search.verify import VerifyReport as VerifyReport
     from search.verify import verify_index as verify_index
@@ -66,6 +68,8 @@ _HOME = {
     "PairFiles": "search.dedup.settings",
     "Result": "search.evaluation.result",
     "ReportOptions": "search.evaluation.report.page",
+    "Reranker": "search.ranking.reranker",
+    "RerankTask": "search.evaluation.retrieval.reranked",
     "RetrievalOptions": "search.evaluation.retrieval.retrieval",
     "SearchClient": "search.client",
     "SearchEngine": "search.engine",

@@ -145,6 +145,8 @@ class SearchClient:
         asked = SearchOptions.of(options, fields)
         if asked.hybrid:
             raise ConfigError("hybrid search needs the text of a query, not a document's id.")
+        if asked.rerank_depth:
+            raise ConfigError("reranking needs the text of a query, not a document's id. Leave out the depth.")
         _require_unicode([identity], "the id")
         return Answer(self._results(_fields_of(asked) | {"like": identity}, 1)[0].hits)
 

@@ -31,7 +31,16 @@ def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
         **(windows if chunk["tokens"] else {}),
         "fingerprint": facts["fingerprint"],
         "transform": f"{transform['kind']}, {encoder['dim']} -> {transform['dim']} dimensions, {_fitted(whitening)}",
+        **_reranked(facts["config"].get("rerank", {})),
     }
+
+
+def _reranked(rerank: Mapping[str, Any]) -> dict[str, str]:
+    """What puts the first hits in order, where the recipe names something."""
+    if not rerank.get("model"):
+        return {}
+    digest = f", sha256 {rerank['sha256'][:16]}..." if rerank["sha256"] else ""
+    return {"reranked": f"the first {rerank['depth']:,} by {rerank['model']}, {rerank['precision']}{digest}"}
 
 
 def _fitted(whitening: dict[str, Any]) -> str:

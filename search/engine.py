@@ -27,6 +27,7 @@ from search.index import Index
 from search.ranking.documents import RankedDocument
 from search.ranking.options import SearchOptions, require_queries, require_texts
 from search.ranking.ranker import DocumentRanker, EncodedQueries
+from search.ranking.reranker import RerankerChoice, Reranking
 from search.shards import ShardOptions, close_hosts, hosted
 from search.unit_vectors import Mark, UnitVectors, require_array, require_mark
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from indexer.arrays import Mask, RowIds
 
 
+_FEWEST_RERANKED = 2  # hits that can be in another order
 _FAISS_THREADS = 1  # one query on a flat index is faster with one than with many
 
 
@@ -113,6 +115,7 @@ class SearchEngine:
         if self._options.device not in ("auto", "cpu") and here:
             self._index.accelerate(self._options.device)
         self._ranker = DocumentRanker(self._index)
+        self._reranking = Reranking(self._index.config.rerank, self._options)
 
     def __len__(self) -> int:
         """Number of documents."""
@@ -139,6 +142,20 @@ class SearchEngine:
     def check(self, options: SearchOptions | int | None = None, **fields: Any) -> None:
         """Raises ConfigError for what no search could be asked for: see `SearchOptions`, and filters and columns."""
         self._allowed(SearchOptions.of(options, fields))
+
+    def rerank_by(self, reranker: RerankerChoice) -> None:
+        """Put the first hits of every question in the order of this reranker from now on, not the recipe's.
+
+        It is the hub id or folder of a cross-encoder, or a `Reranker` that is loaded already. Raises ConfigError,
+        ModelError and MachineError.
+        """
+        self._current._reranking.replace(reranker)
+
+    @_following
+    def prepare_reranking(self, options: SearchOptions | int | None = None, **fields: Any) -> None:
+        """Load now what a question with these options would rerank by. Raises as the question would."""
+        if self._reranking.depth(SearchOptions.of(options, fields).rerank_depth) >= _FEWEST_RERANKED:
+            self._reranking.load()
 
     @_following
     def prepare_hybrid(self, progress: Progress) -> None:
@@ -221,6 +238,8 @@ class SearchEngine:
         asked = SearchOptions.of(options, fields)
         if asked.hybrid:
             raise ConfigError("hybrid search needs the text of a query, not a document's id.")
+        if asked.rerank_depth:
+            raise ConfigError("reranking needs the text of a query, not a document's id. Leave out the depth.")
         allowed = self._allowed(asked)
         return self._hits([self._ranker.neighbours(self._number_of(identity), asked, allowed)])[0]
 
@@ -264,6 +283,7 @@ class SearchEngine:
         engine = self._current
         newest = SearchEngine(engine._index.path, self._model, self._options, recall=self._recall, shards=self._shards)
         newest.follows = self.follows
+        newest._reranking.take_over(engine._reranking)
         if newest._index.manifest.fingerprint == engine._index.manifest.fingerprint:
             newest._encoder, newest._loading = engine._encoder, engine._loading
         return newest
@@ -300,14 +320,30 @@ class SearchEngine:
         if isinstance(queries, np.ndarray):
             encoded = replace(self._from_array(queries), texts=texts)
             encoded.require_for(options)
-            return self._ranker.rank(encoded, options, self._allowed(options)), log
+            return self._ranked_twice(encoded, options, self._allowed(options)), log
         allowed = self._allowed(options)  # what is wrong with a filter shows before the encoder is loaded
         if not queries:
             return [], log
         embeddings = self.encoder.encode(queries, "query", log)
         vectors = self._index.transform.transform(embeddings, "query")
         unread = frozenset(query for query, tokens in enumerate(log.lengths) if not tokens)
-        return self._ranker.rank(EncodedQueries(vectors, embeddings, queries, unread), options, allowed), log
+        return self._ranked_twice(EncodedQueries(vectors, embeddings, queries, unread), options, allowed), log
+
+    def _ranked_twice(
+        self, queries: EncodedQueries, options: SearchOptions, allowed: "Mask | None"
+    ) -> list[Answer[RankedDocument]]:
+        """Documents as the index finds them, the first of them then as the reranker puts them."""
+        depth = self._reranking.depth(options.rerank_depth)
+        if depth < _FEWEST_RERANKED:
+            return self._ranker.rank(queries, options, allowed)
+        if queries.texts is None:
+            raise ConfigError(
+                "reranking needs the texts of queries, not their vectors alone: give those too, or ask for a "
+                "rerank_depth of 0 (--no-rerank)."
+            )
+        found = self._ranker.rank(queries, replace(options, k=max(options.k, depth)), allowed)
+        reranked = self._reranking.answers(self._index, queries.texts, found, depth)
+        return [Answer(answer[: options.k], answer.missing) for answer in reranked]
 
     def _from_array(self, given: npt.NDArray[np.floating]) -> EncodedQueries:
         """Raw embeddings (n, d) and their vectors, or the vectors (n, k) that `embed` made of queries."""
@@ -329,6 +365,7 @@ class SearchEngine:
     def _allowed(self, options: SearchOptions) -> "Mask | None":
         """Which documents may be found, (documents,); None: all."""
         self._load_shared()
+        self._reranking.depth(options.rerank_depth)
         return self._ranker.allowed(options)
 
     def _load_shared(self) -> None:
@@ -364,8 +401,8 @@ class SearchEngine:
         folded = tuple(
             FoldedHit(names[one.document][0], one.score, one.similarity, names[one.document][1]) for one in found.folded
         )
-        shown = (document.title, document.text, document.metadata)
-        return Hit(document.id, found.score, *shown, window, folded, found.folded_count, found.parts)
+        about = (window, folded, found.folded_count, found.parts, found.rerank_score)
+        return Hit(document.id, found.score, document.title, document.text, document.metadata, *about)
 
     def _window(self, document: Document, rows: "RowIds") -> Window:
         start, end = self._index.numbering.spans(rows)[0].tolist()

@@ -49,7 +49,8 @@ class Hit:
     With `hybrid` it is what the recipe's `[hybrid]` makes of `parts`: a convex combination of both, each scaled for the
     query (1 at most by "minmax"), or a sum of reciprocal ranks. With `similarity="js"` it is 1 - JS / ln 2. `window` is
     set where documents are chunked. With `fold`, `folded` are the near-duplicates that took no place of their own, best
-    first: of `folded_count` of them the first 100.
+    first: of `folded_count` of them the first 100. Hits that were reranked are in the order of `rerank_score`, the
+    cross-encoder's; `score` is what they were found by.
     """
 
     id: str
@@ -61,10 +62,13 @@ class Hit:
     folded: tuple[FoldedHit, ...] = ()
     folded_count: int = 0
     parts: HybridScores | None = None
+    rerank_score: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; `parts`, `window`, `folded` and `folded_count` only where there is something."""
+        """As JSON has it; `rerank_score`, `parts`, `window` and `folded`, `folded_count` only where there are some."""
         plain: dict[str, Any] = {name: getattr(self, name) for name in ("id", "score", "title", "text", "metadata")}
+        if self.rerank_score is not None:
+            plain["rerank_score"] = self.rerank_score
         if self.parts:
             plain["parts"] = asdict(self.parts)
         if self.window:

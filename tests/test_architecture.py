@@ -73,7 +73,7 @@ LEVELS: list[set[str]] = [
         "search.mteb",
     },
     {"search.evaluation.cells", "search.evaluation.embeddings"},
-    {"search.evaluation.retrieval_tables"},
+    {"search.evaluation.rerank_table", "search.evaluation.retrieval_tables"},
     {"search.evaluation.tables"},
     {"search.evaluation.target"},
     {"search.evaluation.recall", "search.evaluation.retrieval", "search.evaluation.sts"},

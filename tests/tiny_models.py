@@ -47,7 +47,6 @@ def architecture_cases(*representatives: str, without: Iterable[str] = ()) -> li
 def make_tiny_model(architecture: str, folder: Path) -> Path:
     """Write a model of the architecture into `folder` (created), as safetensors with its tokenizer."""
     import transformers
-    from transformers.utils import logging
 
     recipe = _recipes()[architecture]
     folder.mkdir(parents=True)
@@ -55,6 +54,13 @@ def make_tiny_model(architecture: str, folder: Path) -> Path:
     config = getattr(transformers, recipe.config)(vocab_size=vocabulary, **recipe.settings)
     model = getattr(transformers, recipe.model)(config)
     _randomise(model, seed=zlib.crc32(architecture.encode()))
+    _save_quietly(model, folder)
+    return folder
+
+
+def _save_quietly(model: Any, folder: Path) -> None:
+    from transformers.utils import logging
+
     bars: Any = logging
     shown = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()
@@ -63,6 +69,26 @@ def make_tiny_model(architecture: str, folder: Path) -> Path:
     finally:
         if shown:
             bars.enable_progress_bar()
+
+
+def make_tiny_cross_encoder(folder: Path, labels: int = 1, architecture: str = "bert", **config: Any) -> Path:
+    """Write a model that reads two texts together and gives `labels` scores; `config` are further settings of it.
+
+    Its scores are spread widely, so that rounding puts no two documents in another order.
+    """
+    import transformers
+
+    recipe = _recipes()[architecture]
+    folder.mkdir(parents=True)
+    settings = {**recipe.settings, "vocab_size": recipe.tokenizer(folder), "num_labels": labels, **config}
+    kind = f"{recipe.config.removesuffix('Config')}ForSequenceClassification"
+    model = getattr(transformers, kind)(getattr(transformers, recipe.config)(**settings))
+    _randomise(model, seed=labels)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() == 2 and parameter.shape[0] == labels:  # what gives the scores
+                parameter.mul_(10 if name.startswith(("classifier", "score")) else 1)
+    _save_quietly(model, folder)
     return folder
 
 

@@ -81,8 +81,8 @@ def load_model(files: ModelFiles, layers: Sequence[int], dtype: torch.dtype) -> 
             config.num_hidden_layers = top
         config.use_cache = False
         with _default_type_kept():
-            model, report = _from_pretrained(files, config, dtype)
-    _refuse_missing(folder, report)
+            model, report = _from_pretrained(files, config, dtype, _model_class(folder, config))
+    _refuse_missing(folder, [key for key in report["missing_keys"] if "pooler" not in key])
     if cut:
         _cut_model(model, config.model_type, top, total)
     picked = () if tuple(layers) == (top,) and (cut or top == total) else tuple(layers)
@@ -91,6 +91,33 @@ def load_model(files: ModelFiles, layers: Sequence[int], dtype: torch.dtype) -> 
         dim=int(config.hidden_size),
         picked=picked,
         states=(top if cut else total) + 1,
+        vocabulary=int(model.get_input_embeddings().weight.shape[0]),
+        takes_types="token_type_ids" in inspect.signature(model.forward).parameters,
+    )
+
+
+def load_classifier(files: ModelFiles, dtype: torch.dtype) -> LoadedModel:
+    """Load a whole model that classifies texts, with one label, on the CPU, its weights cast to `dtype`.
+
+    Raises ModelError as `load_model` does.
+    """
+    from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
+
+    folder = files.root
+    with as_model_errors(folder, "the model"), quiet_transformers():
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        config.use_cache = False
+        chosen = MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING.get(type(config), None)
+        if chosen is None:
+            raise ModelError(f'{folder}: transformers has no classifier of the architecture "{config.model_type}".')
+        with _default_type_kept():
+            model, report = _from_pretrained(files, config, dtype, chosen)
+    _refuse_missing(folder, list(report["missing_keys"]))
+    return LoadedModel(
+        model=model.eval(),
+        dim=1,
+        picked=(),
+        states=0,
         vocabulary=int(model.get_input_embeddings().weight.shape[0]),
         takes_types="token_type_ids" in inspect.signature(model.forward).parameters,
     )
@@ -124,8 +151,7 @@ def _cut_albert(model: Any, top: int, total: int) -> None:
     config.num_hidden_layers = config.num_hidden_groups = top
 
 
-def _from_pretrained(files: ModelFiles, config: Any, dtype: torch.dtype) -> tuple[Any, dict[str, Any]]:
-    chosen = _model_class(files.root, config)
+def _from_pretrained(files: ModelFiles, config: Any, dtype: torch.dtype, chosen: Any) -> tuple[Any, dict[str, Any]]:
     arguments = inspect.signature(chosen.__init__).parameters
     extra = {"add_pooling_layer": False} if "add_pooling_layer" in arguments else {}
     _refuse_oversized(files, lambda: chosen(config, **extra))
@@ -172,12 +198,11 @@ def _model_class(folder: Path, config: Any) -> Any:
     return known[0] if isinstance(known, tuple) else known
 
 
-def _refuse_missing(folder: Path, report: dict[str, Any]) -> None:
-    missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
+def _refuse_missing(folder: Path, missing: list[str]) -> None:
     if missing:
         raise ModelError(
             f"{folder}: the weights lack {len(missing)} tensors that its config.json calls for, such as "
-            f"{missing[0]}; they would be random. Check that the weights and config.json belong together."
+            f"{min(missing)}; they would be random. Check that the weights and config.json belong together."
         )
 
 
@@ -258,6 +283,26 @@ class KeyedModel(torch.nn.Module):
     ) -> torch.Tensor:
         """As `PooledModel.forward`."""
         return self._forward(input_ids, token_type_ids, attention_mask)
+
+
+class Classifier(torch.nn.Module):
+    """A loaded classifier of one label: token ids (rows, tokens) to logits (1, rows, 1), float32."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        super().__init__()
+        self.model = loaded.model
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        token_type_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """No types: the model's default. No mask: every token counts."""
+        given = {"token_type_ids": token_type_ids, "attention_mask": attention_mask}
+        inputs = {name: tensor for name, tensor in given.items() if tensor is not None}
+        logits: torch.Tensor = self.model(input_ids=input_ids, **inputs).logits
+        return logits.float().unsqueeze(0)
 
 
 @contextmanager

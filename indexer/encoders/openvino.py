@@ -24,7 +24,7 @@ from indexer.cache import cached_folder
 from indexer.config import Precision
 from indexer.encoders.batching import AHEAD, CPU_TOKENS, Batch, BatchedEncoder, BatchPlan, PooledBatch, retry_halved
 from indexer.encoders.identity import PoolingKey
-from indexer.encoders.openvino_conversion import convert_in_child
+from indexer.encoders.openvino_conversion import convert_classifier_in_child, convert_in_child
 from indexer.encoders.openvino_graph import OpenVinoGraph, open_stored_graph, openvino
 from indexer.encoders.product_rates import bfloat16_pays
 from indexer.encoders.protocol import EncoderSpec
@@ -174,16 +174,34 @@ def open_graph(spec: EncoderSpec, keys: Sequence[PoolingKey]) -> OpenVinoGraph:
     Raises ModelError, saying what to do, when the model cannot be converted; that too is kept. MachineError when
     converting is killed.
     """
-    key = {
+    key = _graph_key(spec) | {"states": [[list(layers), pooling] for layers, pooling in keys]}
+    folder = cached_folder("openvino", key, lambda folder: convert_in_child(spec, keys, folder))
+    return open_stored_graph(folder, spec)
+
+
+class OpenVinoClassifier(OpenVinoRunner):
+    """The same for a classifier of one label: its rows are logits, (1, batch, 1)."""
+
+    def _open(self, keys: tuple[PoolingKey, ...]) -> OpenVinoGraph:
+        return open_classifier_graph(self._spec)
+
+
+def open_classifier_graph(spec: EncoderSpec) -> OpenVinoGraph:
+    """The graph of a classifier, as `open_graph`."""
+    key = _graph_key(spec) | {"states": "logits"}
+    folder = cached_folder("openvino", key, lambda folder: convert_classifier_in_child(spec, folder))
+    return open_stored_graph(folder, spec)
+
+
+def _graph_key(spec: EncoderSpec) -> dict[str, Any]:
+    """What decides the bytes of a graph, beside what it gives."""
+    return {
         "rules": RULES,
         "weights": spec.identity.weights,
         "config": spec.identity.config,
         "tokenizer": spec.identity.tokenizer,
-        "states": [[list(layers), pooling] for layers, pooling in keys],
         "versions": {name: version_of(name) for name in ("openvino", "torch", "transformers")},
     }
-    folder = cached_folder("openvino", key, lambda folder: convert_in_child(spec, keys, folder))
-    return open_stored_graph(folder, spec)
 
 
 def inference_precision(core: Any, precision: Precision) -> str:

@@ -6,7 +6,7 @@ neither torch nor transformers stay in the memory of what builds or searches.
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.tokenizer import open_model_tokenizer
 
 if TYPE_CHECKING:
-    from indexer.encoders.hf_model import KeyedModel
+    from indexer.encoders.hf_model import LoadedModel
 
 _SHAPES = ((2, 5), (1, 1), (3, 17), (1, 64))  # (rows, tokens) that a graph is proved with; traced with the first
 _AGREEMENT = 1e-4  # largest difference from torch, of the largest value
@@ -32,19 +32,39 @@ def convert_in_child(spec: EncoderSpec, keys: Sequence[PoolingKey], folder: Path
 
     Raises ModelError for a model that torch cannot load either, MachineError when the process is killed.
     """
-    arguments = {
-        "model": {"model": spec.model, "folder": spec.folder, "identity": spec.identity.to_dict()},
-        "keys": [[list(layers), pooling] for layers, pooling in keys],
-        "folder": str(folder),
-    }
-    call_in_child(f"{__name__}:convert", arguments, f"converting {spec.folder} for OpenVINO")
+    keys_plain = [[list(layers), pooling] for layers, pooling in keys]
+    _call("convert", spec, {"keys": keys_plain, "folder": str(folder)})
+
+
+def convert_classifier_in_child(spec: EncoderSpec, folder: Path) -> None:
+    """Fill `folder` with the graph that gives a classifier's logits, as `convert_in_child` does."""
+    _call("convert_classifier", spec, {"folder": str(folder)})
+
+
+def _call(function: str, spec: EncoderSpec, arguments: dict[str, Any]) -> None:
+    model = {"model": spec.model, "folder": spec.folder, "identity": spec.identity.to_dict()}
+    call_in_child(f"{__name__}:{function}", {"model": model, **arguments}, f"converting {spec.folder} for OpenVINO")
 
 
 def convert(model: dict[str, Any], keys: Sequence[tuple[Sequence[int], PoolingMode]], folder: str) -> None:
     """What `convert_in_child` does, from JSON types."""
+    _convert(_spec(model), [(tuple(layers), pooling) for layers, pooling in keys], Path(folder))
+
+
+def convert_classifier(model: dict[str, Any], folder: str) -> None:
+    """What `convert_classifier_in_child` does, from JSON types."""
+    import torch
+
+    from indexer.encoders.hf_model import Classifier, load_classifier
+
+    spec = _spec(model)
+    loaded = load_classifier(spec.files, torch.float32)
+    _write(Classifier(loaded).eval(), loaded, spec, Path(folder))
+
+
+def _spec(model: dict[str, Any]) -> EncoderSpec:
     identity = EncoderIdentity.from_dict(model["identity"])
-    spec = EncoderSpec(model["model"], model["folder"], identity, identity.fingerprint)
-    _convert(spec, [(tuple(layers), pooling) for layers, pooling in keys], Path(folder))
+    return EncoderSpec(model["model"], model["folder"], identity, identity.fingerprint)
 
 
 def _convert(spec: EncoderSpec, keys: Sequence[PoolingKey], folder: Path) -> None:
@@ -54,7 +74,11 @@ def _convert(spec: EncoderSpec, keys: Sequence[PoolingKey], folder: Path) -> Non
 
     layers = sorted({layer for average, _ in keys for layer in average})
     loaded = load_model(spec.files, layers, torch.float32)
-    model = KeyedModel(PooledModel(loaded, layers, spec), keys).eval()
+    _write(KeyedModel(PooledModel(loaded, layers, spec), keys).eval(), loaded, spec, folder)
+
+
+def _write(model: Callable[..., Any], loaded: "LoadedModel", spec: EncoderSpec, folder: Path) -> None:
+    """The graph of a model, or why there is none."""
     types = open_model_tokenizer(spec).facts.types != "none"  # where it knows none, the model is given none: not even 0
     graph = OpenVinoGraph(folder, loaded.dim, loaded.vocabulary, loaded.takes_types and types)
     reason = _write_proved(model, graph)
@@ -64,7 +88,7 @@ def _convert(spec: EncoderSpec, keys: Sequence[PoolingKey], folder: Path) -> Non
         write_graph_info(graph, folder)
 
 
-def _write_proved(model: "KeyedModel", graph: OpenVinoGraph) -> str:
+def _write_proved(model: Callable[..., Any], graph: OpenVinoGraph) -> str:
     """Convert, write and compare with torch; returns why it cannot be used, or nothing."""
     import torch
 
@@ -81,7 +105,7 @@ def _write_proved(model: "KeyedModel", graph: OpenVinoGraph) -> str:
             return f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:200]}"
 
 
-def _traced(model: "KeyedModel", example: dict[str, Any]) -> Any:
+def _traced(model: Callable[..., Any], example: dict[str, Any]) -> Any:
     """The graph of a model. `openvino.convert_model` would do the same, and report its use to its makers."""
     from openvino.frontend import FrontEndManager
     from openvino.frontend.pytorch.ts_decoder import TorchScriptPythonDecoder
@@ -95,7 +119,7 @@ def _traced(model: "KeyedModel", example: dict[str, Any]) -> Any:
     return converted
 
 
-def _difference(model: "KeyedModel", compiled: Any, graph: OpenVinoGraph, shape: tuple[int, int]) -> str:
+def _difference(model: Callable[..., Any], compiled: Any, graph: OpenVinoGraph, shape: tuple[int, int]) -> str:
     inputs = _inputs(graph, shape)
     want = model(**inputs).numpy()
     found = compiled({name: tensor.numpy() for name, tensor in inputs.items()})[0]

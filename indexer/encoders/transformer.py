@@ -26,7 +26,7 @@ from indexer.encoders.batching import (
     retry_halved,
 )
 from indexer.encoders.device import AsyncCopies, choose_device, compute_dtype
-from indexer.encoders.hf_model import KeyedModel, PooledModel, load_model
+from indexer.encoders.hf_model import Classifier, KeyedModel, PooledModel, load_classifier, load_model
 from indexer.encoders.hub import first_line
 from indexer.encoders.identity import PoolingKey
 from indexer.encoders.protocol import EncoderSpec, Tokens
@@ -170,7 +170,7 @@ class TorchRunner:
         layers = self._spec.identity.layers
         self.dtype, self._loaded = dtype, load_model(self._spec.files, layers, dtype)
         self.model = PooledModel(self._loaded, layers, self._spec)
-        self._move()
+        self._move(self.model)
 
     def _computes(self) -> bool:
         """Whether the model runs in its number type: DeBERTa's code mixes types. float32 belongs to every class."""
@@ -183,10 +183,30 @@ class TorchRunner:
             return False
         return True
 
-    def _move(self) -> None:
+    def _move(self, model: torch.nn.Module) -> None:
         try:
-            self.model.to(self.device)
+            model.to(self.device)
         except RuntimeError as error:
             if not is_oom(error):
                 raise
             raise MachineError(f"the model does not fit into the memory of {self.device}: {error}") from error
+
+
+class TorchClassifier(TorchRunner):
+    """The same for a classifier of one label: its rows are logits, (1, batch, 1)."""
+
+    def width(self, pooling: str) -> int:
+        """One logit."""
+        return 1
+
+    def _load(self, dtype: torch.dtype) -> None:
+        self.dtype, self._loaded = dtype, load_classifier(self._spec.files, dtype)
+        self._classifier = Classifier(self._loaded).eval()
+        self._move(self._classifier)
+
+    def _forward(self, keys: tuple[PoolingKey, ...]) -> Callable[..., torch.Tensor]:
+        if not self._compiles:
+            return self._classifier
+        if keys not in self._compiled:
+            self._compiled[keys] = torch.compile(self._classifier, dynamic=True)
+        return self._compiled[keys]

@@ -15,6 +15,7 @@ from indexer.corpus.document import Document
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders import EncoderSpec, resolve_spec, spec_difference
 from indexer.encoders.chunker import DocumentChunker
+from indexer.encoders.cross_encoder_spec import with_recorded_hash
 from indexer.errors import ConfigError, ExistsError
 from indexer.pipeline.encode import EncodedParts, encode_parts
 from indexer.pipeline.fit import fit
@@ -103,6 +104,7 @@ def ingested_corpus(
     """The next generation of an index, with the corpus read and its documents written; raises as `build_index`."""
     index = named_path(index, "the index")
     spec, donor = _check_recipe(corpus, config), None
+    config = with_recorded_hash(config)
     if transform_from is not None:
         donor = _donor(named_path(transform_from, "the index whose transform is taken over"), spec)
         config = replace(config, whitening=donor.config.whitening)

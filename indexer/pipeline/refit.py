@@ -8,6 +8,7 @@ from typing import Any
 from indexer import ann
 from indexer.config import BuildConfig
 from indexer.corpus.query_file import query_file_sha256
+from indexer.encoders.cross_encoder_spec import with_recorded_hash
 from indexer.errors import ConfigError
 from indexer.pipeline.fit import KnownQueryMean, fit
 from indexer.pipeline.generation import Generation, open_generation
@@ -21,8 +22,9 @@ from indexer.store.integrity import verify_parts
 from indexer.store.manifest import Manifest
 
 FITTED = ("whitening", "index")  # sections of the recipe that need no encoding, and what is written anew
-ASKED = ("hybrid",)  # those of how questions are answered: the recipe is published anew, and nothing else
+ASKED = ("hybrid", "rerank")  # those of how questions are answered: the recipe is published anew, and nothing else
 CHANGEABLE = FITTED + ASKED
+_HASHED = ("rerank.model", "rerank.max_length", "rerank.precision")  # settings that another hash goes with
 
 
 @dataclass(frozen=True)
@@ -94,14 +96,20 @@ def _section(assignment: str) -> str:
 
 
 def changed_recipe(config: BuildConfig, assignments: Sequence[str]) -> BuildConfig:
-    """The recipe with some settings changed. Raises ConfigError for one that vectors or texts depend on."""
+    """The recipe with some settings changed. Raises ConfigError for one that vectors or texts depend on.
+
+    A cross-encoder that is named has its hash recorded: raises as `resolve_cross_encoder` does.
+    """
     for assignment in assignments:
         if _section(assignment) not in CHANGEABLE:
             raise ConfigError(
                 f'--set "{assignment}": refit changes {", ".join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]} only; anything '
                 "else needs the texts to be read or encoded again. Build at another path, or with --overwrite."
             )
-    return config.with_overrides(assignments)
+    named = {assignment.partition("=")[0].strip() for assignment in assignments}
+    if named.isdisjoint(_HASHED):
+        return config.with_overrides(assignments)
+    return with_recorded_hash(config.with_overrides(['rerank.sha256=""', *assignments]))
 
 
 def _known_query_mean(published: PublishedIndex) -> KnownQueryMean | None:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 import click
 
 from indexer.executors.pool import Executor, WorkerPool
+from indexer.ranking_config import MOST_DEPTH
 from indexer.run_options import Backend, RunOptions
 from indexer.urls import mirrored
 
 if TYPE_CHECKING:
     from indexer.config import BuildConfig
     from indexer.corpus import Corpus
+    from search.evaluation.retrieval.reranked import RerankTask
     from search.evaluation.settings import Sweep
     from search.evaluation.target import Target
 
@@ -228,6 +230,29 @@ def rejects_file(given: Path | None, index: Path, suffix: str, on_error: str) ->
     if given and on_error != "skip":
         raise click.UsageError("--rejects is for the rows that --on-error skip leaves out; pass both, or neither.")
     return given or beside(index, suffix)
+
+
+# Reranking.
+
+
+def rerank_options(text: str) -> Callable[[F], F]:
+    """--rerank, as `rerank`, and --rerank-depth."""
+    return all_of(
+        click.option("--rerank", metavar="MODEL", help=text),
+        click.option("--rerank-depth", type=click.IntRange(1, MOST_DEPTH), metavar="N", help="Hits it reads: 50."),
+    )
+
+
+def rerank_task(options: Mapping[str, Any]) -> "RerankTask | None":
+    """What is measured, from `rerank_options`. Raises UsageError for a depth of no model."""
+    if options["rerank"] is None:
+        if options["rerank_depth"] is not None:
+            raise click.UsageError("--rerank-depth is how many hits a cross-encoder reads: name one by --rerank MODEL.")
+        return None
+    from indexer.ranking_config import RerankConfig
+    from search.evaluation.retrieval.reranked import RerankTask
+
+    return RerankTask(options["rerank"], options["rerank_depth"] or RerankConfig.depth)
 
 
 # What is measured.

@@ -191,7 +191,9 @@ def print_hits(query: str, hits: Sequence["Hit"]) -> None:
         console.print("no hits\n")
         return
     scores, ids = list(map(_score, hits)), [escape(hit.id) for hit in hits]
-    if any(hit.parts for hit in hits):
+    if any(hit.rerank_score is not None for hit in hits):
+        console.print(Text("reranked <- score" + " (vector, BM25)" * any(hit.parts for hit in hits), style="dim"))
+    elif any(hit.parts for hit in hits):
         console.print(Text("score (vector, BM25)", style="dim"))
     width = max(console.width, _NARROWEST)
     if console.is_terminal:
@@ -213,9 +215,10 @@ def print_hits(query: str, hits: Sequence["Hit"]) -> None:
 
 
 def _score(hit: "Hit") -> str:
-    """A score; of a hybrid one its parts too."""
+    """A score; of a hybrid one its parts too, of a reranked hit the cross-encoder's before it."""
     parts = f" ({hit.parts.vector:.3f}, {hit.parts.bm25:5.2f})" if hit.parts else ""
-    return f"{hit.score:.3f}{parts}"
+    reranked = "" if hit.rerank_score is None else f"{hit.rerank_score:.3f} <- "
+    return f"{reranked}{hit.score:.3f}{parts}"
 
 
 def _shortened(text: str, width: int) -> str:

@@ -24,6 +24,7 @@ from search.cli.options import (
     output_option,
     quiet_option,
     recipe_reads,
+    rerank_options,
     run_options,
 )
 from search.cli.query_server import answers_of_server, check_options, server_of, server_options, texts_of_file
@@ -57,6 +58,8 @@ _BLANK = "the query is blank; expected some text"
     show_default=True,
     help='js: rank mixtures by Jensen-Shannon divergence (pooling "latte-mix"); with --exact, proved.',
 )
+@rerank_options("Put the first hits in the order of this cross-encoder, a hub id or folder, not the recipe's.")
+@click.option("--no-rerank", is_flag=True, help="Leave the hits in the order they were found in.")
 @click.option("--like", metavar="ID", help="Neighbours of a stored document instead of a text.")
 @click.option(
     "--queries",
@@ -90,6 +93,7 @@ def command(words: tuple[str, ...], **options: Any) -> None:
       isotrope query demo/index --where "kind = 'function' AND module LIKE 'o%'" "walk a directory tree"
       isotrope query demo/index --hybrid --group-by module "walk a directory tree"
       isotrope query demo/index --fold 0.9 "copy a file"
+      isotrope query demo/index --rerank ./cross-encoder --rerank-depth 20 "walk a directory tree"
       isotrope query demo/index --like random.Random.shuffle
       isotrope query demo/index --queries questions.txt -o answers.jsonl
       isotrope query demo/index --json - < questions.txt
@@ -100,6 +104,7 @@ def command(words: tuple[str, ...], **options: Any) -> None:
     from indexer.errors import ConfigError
 
     check_options(options)
+    _require_rerankable(options)
     index, texts = _index_and_texts(words, options)
     asked, few = _asked(options), _are_few(texts, options)
     _check_output(index, options)
@@ -131,7 +136,8 @@ def _asked(options: dict[str, Any]) -> "SearchOptions":
     """What is asked for. Raises ConfigError for what cannot be asked of any index."""
     from search.ranking.options import SearchOptions
 
-    return SearchOptions(**{name: options[name] for name in _ASKED})
+    depth = 0 if options["no_rerank"] else options["rerank_depth"]
+    return SearchOptions(**{name: options[name] for name in _ASKED}, rerank_depth=depth)
 
 
 def _shards(options: dict[str, Any]) -> "ShardOptions | None":
@@ -194,6 +200,8 @@ def _answers_of_index(
 
         run = run_options(options, texts="few" if few else "many")
         engine = SearchEngine(index, options["model"], run, bool(texts), options["recall"], _shards(options))
+        if options["rerank"] is not None:
+            engine.rerank_by(options["rerank"])
     finally:
         gc.enable()
     return _answers(engine, texts, options, _asked(options))
@@ -246,6 +254,17 @@ def _answers(
         _prepare_hybrid(engine, asked, options["quiet"])
     for batch in _batches(iter(stream)):
         yield from _of_texts(engine, batch, asked)
+
+
+def _require_rerankable(options: dict[str, Any]) -> None:
+    """Raises UsageError for options of reranking that contradict one another, or where there is no text."""
+    asked = [name for name in ("rerank", "rerank_depth") if options[name] is not None]
+    if asked and options["no_rerank"]:
+        raise click.UsageError(f"--no-rerank leaves hits as they are found; leave out --{asked[0].replace('_', '-')}.")
+    if asked and options["like"] is not None:
+        raise click.UsageError(
+            "--rerank needs TEXT: a cross-encoder reads the question, and there is none with --like."
+        )
 
 
 def _refuse_hybrid(asked: "SearchOptions", what: str) -> None:

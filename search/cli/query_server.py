@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from search.hits import Answer, Hit
     from search.ranking.options import SearchOptions
 
-_OF_AN_INDEX = ("model", "device", "backend", "threads", "recall", "shards", "ray_address", "partial")
+_OF_AN_INDEX = ("model", "rerank", "device", "backend", "threads", "recall", "shards", "ray_address", "partial")
 
 server_options = all_of(
     click.option("--url", metavar="URL", help="Ask the server there, of isotrope serve, in place of an INDEX."),

@@ -15,7 +15,7 @@ from search.cli.options import PATH, change_options, run_options
     "assignments",
     multiple=True,
     metavar="SECTION.KEY=VALUE",
-    help="Change a setting of whitening, index or hybrid; the others stay.",
+    help="Change a setting of whitening, index, hybrid or rerank; the others stay.",
 )
 @change_options
 def command(

@@ -32,6 +32,8 @@ from search.cli.options import (
 @click.option("--split", default="test", show_default=True, help="Which judgements: qrels/SPLIT.tsv.")
 @click.option("--sample", type=int, default=1500, show_default=True, help="Documents that questions are drawn "
               "from, without --beir.")  # fmt: skip
+@click.option("--rerank", metavar="MODEL", help="Try reranking by this cross-encoder too, a hub id or folder, and how "
+              "deep.")  # fmt: skip
 @click.option("--max-bytes", type=int, default=0, metavar="N", help="Most bytes a vector may take; 0: no limit.")
 @target_options
 @sweep_options
@@ -53,6 +55,7 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     \b
     Examples:
       isotrope tune demo/index -o tuned.toml
+      isotrope tune demo/index --rerank ./cross-encoder
       isotrope tune demo/stdlib.jsonl --layers -1 --layers 1,-1 --sample 500 -o tuned.toml --force
     """
     from indexer.store.manifest import published_at
@@ -70,6 +73,7 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
         options["max_bytes"],
         options["format_"],
         options["on_error"],
+        options["rerank"],
     )
     index = options["index"] or next(filter(None, map(published_at, sources)), None)
     check_output_options(options | {"index": index}, *sources, options["beir"])

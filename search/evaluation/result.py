@@ -189,6 +189,24 @@ class _IndexProvenance(Struct):
     manifest: str | None = None
 
 
+class _Reranker(Struct):
+    """What reranked, and of how many pairs some were cut."""
+
+    model: str
+    backend: str
+    sha256: str | None = None
+    pairs: int = 0
+    cut: int = 0
+
+
+class _Reranked(Struct):
+    """Of which setting the first hits were reranked, how many, and how long that took for a query."""
+
+    of: str
+    depth: int
+    ms: int | float
+
+
 class _Provenance(Struct):
     """How a result came to be; `encoder` has the encoder's "identity", where there is one encoder."""
 
@@ -196,6 +214,7 @@ class _Provenance(Struct):
     created: str | None = None
     index: _IndexProvenance | None = None
     encoder: dict[str, Any] | None = None
+    rerank: _Reranker | None = None
 
 
 class _Figure(Struct):
@@ -207,6 +226,7 @@ class _Figure(Struct):
     high: Number = None
     threshold: Number = None
     decided: bool | None = None
+    better: Number = None
     won: int | None = None
     tied: int | None = None
     lost: int | None = None
@@ -262,6 +282,7 @@ class _Row(Struct):
     best: _Figure | None = None
     train: _Figure | None = None
     thresholds: list[_Figure] | None = None
+    rerank: _Reranked | None = None
     against_mean: _Figure | None = None
     against_untrained: _Figure | None = None
 
@@ -306,6 +327,29 @@ class _Choice(Struct):
     enough: _Enough | None = None
 
 
+class _RerankDepth(Struct):
+    """How good a depth of reranking is, 0 for none, and what it gains."""
+
+    depth: int
+    value: Number
+    ms: int | float
+    tied: bool
+    taken: bool
+    gain: _Figure | None = None
+    low: Number = None
+    high: Number = None
+
+
+class _RerankAdvice(Struct):
+    """What `tune` says of reranking."""
+
+    measure: str
+    questions: int
+    advice: str
+    by: _Reranker
+    depths: list[_RerankDepth]
+
+
 class _File(Struct):
     """A result file: what is read of it. Whatever else it holds is passed over."""
 
@@ -322,3 +366,4 @@ class _File(Struct):
     paper: _Row | None = None
     frontier: list[_Row] | None = None
     choice: _Choice | None = None
+    rerank: _RerankAdvice | None = None

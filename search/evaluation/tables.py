@@ -23,6 +23,7 @@ from search.evaluation.cells import (
     plain_text,
     scale_of,
 )
+from search.evaluation.rerank_table import rerank_tables
 from search.evaluation.result import Kind, Result, Row
 from search.evaluation.retrieval_tables import divergence_tables, recall_tables, retrieval_tables, tune_tables
 from search.text import counted, number
@@ -36,8 +37,8 @@ def heading_of(result: Result) -> str:
 
 
 def tables_of(result: Result, compare: bool = True) -> list[Table]:
-    """The results of a kind, then, with `compare`, paired comparisons."""
-    return [*_KINDS[result.kind][1](result), *(_comparisons(result) if compare else ())]
+    """The results of a kind and what reranking makes of them, then, with `compare`, paired comparisons."""
+    return [*_KINDS[result.kind][1](result), *rerank_tables(result), *(_comparisons(result) if compare else ())]
 
 
 def layer_grid(result: Mapping[str, Any]) -> Float64Array:

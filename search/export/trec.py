@@ -1,6 +1,7 @@
 """TREC runs: the format, and the run of an index for a file of queries."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,8 @@ def _ranked(
     engine: SearchEngine, queries: QuerySet, options: SearchOptions, log: EncodeStats
 ) -> tuple[list[str], list[SearchResult]]:
     """Ids of the documents found, and for each query its scores and which of the ids they belong to."""
+    if queries.embeddings is not None:
+        options = replace(options, rerank_depth=0)  # a cross-encoder reads texts
     ranked = engine.rank(queries.texts if queries.embeddings is None else queries.embeddings, options, log)
     documents = np.unique([found.document for answer in ranked for found in answer])
     results = [

@@ -6,5 +6,6 @@ documents   from rows to documents: the best row of each, one of a group, ties b
 exact       exact top k over blocks of vectors
 bm25        BM25 over texts, or over an open index
 fusion      one ranking of several
+reranker    the first hits in the order of a cross-encoder
 divergence  ranking by Jensen-Shannon divergence
 """

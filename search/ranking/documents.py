@@ -39,6 +39,7 @@ class RankedDocument:
 
     `folded` are the near-duplicates that are folded under it, best first, `folded_count` of them, of which the best are
     listed (`search.ranking.folding`). `parts` are the scores that a hybrid one is made of.
+    `rerank_score` is the reranker's, of what it read.
     """
 
     document: int
@@ -47,6 +48,7 @@ class RankedDocument:
     folded: tuple[FoldedDocument, ...] = ()
     folded_count: int = 0
     parts: HybridScores | None = None
+    rerank_score: float | None = None
 
 
 def best_rows(scores: Scores, rows: RowIds, numbering: LiveNumbering, ids_of: IdsOf) -> list[RankedDocument]:

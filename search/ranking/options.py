@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 from indexer.errors import ConfigError
+from indexer.ranking_config import MOST_DEPTH
 
 Similarity = Literal["cosine", "js"]
 
@@ -27,6 +28,8 @@ class SearchOptions:
     are held by others (`search.shards`). `fold` folds near-duplicates under the better hit (`search.ranking.folding`):
     those whose stored vectors have an inner product of at least so much, above 0 and at most 1, whatever `similarity`
     and `hybrid` rank by.
+    `rerank_depth` is how many of the first hits a cross-encoder puts in order (`search.ranking.reranker`): None, as
+    many as the recipe says; 0, none.
     """
 
     k: int = 10
@@ -39,6 +42,7 @@ class SearchOptions:
     partial: bool = False
     fold: float | None = None
     hybrid_weight: float | None = None
+    rerank_depth: int | None = None
 
     def __post_init__(self) -> None:
         if not _is_number(self.k, Integral) or self.k < 1:
@@ -53,6 +57,9 @@ class SearchOptions:
         weight = self.hybrid_weight
         if weight is not None and not (_is_number(weight, Real) and 0 <= weight <= 1):
             raise ConfigError(f"hybrid_weight is {weight!r}; expected a number, 0 (BM25 alone) to 1 (vectors alone).")
+        depth = self.rerank_depth
+        if depth is not None and not (_is_number(depth, Integral) and 0 <= depth <= MOST_DEPTH):
+            raise ConfigError(f"rerank_depth is {depth!r}; expected a whole number, 0 (none) to {MOST_DEPTH:,}.")
         for name in ("exact", "hybrid", "partial"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; expected True or False.")

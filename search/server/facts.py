@@ -8,6 +8,8 @@ from search.describe import describe_index
 from search.server.generations import Generation
 from search.server.settings import ServerSettings
 
+_LIMITS = ("k", "queries", "characters", "hits", "rerank_depth", "reranked", "body_bytes")
+
 
 def facts_of(generation: Generation, settings: ServerSettings) -> dict[str, Any]:
     """What is said of an index that is served: JSON types. Of models and files only their names."""
@@ -16,8 +18,9 @@ def facts_of(generation: Generation, settings: ServerSettings) -> dict[str, Any]
     facts["config"]["encoder"]["model"] = facts["model"] = _last_name(facts["model"])
     facts["config"]["index"]["queries"] = _last_name(facts["config"]["index"]["queries"])
     facts["config"]["whitening"]["query_sample"] = _last_name(facts["config"]["whitening"]["query_sample"])
+    facts["config"]["rerank"]["model"] = _last_name(facts["config"]["rerank"]["model"])
     kept = ("generation", "fingerprint", "created", "documents", "rows", "deleted", "model", "encoder", "transform")
-    limits = {name: getattr(settings.limits, name) for name in ("k", "queries", "characters", "hits", "body_bytes")}
+    limits = {name: getattr(settings.limits, name) for name in _LIMITS}
     return {
         "name": settings.name,
         **{name: facts[name] for name in kept},

@@ -111,6 +111,11 @@ class SearchRequest(Request):
         None, ge=0, le=1, description="With `hybrid`: weight of the vectors, in place of the recipe's."
     )
     exact: bool = Field(False, description="Compare with every document instead of searching the index.")
+    rerank_depth: int | None = Field(
+        None,
+        ge=0,
+        description="How many of the first hits the index's cross-encoder puts in order; 0: none.",
+    )
     similarity: Similarity = Field("cosine", description='"js": mixtures by Jensen-Shannon divergence.')
 
     @model_validator(mode="after")
@@ -132,7 +137,8 @@ class SearchRequest(Request):
     def options(self) -> SearchOptions:
         """What is asked of the engine. Raises ConfigError for what does not go together."""
         names = ("k", "where", "group_by", "min_score", "fold", "hybrid", "hybrid_weight", "exact", "similarity")
-        return SearchOptions(**{name: getattr(self, name) for name in names})
+        asked = {name: getattr(self, name) for name in (*names, "rerank_depth")}
+        return SearchOptions(**asked)
 
 
 class Window(BaseModel):
@@ -173,6 +179,7 @@ class Hit(BaseModel):
     window: Window | None = None
     folded: list[FoldedHit] | None = None
     folded_count: int | None = None
+    rerank_score: float | None = None
 
 
 class Truncated(BaseModel):

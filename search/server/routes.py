@@ -54,6 +54,7 @@ def search_routes(service: SearchService, answers: SearchAnswers) -> APIRouter:
         if asked.like is not None:
             reply = await service.neighbours(asked.like, asked.options)
             return await answers.response(reply, [f"like {asked.like}"])
+        require_rerankable(service, asked.queries, asked.rerank_depth)
         reply = await service.search(asked.queries, asked.options)
         return await answers.response(reply, asked.queries)
 
@@ -118,6 +119,23 @@ def require_within(limits: ServerLimits, texts: list[str], k: int) -> None:
             422, f"k: {k:,} hits for {len(texts):,} queries; expected at most {limits.hits:,} hits in all.", "k"
         )
     require_short(limits, texts, "query")
+
+
+def require_rerankable(service: SearchService, texts: list[str], asked: int | None) -> None:
+    """Raises RequestError for more hits than a request may have reranked; `asked` None: as many as the recipe says."""
+    limits, recipe = service.settings.limits, service.generations.current.engine.index.config.rerank
+    depth = asked if asked is not None else recipe.depth if recipe.model else 0
+    if asked is not None and asked > limits.rerank_depth:
+        raise RequestError(
+            422, f"rerank_depth: is {asked:,}; expected at most {limits.rerank_depth:,}.", "rerank_depth"
+        )
+    if len(texts) > 1 and depth * len(texts) > limits.reranked:
+        raise RequestError(
+            422,
+            f"query: {len(texts):,} texts, of which {depth:,} hits each would be reranked; expected at most "
+            f"{limits.reranked:,} in all. Send fewer, or less rerank_depth.",
+            "query",
+        )
 
 
 def require_short(limits: ServerLimits, texts: list[str], field: str) -> None:

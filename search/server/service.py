@@ -123,7 +123,8 @@ class SearchService:
             texts = tuple(queries)
             encoded = await self._encoded(generation, texts, "query")
             key = _RankKey(generation, options)
-            found = await self.ranking.submit(key, (texts, encoded.embeddings), options.k * len(texts))
+            each = max(options.k, _reranked(key))
+            found = await self.ranking.submit(key, (texts, encoded.embeddings), each * len(texts))
             generation.hybrid |= options.hybrid
             return SearchReply(found, encoded.lengths, _max_length(generation), generation.stamp)
 
@@ -281,8 +282,16 @@ class _RankKey:
 def _is_light(key: Hashable) -> bool:
     """Whether a question is answered in milliseconds, so that a thread can be kept for such."""
     asked = cast(_RankKey, key).options
-    slow = asked.where or asked.exact or asked.hybrid or asked.similarity != "cosine"
+    slow = asked.where or asked.exact or asked.hybrid or asked.similarity != "cosine" or _reranked(cast(_RankKey, key))
     return not slow and asked.k <= _LIGHT_K and (asked.fold is None or asked.fold >= _LIGHT_FOLD)
+
+
+def _reranked(key: _RankKey) -> int:
+    """How many hits of a question a cross-encoder reads."""
+    recipe, asked = key.generation.engine.index.config.rerank, key.options.rerank_depth
+    if key.like or not recipe.model:
+        return 0
+    return recipe.depth if asked is None else asked
 
 
 def _max_length(generation: Generation) -> int:

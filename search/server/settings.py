@@ -82,7 +82,8 @@ class ServerLimits:
     seconds that a request may take, and that those under way are given when the server is stopped. `body_bytes` is the
     longest body, `reading_bytes` the most that bodies hold together while they arrive, `reading_seconds` how long one
     may take. `connections` are open at once. One request has at most `queries` of `characters` each, and asks for `k`
-    hits of each, of all of them `hits`. `answer_bytes` is the longest answer to it, `answering_bytes` the most that
+    hits of each, of all of them `hits`; of each the first `rerank_depth` are reranked at most, of all of them
+    `reranked`. `answer_bytes` is the longest answer to it, `answering_bytes` the most that
     answers hold together until they are sent.
     """
 
@@ -97,6 +98,8 @@ class ServerLimits:
     characters: int = 100_000
     k: int = 1000
     hits: int = 10_000
+    rerank_depth: int = 200
+    reranked: int = 2000
     answer_bytes: int = 64 << 20
     answering_bytes: int = 256 << 20
 

@@ -30,6 +30,7 @@ NOTE = (
 )
 _HITS = 10  # of `search`
 _MOST_HITS = 50
+_MOST_RERANKED = 200
 _SNIPPET = 200  # characters
 _ROOM = 20_000  # characters of all texts of an answer, and of all metadata values
 _TEXT, _VALUE = (200, 1500), (40, 300)  # characters that one of them has at least, and at most
@@ -107,6 +108,9 @@ class DocumentArguments(Arguments):
         None, description="Fold hits under a better one that they are so similar to; 0.95 is nearly the same text."
     )
     exact: bool = Field(False, description="Compare with every document: slower, and nothing is missed.")
+    rerank_depth: Annotated[int, Field(ge=0, le=_MOST_RERANKED)] | Absent = Field(
+        None, description="How many of the first hits are put in order by a cross-encoder, if there is one; 0: none."
+    )
 
     @model_validator(mode="after")
     def _one_question(self) -> "DocumentArguments":
@@ -117,7 +121,7 @@ class DocumentArguments(Arguments):
     @property
     def options(self) -> SearchOptions:
         """What is asked of the engine. Raises ConfigError for what does not go together."""
-        names = ("k", "where", "group_by", "min_score", "hybrid", "fold", "exact")
+        names = ("k", "where", "group_by", "min_score", "hybrid", "fold", "exact", "rerank_depth")
         return SearchOptions(**{name: value for name in names if (value := getattr(self, name)) is not None})
 
 

@@ -7,6 +7,7 @@ best score over them. Scores are those of /v1/search: inner products of unit vec
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -181,7 +182,9 @@ def options_of(asked: StoreSearchRequest, schema: pa.Schema) -> SearchOptions:
     if hybrid and least is not None and least <= 0:
         least = None  # some clients always send 0, and it would leave out nothing that was found by its words
     where = None if asked.filters is None else condition_of(asked.filters, schema)
-    return SearchOptions(asked.most, where=where, min_score=least, hybrid=hybrid, hybrid_weight=weight)
+    options = SearchOptions(asked.most, where=where, min_score=least, hybrid=hybrid, hybrid_weight=weight)
+    # Answers to several queries are put together by scores, which says nothing of reranked ones.
+    return replace(options, rerank_depth=0)
 
 
 def best_of(answers: Sequence[Answer[Hit]], most: int) -> list[Hit]:

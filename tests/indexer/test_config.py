@@ -93,7 +93,7 @@ def test_the_whiteningbert_recipe_is_that_of_the_paper() -> None:
         ({"whitning": {}}, 'unknown section "whitning"; did you mean "whitening"?'),
         (
             {"zzz": {}},
-            'unknown section "zzz"; expected one of corpus, chunk, encoder, whitening, index, hybrid, store.',
+            'unknown section "zzz"; expected one of corpus, chunk, encoder, whitening, index, hybrid, rerank, store.',
         ),
         ({"encoder": {"layer": [1]}}, 'unknown setting "encoder.layer"; did you mean "encoder.layers"?'),
         (
@@ -254,7 +254,10 @@ def test_an_override_without_section_key_or_value_is_refused(assignment: str) ->
     ("assignment", "message"),
     [
         ("whitenin.dim=3", 'unknown section "whitenin"; did you mean "whitening"?'),
-        (".dim=3", 'unknown section ""; expected one of corpus, chunk, encoder, whitening, index, hybrid, store.'),
+        (
+            ".dim=3",
+            'unknown section ""; expected one of corpus, chunk, encoder, whitening, index, hybrid, rerank, store.',
+        ),
         ("whitening.dims=3", 'unknown setting "whitening.dims"; did you mean "whitening.dim"?'),
         ("whitening.dim=three", 'whitening.dim is "three"; expected a whole number.'),
         ("whitening.dim=2020-01-02", 'whitening.dim is "2020-01-02"; expected a whole number.'),

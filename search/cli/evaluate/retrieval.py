@@ -10,6 +10,8 @@ from search.cli.options import (
     centre_option,
     check_output_options,
     on_error_option,
+    rerank_options,
+    rerank_task,
     result_options,
     sweep_of,
     sweep_options,
@@ -39,6 +41,7 @@ from search.cli.options import (
               "and by reciprocal ranks.")  # fmt: skip
 @click.option("--hybrid-weight", "hybrid_weights", multiple=True, type=float, metavar="W", help="With --hybrid: weight "
               "of the vectors, 0 to 1, in place of the recipe's; repeatable.")  # fmt: skip
+@rerank_options("Measure each ranking with its first hits in the order of this cross-encoder too.")
 @click.option("--query-vectors", type=PATH, metavar="FILE.npy", help="Embeddings of the queries, beside FILE.ids.txt "
               "with their ids: nothing is encoded. With an index only.")  # fmt: skip
 @click.option("--no-bm25", is_flag=True, help="Leave out the BM25 baseline.")
@@ -57,6 +60,7 @@ def command(folder: Path, **options: Any) -> None:
       isotrope evaluate retrieval scifact --index my-index
       isotrope evaluate retrieval scifact --index my-index --hybrid --compare
       isotrope evaluate retrieval scifact --index my-index --hybrid --hybrid-weight 0.3 --hybrid-weight 0.5
+      isotrope evaluate retrieval scifact --index my-index --hybrid --rerank ./cross-encoder --rerank-depth 50
       isotrope evaluate retrieval scifact --strength none --strength 0.25 --centre role --centre common --compare
       isotrope evaluate retrieval scifact --layers -1 --layers 1,-1 --cache cache -o scifact.json
       isotrope evaluate retrieval scifact --strength none --strength 0 --strength 0.5 --strength 1 --plot scifact.svg
@@ -81,6 +85,7 @@ def command(folder: Path, **options: Any) -> None:
         options["query_vectors"],
         force,
         {flag: options[name] for name, flag in (("output", "-o"), ("plot", "--plot")) if options[name]},
+        rerank_task(options),
     )
     check_output_options(options, folder)
     if plot:

@@ -70,6 +70,7 @@ class MeasuredRun:
     values: Mapping[str, Float64Array]
     facts: dict[str, Any]  # what else its result says, JSON types
     hybrid: str = ""  # how the setting's vectors were fused with BM25, in a word
+    reranks: str = ""  # the label of the run whose first documents were reranked
 
 
 @dataclass(frozen=True)
@@ -116,10 +117,14 @@ def baselines(one: MeasuredRun, measured: Sequence[MeasuredRun]) -> Iterator[Mea
 
     The raw embeddings of the same layers and pooling, else the first raw ones, else the first setting; then, for
     centre "role", the same setting with other centres; a hybrid only with the vectors it is made of, and with their
-    reciprocal ranks. Then whatever is no setting, such as BM25.
+    reciprocal ranks; what was reranked only with the same without. Then whatever is no setting, such as BM25.
     """
     if one.setting is None:
         return
+    if one.reranks:
+        yield from (other for other in measured if other.label == one.reranks or other.setting is None)
+        return
+    measured = [other for other in measured if not other.reranks]
     vectors = [other for other in measured if not other.hybrid]
     seen = {one.label}
     others = [_reference(one.setting, vectors), *_other_centres(one.setting, vectors)]

@@ -20,6 +20,14 @@ from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.retrieval.beir import JudgedQueries, read_judged
 from search.evaluation.retrieval.corpus import BeirCorpus, IndexedCorpus, SearchedCorpus
 from search.evaluation.retrieval.metrics import MAP, MRR, MeasuredRun, PairedComparison, measure, measure_names
+from search.evaluation.retrieval.reranked import (
+    PairScores,
+    RerankTask,
+    best_windows,
+    rerank_run,
+    reranked_label,
+    whole_texts,
+)
 from search.evaluation.retrieval.runs import (
     Asked,
     Run,
@@ -38,6 +46,7 @@ from search.queries import read_query_embeddings
 from search.ranking.bm25 import LABEL, BM25Index, BM25Ranking, bm25_parameters
 from search.ranking.exact import id_order
 from search.ranking.fusion import fusion_name, fusion_parameters
+from search.ranking.reranker import Reranker
 from search.text import counted
 
 
@@ -57,6 +66,7 @@ class RetrievalOptions:
     query_vectors: Path | None = None  # embeddings of the queries, by id, so that none is encoded
     force: bool = False  # write over files that are there already
     also: Mapping[str, Path] = field(default_factory=dict)  # option -> file that the caller writes: no file twice
+    rerank: RerankTask | None = None  # measure each ranking reranked too
 
     def __post_init__(self) -> None:
         if not self.cutoffs or min(self.cutoffs) < 1:
@@ -72,7 +82,9 @@ class RetrievalOptions:
 
 def beside_of(task: RetrievalOptions, labels: Sequence[str], config: HybridConfig) -> list[str]:
     """Labels of what is measured beside the settings."""
-    return [hybrid_label(label, fusion) for label in labels for fusion in task.fusions(config)] + [LABEL] * task.bm25
+    hybrids = [hybrid_label(label, fusion) for label in labels for fusion in task.fusions(config)]
+    reranked = [reranked_label(label, task.rerank.depth) for label in (*labels, *hybrids)] if task.rerank else []
+    return [*hybrids, *reranked, *[LABEL] * task.bm25]
 
 
 def runs_of(task: RetrievalOptions, labels: Sequence[str], config: HybridConfig) -> dict[str, Path]:
@@ -100,7 +112,7 @@ def evaluate_retrieval(
     cache: Path | None = None,
     progress: Progress | None = None,
 ) -> Result:
-    """The result: a row for each setting and its hybrid, then BM25, and their paired differences.
+    """The result: a row for each setting and its hybrids, each reranked too if asked, then BM25; paired differences.
 
     An index without a sweep is itself asked, as it ships. Else settings are fitted, on the corpus or on the
     index's raw embeddings, and searched exactly. Values of measures are from 0 to 1.
@@ -145,6 +157,7 @@ class _Evaluation:
     ) -> None:
         self._task, self._subject, self._judged = task, subject, judged
         self._source, self._progress = source, progress
+        self._reranker = task.rerank.open(subject) if task.rerank else None
         self._own = subject.index if sweep.is_empty else None  # an index that is asked as it is
         self._collection, data = _collection(task, subject, source, progress)
         self._names = list(self._collection.ids)
@@ -154,10 +167,12 @@ class _Evaluation:
             *self._collection.notes,
             *judged.match(set(self._names)),
             *_index_notes(subject, self._own is not None),
+            *_rerank_notes(task, subject),
         ]
         self._places = id_order(self._names)
         self._depth = min(len(self._names), max(DEPTH, *task.cutoffs))
         self._fusions = task.fusions(subject.config.hybrid)
+        self._pairs: PairScores | None = None
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -180,6 +195,8 @@ class _Evaluation:
             more["bm25"] = bm25_parameters(self._subject.config.hybrid)
         if self._fusions:
             more["hybrid"] = [fusion_parameters(fusion) for fusion in self._fusions]
+        if self._pairs:
+            more["rerank"] = self._pairs.facts
         return more | how_built(self._subject.config, self._subject.index)
 
     def measured(self, settings: Sequence[Setting]) -> Iterator[MeasuredRun]:
@@ -196,10 +213,12 @@ class _Evaluation:
             }
             measured = self._judge(answers.setting.label, answers.setting, answers.found, facts, files)
             yield replace(measured, values={**measured.values, **self._cut_off(answers.at)})
+            yield from self._reranked(measured, answers.found, files)
             for fusion, found in zip(self._fusions, answers.hybrids, strict=True):
                 label, parameters = hybrid_label(answers.setting.label, fusion), fusion_parameters(fusion)
                 fused = self._judge(label, answers.setting, found, facts | {"hybrid": parameters}, files)
                 yield replace(fused, hybrid=fusion_name(parameters))
+                yield from self._reranked(fused, found, files)
             self._progress.advance(1)
         if baseline:
             yield baseline
@@ -214,10 +233,37 @@ class _Evaluation:
         self.notes += self._cut(cut, self._collection.truncated)
         self._progress.phase("ranking", len(settings))
         asked = Asked(names, states, list(self._judged.queries.values()), self._depth, self._fusions)
+        if self._reranker is not None:
+            self._pairs = self._read_by(self._reranker, asked, settings[0])
         if self._own:
             yield run_of_index(self._own, settings[0], asked, self._task.cutoffs)
         else:
             yield from runs_of_settings(self._collection, settings, asked, self._places, words)
+
+    def _reranked(self, run: MeasuredRun, found: list[SearchResult], files: dict[str, Path]) -> Iterator[MeasuredRun]:
+        """A ranking with its first documents in the reranker's order, where there is one."""
+        if self._task.rerank is None or self._pairs is None:
+            return
+        depth = self._task.rerank.depth
+        again = rerank_run(self._pairs, found, self._places, depth, self._progress)
+        label = reranked_label(run.label, depth)
+        pairs = sum(min(depth, len(rows)) for _, rows in found) / len(found)
+        about = {"of": run.label, "depth": depth, "ms": self._pairs.milliseconds(pairs)}
+        facts = {name: value for name, value in run.facts.items() if name not in ("queries", "depth")}
+        measured = self._judge(label, run.setting, again, facts | {"rerank": about}, files)
+        yield replace(measured, reranks=run.label)
+
+    def _read_by(self, reranker: Reranker, asked: Asked, setting: Setting) -> PairScores:
+        """What a reranker reads: the best windows of an index that is chunked, else whole documents."""
+        texts = self._collection.texts()
+        if self._own and not self._own.numbering.one_to_one:
+            vectors = asked.vectors(self._own.transform, setting)
+            return PairScores(reranker, asked.texts, best_windows(self._own, vectors, texts))
+        if self._subject.config.chunk.tokens:
+            self.notes.append(
+                "reranked by whole documents, cut at the model's limit: windows are read of an index only"
+            )
+        return PairScores(reranker, asked.texts, whole_texts(texts))
 
     def _cut(self, queries: int, documents: int) -> Iterator[str]:
         limit = self._subject.spec.identity.max_length
@@ -318,12 +364,22 @@ def _index_notes(subject: Target, asked: bool) -> Iterator[str]:
     if approximate and asked:
         yield (
             f"the index is approximate ({approximate[0]}): nDCG@k and R@k are of a search for k hits; MAP, MRR and run "
-            "files of a search for all hits judged, for which it may look further"
+            "files of a search for all hits judged, for which it may look further; so are reranked rows"
         )
     elif approximate:
         yield (
             f"every vector was compared; the recipe's index ({approximate[0]}) is approximate and may find less. "
             "Measure it with --index and no settings"
+        )
+
+
+def _rerank_notes(task: RetrievalOptions, subject: Target) -> Iterator[str]:
+    """That a recipe reranks, where that is not measured."""
+    rerank = subject.config.rerank
+    if rerank.model and task.rerank is None:
+        yield (
+            f"measured without the reranking of the recipe, the first {rerank.depth:,} hits by {rerank.model}: pass "
+            f"--rerank {rerank.model} --rerank-depth {rerank.depth}"
         )
 
 

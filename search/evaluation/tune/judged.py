@@ -13,10 +13,12 @@ from search.evaluation.embeddings import EmbeddingSource, encode_and_count_cut
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.corpus import BeirCorpus, IndexedCorpus, SearchedCorpus
 from search.evaluation.retrieval.metrics import measure as judged_values
+from search.evaluation.retrieval.reranked import whole_texts
 from search.evaluation.retrieval.runs import Asked, runs_of_settings
 from search.evaluation.settings import Setting
 from search.evaluation.target import Target
 from search.evaluation.tune.choice import MeasuredSetting
+from search.evaluation.tune.rerank_depth import DEPTHS, FirstHits
 from search.files import file_hash
 from search.ranking.bm25 import BM25Ranking
 from search.ranking.exact import id_order
@@ -78,6 +80,15 @@ class QrelsJudge:
         asked = Asked(self._queries, self._states, self._queries, list_depth(_DEPTH), fusions)
         (answers,) = runs_of_settings(self._collection, [setting], asked, self._places, words)
         return [self._values(found) for found in answers.hybrids]
+
+    def first_hits(self, setting: Setting) -> FirstHits:
+        """What the setting finds for each query, to be reranked: whole documents, where they are chunked too."""
+        depth = max(_DEPTH, *DEPTHS)
+        asked = Asked(self._queries, self._states, self._queries, depth)
+        (answers,) = runs_of_settings(self._collection, [setting], asked, self._places)
+        return FirstHits(
+            self._queries, answers.found, whole_texts(self._collection.texts()), self._places, self._values
+        )
 
     def _values(self, found: Sequence[SearchResult]) -> Float64Array:
         """nDCG@10 of each query."""

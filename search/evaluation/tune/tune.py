@@ -25,9 +25,11 @@ from search.evaluation.settings import Centre, Setting, Strength, Sweep, state_k
 from search.evaluation.target import Subject, Target
 from search.evaluation.tune.choice import TOLD, Choice, MeasuredSetting, choose
 from search.evaluation.tune.judged import QrelsJudge
+from search.evaluation.tune.rerank_depth import advise, advised_recipe
 from search.evaluation.tune.unlabelled import LEAST_PAIRS, Objective, UnlabelledJudge
 from search.evaluation.tune.weight import WeightChoice, chosen, weighed
 from search.files import check_cache, source_hashes, write_output
+from search.ranking.reranker import RerankerChoice, open_reranker
 from search.ranking.terms import require_packages
 
 DEFAULT_STRENGTHS: tuple[Strength, ...] = ("none", 0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0)
@@ -200,6 +202,7 @@ class TuneOptions:
     max_bytes: int = 0
     format: str = ""
     on_error: OnError = "fail"  # or "skip": rows of the corpus that cannot be documents
+    rerank: RerankerChoice | None = None  # try reranking by it as well
 
     def __post_init__(self) -> None:
         if self.sample < LEAST_PAIRS:
@@ -208,6 +211,8 @@ class TuneOptions:
             raise ConfigError(f"--max-bytes is {self.max_bytes}; expected 0 (no limit) or more.")
         if self.beir and self.objective == "sts":
             raise ConfigError("--beir judges retrieval; leave out --objective sts.")
+        if self.rerank is not None and self.objective == "sts":
+            raise ConfigError("--rerank puts answers to questions in order; leave out --objective sts.")
 
 
 def run_tune(
@@ -231,11 +236,16 @@ def run_tune(
     _require_one_corpus(task, subject)
     data = _data(task, subject)
     judge = _judge(task, subject, cache or _usable(default_cache()), progress or NoProgress())
+    reranker = None if task.rerank is None else open_reranker(task.rerank, subject.config.rerank, subject.options)
     tuned = tune(judge, subject, sweep, task.max_bytes)
     protocol = {"objective": task.objective, **judge.protocol, "told": TOLD, "resamples": RESAMPLES, "level": LEVEL}
     about = how_built(subject.config, subject.index) | {"protocol": protocol}
     weight, why_not = _weight(judge, task, tuned.choice.taken.setting, subject)
-    recipe = tuned_recipe(tuned.choice.taken.setting, subject, weight)
+    recipe, advice = tuned_recipe(tuned.choice.taken.setting, subject, weight), None
+    if reranker is not None and task.rerank is not None:
+        hits = judge.first_hits(tuned.choice.taken.setting)
+        advice = advise(hits, reranker, str(judge.protocol["measure"]), judge.progress)
+        recipe = advised_recipe(recipe, advice, task.rerank)
 
     def row(one: MeasuredSetting) -> dict[str, Any]:
         return tuned.result(one) | {"encoder": judge.source.fingerprint(one.setting.key)}
@@ -248,6 +258,7 @@ def run_tune(
         [*judge.notes, *_fit_notes(tuned), *why_not],
         {
             "hybrid": weight.to_dict() if weight else None,
+            "rerank": advice.to_dict() if advice else None,
             "frontier": [row(one) for one in tuned.frontier],
             "choice": _choice(tuned, recipe, subject),
             "recipe": recipe.to_dict(),

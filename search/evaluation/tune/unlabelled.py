@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from indexer.arrays import Float32Array, Float64Array, Scores, Vectors
+from indexer.arrays import Float32Array, Float64Array, RowIds, Scores, SearchResult, Vectors
 from indexer.config import Role
 from indexer.corpus.document import Document, joined_text
 from indexer.encoders.chunker import DocumentChunker
@@ -39,7 +39,9 @@ from indexer.transforms import Transform
 from search.evaluation.settings import Setting, fit_setting, state_keys, transform_hash
 from search.evaluation.target import Target
 from search.evaluation.tune.choice import MeasuredSetting
+from search.evaluation.tune.rerank_depth import QUESTIONS, FirstHits
 from search.ranking.bm25 import BM25Ranking
+from search.ranking.exact import id_order
 from search.ranking.fusion import BothScores, Spread, drawn_rows
 from search.text import counted
 
@@ -242,6 +244,13 @@ def fused_ranks(
     return [np.concatenate(ranks) for ranks in found]
 
 
+def _best_rows(scores: Scores, starts: npt.NDArray[np.int64]) -> RowIds:
+    """For each question the best row of each document, (questions, documents), by scores (questions, rows)."""
+    ends = [*starts[1:].tolist(), scores.shape[1]]
+    best = [scores[:, start:end].argmax(axis=1) + start for start, end in zip(starts.tolist(), ends, strict=True)]
+    return np.stack(best, axis=1)
+
+
 def _vectors(questions: Questions, setting: Setting) -> tuple[Transform, tuple[Vectors, Vectors]]:
     """The fitted transform, and what it makes of the questions and of what they ask for."""
     asked, answers = questions.queries[setting.key], questions.documents[setting.key]
@@ -333,6 +342,31 @@ class UnlabelledJudge:
         cut, starts = self._rows(texts) if config.unit == "window" else (texts, None)
         words = BM25Ranking.of(cut, np.arange(len(texts)), config, "hybrid", starts)
         return fused_ranks(self.questions, setting, words.scores([pair.query for pair in self.pairs]), fusions)
+
+    def first_hits(self, setting: Setting) -> FirstHits:
+        """What the setting finds for some of the questions, to be reranked: the rests of documents, or their windows.
+
+        A ranking scores the reciprocal rank of the question's own document.
+        """
+        pairs = self.pairs[:QUESTIONS]
+        texts, starts = self._rows([pair.document for pair in self.pairs])
+        _, (queries, rows) = _vectors(self.questions, setting)
+        scores = queries[: len(pairs)] @ rows.T
+        best = _best_rows(scores, starts)
+        near = np.take_along_axis(scores, best, axis=1)
+        places = id_order([pair.id for pair in self.pairs])
+        ranked = [np.lexsort((places, -own)) for own in near]
+        found = [(own[order], order) for own, order in zip(near, ranked, strict=True)]
+
+        def read(query: int, documents: RowIds) -> list[str]:
+            return [texts[row] for row in best[query, documents].tolist()]
+
+        def judge(rankings: Sequence[SearchResult]) -> Float64Array:
+            return np.array(
+                [1 / (1 + np.flatnonzero(ranked == own)[0]) for own, (_, ranked) in enumerate(rankings)], np.float64
+            )
+
+        return FirstHits([pair.query for pair in pairs], found, read, places, judge)
 
     def _fits(
         self, keys: Sequence[PoolingKey], documents: Mapping[PoolingKey, Float32Array]

@@ -34,10 +34,11 @@ function heading(hit, view) {
   return element("h2", { dir: "auto" }, link);
 }
 
-function score({ score: value, parts }) {
-  const said = parts
+function score({ score: value, parts, rerank_score: reranked }) {
+  const found = parts
     ? "By meaning (cosine similarity) and by words (BM25), fused"
     : "Cosine similarity with the question: 1 is the same direction";
+  const said = typeof reranked === "number" ? `${found}. Ordered by a cross-encoder, which gives it ${reranked.toFixed(3)}` : found;
   const bar = element("span", { class: "fill" });
   bar.style.width = `${Math.round(100 * Math.min(1, Math.max(0, value || 0)))}%`;
   const figure = element("span", { class: "figure" }, element("span", { class: "hidden" }, "Score "), value.toFixed(parts && value < 0.1 ? 4 : 3));

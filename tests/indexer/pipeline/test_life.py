@@ -190,7 +190,7 @@ def test_a_refit_fits_to_the_documents_that_are_there_now(
 
 
 def test_a_refit_changes_no_setting_that_needs_encoding(index: Path) -> None:
-    with pytest.raises(ConfigError, match=r"refit changes whitening, index and hybrid only"):
+    with pytest.raises(ConfigError, match=r"refit changes whitening, index, hybrid and rerank only"):
         refit_index(index, ["encoder.max_length=16"])
 
 
