@@ -31,8 +31,20 @@ def settings_in_words(facts: dict[str, Any]) -> dict[str, str]:
         **(windows if chunk["tokens"] else {}),
         "fingerprint": facts["fingerprint"],
         "transform": f"{transform['kind']}, {encoder['dim']} -> {transform['dim']} dimensions, {_fitted(whitening)}",
+        **_fused(facts["config"].get("hybrid", {})),
         **_reranked(facts["config"].get("rerank", {})),
     }
+
+
+def _fused(hybrid: Mapping[str, Any]) -> dict[str, str]:
+    """How hybrid answers are made; nothing of an index of before."""
+    if not hybrid:
+        return {}
+    by = "reciprocal ranks"
+    if hybrid["fusion"] == "convex":
+        by = f"weight of the vectors {hybrid['weight']:g}, scaled by {hybrid['scaling']}"
+    unit = f", by {hybrid['unit']}" if hybrid["unit"] != "document" else ""
+    return {"hybrid": f"{by}; BM25 of {hybrid['terms']}, language {hybrid['language']}{unit}"}
 
 
 def _reranked(rerank: Mapping[str, Any]) -> dict[str, str]:

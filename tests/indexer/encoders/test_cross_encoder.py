@@ -73,7 +73,7 @@ def test_cross_encoders_of_other_architectures_give_the_same(architecture: str, 
     """OpenVINO is not asked of ModernBERT's short windows: of a padded text it makes no numbers, and torch runs it."""
     if backend == "openvino":
         pytest.importorskip("openvino")
-    own = {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}
+    own: dict[str, Any] = {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}
     folder = make_tiny_cross_encoder(tmp_path / architecture, architecture=architecture, **own)
     expected = predicted(folder, PAIRS, 100)
     assert len(np.unique(expected.round(3))) > len(PAIRS) // 2

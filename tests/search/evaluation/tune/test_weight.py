@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from indexer.config import BuildConfig, EncoderConfig, StoreConfig
 from indexer.encoders import load_encoder
 from indexer.pipeline import build_index
+from indexer.ranking_config import HybridConfig
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
 from search.evaluation.settings import Sweep
 from search.evaluation.target import Target
 from search.evaluation.tune.tune import TuneOptions, run_tune
 from search.evaluation.tune.unlabelled import draw_pairs
 from search.evaluation.tune.weight import CAREFUL, WEIGHTS, WeightChoice
-from search.ranking.bm25 import BM25, HybridConfig
+from search.ranking.bm25 import BM25
 from search.ranking.terms import tokenize
 from tests.search.cli.test_cli import isotrope
 from tests.search.evaluation.tune.tuned_corpora import COLUMNS, corpus, judged, written
@@ -100,7 +101,8 @@ def slow_scores(config: BuildConfig, documents: Any, scaling: str) -> list[float
             total = weight * near + (1 - weight) * words
             better, equal = (total > total[number] + 1e-9).sum(), (np.abs(total - total[number]) <= 1e-9).sum()
             found[place] += 1 / (better + (equal + 1) / 2)
-    return (found / len(pairs)).tolist()
+    means: list[float] = (found / len(pairs)).tolist()
+    return means
 
 
 @pytest.mark.parametrize("scaling", ["minmax", "zscore"])
