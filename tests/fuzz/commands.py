@@ -91,6 +91,7 @@ READING: tuple[tuple[str, ...], ...] = (
     ("query", "{index}", "--exact", "whales"),
     ("query", "{index}", "--json", "--where", "year > 1991", "--group-by", "year", "whales"),
     ("query", "{index}", "--json", "--hybrid", "whales"),
+    ("query", "{index}", "--json", "--hybrid", "--hybrid-weight", "0.7", "whales"),
     ("query", "{index}", "--json", "--like", "d3"),
     ("query", "{index}", "--json", "--recall", "0.9", "bread"),
     ("query", "{index}", "--json", "-"),
