@@ -86,7 +86,12 @@ def test_without_the_baseline_the_hybrid_still_has_its_parameters(folder: Path, 
 
 
 @pytest.mark.parametrize(
-    ("chunked", "settings"), [(False, ()), (False, ("scaling=zscore", "weight=0.6", "language=none")), (True, ())]
+    ("chunked", "settings"),
+    [
+        (False, ()),
+        (True, ()),
+        pytest.param(False, ("scaling=zscore", "weight=0.6", "language=none"), marks=pytest.mark.check),
+    ],
 )
 def test_a_recipe_an_index_and_search_itself_give_the_same_hybrid(
     folder: Path, config: BuildConfig, chunked: bool, settings: tuple[str, ...], tmp_path: Path

@@ -125,6 +125,7 @@ def test_the_fewest_hits_that_cannot_be_told_from_the_best_are_taken() -> None:
     assert advice(*[noise - noise.mean() + 1e-4] * 4).depth == 0  # better, but not told to be
 
 
+@pytest.mark.check
 def test_the_recipe_names_the_model_its_hash_and_the_depth(
     config: BuildConfig, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
