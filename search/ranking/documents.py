@@ -35,7 +35,7 @@ class FoldedDocument:
 
 @dataclass(frozen=True)
 class RankedDocument:
-    """A document in a ranking, and the row that brought it there (-1: none did).
+    """A document in a ranking, and the row that brought it there: of its rows the one closest to the query.
 
     `folded` are the near-duplicates that are folded under it, best first, `folded_count` of them, of which the best are
     listed (`search.ranking.folding`). `parts` are the scores that a hybrid one is made of.

@@ -159,6 +159,8 @@ class DocumentRanker:
         """Which documents may be found, (documents,); None: all. Raises ConfigError."""
         if options.similarity == "js":
             require_probabilities(self._index)
+        if options.hybrid:
+            fusion_of(self._fusion, options)
         if options.group_by is not None:
             self._codes_of(options.group_by)
         if options.where is None:
