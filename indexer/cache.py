@@ -113,9 +113,10 @@ def _publish(made: Path, path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Take what is no entry out of the way; of a link, the link."""
+    """Take what is no entry out of the way; of a link, the link. What cannot be removed stays: the caller looks."""
     if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # somebody's entry may have come there since it was looked at
+            path.unlink(missing_ok=True)
     else:
         shutil.rmtree(path, ignore_errors=True)
 

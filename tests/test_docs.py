@@ -19,6 +19,7 @@ from search.cli import LazyGroup, cli
 from tests.playground import lay_out
 from tests.search.cli.test_cli import ISOTROPE, Done, isotrope
 from tests.servers import server_process
+from tests.tiny_models import make_tiny_cross_encoder
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -148,6 +149,7 @@ def test_the_examples_of_the_helps_run(part: str, playground: Path, tiny_model: 
     (playground / "dumps").mkdir()
     prepare_parquet(playground / "dumps/a.parquet")
     prepare_bin_model(tiny_model("bert"), playground / "old-model")
+    make_tiny_cross_encoder(playground / "cross-encoder")
     if part == "measuring":
         assert isotrope("build", "demo/stdlib.jsonl", "demo/index").returncode == 0
     assert isotrope("build", "docs.jsonl", "my-index").returncode == 0

@@ -158,6 +158,24 @@ def test_of_two_that_make_the_same_entry_the_first_stays(cache: Path) -> None:
     assert [path.name for path in (cache / "kind").iterdir()] == [folder.name]
 
 
+def test_an_entry_that_comes_while_its_place_is_cleared_is_taken(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that make the same entry: one looks and finds nothing, and before it clears the place another is done."""
+    place = cached_folder("kind", {}, Maker())
+    entry = place.rename(place.with_name("elsewhere"))
+    seen, is_dir = list[Path](), Path.is_dir
+
+    def late(path: Path, **named: Any) -> bool:
+        there = is_dir(path, **named)
+        if path == place and not there and not seen:
+            seen.append(entry.rename(place))
+        return there
+
+    monkeypatch.setattr(Path, "is_dir", late)
+    assert cached_folder("kind", {}, Maker()) == place
+    assert seen == [place]
+    assert (place / "b").read_text(encoding="utf-8") == "two"
+
+
 def test_a_cache_that_cannot_be_written_costs_time_and_says_so(cache: Path) -> None:
     cache.write_text("a file is in the way", encoding="utf-8")
     with pytest.warns(UserWarning, match=r"cannot be written .* ISOTROPE_CACHE"):
