@@ -39,8 +39,8 @@ _ERRORS = ERRORS | {
 class HybridSearch(Request):
     """How vectors and words are weighed; where neither is given, as the recipe weighs them."""
 
-    embedding_weight: Finite | None = Field(None, ge=0)
-    text_weight: Finite | None = Field(None, ge=0)
+    embedding_weight: Finite = Field(1.0, ge=0)
+    text_weight: Finite = Field(1.0, ge=0)
 
 
 class RankingOptions(Request):
@@ -256,9 +256,9 @@ def _weighed(weights: HybridSearch | None) -> tuple[bool, float | None]:
     """Whether words are asked for, and the share of the vectors; None: the recipe's. Raises RequestError for none."""
     if weights is None:
         return False, None
-    if weights.embedding_weight is None and weights.text_weight is None:
+    if not weights.model_fields_set & {"embedding_weight", "text_weight"}:
         return True, None
-    near, words = (1.0 if one is None else one for one in (weights.embedding_weight, weights.text_weight))
+    near, words = weights.embedding_weight, weights.text_weight
     if not near + words:
         raise RequestError(
             400,
