@@ -200,12 +200,16 @@ def create_exclusive(path: Path, data: bytes) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Create `path` and its missing parents, durably."""
+    """Create `path` and its missing parents, durably. Raises StoreError if a file is in the way."""
     if path.is_dir():
         return
     make_folder(path.parent)
     try:
-        os.mkdir(path)
+        try:
+            os.mkdir(path)
+        except FileExistsError:  # several processes encode parts of one mirror folder: another was a moment earlier
+            if not path.is_dir():
+                raise
         sync_folder(path.parent)
     except OSError as error:
         raise _store_error(path, error) from error

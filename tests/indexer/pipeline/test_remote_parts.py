@@ -67,9 +67,8 @@ def test_the_same_part_sent_by_several_machines_at_once_is_one_part(
 ) -> None:
     prepare_parts(DOCUMENTS, url, tiny_config)
     racing = [command(storage, tmp_path / f"cache{number // 2}", "encode-parts", url, "--quiet") for number in range(4)]
-    for process in racing:  # two on each of two machines
-        errors = process.communicate()[1].decode()
-        assert process.returncode == 0, errors
+    told = [process.communicate()[1].decode() for process in racing]  # two on each of two machines
+    assert [process.returncode for process in racing] == [0] * 4, told
     sent = {name: open_store(url).read(name) for name in names(url) if name != layout.PENDING}
     use_cache(tmp_path / "another")
     open_store(url).remove([name for name in sent if name.endswith(layout.PART)])

@@ -167,6 +167,20 @@ def test_folders_are_made_with_their_parents(tmp_path: Path) -> None:
         make_folder(tmp_path / "file" / "folder")
 
 
+def test_a_folder_that_another_process_makes_a_moment_earlier_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(FaultyOs):
+        def mkdir(self, path: Path) -> None:
+            os.mkdir(path)
+            os.mkdir(path)
+
+    monkeypatch.setattr(files, "os", Late())
+    make_folder(tmp_path / "parts" / "00000")
+    atomic_write_bytes(tmp_path / "parts" / "00000" / "a", b"x")
+    assert names(tmp_path / "parts") == ["00000"]
+
+
 def test_a_folder_loses_its_mark_of_completeness_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Watching(FaultyOs):
         def unlink(self, name: str, **named: Any) -> None:
