@@ -98,7 +98,9 @@ def test_a_recipe_an_index_and_search_itself_give_the_same_hybrid(
 ) -> None:
     """The recipe's comes from bm25s and exact search, the index's from its kept BM25 and its segments."""
     if chunked:
-        config = config.with_overrides(["chunk.tokens=12", "chunk.overlap=3", "hybrid.unit=window"])
+        # One part and one batch: windows of the same text then tie to the last bit on every processor.
+        one_batch = ["store.part_documents=200", "encoder.batch_tokens=100000"]
+        config = config.with_overrides(["chunk.tokens=12", "chunk.overlap=3", "hybrid.unit=window", *one_batch])
     config, index = config.with_overrides([f"hybrid.{setting}" for setting in settings]), tmp_path / "built"
     build_index(read_corpus(folder, config=config.corpus), index, config)
     results, fusions = [], (config.hybrid, replace(config.hybrid, fusion="rrf"))
