@@ -19,7 +19,6 @@ scores of the very questions for the null, "half the questions, judged" the irre
 """
 
 import json
-import random
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,17 +42,15 @@ from benchmarks.chance_methods import (
     thresholds_of,
 )
 from benchmarks.interleaved import machine, save
-from indexer.arrays import Mask, Scores, Vectors
-from indexer.corpus.document import Document, pseudo_query
+from benchmarks.judged import UNRELATED, Collection
+from indexer.arrays import Mask, Scores
+from indexer.corpus.document import pseudo_query
 from search.cli.output import print_table
-from search.engine import SearchEngine
 from search.evaluation.bootstrap import draw_counts
-from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.sts.data import read_tasks
 from search.evaluation.tune.unlabelled import draw_pairs
 
 UNJUDGED, HALF = "the questions, unjudged", "half the questions, judged"
-UNRELATED = "unrelated"  # qrels of pairs that were judged, and judged to have nothing in common
 _FACTOR = 2.0
 _CUT = len(LEVELS) - 1  # the level of 0.1
 _ANSWERS = 10
@@ -70,67 +67,38 @@ class Asked:
     unrelated: Mask
 
 
-@dataclass(frozen=True)
-class Collection:
-    """An open index with what is asked of it."""
+def asked_of(collection: Collection) -> Asked:
+    """A collection's own questions."""
+    scores = collection.scores(list(collection.questions.values()))
+    return Asked(scores, _mask(collection, collection.judged), _mask(collection, collection.unrelated))
 
-    name: str
-    engine: SearchEngine
-    documents: list[Document]
-    vectors: Vectors
-    questions: Mapping[str, str]
-    judged: Mapping[str, Mapping[str, float]]
-    unrelated: Mapping[str, Mapping[str, float]]
 
-    @classmethod
-    def opened(cls, index: Path, folder: Path | None, most: int) -> "Collection":
-        """`most` of the folder's questions, drawn at random."""
-        engine = SearchEngine(index)
-        documents = list(engine.index.documents.all_documents())
-        vectors = engine.index.vectors(np.arange(len(documents)))
-        if folder is None:
-            return cls(index.resolve().name, engine, documents, vectors, {}, {}, {})
-        found = read_judged(folder)
-        drawn = random.Random(0).sample(sorted(found.queries), min(most, len(found.queries)))  # noqa: S311
-        apart = (folder / "qrels" / f"{UNRELATED}.tsv").is_file()
-        unrelated = read_judged(folder, UNRELATED).judgements if apart else {}
-        questions = {name: found.queries[name] for name in drawn}
-        return cls(folder.resolve().name, engine, documents, vectors, questions, found.judgements, unrelated)
+def null_of(collection: Collection, kind: str, size: int) -> Null:
+    """At most `size` query-like texts, as a build draws them or as `tune` does."""
+    rows, texts = (_titles if kind == TITLES else _pieces)(collection, size)
+    others = np.ones((len(rows), len(collection.documents)), bool)
+    others[np.arange(len(rows)), rows] = False
+    vectors = collection.vectors
+    return Null(collection.scores(texts), others, vectors[rows] @ vectors.T)
 
-    def scores(self, texts: Sequence[str]) -> Scores:
-        """Of texts as queries with all documents, (texts, documents)."""
-        return np.asarray(self.engine.embed(list(texts), "query")) @ self.vectors.T
 
-    def asked(self) -> Asked:
-        """Its own questions."""
-        scores = self.scores(list(self.questions.values()))
-        return Asked(scores, self._mask(self.judged), self._mask(self.unrelated))
+def _titles(collection: Collection, size: int) -> tuple[list[int], list[str]]:
+    order = np.random.default_rng(0).permutation(len(collection.documents))[:size].tolist()
+    drawn = [(row, pseudo_query(collection.documents[row])) for row in order]
+    return [row for row, text in drawn if text], [text for _, text in drawn if text]
 
-    def null(self, kind: str, size: int) -> Null:
-        """At most `size` query-like texts, as a build draws them or as `tune` does."""
-        rows, texts = self._titles(size) if kind == TITLES else self._pieces(size)
-        others = np.ones((len(rows), len(self.documents)), bool)
-        others[np.arange(len(rows)), rows] = False
-        return Null(self.scores(texts), others, self.vectors[rows] @ self.vectors.T)
 
-    def _titles(self, size: int) -> tuple[list[int], list[str]]:
-        order = np.random.default_rng(0).permutation(len(self.documents))[:size].tolist()
-        drawn = [(row, pseudo_query(self.documents[row])) for row in order]
-        return [row for row, text in drawn if text], [text for _, text in drawn if text]
+def _pieces(collection: Collection, size: int) -> tuple[list[int], list[str]]:
+    pairs = draw_pairs(collection.documents, collection.engine.index.config.corpus.text, size)
+    return [collection.rows[pair.id] for pair in pairs], [pair.query for pair in pairs]
 
-    def _pieces(self, size: int) -> tuple[list[int], list[str]]:
-        pairs, rows = draw_pairs(self.documents, self.engine.index.config.corpus.text, size), self._rows()
-        return [rows[pair.id] for pair in pairs], [pair.query for pair in pairs]
 
-    def _rows(self) -> dict[str, int]:
-        return {document.id: row for row, document in enumerate(self.documents)}
-
-    def _mask(self, judgements: Mapping[str, Mapping[str, float]]) -> Mask:
-        mask, rows = np.zeros((len(self.questions), len(self.documents)), bool), self._rows()
-        for number, question in enumerate(self.questions):
-            judged = judgements.get(question, {})
-            mask[number, [rows[name] for name, grade in judged.items() if grade > 0 and name in rows]] = True
-        return mask
+def _mask(collection: Collection, judgements: Mapping[str, Mapping[str, int]]) -> Mask:
+    mask, rows = np.zeros((len(collection.questions), len(collection.documents)), bool), collection.rows
+    for number, question in enumerate(collection.questions):
+        judged = judgements.get(question, {})
+        mask[number, [rows[name] for name, grade in judged.items() if grade > 0 and name in rows]] = True
+    return mask
 
 
 def measure(fitted: Fitted, asked: Asked, name: str) -> dict[str, Any]:
@@ -192,8 +160,8 @@ def _share(mask: Mask, of: Mask, times: float = 1.0) -> float | None:
 
 
 def _measured(collection: Collection, others: Mapping[str, Sequence[str]], texts: int) -> list[dict[str, Any]]:
-    nulls = {kind: collection.null(kind, texts) for kind in (TITLES, PIECES)}
-    asked = collection.asked() if collection.questions else None
+    nulls = {kind: null_of(collection, kind, texts) for kind in (TITLES, PIECES)}
+    asked = asked_of(collection) if collection.questions else None
     elsewhere = {name: collection.scores(found) for name, found in others.items() if name != collection.name}
     about = {"collection": collection.name, "documents": len(collection.documents)}
     rows: list[dict[str, Any]] = []
@@ -285,9 +253,7 @@ def measure_command(
     rows = [row for found in opened for row in _measured(found, asked, texts)]
     _show(rows)
     if output:
-        model = opened[0].engine.index.config.encoder.model.rstrip("/")
-        encoder = Path(model).parent.name if Path(model).name == "model" else Path(model).name
-        about = {"machine": machine(1), "encoder": encoder, "texts": texts, "command": sys.argv[1:]}
+        about = {"machine": machine(1), "encoder": opened[0].model, "texts": texts, "command": sys.argv[1:]}
         save(output, about | {"levels": LEVELS, "results": rows})
 
 

@@ -24,9 +24,7 @@ from benchmarks.chance_methods import (
     without_near_duplicates,
     without_nearest,
 )
-from indexer import build_index, read_corpus
 from indexer.arrays import Scores
-from indexer.config import BuildConfig
 from search.evaluation.retrieval.beir import read_judged
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,24 +164,11 @@ def test_sentence_pairs_become_a_judged_collection(tmp_path: Path) -> None:
 
 
 @pytest.mark.check
-def test_indexes_are_measured_and_drawn(tmp_path: Path, tiny_config: BuildConfig) -> None:
-    chance = np.random.default_rng(0)
-    words = [f"{first}{second}" for first in ("bar", "fen", "mol", "tas") for second in ("in", "or", "us", "ak")]
-    folder = tmp_path / "toy"
-    (folder / "qrels").mkdir(parents=True)
-    documents = [
-        {"_id": f"d{number}", "title": " ".join(chance.choice(words, 3)), "text": " ".join(chance.choice(words, 30))}
-        for number in range(120)
-    ]
-    questions = [{"_id": f"q{number}", "text": " ".join(chance.choice(words, 4))} for number in range(6)]
-    for name, rows in (("corpus", documents), ("queries", questions)):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    judged = "".join(f"q{number}\td{number}\t1\n" for number in range(6))
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + judged, encoding="utf-8")
-    build_index(read_corpus(str(folder)), tmp_path / "index", tiny_config)
+def test_indexes_are_measured_and_drawn(toy: tuple[Path, Path], tmp_path: Path) -> None:
+    index, folder = map(str, toy)
     output, picture = tmp_path / "result.json", tmp_path / "chance.svg"
-    given = ["measure", "--of", str(tmp_path / "index"), str(folder), "--also", str(tmp_path / "index")]
-    result = CliRunner().invoke(main, [*given, "--texts", "60", "-o", str(output)], catch_exceptions=False)
+    given = ["measure", "--of", index, folder, "--also", index, "--texts", "60", "-o", str(output)]
+    result = CliRunner().invoke(main, given, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     rows = json.loads(output.read_text(encoding="utf-8"))["results"]
     of_toy = [row for row in rows if row["collection"] == "toy"]

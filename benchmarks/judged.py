@@ -1,0 +1,97 @@
+"""A judged collection in BEIR's layout with an index of it, to measure what no command of isotrope does."""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import click
+import numpy as np
+
+from indexer.arrays import Float64Array, RowIds, Scores, Vectors
+from indexer.corpus.document import Document, joined_text
+from search.engine import SearchEngine
+from search.evaluation.retrieval.beir import read_judged
+from search.evaluation.retrieval.metrics import measure
+from search.ranking.bm25 import BM25Ranking
+from search.ranking.exact import id_order
+
+UNRELATED = "unrelated"  # qrels of pairs that were judged, and judged to have nothing in common
+
+
+@dataclass(frozen=True)
+class Collection:
+    """An open index with what is asked of it: `questions` in the order that scores (questions, documents) have."""
+
+    name: str
+    engine: SearchEngine
+    documents: list[Document]
+    vectors: Vectors
+    questions: Mapping[str, str]
+    judged: Mapping[str, Mapping[str, int]]
+    unrelated: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def opened(cls, index: Path, folder: Path | None, most: int | None = None) -> "Collection":
+        """With `most` so many of the folder's questions, drawn at random."""
+        engine = SearchEngine(index)
+        if engine.index.manifest.rows != engine.index.manifest.documents or engine.index.manifest.deleted:
+            raise click.UsageError(
+                f"{index}: some documents are cut into windows, or deleted; expected one row for each."
+            )
+        documents = list(engine.index.documents.all_documents())
+        vectors = engine.index.vectors(np.arange(len(documents)))
+        if folder is None:
+            return cls(index.resolve().name, engine, documents, vectors, {}, {}, {})
+        found = read_judged(folder)
+        names = sorted(found.queries)
+        if most is not None:
+            names = random.Random(0).sample(names, min(most, len(names)))  # noqa: S311
+        apart = (folder / "qrels" / f"{UNRELATED}.tsv").is_file()
+        unrelated = read_judged(folder, UNRELATED).judgements if apart else {}
+        questions = {name: found.queries[name] for name in names}
+        return cls(folder.resolve().name, engine, documents, vectors, questions, found.judgements, unrelated)
+
+    @property
+    def model(self) -> str:
+        """The encoder's name, without the folder it lies in."""
+        path = Path(self.engine.index.config.encoder.model.rstrip("/"))
+        return path.parent.name if path.name == "model" else path.name
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        """Document id -> its number."""
+        return {document.id: row for row, document in enumerate(self.documents)}
+
+    @cached_property
+    def places(self) -> RowIds:
+        """As `id_order` gives them."""
+        return id_order([document.id for document in self.documents])
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """What is encoded of each document."""
+        return [joined_text(document, self.engine.index.config.corpus.text) for document in self.documents]
+
+    def embed(self, texts: Sequence[str]) -> Vectors:
+        """Texts as queries, (texts, k)."""
+        return np.asarray(self.engine.embed(list(texts), "query"))
+
+    def scores(self, texts: Sequence[str]) -> Scores:
+        """Of texts as queries with all documents, (texts, documents)."""
+        return self.embed(texts) @ self.vectors.T
+
+    def bm25(self, texts: Sequence[str]) -> Scores:
+        """The same by BM25."""
+        ranking = BM25Ranking.of(self.texts, self.places, self.engine.index.config.hybrid, "eval")
+        return np.stack(list(ranking.scores(texts)))
+
+    def ndcg(self, scores: Scores | Float64Array) -> float:
+        """nDCG@10 x 100 of what the questions find by scores (questions, documents), ties by id."""
+        ranked = {}
+        for question, row in zip(self.questions, scores, strict=True):
+            best = np.lexsort((self.places, -row))[:10]
+            ranked[question] = [self.documents[number].id for number in best.tolist()]
+        judgements = {question: self.judged[question] for question in self.questions}
+        return 100 * float(measure(judgements, ranked, (10,))["nDCG@10"].mean())

