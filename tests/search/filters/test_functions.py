@@ -32,9 +32,11 @@ def literal(sql: str, kind: pa.DataType = pa.float64()) -> TypedExpression:  # n
 
 def test_every_function_is_duckdbs_own_and_gives_the_same_each_time() -> None:
     """Those of times with a zone count in the machine's zone, but a filter has no such times."""
-    columns = "function_name, function_type, stability, parameter_types"
+    rows = duckdb.connect().execute(
+        "SELECT function_name, function_type, stability, parameter_types FROM duckdb_functions()"
+    )
     known: dict[str, set[str]] = {}
-    for name, kind, stability, given in duckdb.connect().execute(f"SELECT {columns} FROM duckdb_functions()").fetchall():
+    for name, kind, stability, given in rows.fetchall():
         zoned = any("TIME ZONE" in (one or "") or "TZ" in (one or "") for one in given)
         if kind in ("scalar", "macro") and not zoned:
             known.setdefault(name.lower(), set()).add("macro" if kind == "macro" else stability)
