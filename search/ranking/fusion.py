@@ -4,7 +4,8 @@ The convex combination (Bruch, Gai and Ingber, ACM TOIS 2023, arXiv:2210.11934) 
 to BM25's with 1 - w, both brought to one scale for each query, and both known for every candidate: a document that one
 list missed is scored, not taken as 0. Two ways to scale (`hybrid.scaling`):
 
-    minmax   0 is what a document scores by chance (the mean of 1,000 documents for the vectors, 0 for BM25), 1 the best
+    minmax   0 is what a document scores by chance (the mean of 1,000 documents for the vectors, 0 for BM25), 1 the best,
+             or a standard deviation of those 1,000 where no candidate reaches it
     zscore   0 is the mean of those, of all documents for BM25, and 1 a standard deviation above it
 
 The least score of the candidates would do for 0 in print, but it depends on how many there are. Reciprocal rank fusion
@@ -66,17 +67,21 @@ class BothScores:
         if config.scaling == "zscore":
             near, words = _in_deviations(self.vector, self.vector_spread), _in_deviations(self.bm25, self.bm25_spread)
         else:
-            near, words = _to_the_best(self.vector, self.vector_spread.mean), _to_the_best(self.bm25, 0.0)
+            near, words = _to_the_best(self.vector, self.vector_spread), _to_the_best(self.bm25, Spread(0.0, 0.0))
         total: Float64Array = config.weight * near + (1 - config.weight) * words
         return total
 
 
-def _to_the_best(scores: Scores | Float64Array, floor: Any) -> Float64Array:
-    """0 at the floor, 1 for the best; all 0 where none is above it."""
+def _to_the_best(scores: Scores | Float64Array, chance: Spread) -> Float64Array:
+    """0 at the mean of chance, 1 for the best; all 0 where nothing sets them apart.
+
+    The best counts as a standard deviation above the mean at least: behind a filter it may be below it, and the
+    scores still have an order.
+    """
     wide = np.asarray(scores, np.float64)
-    height = wide.max(axis=-1, keepdims=True, initial=-np.inf) - floor
-    above = np.broadcast_to(height > 0, wide.shape)
-    scaled: Float64Array = np.divide(wide - floor, height, out=np.zeros_like(wide), where=above)
+    height = np.maximum(wide.max(axis=-1, keepdims=True, initial=-np.inf) - chance.mean, chance.deviation)
+    apart = np.broadcast_to(height > 0, wide.shape)
+    scaled: Float64Array = np.divide(wide - chance.mean, height, out=np.zeros_like(wide), where=apart)
     return scaled
 
 

@@ -105,20 +105,22 @@ values = st.integers(-64, 64).map(lambda number: number / 64)  # whose sums and 
 tables = st.integers(1, 12).flatmap(lambda n: st.tuples(*[st.lists(values, min_size=n, max_size=n)] * 2))
 
 
-@given(tables, values, st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+@given(tables, values, st.sampled_from([0.0, 0.25]), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 def test_from_what_chance_gives_to_the_best(
-    table: tuple[list[float], list[float]], floor: float, weight: float
+    table: tuple[list[float], list[float]], floor: float, deviation: float, weight: float
 ) -> None:
-    """The formula a document at a time. Where no document is above the floor the list says nothing."""
+    """The formula a document at a time. The best is a deviation above the floor at least, which keeps the order of what
+    lies below; without a deviation such a list says nothing."""
     near, words = table[0], [max(value, 0.0) for value in table[1]]
 
-    def part(own: list[float], low: float, value: float) -> float:
-        return (value - low) / (max(own) - low) if max(own) > low else 0.0
+    def part(own: list[float], low: float, least: float, value: float) -> float:
+        height = max(max(own) - low, least)
+        return (value - low) / height if height > 0 else 0.0
 
     config = HybridConfig(weight=weight)
-    found = BothScores(np.array(near), np.array(words), Spread(floor, 9.0), Spread(9.0, 9.0)).combined(config)
+    found = BothScores(np.array(near), np.array(words), Spread(floor, deviation), Spread(9.0, 9.0)).combined(config)
     expected = [
-        weight * part(near, floor, one) + (1 - weight) * part(words, 0.0, other)
+        weight * part(near, floor, deviation, one) + (1 - weight) * part(words, 0.0, 0.0, other)
         for one, other in zip(near, words, strict=True)
     ]
     np.testing.assert_allclose(found, expected, atol=1e-12)

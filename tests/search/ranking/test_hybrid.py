@@ -60,7 +60,7 @@ def oracle(engine: SearchEngine, query: str, config: HybridConfig, allowed: Any 
     (words,) = BM25Index(index).scores([query])
     left = [number for number in range(len(ids)) if allowed is None or allowed(number)]
     if config.scaling == "minmax":
-        a = (near - drawn.mean()) / (near[left].max() - drawn.mean())
+        a = (near - drawn.mean()) / max(near[left].max() - drawn.mean(), drawn.std())
         b = words / words[left].max() if words[left].max() else np.zeros(len(ids))
     else:
         a = (near - drawn.mean()) / drawn.std()
@@ -175,9 +175,14 @@ def test_reciprocal_ranks_have_both_parts_too(index: Path) -> None:
 
 
 def test_vectors_alone_and_words_alone(index: Path) -> None:
+    """Behind a filter too that leaves only what chance does better than."""
     engine = SearchEngine(index)
-    near = engine.search(QUERIES[0], 20)
-    assert [hit.id for hit in engine.search(QUERIES[0], 20, hybrid=True, hybrid_weight=1)] == [hit.id for hit in near]
+    near = engine.search(QUERIES[0], 200)
+    assert [hit.id for hit in engine.search(QUERIES[0], 200, hybrid=True, hybrid_weight=1)] == [hit.id for hit in near]
+    years = ", ".join(str(hit.metadata["year"]) for hit in near[-20:])
+    last = engine.search(QUERIES[0], 200, hybrid=True, hybrid_weight=1, where=f"year IN ({years})")
+    assert [hit.id for hit in last] == [hit.id for hit in near[-20:]]
+    assert last[0].score < 0
     ids = list(engine.index.documents.all_ids())
     words = [ids[number] for number in BM25Index(engine.index).search([QUERIES[0]], 20)[0][1]]
     assert [hit.id for hit in engine.search(QUERIES[0], 20, hybrid=True, hybrid_weight=0)] == words
