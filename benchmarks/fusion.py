@@ -27,7 +27,7 @@ import click
 import numpy as np
 
 from benchmarks.interleaved import machine, save
-from benchmarks.judged import Collection
+from benchmarks.judged import Collection, judged_options
 from indexer.arrays import Float64Array, Vectors
 from indexer.corpus.document import joined_text
 from indexer.ranking_config import HybridConfig, Scaling
@@ -226,21 +226,15 @@ def main() -> None:
     """Vectors and BM25 fused in other ways."""
 
 
-def _collections(command: Callable[..., None]) -> Callable[..., None]:
-    kind = (click.Path(path_type=Path), click.Path(path_type=Path))
-    command = click.option("--of", "judged", type=kind, multiple=True, required=True)(command)
-    return click.option("-o", "--output", type=click.Path(path_type=Path))(command)
-
-
 @main.command("scalings")
-@_collections
+@judged_options
 def scalings_command(judged: Sequence[tuple[Path, Path]], output: Path | None) -> None:
     """Ways to bring two scores to one scale."""
     _tell([row for index, folder in judged for row in scalings(Collection.opened(index, folder))], output)
 
 
 @main.command("questions")
-@_collections
+@judged_options
 @click.option("--size", type=int, default=1500, show_default=True, help="Questions of a kind, at most.")
 def questions_command(judged: Sequence[tuple[Path, Path]], output: Path | None, size: int) -> None:
     """The weight that questions of some kinds call for."""

@@ -1,7 +1,7 @@
 """A judged collection in BEIR's layout with an index of it, to measure what no command of isotrope does."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +10,7 @@ import click
 import numpy as np
 
 from indexer.arrays import Float64Array, RowIds, Scores, Vectors
+from indexer.config import BuildConfig
 from indexer.corpus.document import Document, joined_text
 from search.engine import SearchEngine
 from search.evaluation.retrieval.beir import read_judged
@@ -56,8 +57,7 @@ class Collection:
     @property
     def model(self) -> str:
         """The encoder's name, without the folder it lies in."""
-        path = Path(self.engine.index.config.encoder.model.rstrip("/"))
-        return path.parent.name if path.name == "model" else path.name
+        return encoder_name(self.engine.index.config)
 
     @cached_property
     def rows(self) -> dict[str, int]:
@@ -95,3 +95,16 @@ class Collection:
             ranked[question] = [self.documents[number].id for number in best.tolist()]
         judgements = {question: self.judged[question] for question in self.questions}
         return 100 * float(measure(judgements, ranked, (10,))["nDCG@10"].mean())
+
+
+def encoder_name(config: BuildConfig) -> str:
+    """The name of a recipe's model, without the folder it lies in."""
+    path = Path(config.encoder.model.rstrip("/"))
+    return path.parent.name if path.name == "model" else path.name
+
+
+def judged_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`--of INDEX FOLDER` as `judged`, any number of times, and `-o FILE` as `output`."""
+    kind = (click.Path(path_type=Path), click.Path(path_type=Path))
+    command = click.option("--of", "judged", type=kind, multiple=True, required=True)(command)
+    return click.option("-o", "--output", type=click.Path(path_type=Path))(command)

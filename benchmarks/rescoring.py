@@ -23,7 +23,7 @@ import click
 import numpy as np
 
 from benchmarks.interleaved import machine, save
-from benchmarks.judged import Collection
+from benchmarks.judged import Collection, judged_options
 from indexer.arrays import RowIds, Scores, Vectors
 from indexer.corpus.document import pseudo_query
 from search.cli.output import print_table
@@ -109,10 +109,7 @@ def asked_of(collection: Collection) -> Asked:
 
 
 @click.command()
-@click.option(
-    "--of", "judged", type=(click.Path(path_type=Path), click.Path(path_type=Path)), multiple=True, required=True
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path))
+@judged_options
 def main(judged: Sequence[tuple[Path, Path]], output: Path | None) -> None:
     """Vectors found, moved or marked down in other ways."""
     collections = [Collection.opened(index, folder) for index, folder in judged]

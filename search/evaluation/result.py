@@ -316,6 +316,7 @@ class _Enough(Struct):
 
     dim: int
     bytes: int
+    strength: str | int | float | None = None  # where it is another than what was taken has
 
 
 class _Choice(Struct):

@@ -141,8 +141,8 @@ def tune_tables(result: Result) -> Iterator[Table]:
     for row in result.added["frontier"]:
         layers, _, strength, centre, _ = _setting(row)
         sizes = [number(row.get("bytes")), number(row.get("dimensions"))]
-        cells.append([*sizes, layers, strength, centre, interval_text(row, scale=scale)])
-    columns = ["bytes", "dimensions", "layers", "strength", "centre", figure]
+        cells.append([*sizes, layers, strength, centre, interval_text(row, scale=scale), _mark(row)])
+    columns = ["bytes", "dimensions", "layers", "strength", "centre", figure, ""]
     yield Table(f"Frontier: {name} x 100 by bytes a vector", columns, cells, _taken(result.added["choice"], scale))
     yield from _weights(mapping_of(result.added.get("hybrid")), name, scale)
 
@@ -167,13 +167,15 @@ def _weights(hybrid: Mapping[str, Any], measure: str, scale: float) -> Iterator[
 
 
 def _shown(rows: Sequence[Row]) -> list[Row]:
-    """The best with all dimensions, the controls and what was taken."""
+    """The best with all dimensions, the controls, the strength in closed form and what was taken."""
     ranked = sorted(rows, key=lambda row: -row["value"] if is_number(row.get("value")) else float("inf"))
     wide = [row for row in ranked if row.get("dim") is None]
     shown = [
         row
         for place, row in enumerate(wide)
-        if place < _BEST_TUNED or row.get("strength") in ("none", 0.0) or row.get("taken")
+        if place < _BEST_TUNED
+        or row.get("strength") in ("none", 0.0)
+        or any(row.get(mark) for mark in ("taken", "closed_form"))
     ]
     return shown + [row for row in ranked if row.get("taken") and row.get("dim") is not None]
 
@@ -187,7 +189,8 @@ def _setting(row: Row) -> list[str]:
 
 
 def _mark(row: Row) -> str:
-    return "taken" if row.get("taken") else "tied" if row.get("tied") else ""
+    marks = ["taken" if row.get("taken") else "tied" if row.get("tied") else ""]
+    return ", ".join(filter(None, [*marks, "closed form" if row.get("closed_form") else ""]))
 
 
 def _taken(choice: Mapping[str, Any], scale: float) -> tuple[str, ...]:
@@ -198,6 +201,7 @@ def _taken(choice: Mapping[str, Any], scale: float) -> tuple[str, ...]:
         over = interval_text(gain, form="+.2f", scale=scale)
         lines.append(f"over raw: {over}, {decided}; flattered a little by having been chosen on it")
     if enough:
-        does = f"{number(enough['dim'])} dimensions ({number(enough['bytes'])} bytes) do as well"
+        softer = "" if enough.get("strength") is None else f" at strength {plain_text(enough['strength'])}"
+        does = f"{number(enough['dim'])} dimensions ({number(enough['bytes'])} bytes){softer} do as well"
         lines.append(f"as far as the questions can tell, {does}")
     return tuple(lines)

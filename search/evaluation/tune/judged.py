@@ -7,6 +7,8 @@ from typing import Any
 
 from indexer.arrays import Float64Array, SearchResult
 from indexer.corpus.corpus import OnError
+from indexer.encoders.identity import PoolingKey
+from indexer.moments import Moments
 from indexer.progress import NoProgress, Progress
 from indexer.ranking_config import HybridConfig
 from search.evaluation.embeddings import EmbeddingSource, encode_and_count_cut
@@ -80,6 +82,10 @@ class QrelsJudge:
         asked = Asked(self._queries, self._states, self._queries, list_depth(_DEPTH), fusions)
         (answers,) = runs_of_settings(self._collection, [setting], asked, self._places, words)
         return [self._values(found) for found in answers.hybrids]
+
+    def moments(self, key: PoolingKey) -> Moments:
+        """Of the embeddings that a transform is fitted on."""
+        return self._collection.material(key).moments()
 
     def first_hits(self, setting: Setting) -> FirstHits:
         """What the setting finds for each query, to be reranked: whole documents, where they are chunked too."""

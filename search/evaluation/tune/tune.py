@@ -15,8 +15,10 @@ from indexer.corpus import Document, read_corpus
 from indexer.corpus.corpus import OnError
 from indexer.corpus.query_file import query_file_sha256
 from indexer.corpus.sources import find_sources
+from indexer.encoders.identity import PoolingKey
 from indexer.encoders.precomputed import cannot_encode
 from indexer.errors import ConfigError, MachineError
+from indexer.moments import Moments
 from indexer.progress import NoProgress, Progress
 from indexer.ranking_config import HybridConfig
 from search.evaluation.bootstrap import LEVEL, RESAMPLES, interval, resampled_mean
@@ -26,6 +28,7 @@ from search.evaluation.target import Subject, Target
 from search.evaluation.tune.choice import TOLD, Choice, MeasuredSetting, choose
 from search.evaluation.tune.judged import QrelsJudge
 from search.evaluation.tune.rerank_depth import advise, advised_recipe
+from search.evaluation.tune.tempering import require_kneed, tempered
 from search.evaluation.tune.unlabelled import LEAST_PAIRS, Objective, UnlabelledJudge
 from search.evaluation.tune.weight import WeightChoice, chosen, weighed
 from search.files import check_cache, source_hashes, write_output
@@ -53,6 +56,10 @@ class Judge(Protocol):
         """What a setting scores on each question, (n,), fused with BM25 in each of these ways."""
         ...
 
+    def moments(self, key: PoolingKey) -> Moments:
+        """Of the embeddings that a transform is fitted on; after `prepare`."""
+        ...
+
 
 @dataclass(frozen=True)
 class Tuned:
@@ -61,6 +68,7 @@ class Tuned:
     choice: Choice
     measured: tuple[MeasuredSetting, ...]
     narrower: tuple[MeasuredSetting, ...]  # the transform taken (or the best one, if raw was), with fewer dimensions
+    tempered: frozenset[Setting] = frozenset()  # those with a strength in closed form
 
     @property
     def frontier(self) -> list[MeasuredSetting]:
@@ -86,27 +94,34 @@ class Tuned:
             "dimensions": one.dim,
             "bytes": one.bytes,
             "transform": one.transform,
+            "closed_form": one.setting in self.tempered,
             "tied": any(one is tied for tied in self.choice.tied),
             "taken": one is self.choice.taken,
         }
 
 
-def tune(judge: Judge, subject: Target, sweep: Sweep, max_bytes: int = 0) -> Tuned:
+def tune(judge: Judge, subject: Target, sweep: Sweep, max_bytes: int = 0, closed_form: bool = False) -> Tuned:
     """Try the settings of a sweep (see `full_sweep`), choose one, then try it with fewer dimensions.
 
     All dimensions are kept unless `sweep.dims` asks for fewer, or a float32 vector of all would take more than
-    `max_bytes` (0: no limit). Raises EvaluationError and ConfigError.
+    `max_bytes` (0: no limit). With `closed_form` the strength of `tempering` is one more candidate, for all dimensions
+    and for fewer. Raises EvaluationError and ConfigError.
     """
     # At strength 0 nothing is scaled, so there is nothing for shrinkage to soften.
     tried = full_sweep(sweep).settings(subject.own)
     settings = with_raw([one for one in tried if one.whitening.strength != 0.0 or not one.whitening.shrinkage])
     judge.prepare(settings)
-    measured = tuple(judge.measure(settings))
+    plain = {one.key: one for one in reversed(settings) if not one.raw}  # the first of each key
+    wider = [one for key, own in plain.items() for one in tempered(own, judge.moments(key))] if closed_form else []
+    measured = tuple(judge.measure(list(dict.fromkeys([*settings, *wider]))))
     choice = choose(measured)
     wide = choice.taken
     if wide.setting.raw:
         wide = max((one for one in measured if not one.setting.raw), key=lambda one: one.score)
-    narrower = tuple(judge.measure([_narrowed(wide.setting, dim) for dim in _dims(sweep, wide.dim, max_bytes)]))
+    dims = _dims(sweep, wide.dim, max_bytes)
+    spread = judge.moments(wide.setting.key)
+    fewer = [one for dim in dims for one in tempered(wide.setting, spread, dim)] if closed_form else []
+    narrower = tuple(judge.measure(list(dict.fromkeys([*(_narrowed(wide.setting, dim) for dim in dims), *fewer]))))
     if max_bytes:
         choice = _within(choice, [*measured, *narrower], max_bytes)
     elif any(sweep.dims):
@@ -114,7 +129,7 @@ def tune(judge: Judge, subject: Target, sweep: Sweep, max_bytes: int = 0) -> Tun
         choice = choice.instead(
             max(asked, key=lambda one: one.score), "it scored highest with the dimensions asked for"
         )
-    return Tuned(choice, measured, narrower)
+    return Tuned(choice, measured, narrower, frozenset([*wider, *fewer]))
 
 
 def tuned_recipe(setting: Setting, subject: Target, weight: WeightChoice | None = None) -> BuildConfig:
@@ -237,7 +252,8 @@ def run_tune(
     data = _data(task, subject)
     judge = _judge(task, subject, cache or _usable(default_cache()), progress or NoProgress())
     reranker = None if task.rerank is None else open_reranker(task.rerank, subject.config.rerank, subject.options)
-    tuned = tune(judge, subject, sweep, task.max_bytes)
+    why_untempered = _why_untempered(sweep)
+    tuned = tune(judge, subject, sweep, task.max_bytes, closed_form=why_untempered is None)
     protocol = {"objective": task.objective, **judge.protocol, "told": TOLD, "resamples": RESAMPLES, "level": LEVEL}
     about = how_built(subject.config, subject.index) | {"protocol": protocol}
     weight, why_not = _weight(judge, task, tuned.choice.taken.setting, subject)
@@ -255,7 +271,7 @@ def run_tune(
         clock.provenance(subject.spec, judge.data | data, **about),
         [row(one) for one in (*tuned.measured, *tuned.narrower)],
         None,
-        [*judge.notes, *_fit_notes(tuned), *why_not],
+        [*judge.notes, *_fit_notes(tuned), *filter(None, [why_untempered]), *why_not],
         {
             "hybrid": weight.to_dict() if weight else None,
             "rerank": advice.to_dict() if advice else None,
@@ -264,6 +280,17 @@ def run_tune(
             "recipe": recipe.to_dict(),
         },
     )
+
+
+def _why_untempered(sweep: Sweep) -> str | None:
+    """Why the strength in closed form is not tried, "" where nobody expects it; None if it is."""
+    if sweep.strengths:
+        return ""
+    try:
+        require_kneed()
+    except MachineError as error:
+        return f"no strength in closed form was tried: {error}"
+    return None
 
 
 def _weight(
@@ -356,9 +383,16 @@ def _choice(tuned: Tuned, recipe: BuildConfig, subject: Target) -> dict[str, Any
         "best": {"setting": choice.best.setting.label, "value": choice.best.score},
         "raw": {"setting": choice.raw.setting.label, "value": choice.raw.score},
         "gain": choice.gain.to_dict(),
-        "enough": {"dim": enough.dim, "bytes": enough.bytes, "value": enough.score} if enough else None,
+        "enough": _enough(enough, choice.taken) if enough else None,
         "options": " ".join(_options(recipe, subject.config if subject.index else BuildConfig())),
     }
+
+
+def _enough(enough: MeasuredSetting, taken: MeasuredSetting) -> dict[str, Any]:
+    """`strength` is null where it is that of what was taken."""
+    strength = enough.setting.whitening.strength
+    other = None if strength == taken.setting.whitening.strength else strength
+    return {"dim": enough.dim, "bytes": enough.bytes, "value": enough.score, "strength": other}
 
 
 def _options(recipe: BuildConfig, base: BuildConfig) -> list[str]:

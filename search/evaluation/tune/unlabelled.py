@@ -343,6 +343,10 @@ class UnlabelledJudge:
         words = BM25Ranking.of(cut, np.arange(len(texts)), config, "hybrid", starts)
         return fused_ranks(self.questions, setting, words.scores([pair.query for pair in self.pairs]), fusions)
 
+    def moments(self, key: PoolingKey) -> Moments:
+        """Of the embeddings that a transform is fitted on."""
+        return self.questions.fits[key]
+
     def first_hits(self, setting: Setting) -> FirstHits:
         """What the setting finds for some of the questions, to be reranked: the rests of documents, or their windows.
 
