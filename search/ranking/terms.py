@@ -1,13 +1,15 @@
 """The terms of a text, by which BM25 finds it: words, without stop words and stemmed as `[hybrid]` says.
 
-Words are runs of letters and digits in small letters. With `terms = "words"` they have two characters and more; with
-"code" words of one character count too, and the parts of `snake_case`, `camelCase` and `HTTPServer` beside the whole.
-Scripts that are written without spaces are not cut into words: a run of them is one term.
+Words are runs of letters and digits with their combining marks (vowel signs, accents), composed (NFC) and in small
+letters. With `terms = "words"` they have two characters and more; with "code" words of one character count too, and
+the parts of `snake_case`, `camelCase` and `HTTPServer` beside the whole. Scripts that are written without spaces are
+not cut into words: a run of them is one term.
 """
 
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -21,8 +23,8 @@ _STOPPED = (
     "swedish", "turkish",
 )  # fmt: skip
 """Languages of which bm25s has a list of stop words."""
-_PATTERNS = {"words": r"(?u)\b\w\w+\b", "code": r"(?u)\b\w+\b"}
-_IDENTIFIER = re.compile(r"\w+")
+_LAST_MARK = 0x1FFFF  # beyond are variation selectors alone
+_TURKISH_CAPITALS = str.maketrans({"I": "\u0131", "\u0130": "i"})  # what str.lower makes of them is another language's
 
 
 def require_packages(extra: str) -> tuple[Any, Any]:
@@ -50,14 +52,14 @@ def terms_parameters(config: HybridConfig) -> dict[str, str]:
 def terms_key(config: HybridConfig) -> dict[str, Any]:
     """What decides which terms a text has."""
     versions = {name: version_of(name) for name in ("bm25s", "PyStemmer")}
-    return terms_parameters(config) | {"versions": versions, "unicode": unicodedata.unidata_version}
+    return terms_parameters(config) | {"versions": versions, "unicode": unicodedata.unidata_version, "form": "NFC"}
 
 
 def _tokenized(texts: Sequence[str], extra: str, config: HybridConfig, return_ids: bool) -> Any:
     bm25s, stemming = require_packages(extra)
     return bm25s.tokenize(
-        [_with_parts(text) for text in texts] if config.terms == "code" else list(texts),
-        token_pattern=_PATTERNS[config.terms],
+        [_prepared(text, config) for text in texts],
+        token_pattern=_pattern(least=1 if config.terms == "code" else 2),
         stopwords=_stop_words(config) or [],
         stemmer=_stemmer(stemming, config.language),
         return_ids=return_ids,
@@ -81,9 +83,21 @@ def _stemmer(stemming: Any, language: str) -> Any:
     return stemming.Stemmer(language)
 
 
-def _with_parts(text: str) -> str:
-    """The text with the parts of each identifier behind it."""
-    return _IDENTIFIER.sub(lambda found: " ".join([found[0], *_parts(found[0])]), text)
+@cache
+def _pattern(least: int) -> str:
+    """Words of that many characters and more. `\\w` alone ends a word at each of its combining marks."""
+    marks = [code for code in range(_LAST_MARK + 1) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
+    ends = [place for place, (one, after) in enumerate(pairwise(marks), 1) if after > one + 1]
+    runs = pairwise([0, *ends, len(marks)])
+    ranges = "".join(f"{chr(marks[start])}-{chr(marks[end - 1])}" for start, end in runs)
+    return rf"\w[\w{ranges}]{{{least - 1},}}"
+
+
+def _prepared(text: str, config: HybridConfig) -> str:
+    composed = unicodedata.normalize("NFC", text)
+    if config.terms == "code":
+        composed = re.sub(_pattern(least=1), lambda found: " ".join([found[0], *_parts(found[0])]), composed)
+    return composed.translate(_TURKISH_CAPITALS) if config.language == "turkish" else composed
 
 
 def _parts(identifier: str) -> list[str]:

@@ -1,5 +1,6 @@
 """Which terms a text has: languages, stop words, and identifiers taken apart."""
 
+import unicodedata
 from typing import Any
 
 import pytest
@@ -44,6 +45,33 @@ def test_words_are_stemmed_and_stopped_by_language(language: str, text: str, exp
 )
 def test_code_has_the_parts_of_identifiers_beside_the_whole(text: str, expected: list[str]) -> None:
     assert terms(text, language="none", terms="code") == expected
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("hindi", "भारत की राजधानी नई दिल्ली है"),
+        ("nepali", "काठमाडौं नेपालको राजधानी हो"),
+        ("tamil", "சென்னை தமிழ்நாட்டின் தலைநகரம் ஆகும்"),
+        ("arabic", "العَرَبِيَّة لُغَة جَمِيلَة"),
+        ("yiddish", "ייִדישע שפּראַך"),
+        ("none", "cafe\u0301 re\u0301sume\u0301 नमस्ते"),
+    ],
+)
+def test_marks_belong_to_their_words(language: str, text: str) -> None:
+    """Vowel signs, accents and points: as many terms as words, and unstemmed the words themselves, composed."""
+    assert len(terms(text, language=language)) == len(text.split())
+    assert terms(text, language="none") == unicodedata.normalize("NFC", text).split()
+    assert terms(text, language="none", terms="code") == terms(text, language="none")
+
+
+def test_composed_and_decomposed_letters_are_the_same_word() -> None:
+    for form in ("NFC", "NFD"):
+        assert terms(unicodedata.normalize(form, "élève"), language="french") == ["élev"]
+
+
+def test_turkish_has_its_own_capitals() -> None:
+    assert terms("İstanbul ISPARTA", language="turkish") == terms("istanbul \u0131sparta", language="turkish")
 
 
 def test_words_have_two_letters_and_stay_whole() -> None:
