@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from indexer.arrays import Float64Array, RowIds, Scores
+from indexer.arrays import Float64Array, Mask, RowIds, Scores
 from indexer.ranking_config import HybridConfig
 
 RRF_K = 60  # the paper's
 DEPTH = 1000
 _DRAWN = 1000  # rows that say what a document scores by chance
+_ROUNDING = 1e-6  # scores are rounded to float32: what differs by less does not differ
 
 
 def list_depth(k: int) -> int:
@@ -71,6 +72,10 @@ class BothScores:
         total: Float64Array = config.weight * near + (1 - config.weight) * words
         return total
 
+    def found(self, config: HybridConfig) -> Mask:
+        """Which candidates are found at all: where words alone count, those that have one."""
+        return np.asarray(self.bm25 > 0) if not config.weight else np.ones(np.shape(self.bm25), bool)
+
 
 def _to_the_best(scores: Scores | Float64Array, chance: Spread) -> Float64Array:
     """0 at the mean of chance, 1 for the best; all 0 where nothing sets them apart.
@@ -80,14 +85,14 @@ def _to_the_best(scores: Scores | Float64Array, chance: Spread) -> Float64Array:
     """
     wide = np.asarray(scores, np.float64)
     height = np.maximum(wide.max(axis=-1, keepdims=True, initial=-np.inf) - chance.mean, chance.deviation)
-    apart = np.broadcast_to(height > 0, wide.shape)
+    apart = np.broadcast_to(height > _ROUNDING, wide.shape)
     scaled: Float64Array = np.divide(wide - chance.mean, height, out=np.zeros_like(wide), where=apart)
     return scaled
 
 
 def _in_deviations(scores: Scores | Float64Array, spread: Spread) -> Float64Array:
     wide = np.asarray(scores, np.float64)
-    varied = np.broadcast_to(np.asarray(spread.deviation) > 0, wide.shape)
+    varied = np.broadcast_to(np.asarray(spread.deviation) > _ROUNDING, wide.shape)
     scaled: Float64Array = np.divide(wide - spread.mean, spread.deviation, out=np.zeros_like(wide), where=varied)
     return scaled
 

@@ -34,13 +34,16 @@ class HybridRanking:
         documents: RowIds = np.union1d(order, words.best)
         vectors, rows = self._closest(vector, near, np.searchsorted(documents, order), documents)
         bm25 = words.scores[documents]
+        found = np.ones(len(documents), bool)
         if config.fusion == "rrf":
             ranked = reciprocal_rank_fusion([order.tolist(), words.best.tolist()], len(documents))
             total = np.zeros(len(documents))
             total[np.searchsorted(documents, [one for _, one in ranked])] = [score for score, _ in ranked]
         else:
-            total = BothScores(vectors, bm25, *self._spreads(vector, words, config)).combined(config)
-        best = np.lexsort((self.bm25.places(documents), -total))[:most]
+            both = BothScores(vectors, bm25, *self._spreads(vector, words, config))
+            total, found = both.combined(config), both.found(config)
+        best = np.lexsort((self.bm25.places(documents), -total))
+        best = best[found[best]][:most]
         columns = (array[best].tolist() for array in (documents, total, rows, vectors, bm25))
         return [
             RankedDocument(document, score, row, parts=HybridScores(*parts))

@@ -56,7 +56,8 @@ class Candidates:
             ranked = reciprocal_rank_fusion([self.near.tolist(), self.words.tolist()], list_depth(depth))
             documents, scores = np.array([one for _, one in ranked], np.int64), np.array([score for score, _ in ranked])
         else:
-            documents, scores = self.documents, self.scores.combined(config)
+            found = self.scores.found(config)
+            documents, scores = self.documents[found], self.scores.combined(config)[found]
         best = np.lexsort((places[documents], -scores))[:depth]
         return scores[best].astype(np.float32), documents[best]
 

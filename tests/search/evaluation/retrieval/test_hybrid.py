@@ -125,6 +125,7 @@ def test_weights_are_measured_side_by_side(folder: Path, index: Path, config: Bu
     assert [row["hybrid"].get("weight") for row in result["results"][1:-1]] == [0.0, 0.5, 1.0, None]
     measured = {row["setting"]: row["measure"]["nDCG@10"]["value"] for row in result["results"]}
     assert measured[labels[2]] == measured[OWN]
+    assert measured[labels[0]] == measured["BM25"]
     with pytest.raises(ConfigError, match=r"hybrid\.weight is 1\.5; expected 0 \(BM25 alone\) to 1"):
         evaluated(folder, index, hybrid_weights=(1.5,))
     with pytest.raises(ConfigError, match="expected hybrid as well"):
