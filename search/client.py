@@ -41,7 +41,10 @@ class Truncated:
 
 @dataclass(frozen=True)
 class ServedResult:
-    """The answer to one query. `unknown`: nothing of it is known to the encoder, so its hits mean nothing."""
+    """The answer to one query.
+
+    `unknown`: nothing of it is known to the encoder, so its hits mean nothing; hybrid ones are those of BM25 alone.
+    """
 
     query: str
     hits: list[Hit]

@@ -195,22 +195,26 @@ class SearchEngine:
         embeddings: npt.NDArray[np.floating],
         options: SearchOptions | int | None = None,
         texts: Sequence[str] | None = None,
+        lengths: Sequence[int] | None = None,
         **fields: Any,
     ) -> list[Answer[Hit]]:
         """`search_many` for queries that are encoded already: raw embeddings (n, d), as the encoder gives them.
 
-        `texts` (n,) are what they were made of, which `hybrid` needs. What `embed` gave for queries of this index is
-        taken too, as the vectors that it is; any other `UnitVectors` are refused. Raises ConfigError for these, for
-        arrays of another shape, not of numbers or not finite, and for another number of texts.
+        `texts` (n,) are what they were made of, which `hybrid` needs; `lengths` (n,) their tokens, as the `EncodeStats`
+        of their encoding has them: 0 is a query that the encoder knows nothing of, which `hybrid` answers by words
+        alone. What `embed` gave for queries of this index is taken too, as the vectors that it is; any other
+        `UnitVectors` are refused. Raises ConfigError for these, for arrays of another shape, not of numbers or not
+        finite, and for another number of texts or lengths.
         """
         asked = SearchOptions.of(options, fields)
         if not isinstance(embeddings, UnitVectors):
             require_array(embeddings, self._dim)
         if texts is not None:
             texts = require_queries(texts)
-            if len(texts) != len(embeddings):
-                raise ConfigError(f"{len(texts):,} texts for {len(embeddings):,} embeddings; expected one for each.")
-        return self._search(embeddings, asked, texts)[0]
+        for name, given in (("texts", texts), ("lengths", lengths)):
+            if given is not None and len(given) != len(embeddings):
+                raise ConfigError(f"{len(given):,} {name} for {len(embeddings):,} embeddings; expected one for each.")
+        return self._search(embeddings, asked, texts, lengths)[0]
 
     def rank(
         self,
@@ -302,10 +306,14 @@ class SearchEngine:
 
     @_following
     def _search(
-        self, queries: Queries, options: SearchOptions, texts: Sequence[str] | None = None
+        self,
+        queries: Queries,
+        options: SearchOptions,
+        texts: Sequence[str] | None = None,
+        lengths: Sequence[int] | None = None,
     ) -> tuple[list[Answer[Hit]], EncodeStats]:
         """The hits, and what the encoding of texts saw: of the generation alone that gave the answer."""
-        ranked, log = self._ranked(queries, options, texts)
+        ranked, log = self._ranked(queries, options, texts, lengths)
         return self._hits(ranked), log
 
     @_following
@@ -313,21 +321,22 @@ class SearchEngine:
         return self._ranked(queries, options)
 
     def _ranked(
-        self, queries: Queries, options: SearchOptions, texts: Sequence[str] | None = None
+        self,
+        queries: Queries,
+        options: SearchOptions,
+        texts: Sequence[str] | None = None,
+        lengths: Sequence[int] | None = None,
     ) -> tuple[list[Answer[RankedDocument]], EncodeStats]:
-        """Documents for queries; `texts` are those of queries that are given as embeddings."""
+        """Documents for queries; `texts` and `lengths` are those of queries that are given as embeddings."""
         log = EncodeStats()
         if isinstance(queries, np.ndarray):
-            encoded = replace(self._from_array(queries), texts=texts)
+            encoded = replace(self._from_array(queries), texts=texts, lengths=lengths)
             encoded.require_for(options)
             return self._ranked_twice(encoded, options, self._allowed(options)), log
         allowed = self._allowed(options)  # what is wrong with a filter shows before the encoder is loaded
         if not queries:
             return [], log
-        embeddings = self.encoder.encode(queries, "query", log)
-        vectors = self._index.transform.transform(embeddings, "query")
-        unread = frozenset(query for query, tokens in enumerate(log.lengths) if not tokens)
-        return self._ranked_twice(EncodedQueries(vectors, embeddings, queries, unread), options, allowed), log
+        return self._ranked_twice(self._from_texts(queries, log), options, allowed), log
 
     def _ranked_twice(
         self, queries: EncodedQueries, options: SearchOptions, allowed: "Mask | None"
@@ -344,6 +353,10 @@ class SearchEngine:
         found = self._ranker.rank(queries, replace(options, k=max(options.k, depth)), allowed)
         reranked = self._reranking.answers(self._index, queries.texts, found, depth)
         return [Answer(answer[: options.k], answer.missing) for answer in reranked]
+
+    def _from_texts(self, texts: Sequence[str], log: EncodeStats) -> EncodedQueries:
+        embeddings = self.encoder.encode(texts, "query", log)
+        return EncodedQueries(self._index.transform.transform(embeddings, "query"), embeddings, texts, log.lengths)
 
     def _from_array(self, given: npt.NDArray[np.floating]) -> EncodedQueries:
         """Raw embeddings (n, d) and their vectors, or the vectors (n, k) that `embed` made of queries."""

@@ -29,6 +29,7 @@ from indexer.arrays import Float32Array
 from indexer.config import BuildConfig
 from indexer.corpus.document import Document, is_blank
 from indexer.corpus.query_file import query_file_sha256
+from indexer.encoders import EncodeStats
 from indexer.encoders.precomputed import cannot_encode
 from indexer.encoders.spec import resolve_spec
 from indexer.errors import ConfigError
@@ -286,7 +287,8 @@ def _ranked_among(
     engine: SearchEngine, texts: list[str], candidates: Sequence[Sequence[str]], options: SearchOptions
 ) -> list[Found]:
     """The same among the candidates of each text."""
-    embeddings = engine.encoder.encode(texts, "query")
+    log = EncodeStats()
+    embeddings = engine.encoder.encode(texts, "query", log)
     found: list[Found] = []
     for number, (text, allowed) in enumerate(zip(texts, candidates, strict=True)):
         if not allowed:
@@ -294,7 +296,8 @@ def _ranked_among(
             continue
         quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in allowed)
         where = f"id IN ({quoted})" + (f" AND ({options.where})" if options.where else "")
-        (hits,) = engine.search_vectors(embeddings[number : number + 1], options, [text], where=where)
+        one = slice(number, number + 1)
+        (hits,) = engine.search_vectors(embeddings[one], options, [text], log.lengths[one], where=where)
         found.append([(hit.id, hit.score) for hit in hits])
     return found
 

@@ -148,10 +148,11 @@ def print_note(line: str) -> None:
     click.echo(f"note: {escape(as_shown(line), newlines=True)}", err=True)
 
 
-def note_length(query: str, tokens: int, limit: int) -> None:
+def note_length(query: str, tokens: int, limit: int, hybrid: bool) -> None:
     """A remark on a query that the encoder knows nothing of, or that was cut at `limit` tokens."""
     if not tokens:
-        print_note(f'the query "{query[:40]}" holds nothing that the encoder knows; its hits mean nothing')
+        so = "its hits are those of BM25 alone" if hybrid else "its hits mean nothing"
+        print_note(f'the query "{query[:40]}" holds nothing that the encoder knows; {so}')
     if tokens > limit:
         print_note(f'the query "{query[:40]}..." has {tokens:,} tokens and was cut at {limit}')
 

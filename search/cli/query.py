@@ -342,7 +342,7 @@ def _of_texts(
     found = iter(engine.search_many(texts, asked, log))
     limit = engine.index.encoder.max_length
     for query, length in zip(texts, log.lengths, strict=True):
-        note_length(query, length, limit)
+        note_length(query, length, limit, asked.hybrid)
     for query in batch:
         yield query, next(found) if query.strip() else None
 

@@ -89,9 +89,9 @@ def answers_of_server(
     results = client.results(texts, asked)
     for query, result in zip(texts, results, strict=True):
         if result.unknown:
-            note_length(query, 0, 0)
+            note_length(query, 0, 0, asked.hybrid)
         elif result.truncated:
-            note_length(query, result.truncated.tokens, result.truncated.limit)
+            note_length(query, result.truncated.tokens, result.truncated.limit, asked.hybrid)
     found = iter(results)
     for query in batch:
         yield query, Answer(next(found).hits) if query.strip() else None

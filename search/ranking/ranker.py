@@ -41,26 +41,29 @@ _BATCH = 256  # queries answered at once
 class EncodedQueries:
     """Queries as they are compared: unit `vectors` (n, k), made of raw `embeddings` (n, d) and those of `texts`.
 
-    None stands for what was not given. `unread` are the numbers of those of which the encoder knows nothing.
+    None stands for what was not given. `lengths` are tokens of each, as `EncodeStats` has them.
     """
 
     vectors: Vectors
     embeddings: Embeddings | None = None
     texts: Sequence[str] | None = None
-    unread: frozenset[int] = frozenset()
+    lengths: Sequence[int] | None = None
 
     def __len__(self) -> int:
         return len(self.vectors)
 
     def __getitem__(self, some: slice) -> "EncodedQueries":
-        raw, texts = self.embeddings, self.texts
-        first, last, _ = some.indices(len(self))
+        raw, texts, lengths = self.embeddings, self.texts, self.lengths
         return EncodedQueries(
             self.vectors[some],
             None if raw is None else raw[some],
             None if texts is None else texts[some],
-            frozenset(query - first for query in self.unread if first <= query < last),
+            None if lengths is None else lengths[some],
         )
+
+    def is_unread(self, query: int) -> bool:
+        """Whether the encoder knows nothing of a query, by its number, so that its vector means nothing."""
+        return self.lengths is not None and not self.lengths[query]
 
     def require_for(self, options: SearchOptions) -> None:
         """Raises ConfigError where these options need what was not given."""
@@ -278,7 +281,9 @@ class DocumentRanker:
             by_words = hybrid.bm25.scored([texts[query] for query in pending], reach, allowed)
             found = []
             for query, vector, near, words in zip(pending, vectors, by_vector, by_words, strict=True):
-                own = unread if query in queries.unread else config
+                own = config
+                if queries.is_unread(query):
+                    near, own = [], unread  # words alone decide, by either fusion
                 documents = hybrid.fused(vector, near[:reach], words, own, most)
                 found.append(Candidates(documents, max(len(near), len(words.best)) < reach))
             return found

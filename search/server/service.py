@@ -38,7 +38,6 @@ _READERS = 4  # threads that read documents and transform vectors
 _LOOK = 2.0  # seconds between two looks for a new generation
 Answered = TypeVar("Answered")
 Texts = tuple[str, ...]
-EncodedQueries = tuple[Texts, Embeddings]
 
 
 class BusyError(Exception):
@@ -59,6 +58,9 @@ class EncodedTexts:
 
     embeddings: Embeddings
     lengths: tuple[int, ...]
+
+
+EncodedQueries = tuple[Texts, EncodedTexts]
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class SearchService:
             encoded = await self._encoded(generation, texts, "query")
             key = _RankKey(generation, options)
             each = max(options.k, _reranked(key))
-            found = await self.ranking.submit(key, (texts, encoded.embeddings), each * len(texts))
+            found = await self.ranking.submit(key, (texts, encoded), each * len(texts))
             generation.hybrid |= options.hybrid
             return SearchReply(found, encoded.lengths, _max_length(generation), generation.stamp)
 
@@ -265,8 +267,9 @@ class SearchService:
         queries = cast(Sequence[EncodedQueries], items)
         texts = [text for some, _ in queries for text in some]
         self.on_batch("rank", len(texts))
-        embeddings = np.concatenate([rows for _, rows in queries])
-        found = iter(engine.search_vectors(embeddings, options, texts))
+        embeddings = np.concatenate([encoded.embeddings for _, encoded in queries])
+        lengths = [tokens for _, encoded in queries for tokens in encoded.lengths]
+        found = iter(engine.search_vectors(embeddings, options, texts, lengths))
         return [[next(found) for _ in some] for some, _ in queries]
 
 

@@ -195,6 +195,8 @@ def test_embeddings_with_their_texts_are_asked_as_the_texts_are(engine: SearchEn
         engine.search_vectors(raw, hybrid=True)
     with pytest.raises(ConfigError, match="1 texts for 4 embeddings; expected one for each"):
         engine.search_vectors(raw, texts=QUERIES[:1])
+    with pytest.raises(ConfigError, match="1 lengths for 4 embeddings; expected one for each"):
+        engine.search_vectors(raw, texts=QUERIES, lengths=[3], hybrid=True)
     with pytest.raises(ConfigError, match="query 1 is blank"):
         engine.search_vectors(raw[:1], texts=[" "])
 

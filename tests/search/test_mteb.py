@@ -201,6 +201,22 @@ def test_among_candidates_the_order_is_that_of_the_whole(config: BuildConfig, hy
         }
 
 
+def test_among_candidates_words_alone_answer_what_the_encoder_knows_nothing_of(tmp_path: Path) -> None:
+    (tmp_path / "table.txt").write_text("whale 0 0 1\nsea 1 1 1\nsand 2 2 1\nbread 3 0 1\n")
+    config = BuildConfig.from_dict({"encoder": {"kind": "static", "model": str(tmp_path / "table.txt")}})
+    corpus = [
+        {"id": "a", "text": "whale whale sand"},
+        {"id": "b", "text": "whale sea zyzzyva"},
+        {"id": "c", "text": "sand bread"},
+    ]
+    with IsotropeModel(config, SearchOptions(hybrid=True, hybrid_weight=0.9)) as model:
+        indexed(model, corpus)
+        for asked in ({}, {"top_ranked": {"q": ["a", "b", "c"], "r": ["a", "b", "c"]}}):
+            among = found(model, {"r": "bread", "q": "zyzzyva"}, **asked)
+            assert list(among["q"]) == ["b"]
+            assert len(among["r"]) == 3
+
+
 TASKS = [
     retrieval.MockRetrievalTask,
     retrieval.MockMultilingualRetrievalTask,

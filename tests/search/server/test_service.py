@@ -395,9 +395,9 @@ def test_slow_questions_do_not_hold_up_light_ones(served_folder: Path, monkeypat
     go = threading.Event()
     real = SearchEngine.search_vectors
 
-    def slow_filters(engine: SearchEngine, embeddings: Any, options: Any, texts: Any) -> Any:
+    def slow_filters(engine: SearchEngine, embeddings: Any, options: Any, *of_texts: Any) -> Any:
         assert options.where is None or go.wait(20)
-        return real(engine, embeddings, options, texts)
+        return real(engine, embeddings, options, *of_texts)
 
     monkeypatch.setattr(SearchEngine, "search_vectors", slow_filters)
 
