@@ -5,7 +5,7 @@ Files of one query at a time: TREC runs, which other tools can judge, and a tabl
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from indexer.ranking_config import HybridConfig
 from indexer.transforms import Transform
 from search.evaluation.embeddings import TextEmbeddings
 from search.evaluation.retrieval.corpus import SearchedCorpus
-from search.evaluation.retrieval.exact_fusion import ComparedRows, candidates_of
+from search.evaluation.retrieval.exact_fusion import Candidates, ComparedRows, candidates_of
 from search.evaluation.settings import Setting, fit_setting, transform_hash
 from search.files import write_output
 from search.index import Index
@@ -82,7 +82,8 @@ class Run:
 class Asked:
     """The queries, how many documents are wanted of each, and the fusions with BM25 that are measured beside vectors.
 
-    `names` are what queries go by in `states`, `texts` are what BM25 reads.
+    `names` are what queries go by in `states`, `texts` are what BM25 reads. `lengths` are tokens of each, as
+    `EncodeStats` has them, where texts were encoded: BM25 alone answers what the encoder knows nothing of.
     """
 
     names: Sequence[str]
@@ -90,6 +91,7 @@ class Asked:
     texts: Sequence[str]
     depth: int
     fusions: Sequence[HybridConfig] = ()
+    lengths: Sequence[int] | None = None
 
     def vectors(self, transform: Transform, setting: Setting) -> Vectors:
         """Of the queries, (n, k)."""
@@ -111,7 +113,7 @@ def runs_of_settings(
         hybrids: list[list[SearchResult]] = []
         if words is not None and asked.fusions:
             both = candidates_of(rows, vectors, found, words.scored(asked.texts, asked.depth))
-            hybrids = [[one.fused(config, places, asked.depth) for one in both] for config in asked.fusions]
+            hybrids = [_fused(both, config, asked, places) for config in asked.fusions]
         note = transform.settings()["note"]
         yield Run(setting, found, transform.dim, transform_hash(transform), note, hybrids=hybrids)
 
@@ -126,20 +128,25 @@ def run_of_index(index: Index, setting: Setting, asked: Asked, cutoffs: Sequence
     exact = all(ann.is_exact(entry.factory) for entry in index.manifest.segments)
     at = {k: ask_index(index, vectors, k) for k in cutoffs if k < depth and not exact}
     digest = index.manifest.files[index.manifest.transform["file"]].sha256
-    hybrids = [
-        _numbers(
-            DocumentRanker(index, config).rank(
-                EncodedQueries(vectors, texts=asked.texts), SearchOptions(depth, hybrid=True)
-            )
-        )
-        for config in asked.fusions
-    ]
+    queries, options = EncodedQueries(vectors, None, asked.texts, asked.lengths), SearchOptions(depth, hybrid=True)
+    hybrids = [_numbers(DocumentRanker(index, config).rank(queries, options)) for config in asked.fusions]
     return Run(setting, ask_index(index, vectors, depth), index.transform.dim, digest, at=at, hybrids=hybrids)
 
 
 def ask_index(index: Index, vectors: npt.NDArray[np.float32], depth: int) -> list[SearchResult]:
     """The `depth` documents that an index gives for each vector (n, dim), as its engine ranks them."""
     return _numbers(DocumentRanker(index).rank(EncodedQueries(vectors), SearchOptions(depth)))
+
+
+def _fused(both: Sequence[Candidates], config: HybridConfig, asked: Asked, places: RowIds) -> list[SearchResult]:
+    """What one fusion finds for every query; for one that the encoder knows nothing of, by words alone."""
+    of_words, found = replace(config, weight=0.0), []
+    for query, one in enumerate(both):
+        if asked.lengths is None or asked.lengths[query]:
+            found.append(one.fused(config, places, asked.depth))
+        else:
+            found.append(replace(one, near=one.near[:0]).fused(of_words, places, asked.depth))
+    return found
 
 
 def _numbers(answers: Sequence[Sequence[RankedDocument]]) -> list[SearchResult]:

@@ -10,12 +10,17 @@ from typing import Any
 
 import pytest
 
-from indexer import BuildConfig
+from indexer import BuildConfig, Document, build_index
 from indexer.errors import ConfigError
 from search import SearchEngine
 from search.evaluation.retrieval.beir import read_judged
+from search.evaluation.retrieval.corpus import IndexedCorpus
 from search.evaluation.retrieval.metrics import measure
+from search.evaluation.retrieval.runs import Asked, run_of_index, runs_of_settings
 from search.evaluation.settings import Sweep
+from search.evaluation.target import Target
+from search.ranking.bm25 import BM25Index
+from search.ranking.exact import id_order
 from tests.search.evaluation.retrieval.tiny_collection import OWN, Cli, built, evaluated, ranking, row_of, values_of
 
 
@@ -29,6 +34,29 @@ def test_an_index_is_measured_by_what_search_answers(folder: Path, index: Path, 
         for rank, hit in enumerate(hits, start=1)
     ]
     assert ranking(tmp_path / "a.run") == expected
+
+
+@pytest.mark.parametrize("how", ["convex", "rrf"])
+def test_words_alone_answer_what_the_encoder_knows_nothing_of(how: str, tmp_path: Path) -> None:
+    """Measured on the index itself and by exact search, as `isotrope query --hybrid` answers."""
+    table, known, queries = tmp_path / "table.txt", ["whale", "sea", "sand", "bread"], ["sea", "zyzzyva", "bread"]
+    table.write_text("".join(f"{word} {number} {number % 3} 1\n" for number, word in enumerate(known)))
+    config = BuildConfig.from_dict({"encoder": {"kind": "static", "model": str(table)}})
+    config = config.with_overrides(["hybrid.weight=0.9", f"hybrid.fusion={how}"])
+    texts = [f"{one} {other}" for one in known for other in known] + ["whale sea zyzzyva"]
+    build_index([Document(f"d{n:02}", text) for n, text in enumerate(texts)], tmp_path / "index", config)
+    answers = SearchEngine(tmp_path / "index").rank(queries, 20, hybrid=True)
+    expected = [[one.document for one in answer] for answer in answers]
+    assert expected[1] == [16]
+    target = Target.of_index(tmp_path / "index")
+    assert target.index is not None
+    index, source = target.index, target.states([target.own])
+    states = source.encode(queries, "query")
+    asked = Asked(queries, states, queries, 20, [config.hybrid], list(source.log.lengths))
+    (collection := IndexedCorpus(target, index, source)).prepare(query_like=True)
+    exact = runs_of_settings(collection, [target.own], asked, id_order(collection.ids), BM25Index(index))
+    for run in (run_of_index(index, target.own, asked, ()), *exact):
+        assert [numbers.tolist() for _, numbers in run.hybrids[0]] == expected
 
 
 def test_documents_that_are_alike_stand_in_the_order_of_ids(folder: Path, index: Path, tmp_path: Path) -> None:
