@@ -30,6 +30,7 @@ from indexer.config import BuildConfig
 from indexer.corpus.document import Document, is_blank
 from indexer.corpus.query_file import query_file_sha256
 from indexer.encoders import EncodeStats
+from indexer.encoders.cross_encoder_spec import with_recorded_hash
 from indexer.encoders.precomputed import cannot_encode
 from indexer.encoders.spec import resolve_spec
 from indexer.errors import ConfigError
@@ -63,7 +64,7 @@ class IsotropeModel:
     runs find them up to date, or else in a temporary folder that goes with the next one and with `close`.
 
     `name` is what tables call the model: "isotrope/NAME". Results are cached by `mteb_model_meta.revision` too, a hash
-    of the encoder's weights, the recipe and the way of asking.
+    of the weights of the encoder and of the cross-encoder, the recipe and the way of asking.
 
     Raises ConfigError for a recipe that encodes no texts, ModelError, and MachineError when mteb is not installed.
     """
@@ -236,7 +237,10 @@ class IsotropeModel:
 
     def _route(self) -> dict[str, Any]:
         """All that results depend on, in JSON types: files by their hashes, and no names of folders."""
-        recipe, asked = self._config.to_dict(), dataclasses.asdict(self._search_options)
+        reranks = self._search_options.rerank_depth != 0
+        recipe = (with_recorded_hash(self._config) if reranks else self._config).to_dict()
+        recipe["rerank"] |= {"model": ""} if reranks else {"model": "", "sha256": ""}
+        asked = dataclasses.asdict(self._search_options)
         del recipe["encoder"]["model"], asked["k"]
         recipe["index"]["queries"] = query_file_sha256(self._config.index.queries, "index.queries")
         if self._donor:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -23,11 +24,13 @@ from mteb.models import EncoderProtocol, SearchProtocol
 from mteb.types import PromptType
 
 from indexer import BuildConfig, Document, build_index
+from indexer.encoders.cross_encoder_spec import with_recorded_hash
 from indexer.errors import ConfigError, CorpusError, ExistsError, MachineError
 from indexer.run_options import RunOptions
 from search import RetrievalOptions, SearchEngine, SearchOptions, evaluate_retrieval
 from search.mteb import IsotropeModel, _query_text
 from tests.documents import DOCUMENTS
+from tests.tiny_models import make_tiny_cross_encoder
 
 TORCH = RunOptions(backend="torch", device="cpu", threads=1)
 QUERIES = {"q1": "whales that sing", "q2": "what makes dough rise", "q3": "sand and glass"}
@@ -365,6 +368,23 @@ def test_the_queries_that_a_recipe_names_count_by_their_content(config: BuildCon
     before = IsotropeModel(dataclasses.replace(config, whitening=sample)).mteb_model_meta.revision
     (tmp_path / "questions.txt").write_text("who sings\nwhat falls\n")
     assert IsotropeModel(dataclasses.replace(config, whitening=sample)).mteb_model_meta.revision != before
+
+
+def test_a_cross_encoder_counts_by_its_content_and_not_by_its_folder(config: BuildConfig, tmp_path: Path) -> None:
+    def revision(model: str, asked: SearchOptions | None = None) -> str:
+        return str(IsotropeModel(config.with_overrides([f"rerank.model={model}"]), asked).mteb_model_meta.revision)
+
+    one = make_tiny_cross_encoder(tmp_path / "one")
+    moved = shutil.copytree(one, tmp_path / "moved")
+    kept = revision(str(one))
+    assert kept == revision(str(moved))
+    recipe = with_recorded_hash(config.with_overrides([f"rerank.model={moved}"]))  # as an index has it
+    assert IsotropeModel(recipe).mteb_model_meta.revision == kept
+    settings = moved / "tokenizer_config.json"
+    settings.write_text(settings.read_text().replace("128", "64"))
+    assert len({kept, revision(str(moved)), revision("")}) == 3
+    off = SearchOptions(rerank_depth=0)  # which needs no model
+    assert revision("./nowhere", off) == revision(str(one), off) != kept
 
 
 def test_mteb_is_told_what_is_known(config: BuildConfig, tmp_path: Path) -> None:
