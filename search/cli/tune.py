@@ -44,13 +44,14 @@ from search.cli.options import (
 @json_option
 @quiet_option
 def command(sources: tuple[str, ...], **options: Any) -> None:
-    """Pick whitening settings for a corpus, without labels or with them.
+    """Pick settings of whitening and of hybrid search for a corpus, without labels or with them.
 
     INDEX and CORPUS may be URLs in object storage (s3://, gs:// or az://).
     Pieces of the documents ask for the rest of them. Raw embeddings are taken unless the best setting is better in
-    90 % of the resamples; else a setting near the best. That chooses, and is less than "decided", for which the 95 %
-    interval of the difference must leave out 0. Only --sample pairs are encoded, once for all layers, and kept in
-    --cache (by default a folder in ~/.cache). Raw embeddings and strength 0 are always among what is tried.
+    90 % of the resamples; the recipe's own stays unless the best is; else a setting near the best is taken. That
+    chooses, and is less than "decided", for which the 95 % interval of the difference must leave out 0. Then the
+    weight of hybrid search is chosen on the same questions. Only --sample pairs are encoded, once for all layers, and
+    kept in --cache (by default a folder in ~/.cache). The last line says how to use what was found.
 
     \b
     Examples:
@@ -82,10 +83,9 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     print_result(result, options, write=write_recipe if output and output.suffix != ".json" else None)
     if not options["as_json"]:
         with stdout_free_for(output):
-            use = (
-                f"use it: isotrope {f'refit {index}' if index else 'build CORPUS INDEX'} {result['choice']['options']}"
-            )
-            click.echo(f"\nwritten to {output}" if output else f"\n{use}")
+            click.echo(f"\nuse it: {result['choice']['command']}")
+            if output:
+                click.echo(f"written to {output}")
 
 
 def _target(sources: tuple[str, ...], options: dict[str, Any]) -> Any:

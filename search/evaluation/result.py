@@ -325,6 +325,7 @@ class _Choice(Struct):
     setting: str
     reason: str
     gain: _Figure
+    over_present: _Figure | None = None
     enough: _Enough | None = None
 
 

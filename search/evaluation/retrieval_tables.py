@@ -136,7 +136,9 @@ def tune_tables(result: Result) -> Iterator[Table]:
         for row in _shown(result.results)
     ]
     caption = f"{name} x 100, {number(protocol.get('questions'))} {protocol.get('kind', 'questions')}"
-    yield Table(caption, ["layers", "pooling", "strength", "centre", "shrinkage", figure, "dimensions", ""], cells)
+    columns = ["layers", "pooling", "strength", "centre", "shrinkage", figure, "dimensions", ""]
+    tied = "tied: cannot be told from the highest, compared question by question"
+    yield Table(caption, columns, cells, (tied,) if any("tied" in row[-1] for row in cells) else ())
     cells = []
     for row in result.added["frontier"]:
         layers, _, strength, centre, _ = _setting(row)
@@ -157,7 +159,7 @@ def _weights(hybrid: Mapping[str, Any], measure: str, scale: float) -> Iterator[
     alone = {0.0: "BM25 alone", 1.0: "vectors alone"}
     cells = [
         [plain_text(row.get("weight")), interval_text(row, scale=scale),
-         "taken" if row.get("taken") else "good enough" if row.get("good") else alone.get(row.get("weight", -1), "")]
+         ", ".join(filter(None, [alone.get(row.get("weight", -1), ""), _good(row)]))]
         for row in shown
     ]  # fmt: skip
     if cells:
@@ -166,8 +168,12 @@ def _weights(hybrid: Mapping[str, Any], measure: str, scale: float) -> Iterator[
         yield Table(caption, ["weight", f"{measure} {WITH_INTERVAL}", ""], cells, (remark,))
 
 
+def _good(row: Row) -> str:
+    return "taken" if row.get("taken") else "good enough" if row.get("good") else ""
+
+
 def _shown(rows: Sequence[Row]) -> list[Row]:
-    """The best with all dimensions, the controls, the strength in closed form and what was taken."""
+    """The best with all dimensions, the controls, the present one, that in closed form and what was taken."""
     ranked = sorted(rows, key=lambda row: -row["value"] if is_number(row.get("value")) else float("inf"))
     wide = [row for row in ranked if row.get("dim") is None]
     shown = [
@@ -175,7 +181,7 @@ def _shown(rows: Sequence[Row]) -> list[Row]:
         for place, row in enumerate(wide)
         if place < _BEST_TUNED
         or row.get("strength") in ("none", 0.0)
-        or any(row.get(mark) for mark in ("taken", "closed_form"))
+        or any(row.get(mark) for mark in ("taken", "present", "closed_form"))
     ]
     return shown + [row for row in ranked if row.get("taken") and row.get("dim") is not None]
 
@@ -190,7 +196,8 @@ def _setting(row: Row) -> list[str]:
 
 def _mark(row: Row) -> str:
     marks = ["taken" if row.get("taken") else "tied" if row.get("tied") else ""]
-    return ", ".join(filter(None, [*marks, "closed form" if row.get("closed_form") else ""]))
+    marks += [said for key, said in (("present", "present"), ("closed_form", "closed form")) if row.get(key)]
+    return ", ".join(filter(None, marks))
 
 
 def _taken(choice: Mapping[str, Any], scale: float) -> tuple[str, ...]:
@@ -200,6 +207,10 @@ def _taken(choice: Mapping[str, Any], scale: float) -> tuple[str, ...]:
         decided = "decided" if gain.get("decided") else "not decided"
         over = interval_text(gain, form="+.2f", scale=scale)
         lines.append(f"over raw: {over}, {decided}; flattered a little by having been chosen on it")
+    present = mapping_of(choice.get("over_present"))
+    if present.get("value"):
+        over = interval_text(present, form="+.2f", scale=scale)
+        lines.append(f"over the recipe's own: {over}, {'decided' if present.get('decided') else 'not decided'}")
     if enough:
         softer = "" if enough.get("strength") is None else f" at strength {plain_text(enough['strength'])}"
         does = f"{number(enough['dim'])} dimensions ({number(enough['bytes'])} bytes){softer} do as well"

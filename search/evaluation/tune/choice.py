@@ -2,7 +2,8 @@
 
 The questions are a sample, so the highest score is partly luck. A setting is told from another when it is better in
 at least `TOLD` of the paired bootstrap resamples. If raw embeddings cannot be told from the best setting they are
-taken, so that nobody whitens for nothing. Else, of the settings that cannot be told from the best and have its layers,
+taken, so that nobody whitens for nothing. Else, if the recipe's own setting cannot be told from the best it stays, so
+that nobody changes an index for nothing. Else, of the settings that cannot be told from the best and have its layers,
 those with role means and the least shrinkage are kept, and of their strengths the middle one is taken: scores are
 flat near the best strength, so the middle of what is tied is steadier than the highest. Whatever is taken is itself
 told from raw embeddings.
@@ -51,6 +52,7 @@ class Choice:
     raw: MeasuredSetting
     tied: tuple[MeasuredSetting, ...]  # what cannot be told from the best, which is among them
     counts: Float64Array  # the resamples that all of this rests on
+    own: MeasuredSetting | None = None  # the recipe's, if it is among what was measured
 
     @property
     def gain(self) -> Difference:
@@ -70,15 +72,19 @@ class Choice:
         return dataclasses.replace(self, taken=taken, reason=reason)
 
 
-def choose(measured: Sequence[MeasuredSetting]) -> Choice:
-    """Decide. Some raw setting must be among `measured`, and all have values for the same questions."""
+def choose(measured: Sequence[MeasuredSetting], own: Setting | None = None) -> Choice:
+    """Decide. Some raw setting must be among `measured`, and all have values for the same questions; `own` is what the
+    recipe has now."""
     counts = draw_counts(len(measured[0].values), "tune")
     best = max(measured, key=lambda one: one.score)
     tied = tuple(one for one in measured if one is best or not _told(_beyond(one, best, counts)))
     raw = max((one for one in measured if one.setting.raw), key=lambda one: one.score)
-    choice = Choice(raw, _why_raw(raw, best), best, raw, tied, counts)
+    present = next((one for one in measured if one.setting == own), None)
+    choice = Choice(raw, _why_raw(raw, best), best, raw, tied, counts, present)
     if any(one is raw for one in tied):
         return choice
+    if present is not None and any(one is present for one in tied) and choice.told(raw, present):
+        return choice.instead(present, "it is the recipe's own, and no setting can be told to be better")
     return next(
         choice.instead(one, _why(one, best, len(tied))) for one in _preferred(tied, best) if choice.told(raw, one)
     )

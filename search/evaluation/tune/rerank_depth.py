@@ -106,7 +106,7 @@ class RerankAdvice:
             **found,
             "gain": self._gain(place).to_dict() if place else None,
             "ms": self.milliseconds[place - 1] if place else 0.0,
-            "tied": place in self.tied,
+            "tied": bool(self.taken) and place in self.tied,
             "taken": place == self.taken,
         }
 
@@ -142,11 +142,12 @@ def advise(hits: FirstHits, reranker: Reranker, measure: str, progress: Progress
 def advised_recipe(recipe: BuildConfig, advice: RerankAdvice, chosen: RerankerChoice) -> BuildConfig:
     """The recipe with what is advised in its `[rerank]`, and the model's hash.
 
-    As it was for a reranker that has no name.
+    As it was for a reranker that has no name, and where another than the recipe's is advised against.
     """
     if not isinstance(chosen, str | Path):
         return recipe
     if not advice.depth:
-        return dataclasses.replace(recipe, rerank=RerankConfig())
+        own = recipe.rerank.sha256 in ("", advice.by.get("sha256"))
+        return dataclasses.replace(recipe, rerank=RerankConfig()) if own else recipe
     rerank = dataclasses.replace(another_model(recipe.rerank, chosen), depth=advice.depth)
     return with_recorded_hash(dataclasses.replace(recipe, rerank=rerank))

@@ -95,6 +95,7 @@ class Tuned:
             "bytes": one.bytes,
             "transform": one.transform,
             "closed_form": one.setting in self.tempered,
+            "present": one is self.choice.own,
             "tied": any(one is tied for tied in self.choice.tied),
             "taken": one is self.choice.taken,
         }
@@ -109,12 +110,13 @@ def tune(judge: Judge, subject: Target, sweep: Sweep, max_bytes: int = 0, closed
     """
     # At strength 0 nothing is scaled, so there is nothing for shrinkage to soften.
     tried = full_sweep(sweep).settings(subject.own)
-    settings = with_raw([one for one in tried if one.whitening.strength != 0.0 or not one.whitening.shrinkage])
+    tried = [one for one in tried if one.whitening.strength != 0.0 or not one.whitening.shrinkage]
+    settings = with_raw(tried if _is_narrowed(sweep) else list(dict.fromkeys([*tried, *_own(subject, tried)])))
     judge.prepare(settings)
     plain = {one.key: one for one in reversed(settings) if not one.raw}  # the first of each key
     wider = [one for key, own in plain.items() for one in tempered(own, judge.moments(key))] if closed_form else []
     measured = tuple(judge.measure(list(dict.fromkeys([*settings, *wider]))))
-    choice = choose(measured)
+    choice = choose(measured, subject.own)
     wide = choice.taken
     if wide.setting.raw:
         wide = max((one for one in measured if not one.setting.raw), key=lambda one: one.score)
@@ -180,6 +182,18 @@ def full_sweep(sweep: Sweep) -> Sweep:
         kinds=("whitening",),
         dims=(0,),
     )
+
+
+def _is_narrowed(sweep: Sweep) -> bool:
+    """Whether some of the settings are ruled out."""
+    return bool(sweep.strengths or sweep.centres or sweep.shrinkages)
+
+
+def _own(subject: Target, tried: Sequence[Setting]) -> list[Setting]:
+    """The recipe's setting, where it is a whitening of embeddings that are made in any case, in all its dimensions."""
+    own = subject.own
+    comparable = own.whitening.kind == "whitening" and not own.whitening.dim
+    return [own] if comparable and own.key in {one.key for one in tried} else []
 
 
 def _dims(sweep: Sweep, dim: int, max_bytes: int) -> list[int]:
@@ -383,8 +397,9 @@ def _choice(tuned: Tuned, recipe: BuildConfig, subject: Target) -> dict[str, Any
         "best": {"setting": choice.best.setting.label, "value": choice.best.score},
         "raw": {"setting": choice.raw.setting.label, "value": choice.raw.score},
         "gain": choice.gain.to_dict(),
+        "over_present": choice.beyond(choice.own, choice.taken).to_dict() if choice.own else None,
         "enough": _enough(enough, choice.taken) if enough else None,
-        "options": " ".join(_options(recipe, subject.config if subject.index else BuildConfig())),
+        "command": _command(tuned, recipe, subject),
     }
 
 
@@ -393,6 +408,16 @@ def _enough(enough: MeasuredSetting, taken: MeasuredSetting) -> dict[str, Any]:
     strength = enough.setting.whitening.strength
     other = None if strength == taken.setting.whitening.strength else strength
     return {"dim": enough.dim, "bytes": enough.bytes, "value": enough.score, "strength": other}
+
+
+def _command(tuned: Tuned, recipe: BuildConfig, subject: Target) -> str:
+    """What makes use of the recipe: a refit, or a build where texts must be encoded in another way."""
+    if subject.index is None:
+        return " ".join(["isotrope build CORPUS INDEX", *_options(recipe, BuildConfig())])
+    if tuned.choice.taken.setting.key != subject.own.key:
+        return " ".join(["isotrope build CORPUS NEW_INDEX", *_options(recipe, BuildConfig())])
+    recipe = dataclasses.replace(recipe, encoder=subject.config.encoder)  # a model that has moved is no change
+    return " ".join([f"isotrope refit {shlex.quote(str(subject.index.path))}", *_options(recipe, subject.config)])
 
 
 def _options(recipe: BuildConfig, base: BuildConfig) -> list[str]:

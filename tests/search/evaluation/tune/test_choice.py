@@ -49,6 +49,22 @@ def test_a_setting_that_is_clearly_best_is_taken() -> None:
     assert best.bytes == 4 * 384  # of float32
 
 
+def test_the_recipes_own_stays_unless_another_can_be_told_to_be_better() -> None:
+    raw, own = candidate(0.5, "none", "none"), candidate(0.697, 0.25, "common", noise=5)
+    close, better = candidate(0.699, 0.5, noise=6), candidate(0.75, 0.5)
+    choice = choose([raw, own, close], own.setting)
+    assert choice.taken is choice.own is own
+    assert choice.reason == "it is the recipe's own, and no setting can be told to be better"
+    assert choose([raw, own, close]).taken is close  # of nobody's
+    assert choose([raw, own, better], own.setting).taken is better
+    assert choose([raw, close], own.setting).own is None
+
+
+def test_nobody_whitens_for_nothing_though_the_recipe_does() -> None:
+    raw, own = candidate(0.500, "none", "none", 1), candidate(0.505, 0.25, noise=2)
+    assert choose([raw, own], own.setting).taken is raw
+
+
 def test_the_raw_embeddings_compared_with_are_the_best_of_several_layers() -> None:
     low, high = candidate(0.4, "none", "none", layers=(1,)), candidate(0.5, "none", "none", layers=(-1,))
     for raws in ([low, high], [high, low]):

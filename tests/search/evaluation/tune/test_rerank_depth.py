@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -140,9 +141,16 @@ def test_the_recipe_names_the_model_its_hash_and_the_depth(
     on = tuned(Target.of_index(index), index, tmp_path, rerank=str(model))
     expected = RerankConfig(str(model.resolve()), 20, sha256=off["rerank"]["by"]["sha256"])
     assert on["recipe"]["rerank"] == dataclasses.asdict(expected)
-    words = on["choice"]["options"].replace("'", "").split("--set ")
-    refit_index(index, [word.strip() for word in words if word.startswith("rerank.")])
+    words = shlex.split(on["choice"]["command"])
+    refit_index(index, [word for word in words if word.startswith("rerank.")])
     assert load_manifest(index).config["rerank"] == on["recipe"]["rerank"]
+    monkeypatch.setattr(RerankAdvice, "taken", 0)
+    own = tuned(Target.of_index(index), index, tmp_path, rerank=str(model))
+    assert own["recipe"]["rerank"]["model"] == ""
+    other = make_tiny_cross_encoder(tmp_path / "other", architecture="distilbert")
+    another = tuned(Target.of_index(index), index, tmp_path, rerank=str(other))  # which says nothing of the recipe's
+    assert another["recipe"]["rerank"] == on["recipe"]["rerank"]
+    assert not any(row["tied"] for row in another["rerank"]["depths"])
 
 
 def test_the_command_prints_milliseconds_and_a_result_shows_the_same_table(

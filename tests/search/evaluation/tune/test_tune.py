@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -245,6 +246,48 @@ def test_the_command_writes_a_recipe_that_builds(config: BuildConfig, tmp_path: 
     tuned = BuildConfig.load(tmp_path / "tuned.toml")
     assert tuned.encoder == config.encoder
     assert isotrope("build", source, tmp_path / "index", "--config", tmp_path / "tuned.toml").returncode == 0
+    use, written_to = done.stdout.splitlines()[-2:]
+    assert use.startswith("use it: isotrope build CORPUS INDEX --set encoder.model=")
+    assert written_to == f"written to {tmp_path / 'tuned.toml'}"
+
+
+def test_the_recipes_own_setting_is_tried_and_marked_unless_it_is_ruled_out(
+    config: BuildConfig, tmp_path: Path
+) -> None:
+    config = config.with_overrides(["whitening.strength=0.3"])
+    build_index(corpus(80), tmp_path / "index", config)
+    subject = Target.of_index(tmp_path / "index")
+    task = TuneOptions((str(tmp_path / "index"),))
+    result = run_tune(subject, task, Sweep(), tmp_path / "cache")
+    (own,) = (row for row in result["results"] if row["present"])
+    assert (own["strength"], own["centre"], own["dim"]) == (0.3, "role", None)
+    taken = next(row for row in result["results"] if row["taken"])
+    assert result["choice"]["over_present"]["value"] == pytest.approx(taken["value"] - own["value"])
+    for sweep in (Sweep(strengths=(0.5,)), Sweep(centres=("common",)), Sweep(shrinkages=(0.5,))):
+        ruled_out = run_tune(subject, task, sweep, tmp_path / "cache")
+        assert not any(row["strength"] == 0.3 and row["centre"] == "role" and not row["shrinkage"]
+                       for row in ruled_out["results"] if not sweep.centres)  # fmt: skip
+
+
+def test_the_command_that_uses_it_works_though_the_model_is_elsewhere(
+    config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that is named by a path which is another one here is no change that a refit would have to make."""
+    shutil.copytree(config.encoder.model, tmp_path / "model")
+    build_index(corpus(80), tmp_path / "index", config.with_overrides([f"encoder.model={tmp_path / 'model'}"]))
+    (tmp_path / "model").rename(tmp_path / "moved")
+    done = isotrope("tune", tmp_path / "index", "--model", tmp_path / "moved", "--cache", tmp_path / "cache")
+    use = done.stdout.splitlines()[-1].removeprefix("use it: isotrope ")
+    assert use.startswith(f"refit {tmp_path / 'index'} --set whitening.strength="), done.stderr
+    assert isotrope(*shlex.split(use)).returncode == 0
+
+
+def test_other_layers_of_an_index_take_a_build(config: BuildConfig, tmp_path: Path) -> None:
+    build_index(corpus(80), tmp_path / "index", config)
+    sweep = Sweep(layers=((1,),), strengths=(0.5,), shrinkages=(0.0,))
+    result = run_tune(Target.of_index(tmp_path / "index"), TuneOptions((str(tmp_path / "index"),)), sweep, tmp_path)
+    assert result["choice"]["command"].startswith("isotrope build CORPUS NEW_INDEX --set ")
+    assert "encoder.layers=" in result["choice"]["command"]
 
 
 def test_the_result_is_json_when_asked_for_by_name(config: BuildConfig, tmp_path: Path) -> None:
