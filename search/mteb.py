@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,7 +67,8 @@ class IsotropeModel:
     `name` is what tables call the model: "isotrope/NAME". Results are cached by `mteb_model_meta.revision` too, a hash
     of the weights of the encoder and of the cross-encoder, the recipe and the way of asking.
 
-    Raises ConfigError for a recipe that encodes no texts, ModelError, and MachineError when mteb is not installed.
+    Raises ConfigError for a recipe that encodes no texts and for arguments of other types, ModelError, and MachineError
+    when mteb is not installed.
     """
 
     def __init__(
@@ -79,6 +81,9 @@ class IsotropeModel:
         transform_from: str | Path | None = None,
     ) -> None:
         require_extra("mteb", "mteb")
+        _require_type("recipe", recipe, (BuildConfig, str, Path), "a recipe, a file, or the name of a shipped one")
+        _require_type("search_options", search_options, (SearchOptions, NoneType), "SearchOptions or None")
+        _require_type("run_options", run_options, (RunOptions, NoneType), "RunOptions or None")
         self._config = recipe if isinstance(recipe, BuildConfig) else BuildConfig.load(recipe)
         self._search_options, self._run_options = search_options or SearchOptions(), run_options or RunOptions()
         self._spec = resolve_spec(self._config.encoder)
@@ -95,6 +100,7 @@ class IsotropeModel:
     def of_index(
         cls,
         index: str | Path,
+        *,
         model: str | Path | None = None,
         search_options: SearchOptions | None = None,
         run_options: RunOptions | None = None,
@@ -318,6 +324,12 @@ def _query_text(row: Mapping[str, Any]) -> str:
         return f"{text} {instruction}" if instruction else text
     turns = [turn if isinstance(turn, str) else f"{turn['role']}: {turn['content']}" for turn in text]
     return " ".join([*([instruction] if instruction else []), "; ".join(turns)])
+
+
+def _require_type(name: str, value: object, kinds: tuple[type, ...], expected: str) -> None:
+    """Raises ConfigError for an argument in another's place, which would be taken for what it is not."""
+    if not isinstance(value, kinds):
+        raise ConfigError(f"{name} is of type {type(value).__name__}; expected {expected}. Name arguments: {name}=...")
 
 
 def _require_float32(asked: Mapping[str, Any]) -> None:

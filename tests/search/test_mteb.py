@@ -214,8 +214,8 @@ def test_among_candidates_words_alone_answer_what_the_encoder_knows_nothing_of(t
     ]
     with IsotropeModel(config, SearchOptions(hybrid=True, hybrid_weight=0.9)) as model:
         indexed(model, corpus)
-        for asked in ({}, {"top_ranked": {"q": ["a", "b", "c"], "r": ["a", "b", "c"]}}):
-            among = found(model, {"r": "bread", "q": "zyzzyva"}, **asked)
+        for candidates in (None, {"q": ["a", "b", "c"], "r": ["a", "b", "c"]}):
+            among = found(model, {"r": "bread", "q": "zyzzyva"}, top_ranked=candidates)
             assert list(among["q"]) == ["b"]
             assert len(among["r"]) == 3
 
@@ -403,6 +403,15 @@ def test_what_cannot_be_done_is_refused(model: IsotropeModel, monkeypatch: pytes
         indexed(model, rows(DOCUMENTS), encode_kwargs={"precision": "int8"})
     with pytest.raises(ConfigError, match="no text can be encoded here"):
         IsotropeModel(BuildConfig.from_dict({"encoder": {"kind": "vectors"}}))
+    for wrong, name in (
+        ({"search_options": RunOptions()}, "search_options"),
+        ({"run_options": SearchOptions()}, "run_options"),
+        ({"recipe": SearchOptions(hybrid=True)}, "recipe"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{name} is of type .*; expected .*Name arguments: {name}="):
+            IsotropeModel(**wrong)
+    with pytest.raises(TypeError, match="positional"):  # where the model's folder would be
+        IsotropeModel.of_index("index", SearchOptions(hybrid=True))  # type: ignore[call-arg, arg-type]
     monkeypatch.setitem(__import__("sys").modules, "mteb", None)
     with pytest.raises(MachineError, match=r"pip install 'isotrope\[mteb\]'"):
         IsotropeModel("minilm")
