@@ -12,14 +12,15 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
-import pyarrow as pa
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field, WithJsonSchema
 
+from indexer.ranking_config import Fusion
 from search.engine import Hit
 from search.files import to_json
 from search.filters.expressions import shortened
 from search.hits import Answer
+from search.index import Index
 from search.ranking.ranker import SearchOptions
 from search.server.attribute_filters import OutlinedFilter, condition_of
 from search.server.embeddings import TEXTS_SCHEMA, TruncatedText, require_encoder, texts_of, truncated_texts
@@ -167,8 +168,8 @@ def vector_store_routes(service: SearchService) -> APIRouter:
     return router
 
 
-def options_of(asked: StoreSearchRequest, schema: pa.Schema) -> SearchOptions:
-    """What is asked of the engine. Raises RequestError for what is not done here, ConfigError for a bad filter."""
+def options_of(asked: StoreSearchRequest, index: Index) -> SearchOptions:
+    """What is asked of an index. Raises RequestError for what is not done here, ConfigError for a bad filter."""
     if asked.rewrite_query:
         raise RequestError(400, "rewrite_query: queries are not rewritten here; leave it out.", "rewrite_query")
     ranking = asked.ranking_options or RankingOptions()
@@ -178,10 +179,11 @@ def options_of(asked: StoreSearchRequest, schema: pa.Schema) -> SearchOptions:
             'ranking_options.ranker: expected "none", "auto" or "default-2024-11-15": nothing is ranked again here.',
             "ranking_options.ranker",
         )
-    hybrid, weight, least = *_weighed(ranking.hybrid_search), ranking.score_threshold
+    hybrid, weight = _weighed(ranking.hybrid_search, index.config.hybrid.fusion)
+    least = ranking.score_threshold
     if hybrid and least is not None and least <= 0:
         least = None  # some clients always send 0, and it would leave out nothing that was found by its words
-    where = None if asked.filters is None else condition_of(asked.filters, schema)
+    where = None if asked.filters is None else condition_of(asked.filters, index.documents.schema)
     options = SearchOptions(asked.most, where=where, min_score=least, hybrid=hybrid, hybrid_weight=weight)
     # Answers to several queries are put together by scores, which says nothing of reranked ones.
     return replace(options, rerank_depth=0)
@@ -216,13 +218,14 @@ def attributes_of(metadata: dict[str, Any]) -> dict[str, str | float | bool]:
 
 
 async def _found(service: SearchService, queries: list[str], asked: StoreSearchRequest) -> SearchReply:
-    """The engine's answer, by a filter that was written for the columns of the same generation."""
+    """The engine's answer, by a filter and weights that were written for the columns and the recipe of the same
+    generation."""
     while True:
         with service.generations.lease() as generation:
             require_encoder(generation, service.settings.name)
-            options, stamp = options_of(asked, generation.engine.index.documents.schema), generation.stamp
+            options, stamp = options_of(asked, generation.engine.index), generation.stamp
         reply = await service.search(queries, options)
-        if options.where is None or reply.stamp == stamp:
+        if reply.stamp == stamp or (options.where is None and not options.hybrid):
             return reply
 
 
@@ -252,20 +255,28 @@ def _file(hit: Hit) -> dict[str, Any]:
     }
 
 
-def _weighed(weights: HybridSearch | None) -> tuple[bool, float | None]:
-    """Whether words are asked for, and the share of the vectors; None: the recipe's. Raises RequestError for none."""
+def _weighed(weights: HybridSearch | None, fusion: Fusion) -> tuple[bool, float | None]:
+    """Whether words are asked for, and the share of the vectors; None: the recipe's. Raises RequestError for none.
+
+    Reciprocal ranks know no share: equal weights are what they are, and any others are refused by the engine.
+    """
     if weights is None:
         return False, None
     if not weights.model_fields_set & {"embedding_weight", "text_weight"}:
         return True, None
     near, words = weights.embedding_weight, weights.text_weight
-    if not near + words:
+    most = max(near, words)
+    if not most:
         raise RequestError(
             400,
             "ranking_options.hybrid_search: embedding_weight and text_weight are both 0; expected one above it.",
             "ranking_options.hybrid_search",
         )
-    return (True, near / (near + words)) if words else (False, None)
+    if not words:
+        return False, None
+    if near == words and fusion == "rrf":
+        return True, None
+    return True, near / most / (near / most + words / most)  # as a sum of both may be infinite
 
 
 def _require_store(index: str, name: str) -> None:

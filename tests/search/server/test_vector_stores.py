@@ -1,6 +1,7 @@
 """The index as one of OpenAI's vector stores: the same hits as /v1/search, and what it refuses."""
 
 import asyncio
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel, ValidationError
 
-from indexer import BuildConfig, Document, add_documents, build_index
+from indexer import BuildConfig, Document, add_documents, build_index, refit_index
 from indexer.config import ChunkConfig
 from search import SearchEngine
 from search.ranking.ranker import SearchOptions
@@ -123,6 +124,9 @@ def test_words_are_fused_where_that_is_asked_for(url: str, engine: SearchEngine)
         ({"embedding_weight": 0.5, "text_weight": 0.5}, 0.5),
         ({"embedding_weight": 3}, 0.75),
         ({"embedding_weight": 0}, 0.0),
+        ({"embedding_weight": 1e308, "text_weight": 1e308}, 0.5),
+        ({"embedding_weight": 1.5e308, "text_weight": 5e307}, 0.75),
+        ({"embedding_weight": 5e-324, "text_weight": 5e-324}, 0.5),
     ):
         found = post(url, query="whales", ranking_options={"hybrid_search": options})
         expected = [(hit.id, hit.score) for hit in engine.search("whales", 10, hybrid=True, hybrid_weight=weight)]
@@ -130,6 +134,19 @@ def test_words_are_fused_where_that_is_asked_for(url: str, engine: SearchEngine)
     vectors = {"embedding_weight": 1, "text_weight": 0}
     near = post(url, query="whales", ranking_options={"hybrid_search": vectors})
     assert [one["file_id"] for one in near["data"]] == [hit.id for hit in engine.search("whales", 10)]
+
+
+def test_equal_weights_are_those_of_reciprocal_ranks(serve: Serve, served_folder: Path, tmp_path: Path) -> None:
+    index = shutil.copytree(served_folder, tmp_path / "index")
+    refit_index(index, ["hybrid.fusion=rrf"])
+    url = serve(index, "docs") + "/v1"
+    expected = [(hit.id, hit.score) for hit in SearchEngine(index).search(QUERY, 10, hybrid=True)]
+    for options in ({}, {"embedding_weight": 1}, {"embedding_weight": 0.5, "text_weight": 0.5}):
+        found = post(url, query=QUERY, ranking_options={"hybrid_search": options})
+        assert [(one["file_id"], one["score"]) for one in found["data"]] == expected
+    refused = post(url, query=QUERY, ranking_options={"hybrid_search": {"embedding_weight": 2}})
+    assert refused["status"] == 422
+    assert 'the recipe fuses by "rrf", which has no weight' in refused["error"]["message"]
 
 
 def test_an_answer_says_its_queries_its_index_and_what_was_cut(url: str, engine: SearchEngine) -> None:
