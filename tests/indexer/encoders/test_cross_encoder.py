@@ -13,7 +13,7 @@ import pytest
 from indexer import BuildConfig, RunOptions, add_documents, build_index, refit_index
 from indexer.arrays import Float64Array
 from indexer.encoders.cross_encoder import CrossEncoder, open_cross_encoder
-from indexer.encoders.cross_encoder_spec import resolve_cross_encoder, with_recorded_hash
+from indexer.encoders.cross_encoder_spec import another_model, resolve_cross_encoder, with_recorded_hash
 from indexer.encoders.protocol import EncodeStats
 from indexer.errors import ConfigError, CorpusError, ExistsError, MismatchError, ModelError
 from indexer.ranking_config import RerankConfig
@@ -240,6 +240,28 @@ def test_a_refit_records_the_hash_of_another_model_and_forgets_that_of_none(
     assert load_manifest(index).config["rerank"] == second | {"model": "", "sha256": "", "depth": 10}
     with pytest.raises(ModelError, match="no such folder"):
         refit_index(index, ["rerank.model=./nowhere"])
+
+
+def test_the_recorded_model_keeps_its_settings_when_it_is_named(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And any other one reads as much as it can."""
+    plain = BuildConfig(rerank=RerankConfig(model=str(model), max_length=24, depth=7, precision="float32"))
+    recorded = with_recorded_hash(plain).rerank
+    moved, other = (
+        shutil.copytree(model, tmp_path / "moved"),
+        make_tiny_cross_encoder(tmp_path / "other", hidden_act="relu"),
+    )
+    monkeypatch.chdir(model.parent)
+    for named in (model, str(model), f"./{model.name}", model.name, moved):
+        found = another_model(recorded, named)
+        assert found == replace(recorded, model=str(named), sha256="")
+        assert resolve_cross_encoder(found).fingerprint == recorded.sha256
+    assert another_model(recorded, other) == replace(recorded, model=str(other), max_length=0, sha256="")
+    assert another_model(recorded, "./nowhere") == replace(recorded, model="./nowhere", max_length=0, sha256="")
+    settings = json.loads((moved / "tokenizer_config.json").read_text())
+    (moved / "tokenizer_config.json").write_text(json.dumps(settings | {"truncation_side": "left"}))
+    assert another_model(recorded, moved).max_length == 0
 
 
 def test_a_recipe_without_a_cross_encoder_stays_as_it_is() -> None:
