@@ -157,19 +157,15 @@ def _weights(hybrid: Mapping[str, Any], measure: str, scale: float) -> Iterator[
         if place % 2 == 0 or row.get("taken") or row.get("weight") == hybrid.get("best")
     ]  # fmt: skip
     alone = {0.0: "BM25 alone", 1.0: "vectors alone"}
-    cells = [
-        [plain_text(row.get("weight")), interval_text(row, scale=scale),
-         ", ".join(filter(None, [alone.get(row.get("weight", -1), ""), _good(row)]))]
-        for row in shown
-    ]  # fmt: skip
+    cells = []
+    for row in shown:
+        highest = f"{100 * row['highest']:.0f} %" if is_number(row.get("highest")) else ""
+        marks = ", ".join(filter(None, [alone.get(row.get("weight", -1), ""), "taken" if row.get("taken") else ""]))
+        cells.append([plain_text(row.get("weight")), interval_text(row, scale=scale), highest, marks])
     if cells:
         remark = f"taken: hybrid.weight={plain_text(hybrid.get('weight'))}, because {hybrid.get('reason')}"
         caption = f"Hybrid: {measure} x 100 by weight of the vectors"
-        yield Table(caption, ["weight", f"{measure} {WITH_INTERVAL}", ""], cells, (remark,))
-
-
-def _good(row: Row) -> str:
-    return "taken" if row.get("taken") else "good enough" if row.get("good") else ""
+        yield Table(caption, ["weight", f"{measure} {WITH_INTERVAL}", "highest in", ""], cells, (remark,))
 
 
 def _shown(rows: Sequence[Row]) -> list[Row]:

@@ -320,7 +320,7 @@ def _weight(
         require_packages("hybrid")
     except MachineError as error:
         return None, [f"no weight was chosen for hybrids: {error}"]
-    return chosen(judge.weigh(setting, weighed(config)), labelled=task.beir is not None), []
+    return chosen(judge.weigh(setting, weighed(config))), []
 
 
 def write_recipe(path: Path, result: Mapping[str, Any], force: bool = False) -> None:

@@ -2,7 +2,8 @@
 
     sentence   the first sentence of the text asks for the others
     title      the title asks for a text of one sentence
-    window     up to ten successive words ask for what is left, where there is nothing else to take
+    window     up to ten successive words ask for what is left, where there is nothing else to take; one in ten of them
+               is left too, since real queries share words with what they ask for, and without any BM25 would be lost
     copy       one word in four, picked at random, asks for another such pick from the same document
 
 The first three are for retrieval: short beside what they ask for, as queries are. Two halves of a document would not
@@ -52,6 +53,7 @@ _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3
 _WORD = re.compile(f"{_UNSPACED.pattern}|(?:(?!{_UNSPACED.pattern})\\S)+")
 _SENTENCE_WORDS = range(4, 41)  # a heading asks for nothing, and a longer sentence is no query
 _WINDOW_WORDS, _LEAST_WORDS = 10, 8
+_LEFT_SHARE = 0.1  # of a window's words
 _COPIED_SHARE = 0.25
 LEAST_PAIRS = 50
 
@@ -148,7 +150,9 @@ def _window(document: Document, columns: Sequence[str], chance: random.Random) -
         return None
     size = min(_WINDOW_WORDS, len(words) // 2)
     start = chance.randrange(len(words) - size + 1)
-    question, rest = words[start : start + size], words[:start] + words[start + size :]
+    question = words[start : start + size]
+    left = [word for word in question if chance.random() < _LEFT_SHARE]
+    rest = words[:start] + left + words[start + size :]
     return DrawnPair(document.id, "window", _joined(question), _joined(rest))
 
 

@@ -58,6 +58,18 @@ def test_documents_without_titles_and_of_one_sentence_are_cut_in_a_window() -> N
     assert {pair.kind for pair in draw_pairs(documents, COLUMNS, 60)} == {"window"}
 
 
+def test_a_window_leaves_one_word_in_ten_of_itself_behind() -> None:
+    documents = [Document(f"d{n}", " ".join(f"w{n}x{m}" for m in range(30))) for n in range(300)]
+    shared = []
+    for pair in draw_pairs(documents, COLUMNS, 300):
+        words = documents[int(pair.id[1:])].text.split()
+        asked, rest = pair.query.split(), pair.document.split()
+        assert rest == [word for word in words if word in rest]
+        assert set(asked) | set(rest) == set(words)
+        shared.append(len(set(asked) & set(rest)) / len(asked))
+    assert 0.08 < np.mean(shared) < 0.12
+
+
 def test_only_columns_that_are_encoded_are_asked_about() -> None:
     texts = [f"song {n} of the {n} whale is {n} in the deep {n} sea" for n in range(60)]
     documents = [Document(f"d{n}", text, f"title {n}") for n, text in enumerate(texts)]

@@ -14,12 +14,13 @@ from indexer.config import BuildConfig, EncoderConfig, StoreConfig
 from indexer.encoders import load_encoder
 from indexer.pipeline import build_index
 from indexer.ranking_config import HybridConfig
+from search.evaluation.bootstrap import draw_counts
 from search.evaluation.retrieval.retrieval import RetrievalOptions, evaluate_retrieval
 from search.evaluation.settings import Sweep
 from search.evaluation.target import Target
 from search.evaluation.tune.tune import TuneOptions, run_tune
 from search.evaluation.tune.unlabelled import draw_pairs
-from search.evaluation.tune.weight import CAREFUL, WEIGHTS, WeightChoice
+from search.evaluation.tune.weight import WEIGHTS, WeightChoice
 from search.ranking.bm25 import BM25
 from search.ranking.terms import tokenize
 from tests.search.cli.test_cli import isotrope
@@ -44,42 +45,39 @@ def curve(peak: float, height: float = 0.5, noise: float = 0.0, questions: int =
 
 def test_without_doubt_the_best_is_taken() -> None:
     for peak in (0.0, 0.3, 0.75, 1.0):
-        for labelled in (False, True):
-            choice = WeightChoice(curve(peak), labelled)
-            assert (choice.weight, choice.good, choice.reason) == (peak, [WEIGHTS.index(peak)], "it scored highest")
+        choice = WeightChoice(curve(peak, noise=0.2))  # of questions, not of weights: they agree on the weight
+        assert (choice.weight, WEIGHTS[choice.best]) == (peak, peak)
+        assert [row["highest"] for row in choice.to_dict()["weights"]] == [float(weight == peak) for weight in WEIGHTS]
 
 
-def test_without_labels_the_nearest_to_the_careful_one_within_a_standard_error_is_taken() -> None:
-    """The error is 0.2 / sqrt(400) = 0.01, which is 0.025 of the weight here: nothing else is within it. Of 25 it is
-    0.034, which is 0.085."""
-    close = WeightChoice(curve(0.7, noise=0.2), False)
-    assert close.weight == 0.7
-    far = WeightChoice(curve(0.7, noise=0.2, questions=25), False)
-    assert far.good == [place for place, weight in enumerate(WEIGHTS) if 0.65 <= weight <= 0.75]
-    assert (far.weight, WEIGHTS[far.best]) == (0.65, 0.7)
-    assert far.reason == "it is the one nearest a careful 0.25 of 3 within a standard error of the highest"
+def test_where_questions_disagree_the_mean_of_what_they_call_for_is_taken() -> None:
+    """Half of them are answered by words alone, half by vectors alone: resamples call for either end."""
+    words = np.tile(1 - np.array(WEIGHTS)[:, None], 30)
+    choice = WeightChoice(np.concatenate([words, 1 - words], axis=1))
+    assert 0.4 <= choice.weight <= 0.6
+    certain = WeightChoice(np.concatenate([words, words, words, 1 - words], axis=1))
+    assert certain.weight == 0.0
 
 
-def test_with_labels_what_is_told_to_be_worse_is_not_taken() -> None:
-    """The noise is that of questions, not of weights: every difference is told, however large it is."""
-    assert WeightChoice(curve(0.7, noise=0.2, questions=25), True).weight == 0.7
-    values = np.random.default_rng(0).random((len(WEIGHTS), 30))  # nothing can be told
-    choice = WeightChoice(values, True)
-    assert len(choice.good) > 5
-    assert "cannot be told from the highest" in choice.reason or choice.taken == choice.best
+def test_it_is_the_mean_over_resamples_one_after_another() -> None:
+    values = np.random.default_rng(0).random((len(WEIGHTS), 25))
+    places = [int((values * counts).sum(axis=1).argmax()) for counts in draw_counts(25, "tune")]
+    choice = WeightChoice(values)
+    assert choice.taken == int(np.floor(np.mean(places) + 0.5))
+    shares = [row["highest"] for row in choice.to_dict()["weights"]]
+    assert shares == pytest.approx([places.count(place) / len(places) for place in range(len(WEIGHTS))])
+    assert "the mean of the weights that score highest in each of 1,000 resamples" in choice.reason
 
 
-@given(st.integers(0, 20), st.floats(0, 0.3), st.integers(2, 60), st.booleans())
-def test_what_is_taken_is_good_and_none_that_is_good_is_nearer(
-    peak: int, noise: float, questions: int, labelled: bool
-) -> None:
-    choice = WeightChoice(curve(WEIGHTS[peak], noise=noise, questions=questions), labelled)
-    assert {choice.taken, choice.best} <= set(choice.good)
-    nearest = min(abs(WEIGHTS[place] - CAREFUL) for place in choice.good)
-    assert abs(choice.weight - CAREFUL) == nearest
+@given(st.integers(0, 20), st.floats(0, 0.3), st.integers(2, 60))
+def test_it_lies_among_those_that_are_highest_in_some_resample(peak: int, noise: float, questions: int) -> None:
+    choice = WeightChoice(curve(WEIGHTS[peak], noise=noise, questions=questions))
     rows = choice.to_dict()["weights"]
     assert [row["weight"] for row in rows] == list(WEIGHTS)
-    assert [row["good"] for row in rows] == [place in choice.good for place in range(len(WEIGHTS))]
+    assert [row["taken"] for row in rows] == [place == choice.taken for place in range(len(WEIGHTS))]
+    highest = [place for place, row in enumerate(rows) if row["highest"] > 0]
+    assert min(highest) <= choice.taken <= max(highest)
+    assert sum(row["highest"] for row in rows) == pytest.approx(1)
 
 
 def slow_scores(config: BuildConfig, documents: Any, scaling: str) -> list[float]:
