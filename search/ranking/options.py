@@ -12,6 +12,7 @@ from indexer.errors import ConfigError
 from indexer.ranking_config import MOST_DEPTH
 
 Similarity = Literal["cosine", "js"]
+WEIGHT, DEPTH = "hybrid_weight (--hybrid-weight)", "rerank_depth (--rerank-depth)"  # in messages, whoever asks
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ class SearchOptions:
             raise ConfigError(f"fold is {self.fold!r}; expected a number, more than 0 and at most 1.")
         weight = self.hybrid_weight
         if weight is not None and not (_is_number(weight, Real) and 0 <= weight <= 1):
-            raise ConfigError(f"hybrid_weight is {weight!r}; expected a number, 0 (BM25 alone) to 1 (vectors alone).")
+            raise ConfigError(f"{WEIGHT} is {weight!r}; expected a number, 0 (BM25 alone) to 1 (vectors alone).")
         depth = self.rerank_depth
         if depth is not None and not (_is_number(depth, Integral) and 0 <= depth <= MOST_DEPTH):
-            raise ConfigError(f"rerank_depth is {depth!r}; expected a whole number, 0 (none) to {MOST_DEPTH:,}.")
+            raise ConfigError(f"{DEPTH} is {depth!r}; expected a whole number, 0 (none) to {MOST_DEPTH:,}.")
         for name in ("exact", "hybrid", "partial"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} is {getattr(self, name)!r}; expected True or False.")
@@ -87,7 +88,7 @@ class SearchOptions:
                 "nothing about how close a document is."
             )
         if self.hybrid_weight is not None and not self.hybrid:
-            raise ConfigError("hybrid_weight weighs vectors against BM25; expected hybrid as well.")
+            raise ConfigError(f"{WEIGHT} weighs vectors against BM25; expected hybrid (--hybrid) as well.")
         if self.hybrid and self.similarity != "cosine":
             raise ConfigError(f'hybrid fuses cosine and words; leave out similarity "{self.similarity}".')
 

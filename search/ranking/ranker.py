@@ -21,6 +21,7 @@ from search.hits import Answer
 from search.index import Index
 from search.ranking.divergence import first_reach, rank_by_divergence, require_mixtures, require_probabilities
 from search.ranking.documents import Groups, RankedDocument, best_rows, break_ties, group_codes
+from search.ranking.options import WEIGHT
 from search.ranking.options import SearchOptions as SearchOptions
 from search.ranking.options import Similarity as Similarity
 from search.ranking.options import require_texts as require_texts
@@ -345,7 +346,7 @@ def fusion_of(config: HybridConfig, options: SearchOptions) -> HybridConfig:
         return config
     if config.fusion != "convex":
         raise ConfigError(
-            f'hybrid_weight is {options.hybrid_weight:g}, but the recipe fuses by "{config.fusion}", which has no '
+            f'{WEIGHT} is {options.hybrid_weight:g}, but the recipe fuses by "{config.fusion}", which has no '
             "weight. Leave it out, or set hybrid.fusion=convex with isotrope refit."
         )
     return replace(config, weight=options.hybrid_weight)

@@ -24,6 +24,7 @@ from indexer.run_options import RunOptions
 from search.hits import Answer
 from search.index import Index
 from search.ranking.documents import IdsOf, RankedDocument
+from search.ranking.options import DEPTH
 
 if TYPE_CHECKING:
     from indexer.encoders.cross_encoder import CrossEncoder
@@ -99,8 +100,8 @@ class Reranking:
         on = self._replaced or bool(self._config.model)
         if asked and not on:
             raise ConfigError(
-                f"rerank_depth is {asked}, but the recipe of the index names no cross-encoder. Name one (--rerank "
-                "MODEL), or record one: isotrope refit INDEX --set rerank.model=MODEL."
+                f"{DEPTH} is {asked}, but the recipe of the index names no cross-encoder. Name one (--rerank MODEL, in "
+                "Python rerank_by), or record one: isotrope refit INDEX --set rerank.model=MODEL."
             )
         if asked is None:
             return self._config.depth if on else 0

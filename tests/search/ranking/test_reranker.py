@@ -250,7 +250,9 @@ def test_a_recorded_cross_encoder_that_is_gone_is_told_with_the_ways_out(
 
 def test_what_cannot_be_reranked_is_refused(folder: Path, engine: SearchEngine) -> None:
     for depth in (-1, 1001, True, 2.0):
-        with pytest.raises(ConfigError, match=r"rerank_depth is .*; expected a whole number, 0 \(none\) to 1,000"):
+        with pytest.raises(
+            ConfigError, match=r"rerank_depth \(--rerank-depth\) is .*; expected a whole number, 0 \(none\) to 1,000"
+        ):
             engine.search("whales", rerank_depth=depth)
     with pytest.raises(ConfigError, match="names no cross-encoder"):
         SearchEngine(folder).search("whales", rerank_depth=5)
@@ -296,7 +298,18 @@ def copied(folder: Path, tmp_path: Path) -> Path:
         (["--rerank-depth", "0", "x"], "0 is not in the range 1<=x<=1000"),
         (["--rerank-depth", "5", "--like", "d1"], "--rerank needs TEXT"),
         (["--rerank", " ", "x"], "the name of the cross-encoder is blank"),
-        (["--rerank-depth", "5", "x"], "names no cross-encoder"),
+        (
+            ["--rerank-depth", "5", "x"],
+            "rerank_depth (--rerank-depth) is 5, but the recipe of the index names no cross-",
+        ),
+        (
+            ["--hybrid-weight", "0.5", "x"],
+            "hybrid_weight (--hybrid-weight) weighs vectors against BM25; expected hybrid (--",
+        ),
+        (
+            ["--hybrid", "--hybrid-weight", "2", "x"],
+            "hybrid_weight (--hybrid-weight) is 2.0; expected a number, 0 (BM25",
+        ),
     ],
 )
 def test_the_command_line_refuses_what_cannot_be(folder: Path, arguments: list[str], message: str) -> None:
