@@ -1,7 +1,7 @@
 """The query side: the same route from text to vector as the index was built by, then FAISS, then the documents."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import wraps
@@ -232,6 +232,33 @@ class SearchEngine:
         if log is not None:
             log.add(seen)
         return ranked
+
+    @_following
+    def rank_among(
+        self,
+        queries: Sequence[str],
+        candidates: Sequence[Collection[str]],
+        options: SearchOptions | int | None = None,
+        **fields: Any,
+    ) -> list[Answer[RankedDocument]]:
+        """What `rank` would give if the index held only some documents for each query: those with these ids.
+
+        However many they are, which a filter on ids is too short for; ids that the index does not hold are passed over.
+        Raises as `search_many` does, and ConfigError for candidates that are no lists of ids, one for each query.
+        """
+        texts, asked = require_queries(queries), SearchOptions.of(options, fields)
+        if len(candidates) != len(texts):
+            raise ConfigError(f"{len(candidates):,} candidates for {len(texts):,} queries; expected some for each.")
+        candidates = [require_texts(some, "candidates", "Give a list for each query.") for some in candidates]
+        allowed = self._allowed(asked)
+        numbers = self._index.ids.find({name for some in candidates for name in some})
+        encoded, found = self._from_texts(texts, EncodeStats()), list[Answer[RankedDocument]]()
+        for query, some in enumerate(candidates):
+            own = np.zeros(len(self._index.documents), bool)
+            own[[numbers[name] for name in some if name in numbers]] = True
+            own &= True if allowed is None else allowed
+            found += self._ranked_twice(encoded[query : query + 1], asked, own)
+        return found
 
     @_following
     def neighbours(self, identity: str, options: SearchOptions | int | None = None, **fields: Any) -> Answer[Hit]:

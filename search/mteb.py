@@ -30,7 +30,6 @@ from indexer.arrays import Float32Array
 from indexer.config import BuildConfig
 from indexer.corpus.document import Document, is_blank
 from indexer.corpus.query_file import query_file_sha256
-from indexer.encoders import EncodeStats
 from indexer.encoders.cross_encoder_spec import with_recorded_hash
 from indexer.encoders.precomputed import cannot_encode
 from indexer.encoders.spec import resolve_spec
@@ -41,7 +40,9 @@ from indexer.pipeline.build import build_index
 from indexer.run_options import RunOptions
 from search.engine import SearchEngine
 from search.export.trec import strictly_falling
+from search.hits import Answer
 from search.index import Index
+from search.ranking.documents import RankedDocument
 from search.ranking.options import SearchOptions
 from search.text import counted
 
@@ -287,29 +288,20 @@ Found = Sequence[tuple[str, float]]
 
 def _ranked(engine: SearchEngine, texts: list[str], options: SearchOptions) -> list[Found]:
     """The best documents of the index for each text; no document is read."""
-    ranked = engine.rank(texts, options)
-    numbers = sorted({one.document for answer in ranked for one in answer})
-    ids = dict(zip(numbers, engine.index.documents.ids(numbers), strict=True))
-    return [[(ids[one.document], one.score) for one in answer] for answer in ranked]
+    return _named(engine, engine.rank(texts, options))
 
 
 def _ranked_among(
     engine: SearchEngine, texts: list[str], candidates: Sequence[Sequence[str]], options: SearchOptions
 ) -> list[Found]:
     """The same among the candidates of each text."""
-    log = EncodeStats()
-    embeddings = engine.encoder.encode(texts, "query", log)
-    found: list[Found] = []
-    for number, (text, allowed) in enumerate(zip(texts, candidates, strict=True)):
-        if not allowed:
-            found.append(())
-            continue
-        quoted = ", ".join("'" + name.replace("'", "''") + "'" for name in allowed)
-        where = f"id IN ({quoted})" + (f" AND ({options.where})" if options.where else "")
-        one = slice(number, number + 1)
-        (hits,) = engine.search_vectors(embeddings[one], options, [text], log.lengths[one], where=where)
-        found.append([(hit.id, hit.score) for hit in hits])
-    return found
+    return _named(engine, engine.rank_among(texts, candidates, options) if texts else [])
+
+
+def _named(engine: SearchEngine, ranked: Sequence[Answer[RankedDocument]]) -> list[Found]:
+    numbers = sorted({one.document for answer in ranked for one in answer})
+    ids = dict(zip(numbers, engine.index.documents.ids(numbers), strict=True))
+    return [[(ids[one.document], one.score) for one in answer] for answer in ranked]
 
 
 def _without_ties(found: Found) -> dict[str, float]:

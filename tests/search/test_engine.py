@@ -201,6 +201,23 @@ def test_embeddings_with_their_texts_are_asked_as_the_texts_are(engine: SearchEn
         engine.search_vectors(raw[:1], texts=[" "])
 
 
+def test_documents_of_its_own_for_each_query_are_ranked_as_behind_a_filter(engine: SearchEngine) -> None:
+    candidates = [["d1", "d4", "not here"], ["d8"], [], ["d0", "d2", "d3", "d0"]]
+    for asked in (SearchOptions(2), SearchOptions(5, hybrid=True), SearchOptions(5, where="id <> 'd4'")):
+        ranked = engine.rank_among(QUERIES, candidates, asked)
+        for query, names, answer in zip(QUERIES, candidates, ranked, strict=True):
+            where = f"id IN ('', {', '.join(repr(name) for name in names)})" if names else "id = ''"
+            (expected,) = engine.rank([query], asked, where=f"{where} AND {asked.where or 'TRUE'}")
+            assert [(one.document, one.row) for one in answer] == [(one.document, one.row) for one in expected]
+            assert [one.score for one in answer] == pytest.approx([one.score for one in expected], abs=1e-5)
+    with pytest.raises(ConfigError, match="1 candidates for 4 queries; expected some for each"):
+        engine.rank_among(QUERIES, [["d1"]])
+    with pytest.raises(
+        ConfigError, match=r"candidates is one string; expected a list of strings\. Give a list for each"
+    ):
+        engine.rank_among(QUERIES[:1], ["d1"])
+
+
 def test_an_engine_of_the_newest_generation_stands_beside_that_of_the_one_before(folder: Path, tmp_path: Path) -> None:
     index = shutil.copytree(folder, tmp_path / "index")
     old = SearchEngine(index)

@@ -220,6 +220,22 @@ def test_among_candidates_words_alone_answer_what_the_encoder_knows_nothing_of(t
             assert len(among["r"]) == 3
 
 
+@pytest.mark.parametrize("asked", [SearchOptions(), SearchOptions(hybrid=True), SearchOptions(where="id <> 'd0'")])
+def test_candidates_may_be_more_than_a_filter_can_name(model: IsotropeModel, asked: SearchOptions) -> None:
+    """Ids of 300,000 characters; ties are by id."""
+    named = [name * 100 for name in ("a", "b", "c")]
+    corpus = [*rows(DOCUMENTS), *({"id": name, "text": DOCUMENTS[0].text} for name in named)]
+    model._search_options = asked
+    indexed(model, corpus)
+    some = ["d0", "d3", "d7", *named]
+    few = found(model, QUERIES, top_ranked=dict.fromkeys(QUERIES, some))
+    many = [*some, *(f"{number:06}" * 10 for number in range(5000))]
+    assert found(model, QUERIES, top_ranked=dict.fromkeys(QUERIES, many)) == few
+    for ranked in few.values():
+        assert set(ranked) == set(some) - ({"d0"} if asked.where else set())
+        assert [name for name in ranked if name in named] == named
+
+
 TASKS = [
     retrieval.MockRetrievalTask,
     retrieval.MockMultilingualRetrievalTask,
