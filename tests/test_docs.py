@@ -127,6 +127,13 @@ def test_every_library_example_of_the_readme_runs(playground: Path) -> None:
         exec(code, {"__name__": "__main__"})  # noqa: S102
 
 
+@pytest.mark.check
+def test_a_local_task_of_mteb_scores_as_the_readme_says(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(block("python", "AbsTaskRetrieval").replace("../shared", str(shared)), {"__name__": "__main__"})  # noqa: S102
+    printed = capsys.readouterr().out.split()[-1]
+    assert f"prints {printed};" in README
+
+
 @pytest.mark.parametrize("name", [name for name in COMMANDS if not isinstance(COMMANDS[name][0], LazyGroup)])
 def test_every_command_is_in_the_readme(name: str) -> None:
     assert f"| `isotrope {name} " in README

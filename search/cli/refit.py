@@ -32,6 +32,8 @@ def command(
       isotrope refit demo/index
       isotrope refit demo/index --set whitening.strength=0.5
       isotrope refit demo/index --set index.type=HNSW32 --set index.recall=0.99
+      isotrope refit demo/index --set hybrid.weight=0.4
+      isotrope refit demo/index --set rerank.model=./cross-encoder --set rerank.depth=20
     """
     from indexer import refit_index
     from search.cli.output import print_facts, print_report
