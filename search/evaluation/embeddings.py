@@ -196,3 +196,11 @@ def encode_and_count_cut(source: EmbeddingSource, texts: Sequence[str], role: Ro
     states = source.encode(texts, role)
     cut = np.array(source.log.lengths[before:]) > source.spec.identity.max_length
     return states, int(cut[[states.positions[text] for text in texts]].sum())
+
+
+def lengths_of(
+    source: EmbeddingSource, before: int, states: TextEmbeddings, texts: Sequence[str]
+) -> Sequence[int] | None:
+    """Tokens of each text, of what `source` encoded since it had encoded `before`; None where embeddings were given."""
+    tokens = source.log.lengths[before:]
+    return [tokens[states.positions[text]] for text in texts] if tokens else None

@@ -15,7 +15,7 @@ from indexer.lazy import require_extra
 from indexer.progress import NoProgress, Progress
 from indexer.ranking_config import HybridConfig
 from search.evaluation.bootstrap import LEVEL, RESAMPLES
-from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings, encode_and_count_cut
+from search.evaluation.embeddings import EmbeddingSource, TextEmbeddings, encode_and_count_cut, lengths_of
 from search.evaluation.result import Clock, Result, how_built
 from search.evaluation.retrieval.beir import JudgedQueries, read_judged
 from search.evaluation.retrieval.corpus import BeirCorpus, IndexedCorpus, SearchedCorpus
@@ -72,7 +72,7 @@ class RetrievalOptions:
         if not self.cutoffs or min(self.cutoffs) < 1:
             raise ConfigError(f"-k is {min(self.cutoffs, default='empty')}; expected whole numbers above 0.")
         if self.hybrid_weights and not self.hybrid:
-            raise ConfigError("weights are those of hybrids; expected hybrid as well.")
+            raise ConfigError("weights (--hybrid-weight) are those of hybrids; expected hybrid (--hybrid) as well.")
 
     def fusions(self, config: HybridConfig) -> list[HybridConfig]:
         """The fusions that are measured. Raises ConfigError for a weight that is none."""
@@ -224,7 +224,9 @@ class _Evaluation:
             yield baseline
 
     def _answers(self, settings: Sequence[Setting], words: BM25Ranking | None) -> Iterator[Run]:
+        before = len(self._source.log.lengths)
         names, states, cut, files = ask(self._task.query_vectors, self._judged.queries, self._subject, self._source)
+        lengths = lengths_of(self._source, before, states, names)
         self.data |= files
         if not self._own:
             query_like = any(setting.whitening.centres_by_role for setting in settings)
@@ -232,7 +234,7 @@ class _Evaluation:
             self._collection.prepare(query_like)
         self.notes += self._cut(cut, self._collection.truncated)
         self._progress.phase("ranking", len(settings))
-        asked = Asked(names, states, list(self._judged.queries.values()), self._depth, self._fusions)
+        asked = Asked(names, states, list(self._judged.queries.values()), self._depth, self._fusions, lengths)
         if self._reranker is not None:
             self._pairs = self._read_by(self._reranker, asked, settings[0])
         if self._own:

@@ -11,7 +11,7 @@ from indexer.encoders.identity import PoolingKey
 from indexer.moments import Moments
 from indexer.progress import NoProgress, Progress
 from indexer.ranking_config import HybridConfig
-from search.evaluation.embeddings import EmbeddingSource, encode_and_count_cut
+from search.evaluation.embeddings import EmbeddingSource, encode_and_count_cut, lengths_of
 from search.evaluation.retrieval.beir import read_judged
 from search.evaluation.retrieval.corpus import BeirCorpus, IndexedCorpus, SearchedCorpus
 from search.evaluation.retrieval.metrics import measure as judged_values
@@ -52,7 +52,9 @@ class QrelsJudge:
         names = list(self._collection.ids)
         self.notes = [*self._judged.notes, *self._collection.notes, *self._judged.match(set(names))]
         self._names, self._places = names, id_order(names)
+        before = len(self.source.log.lengths)
         self._states, _ = encode_and_count_cut(self.source, self._queries, "query")
+        self._lengths = lengths_of(self.source, before, self._states, self._queries)
         self._collection.prepare(any(setting.whitening.centres_by_role for setting in settings))
         if cut := self._collection.truncated:
             encoded = "windows" if self.subject.config.chunk.tokens else "documents"
@@ -79,7 +81,7 @@ class QrelsJudge:
         config = self.subject.config.hybrid
         texts, starts = self._collection.bm25_texts(config.unit)
         words = BM25Ranking.of(texts, self._places, config, "hybrid", starts)
-        asked = Asked(self._queries, self._states, self._queries, list_depth(_DEPTH), fusions)
+        asked = Asked(self._queries, self._states, self._queries, list_depth(_DEPTH), fusions, self._lengths)
         (answers,) = runs_of_settings(self._collection, [setting], asked, self._places, words)
         return [self._values(found) for found in answers.hybrids]
 

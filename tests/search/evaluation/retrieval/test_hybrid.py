@@ -118,6 +118,31 @@ def test_a_recipe_an_index_and_search_itself_give_the_same_hybrid(
         assert ranking(tmp_path / "recipe" / run) == ranking(tmp_path / "index" / run) == expected
 
 
+def test_queries_of_which_the_encoder_knows_nothing_are_measured_as_they_are_answered(tmp_path: Path) -> None:
+    """By words alone: of the index, of a sweep and of the recipe."""
+    folder, table, known = tmp_path / "beir", tmp_path / "table.txt", ["whale", "sea", "sand", "bread"]
+    table.write_text("".join(f"{word} {number} {number % 3} 1\n" for number, word in enumerate(known)))
+    texts = [f"{one} {other}" for one in known for other in known] + ["whale sea zyzzyva"]
+    (folder / "qrels").mkdir(parents=True)
+    for name, rows in (("corpus", texts), ("queries", ["sea", "zyzzyva", "bread"])):
+        lines = [json.dumps({"_id": f"{name[0]}{number:02}", "text": text}) for number, text in enumerate(rows)]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines))
+    (folder / "qrels/test.tsv").write_text("q00\tc01\t1\nq01\tc16\t1\nq02\tc02\t1\n")
+    config = BuildConfig(encoder=EncoderConfig(kind="static", model=str(table))).with_overrides(["hybrid.weight=0.9"])
+    build_index(read_corpus(folder), tmp_path / "index", config)
+    answers = SearchEngine(tmp_path / "index").search_many(["sea", "zyzzyva", "bread"], k=20, hybrid=True)
+    assert [hit.id for hit in answers[1]] == ["c16"]
+    expected = [(f"q{number:02}", hit.id) for number, hits in enumerate(answers) for hit in hits]
+    sweep = Sweep(strengths=(config.whitening.strength,))
+    for number, (subject, tried) in enumerate(
+        ((tmp_path / "index", None), (tmp_path / "index", sweep), (config, None))
+    ):
+        (run := tmp_path / f"{number}").mkdir()
+        evaluated(folder, subject, tried, run=run)
+        (file,) = run.glob("hybrid_0.9_*.run")
+        assert [(query, document) for query, document, _ in ranking(file)] == expected
+
+
 def test_weights_are_measured_side_by_side(folder: Path, index: Path, config: BuildConfig, tmp_path: Path) -> None:
     result = evaluated(folder, index, hybrid_weights=(0.0, 0.5, 1.0))
     labels = [f"hybrid {name} {OWN}" for name in ("0", "0.5", "1", "rrf")]
@@ -128,7 +153,7 @@ def test_weights_are_measured_side_by_side(folder: Path, index: Path, config: Bu
     assert measured[labels[0]] == measured["BM25"]
     with pytest.raises(ConfigError, match=r"hybrid\.weight is 1\.5; expected 0 \(BM25 alone\) to 1"):
         evaluated(folder, index, hybrid_weights=(1.5,))
-    with pytest.raises(ConfigError, match="expected hybrid as well"):
+    with pytest.raises(ConfigError, match=r"expected hybrid \(--hybrid\) as well"):
         evaluated(folder, index, hybrid=False, hybrid_weights=(0.5,))
 
 
