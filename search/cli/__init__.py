@@ -39,7 +39,7 @@ _COMMANDS = {
     "dedup": ("search.cli.dedup:command", "Find near-duplicates, and prove it."),
     "evaluate": ("search.cli.evaluate:command", "Measure quality: similarity, retrieval, recall."),
     "train": ("search.cli.prepare:train", "Train what a pooling needs, without labels."),
-    "tune": ("search.cli.tune:command", "Pick whitening settings for a corpus, without labels or with them."),
+    "tune": ("search.cli.tune:command", "Pick settings of whitening and hybrid search, without labels or with."),
     "report": ("search.cli.report:command", "One page about an index: spectrum, scores, gates, measured quality."),
     "plan": (
         "search.cli.plan:command",

@@ -44,7 +44,7 @@ from search.cli.options import (
 @json_option
 @quiet_option
 def command(sources: tuple[str, ...], **options: Any) -> None:
-    """Pick settings of whitening and of hybrid search for a corpus, without labels or with them.
+    """Pick settings of whitening and hybrid search, without labels or with.
 
     INDEX and CORPUS may be URLs in object storage (s3://, gs:// or az://).
     Pieces of the documents ask for the rest of them. Raw embeddings are taken unless the best setting is better in

@@ -2,8 +2,8 @@
 
 The curve of scores over weights is flat near its top, so the weight that scores highest is partly luck. What is taken
 is the mean, over bootstrap resamples of the questions, of the weight that scores highest in each (bagging: Breiman,
-1996): few questions, which agree on little, then give a weight of the middle, where neither part is lost, and many
-questions the best.
+1996), rounded down to a step: few questions, which agree on little, then give a weight of the middle, where neither
+part is lost, and many questions the best.
 """
 
 import dataclasses
@@ -46,8 +46,11 @@ class WeightChoice:
 
     @property
     def taken(self) -> int:
-        """The place of the weight that is taken."""
-        return math.floor(float(self._highest.mean()) + 0.5)
+        """The place of the weight that is taken.
+
+        The mean is rounded down: drawn questions call for a little more of the vectors than users' questions do.
+        """
+        return math.floor(float(self._highest.mean()))
 
     @property
     def weight(self) -> float:
@@ -57,7 +60,8 @@ class WeightChoice:
     @property
     def reason(self) -> str:
         """Why it was."""
-        return f"it is the mean of the weights that score highest in each of {len(self._highest):,} resamples"
+        resamples = f"{len(self._highest):,} resamples"
+        return f"it is the mean of the weights that score highest in each of {resamples}, rounded down"
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types: a row for each weight, "highest" the share of resamples in which it scores highest; 1 is the

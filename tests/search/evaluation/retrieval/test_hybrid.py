@@ -133,10 +133,9 @@ def test_queries_of_which_the_encoder_knows_nothing_are_measured_as_they_are_ans
     answers = SearchEngine(tmp_path / "index").search_many(["sea", "zyzzyva", "bread"], k=20, hybrid=True)
     assert [hit.id for hit in answers[1]] == ["c16"]
     expected = [(f"q{number:02}", hit.id) for number, hits in enumerate(answers) for hit in hits]
-    sweep = Sweep(strengths=(config.whitening.strength,))
-    for number, (subject, tried) in enumerate(
-        ((tmp_path / "index", None), (tmp_path / "index", sweep), (config, None))
-    ):
+    sweep, index = Sweep(strengths=(config.whitening.strength,)), tmp_path / "index"
+    measured: list[tuple[BuildConfig | Path, Sweep | None]] = [(index, None), (index, sweep), (config, None)]
+    for number, (subject, tried) in enumerate(measured):
         (run := tmp_path / f"{number}").mkdir()
         evaluated(folder, subject, tried, run=run)
         (file,) = run.glob("hybrid_0.9_*.run")
