@@ -185,7 +185,9 @@ def main() -> None:
 @main.command()
 @click.argument("sts", type=click.Path(path_type=Path, exists=True))
 @click.argument("folder", type=click.Path(path_type=Path))
-def collection(sts: Path, folder: Path) -> None:
+@click.option("--least", type=float, help="Relevant are sentences of pairs that score so much, 0 to 5; without it "
+              "all that pairs tie to one another.")  # fmt: skip
+def collection(sts: Path, folder: Path, least: float | None) -> None:
     """Make a judged collection in FOLDER of the sentence pairs in STS."""
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     pairs = dict(_pairs(sts))
@@ -198,7 +200,9 @@ def collection(sts: Path, folder: Path) -> None:
     members: dict[str, list[str]] = {}
     for text in documents:
         members.setdefault(kin[_words(text)], []).append(text)
-    tied = ((first, second) for first in questions for second in members.get(kin[_words(first)], []))
+    tied = [(first, second) for first in questions for second in members.get(kin[_words(first)], [])]
+    if least is not None:
+        tied = [pair for pair, score in pairs.items() if score >= least]
     unrelated = (pair for pair, score in pairs.items() if score < 1)
     for split, judged in (("test", tied), (UNRELATED, unrelated)):
         rows = [f"{questions[first]}\t{documents[second]}\t1" for first, second in judged]

@@ -2,6 +2,7 @@
 
     python -m benchmarks.fusion scalings --of INDEX FOLDER [--of INDEX FOLDER ...] [-o FILE]
     python -m benchmarks.fusion questions --of INDEX FOLDER [--of INDEX FOLDER ...] [-o FILE]
+    python -m benchmarks.fusion weights --of INDEX FOLDER [--of INDEX FOLDER ...] [-o FILE]
 
 FOLDER is a judged collection in BEIR's layout; INDEX was built from it, a document a row.
 
@@ -11,6 +12,10 @@ FOLDER is a judged collection in BEIR's layout; INDEX was built from it, a docum
 the judged queries lose there. A question is a piece of a document and asks for the rest of it. "Shared words left out"
 takes words out of the question that the rest has too: some of them by chance, or those first that the fewest documents
 have. "words shared" is how many of a question's words are in what it asks for.
+
+`weights` has the weight that `isotrope tune` takes without labels for the recipe's own whitening, beside the best by
+the judged queries, and nDCG@10 of both, of BM25 and of the vectors. "kinds" are what questions were drawn: first
+sentences, titles, windows.
 """
 
 import math
@@ -32,7 +37,10 @@ from indexer.arrays import Float64Array, Vectors
 from indexer.corpus.document import joined_text
 from indexer.ranking_config import HybridConfig, Scaling
 from search.cli.output import print_table
-from search.evaluation.tune.unlabelled import DrawnPair, draw_pairs
+from search.evaluation.target import Target
+from search.evaluation.tune.unlabelled import DrawnPair, UnlabelledJudge, draw_pairs
+from search.evaluation.tune.weight import WEIGHTS as TRIED
+from search.evaluation.tune.weight import chosen, weighed
 from search.ranking.bm25 import BM25Ranking
 from search.ranking.fusion import BothScores, Spread, drawn_rows
 from search.ranking.terms import tokenize
@@ -189,6 +197,27 @@ def questions_of(collection: Collection, size: int) -> Iterator[dict[str, Any]]:
         yield row | {"costs": costs, "words shared": _shared(collection, drawn.questions, drawn.answers)}
 
 
+def weights_of(collection: Collection) -> dict[str, Any]:
+    """The row of a collection."""
+    texts, subject = list(collection.questions.values()), Target.of_index(collection.engine.index.path)
+    near, words = (np.asarray(one(texts), np.float64) for one in (collection.scores, collection.bm25))
+    fused = by_recipe("minmax")(near, words)
+    judged = {weight: collection.ndcg(fused.at(weight)) for weight in TRIED}
+    judge = UnlabelledJudge(subject, lambda: collection.documents, "retrieval", 1500)
+    judge.prepare([subject.own])
+    taken = chosen(judge.weigh(subject.own, weighed(subject.config.hybrid)))
+    best = max(judged, key=lambda weight: judged[weight])
+    return {
+        "index": collection.engine.index.path.name,
+        "encoder": collection.model,
+        "kinds": dict(Counter(pair.kind for pair in judge.pairs)),
+        "taken": {"weight": taken.weight, "nDCG@10": judged[taken.weight]},
+        "best": {"weight": best, "nDCG@10": judged[best]},
+        "BM25": judged[0.0],
+        "vectors": judged[1.0],
+    }
+
+
 def _judged_pairs(collection: Collection) -> tuple[list[str], list[str]]:
     pairs = [
         (text, collection.texts[collection.rows[name]])
@@ -239,6 +268,25 @@ def scalings_command(judged: Sequence[tuple[Path, Path]], output: Path | None) -
 def questions_command(judged: Sequence[tuple[Path, Path]], output: Path | None, size: int) -> None:
     """The weight that questions of some kinds call for."""
     _tell([row for index, folder in judged for row in questions_of(Collection.opened(index, folder), size)], output)
+
+
+@main.command("weights")
+@judged_options
+def weights_command(judged: Sequence[tuple[Path, Path]], output: Path | None) -> None:
+    """The weight that tune takes, beside the best by judged queries."""
+    rows = [weights_of(Collection.opened(index, folder)) for index, folder in judged]
+    cells = [
+        [
+            row["index"],
+            ", ".join(f"{count} {kind}s" for kind, count in row["kinds"].items()),
+            *(f"{row[one]['weight']:g}: {row[one]['nDCG@10']:.1f}" for one in ("taken", "best")),
+            *(f"{row[one]:.1f}" for one in ("BM25", "vectors")),
+        ]
+        for row in rows
+    ]
+    print_table(["index", "questions", "taken", "best", "BM25", "vectors"], cells, "nDCG@10 x 100 by weight")
+    if output:
+        save(output, {"machine": machine(1), "command": sys.argv[1:], "results": rows})
 
 
 def _tell(rows: Sequence[Mapping[str, Any]], output: Path | None) -> None:

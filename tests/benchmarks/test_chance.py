@@ -161,6 +161,8 @@ def test_sentence_pairs_become_a_judged_collection(tmp_path: Path) -> None:
     assert named["up"] == {"down"}
     apart = {unrelated.queries[name]: set(map(text_of.get, found)) for name, found in unrelated.judgements.items()}
     assert apart == {"one dog": {"two cats"}, "up": {"down"}}  # SICK's scores start at 1
+    assert CliRunner().invoke(main, ["collection", str(sts), str(folder), "--least", "3"]).exit_code == 0
+    assert {judged.queries[name] for name in read_judged(folder).judgements} == {"one dog", "red wine", "in"}
 
 
 @pytest.mark.check

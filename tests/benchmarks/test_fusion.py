@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = {
     "scalings": (fusion.main, ["scalings"], "fusion-scalings.json"),
     "questions": (fusion.main, ["questions"], "fusion-questions.json"),
+    "weights": (fusion.main, ["weights"], "fusion-weights.json"),
     "rescoring": (rescoring.main, [], "rescoring.json"),
     "tempering": (tempering.main, [], "tempering.json"),
 }
@@ -106,7 +107,10 @@ def test_commands_measure_a_collection(toy: tuple[Path, Path], tmp_path: Path) -
         result = CliRunner().invoke(command, [*given, "--of", index, folder, "-o", str(output)], catch_exceptions=False)
         assert result.exit_code == 0, result.output
         rows = json.loads(output.read_text(encoding="utf-8"))["results"]
-        assert [row["way"] for row in rows] == list(dict.fromkeys(row["way"] for row in result_of(kept)))
+        if name == "weights":
+            assert [list(row) for row in rows] == [list(result_of(kept)[0])]
+        else:
+            assert [row["way"] for row in rows] == list(dict.fromkeys(row["way"] for row in result_of(kept)))
 
 
 def test_scores_are_those_of_the_engine(toy: tuple[Path, Path]) -> None:
@@ -163,10 +167,22 @@ def _cell(name: str, row: dict[str, Any]) -> str:
 def test_the_page_says_what_was_measured(name: str) -> None:
     found: dict[str, list[str]] = {}
     for row in result_of(COMMANDS[name][2]):
-        found.setdefault(row["way"], []).append(_cell(name, row))
+        if name == "weights":
+            own = [f"{row[one]['weight']:g}: {row[one]['nDCG@10']:.1f}" for one in ("taken", "best")]
+            found[row["index"]] = [*own, *(f"{row[one]:.1f}" for one in ("BM25", "vectors"))]
+        else:
+            found.setdefault(row["way"], []).append(_cell(name, row))
     assert {(way, *cells) for way, cells in found.items()} <= _shown()
 
 
 def test_every_weight_is_measured() -> None:
     for name in ("scalings", "questions"):
         assert all(list(row["weights"]) == list(map(str, WEIGHTS)) for row in result_of(COMMANDS[name][2]))
+
+
+def test_the_weight_that_is_taken_without_labels_is_near_the_best_and_above_both_parts() -> None:
+    rows = result_of("fusion-weights.json")
+    assert len(rows) >= 13
+    for row in rows:
+        assert row["taken"]["nDCG@10"] > row["best"]["nDCG@10"] - 1, row["index"]
+        assert row["taken"]["nDCG@10"] >= max(row["BM25"], row["vectors"]), row["index"]
