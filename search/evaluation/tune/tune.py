@@ -42,7 +42,7 @@ _KEPT_SHARES = (0.75, 0.5, 1 / 3, 0.25, 1 / 6, 0.125)  # of the dimensions, on t
 
 
 class Judge(Protocol):
-    """Scores settings on the same questions: `LabelFree`, or `Labelled` with the user's judgements."""
+    """Scores settings on the same questions: `UnlabelledJudge`, or `QrelsJudge` with the user's judgements."""
 
     def prepare(self, settings: Sequence[Setting]) -> None:
         """Encode what the settings need, once."""
@@ -121,8 +121,10 @@ def tune(judge: Judge, subject: Target, sweep: Sweep, max_bytes: int = 0, closed
     if wide.setting.raw:
         wide = max((one for one in measured if not one.setting.raw), key=lambda one: one.score)
     dims = _dims(sweep, wide.dim, max_bytes)
-    spread = judge.moments(wide.setting.key)
-    fewer = [one for dim in dims for one in tempered(wide.setting, spread, dim)] if closed_form else []
+    fewer: list[Setting] = []
+    if closed_form:
+        moments = judge.moments(wide.setting.key)
+        fewer = [one for dim in dims for one in tempered(wide.setting, moments, dim)]
     narrower = tuple(judge.measure(list(dict.fromkeys([*(_narrowed(wide.setting, dim) for dim in dims), *fewer]))))
     if max_bytes:
         choice = _within(choice, [*measured, *narrower], max_bytes)

@@ -336,7 +336,8 @@ def test_a_document_that_is_the_first_hit_is_not_offered_as_well(page: Page, tow
 
 def first_is_long(route: Route) -> dict[str, Any]:
     """The answer with this document before its hits: those by vectors alone, as the table does not know the word."""
-    answer: dict[str, Any] = route.fetch(post_data=route.request.post_data_json | {"hybrid": False}).json()
+    asked: dict[str, Any] = route.request.post_data_json or {}
+    answer: dict[str, Any] = route.fetch(post_data=asked | {"hybrid": False}).json()
     found = answer["results"][0]["hits"]
     found.insert(0, found[0] | {"id": "long"})
     return answer
