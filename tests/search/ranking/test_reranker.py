@@ -171,7 +171,7 @@ def test_reranking_all_hits_is_a_sort_by_sentence_transformers(folder: Path, mod
     transformers = pytest.importorskip("sentence_transformers")
     oracle = transformers.CrossEncoder(str(model), device="cpu", local_files_only=True)
     engine = SearchEngine(folder)
-    engine.rerank_by(model)
+    engine.rerank_by(open_reranker(model, RerankConfig(model=str(model), precision="float32"), RunOptions()))
     for query in QUERIES:
         hits = engine.search(query, k=ALL, rerank_depth=100)
         scores = {one.id: oracle.predict([(query, joined_text(one, ("title", "text")))])[0] for one in DOCUMENTS}
