@@ -32,6 +32,20 @@ CPU = torch.device("cpu")
 Found = dict[tuple[int, int], float]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _int8_products_are_exact() -> Iterator[None]:
+    """On every processor. One without VNNI saturates sums, and `choose_kernel` takes no int8 there."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not codes.int8_is_exact():
+            patch.setattr(codes, "_int8_products", exact_products)
+        yield
+
+
+def exact_products(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Sums of int8 products are whole numbers far below 2^53."""
+    return (left.to(torch.float64) @ right.to(torch.float64).T).to(torch.int32)
+
+
 def unit(rows: npt.NDArray[np.floating]) -> Vectors:
     exact = rows.astype(np.float64)
     vectors: Vectors = (exact / np.linalg.norm(exact, axis=1, keepdims=True)).astype(np.float32)
