@@ -25,12 +25,14 @@ READ_KEY, ADMIN_KEY = "read-key-of-the-tests", "admin-key-of-the-tests"
 
 @dataclass(frozen=True)
 class LiveServer:
-    """A server that listens at `url`. `client` asks it; `said` is what it told of new generations."""
+    """A server that listens at `url`. `client` asks it; `said` is what it told of new generations; `connections` are
+    those that are open."""
 
     url: str
     served: ServedIndex
     client: httpx2.Client
     said: list[str]
+    connections: set[Any]
 
     @property
     def served_at(self) -> tuple[str, int]:
@@ -67,7 +69,7 @@ def live_server(
     try:
         assert ready.wait(30)
         with httpx2.Client(base_url=url, trust_env=False, timeout=30) as client:
-            yield LiveServer(url, served, client, said)
+            yield LiveServer(url, served, client, said, listener.server_state.connections)
     finally:
         listener.stop()
         thread.join(30)

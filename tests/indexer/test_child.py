@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from indexer.child import call_in_child
 from indexer.errors import CorpusError, MachineError
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -79,17 +81,14 @@ def test_the_process_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
         f"call_in_child('{__name__}:wait', {{'beacon': {str(beacon)!r}}}, 'waiting')"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT) as parent:
-        while not (beacon.exists() and beacon.read_text(encoding="utf-8")):
-            assert parent.poll() is None
-            time.sleep(0.05)
+        wait_until(lambda: parent.poll() is not None or (beacon.exists() and beacon.read_text(encoding="utf-8")))
         parent.kill()
     child = int(beacon.read_text(encoding="utf-8"))
-    for _ in range(200):
-        if not running(child):
-            return
-        time.sleep(0.05)
-    os.kill(child, signal.SIGKILL)
-    pytest.fail("it outlived its parent")
+    try:
+        wait_until(lambda: not running(child))
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
 
 
 def running(process: int) -> bool:

@@ -18,9 +18,9 @@ import pytest
 from indexer.errors import CorpusError, MachineError, ModelError
 from indexer.executors import WorkerPool, run_tasks
 from indexer.executors.scheduler import IN_FLIGHT
+from tests.waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 120  # seconds; only a hang takes as long
 
 Work = Callable[[Iterator[int]], Iterator[int]]
 
@@ -118,14 +118,6 @@ def counting(worker: int) -> Work:
 def large(worker: int) -> Callable[[Iterator[bytes]], Iterator[bytes]]:
     """Gives back more than a pipe holds before it takes the next task."""
     return lambda tasks: (2 * task for task in tasks)
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        if time.monotonic() > end:
-            pytest.fail("waited in vain")
-        time.sleep(0.01)
 
 
 def noted(folder: Path) -> list[int]:

@@ -4,7 +4,6 @@ import contextlib
 import shutil
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from search.server.listener import Listener
 from search.server.settings import ServerSettings
 from tests.search.cli.test_cli import isotrope
 from tests.servers import READ_KEY, LiveServer, live_server, server_process
+from tests.waiting import wait_until
 
 QUESTION = b'{"query": "whales"}'
 HEAD = b"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -47,15 +47,31 @@ def until_closed(taken: socket.socket) -> bytes:
     return received
 
 
+def listens(host: str, port: int) -> bool:
+    try:
+        socket.create_connection((host, port), timeout=20).close()
+    except ConnectionError:
+        return False
+    return True
+
+
 def post(body: bytes, *, stated: int | None = None) -> bytes:
     return HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % (stated or len(body)) + body
 
 
-def test_a_request_in_pieces_is_a_request(served_folder: Path) -> None:
+def test_a_request_in_pieces_is_a_request(served_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrived, received = list[bytes](), connection_module.Connection.data_received
+
+    def noted(self: connection_module.Connection, data: bytes) -> None:
+        arrived.append(data)
+        received(self, data)
+
+    monkeypatch.setattr(connection_module.Connection, "data_received", noted)
+    pieces = [post(QUESTION)[place : place + 7] for place in range(0, len(post(QUESTION)), 7)]
     with live_server(served_folder) as server, connection(server) as taken:
-        for place in range(0, len(post(QUESTION)), 7):
-            taken.sendall(post(QUESTION)[place : place + 7])
-            time.sleep(0.001)
+        for number, piece in enumerate(pieces, 1):
+            taken.sendall(piece)
+            wait_until(lambda number=number: arrived == pieces[:number])
         assert until_closed(taken).startswith(b"HTTP/1.1 200")
 
 
@@ -87,11 +103,10 @@ def test_what_has_no_end_is_cut_off(what: str, served_folder: Path) -> None:
 def test_more_connections_than_there_may_be_are_closed(served_folder: Path) -> None:
     with live_server(served_folder, connections=3) as server, contextlib.ExitStack() as stack:
         held = [stack.enter_context(connection(server)) for _ in range(3)]
-        time.sleep(0.1)
         with connection(server) as taken:
             assert until_closed(taken) == b""
         held[0].close()
-        time.sleep(0.1)
+        wait_until(lambda: len(server.connections) == 2)
         assert server.client.get("/healthz").status_code == 200
 
 
@@ -103,7 +118,6 @@ def test_a_new_client_takes_the_place_of_one_that_has_had_its_answer(served_fold
         for taken in (first, second):
             taken.sendall(asked)
             assert taken.recv(1 << 16)
-            time.sleep(0.05)
         assert server.client.get("/healthz").status_code == 200
         assert until_closed(first) == b""
         for taken in (second, silent):
@@ -127,21 +141,26 @@ def test_half_closed_and_broken_connections_do_no_harm(served_folder: Path) -> N
 def test_who_does_not_read_is_cut_off(
     tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "_READER_PAUSE", 0.2)
+    monkeypatch.setattr(connection_module, "_READER_PAUSE", 0.05)
     large = {"blob": "x" * 4_000_000}
     build_index([Document(f"d{n}", f"text {n}", None, large) for n in range(3)], tmp_path / "index", tiny_config)
     with live_server(tmp_path / "index") as server:
         with connection(server) as taken:
             taken.sendall(post(QUESTION))
-            time.sleep(1.5)
+            wait_until(lambda: not server.connections)
             assert len(until_closed(taken)) < 12_000_000
+        monkeypatch.setattr(connection_module, "_READER_PAUSE", 3600.0)  # it is the test that has the server look
         with connection(server) as taken:  # slowly, but it reads
             taken.sendall(post(QUESTION))
-            received = b""
-            while piece := taken.recv(1 << 20):
-                received += piece
-                time.sleep(0.02)
-            assert len(received) > 12_000_000
+            wait_until(lambda: any(one._reader for one in server.connections))
+            (reader,) = server.connections
+            received, waiting = b"", reader.transport.get_write_buffer_size
+            for _ in range(5):
+                left = waiting()
+                while waiting() > left - connection_module._LEAST_READ:
+                    received += taken.recv(1 << 16)
+                reader.loop.call_soon_threadsafe(reader._expect_reader, left)
+            assert len(received) + len(until_closed(taken)) > 12_000_000
 
 
 def test_a_port_that_is_taken_is_an_error(served_folder: Path) -> None:
@@ -159,13 +178,11 @@ def test_a_server_that_is_stopped_answers_what_it_was_asked(signalled: signal.Si
         host, port = server.url.removeprefix("http://").split(":")
         assert server.ask("/v1/search", {"query": "whales", "where": "year > 1992", "k": 1})["results"]
         with socket.create_connection((host, int(port)), timeout=20) as taken:
-            taken.sendall(post(QUESTION)[:-5])
-            time.sleep(0.2)
+            taken.sendall(post(QUESTION).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")[:-5])
+            assert taken.recv(1 << 16).startswith(b"HTTP/1.1 100")  # it waits for the body
             server.process.send_signal(signalled)
-            time.sleep(0.5)
-            with pytest.raises(OSError):
-                socket.create_connection((host, int(port)), timeout=1)
-            taken.sendall(post(QUESTION)[-5:])
+            wait_until(lambda: not listens(host, int(port)))
+            taken.sendall(QUESTION[-5:])
             assert until_closed(taken).startswith(b"HTTP/1.1 200")
         out, err = server.process.communicate(timeout=20)
         assert (server.process.returncode, out) == (0, "")
@@ -182,9 +199,8 @@ def test_a_server_follows_its_index_and_says_so(served_folder: Path, tmp_path: P
         asked = type(server)(url, server.process)
         allowed = {"authorization": f"Bearer {READ_KEY}"}
         add_documents([Document("new", "how do whales sing")], index)
-        deadline = time.monotonic() + 30
-        while (info := asked.ask("/v1/info", **allowed))["generation"] == 1 and time.monotonic() < deadline:
-            time.sleep(0.2)
+        wait_until(lambda: asked.ask("/v1/info", **allowed)["generation"] != 1)
+        info = asked.ask("/v1/info", **allowed)
         assert (info["name"], info["generation"]) == ("my index", 2)
         hits = asked.ask("/v1/search", {"query": "how do whales sing", "k": 1}, **allowed)["results"][0]["hits"]
         assert hits[0]["id"] == "new"

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from tests.agents import MODES, call, each_tool, place_is_free
 from tests.search.cli.test_cli import ISOTROPE, isotrope
 from tests.search.server.test_service import Slow
 from tests.servers import READ_KEY, keys, live_server
+from tests.waiting import wait_until
 
 POST = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -122,10 +122,7 @@ def test_there_are_no_streams_and_no_sessions(library: Path) -> None:
             for kind in ({"content-type": "text/plain"}, {"accept": "text/html"}):
                 assert 400 <= server.client.post("/mcp", json=PING, headers=headers | kind).status_code < 500
         assert server.client.post("/mcp", json={"jsonrpc": "2.0", "method": "x"}, headers=POST).status_code == 202
-        end = time.monotonic() + 10
-        while held_transports():  # they end just after the answer
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        wait_until(lambda: not held_transports())  # they end just after the answer
 
 
 def test_a_server_without_the_sdk_answers_all_others(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,12 +145,16 @@ def test_a_call_under_way_is_answered_before_a_server_stops(library: Path) -> No
     def ask(url: str) -> None:
         answers.append(httpx2.post(f"{url}/mcp", json=body, headers=POST, trust_env=False, timeout=20).json())
 
+    def answer_when_draining() -> None:
+        wait_until(lambda: server.served.service.draining)
+        slow.go.set()
+
     with live_server(library) as server:
         slow = Slow(server.served.service)
         caller = threading.Thread(target=ask, args=(server.url,))
         caller.start()
         slow.begun.acquire()
-        threading.Timer(0.3, slow.go.set).start()  # by then the server drains
+        threading.Thread(target=answer_when_draining).start()
     caller.join(20)
     assert answers[0]["result"]["structuredContent"]["results"][0]["id"] == "bread"
 

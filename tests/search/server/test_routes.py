@@ -4,7 +4,6 @@ import json
 import logging
 import shutil
 import socket
-import time
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from search.server.settings import ServerSettings
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope
 from tests.servers import ADMIN_KEY, LiveServer, keys, live_server
+from tests.waiting import wait_until
 
 ODD_IDS = ["a/b", "a%2Fb", "..", "../x", "a b", "ä\u0301", "#?&", "%", "\\", "'\"", "v1/search", "x\ny"]
 NOT_IN_A_PATH = ("..", "x\ny")  # clients take the one for the folder above
@@ -279,7 +279,8 @@ def test_answers_have_a_limit_alone_and_together(tiny_config: BuildConfig, tmp_p
         with reader:
             for _ in range(40):  # answers that nobody reads stay with the server
                 reader.sendall(head % len(question) + question)
-            time.sleep(0.5)
+            wait_until(lambda: any(one.flow.write_paused for one in server.connections))
+        wait_until(lambda: len(server.connections) == 1)  # the reader's is gone
         assert server.search(query="text", k=3)
 
 
@@ -304,9 +305,7 @@ def test_what_is_wrong_with_the_next_generation_is_told_without_its_path(
     index = shutil.copytree(served_folder, tmp_path / "index")
     with live_server(index) as server:
         (index / layout.manifest_name(2)).write_text("{}")
-        deadline = time.monotonic() + 20
-        while not server.said and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: server.said)
         response = server.client.get("/readyz")
         assert (response.status_code, response.json()) == (200, {"status": "ready", "reload": "failed"})
         server.served.service.generations.unreadable = True

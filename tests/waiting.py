@@ -1,0 +1,14 @@
+"""Waiting for what another thread or process does. How long it takes is for no test to say."""
+
+import time
+from collections.abc import Callable
+
+PATIENCE = 120  # seconds; only a hang takes as long
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    """Return once this holds; fail where it never does."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.005)
