@@ -4,6 +4,8 @@ import ast
 import copy
 import gc
 import os
+import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -16,8 +18,14 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Tests of the other backends name them; a conversion for each tiny model of the suite would take minutes.
 os.environ.setdefault("ISOTROPE_BACKEND", "torch")
-os.environ.setdefault("ISOTROPE_CACHE", os.path.join(tempfile.gettempdir(), "isotrope-test-cache"))
-os.environ.setdefault("MTEB_CACHE", os.path.join(tempfile.gettempdir(), "isotrope-test-mteb"))  # made by an import
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers inherit what is set here
+    # Colours, widths, proxies and credentials of the shell are no part of a test.
+    outside = r"(?i)(http|https|all|no)_proxy|(aws|azure|google)_.*|columns|lines|(no|force)_color"
+    for name in [name for name in os.environ if re.fullmatch(outside, name)]:
+        del os.environ[name]
+    os.environ["ISOTROPE_TESTS"] = tempfile.mkdtemp(prefix="isotrope-tests-")  # of this run alone, gone at its end
+    os.environ["ISOTROPE_CACHE"] = os.path.join(os.environ["ISOTROPE_TESTS"], "cache")
+    os.environ["MTEB_CACHE"] = os.path.join(os.environ["ISOTROPE_TESTS"], "mteb")  # made by an import
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
     # A shell's background commands ignore Ctrl-C, and so would the commands that tests interrupt.
@@ -120,6 +128,11 @@ def _models_are_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transformer, "load_model", load)
         yield
+
+
+def pytest_unconfigure() -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ["ISOTROPE_TESTS"], ignore_errors=True)
 
 
 @pytest.hookimpl

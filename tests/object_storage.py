@@ -6,8 +6,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ import pytest
 
 from indexer.blob_cache import LIMIT
 from indexer.store import mirror, object_store
+from tests.waiting import PATIENCE, wait_until
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -44,7 +43,7 @@ class Fault:
     status: int = 0  # is answered, and the server is not asked
     cut: bool = False  # half of the body, then the connection ends
     lost: bool = False  # the server is asked, and its answer is replaced by a cut connection
-    wait: float = 0.0  # seconds in the middle of the body
+    wait: threading.Event | None = None  # in the middle of the body, until this is set
     without: str = ""  # header that the server does not see
     changed: bool = False  # one byte of what is sent arrives as another
 
@@ -144,10 +143,10 @@ class _Proxy(BaseHTTPRequestHandler):
                 self.close_connection = True
                 self.connection.shutdown(socket.SHUT_RDWR)
                 return
-            if fault.wait:
+            if fault.wait is not None:
                 self.wfile.write(data[:half])
                 self.wfile.flush()
-                time.sleep(fault.wait)
+                fault.wait.wait(PATIENCE)
                 data = data[half:]
             self.wfile.write(data)
         except (BrokenPipeError, ConnectionResetError):
@@ -161,6 +160,14 @@ def _free_port() -> int:
         return port
 
 
+def _answers(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url, timeout=1).close()  # noqa: S310
+    except OSError:
+        return False
+    return True
+
+
 @pytest.fixture(scope="session")
 def _server() -> Iterator[str]:
     """moto's server, once a session."""
@@ -169,12 +176,7 @@ def _server() -> Iterator[str]:
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(400):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/", timeout=1).close()
-                break
-            except (urllib.error.URLError, OSError):
-                time.sleep(0.05)
+        wait_until(lambda: server.poll() is not None or _answers(f"http://127.0.0.1:{port}/moto-api/"))
         yield f"http://127.0.0.1:{port}"
     finally:
         server.kill()

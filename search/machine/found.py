@@ -127,7 +127,7 @@ def examine() -> Machine:
 
 
 def _cores() -> Cores:
-    present = os.cpu_count() or 1
+    present = os.sysconf("SC_NPROCESSORS_ONLN")
     affinity = getattr(os, "sched_getaffinity", None)
     return Cores(present, len(affinity(0)) if affinity else present, cpu_limit(), available_cores())
 

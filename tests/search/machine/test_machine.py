@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 import torch
 
+from indexer import parallel
 from indexer.config import EncoderConfig
 from indexer.encoders import load_encoder
 from indexer.errors import ConfigError, MachineError
+from indexer.parallel import available_cores
 from indexer.run_options import RunOptions
 from search.machine import choices as choices_module
 from search.machine import found as found_module
@@ -173,7 +175,7 @@ def test_what_is_found_is_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("ISOTROPE_CACHE", str(tmp_path / "not" / "yet"))
     monkeypatch.setenv("OMP_NUM_THREADS", "77")
     machine = examine()
-    assert machine.cores.used <= machine.cores.allowed <= machine.cores.present == os.cpu_count()
+    assert machine.cores.used == available_cores() <= machine.cores.allowed <= machine.cores.present
     assert machine.cache.folder == str(tmp_path / "not" / "yet")
     assert not machine.cache.reason
     assert not (tmp_path / "not").exists()  # looking changes nothing
@@ -181,6 +183,19 @@ def test_what_is_found_is_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert machine.faiss.error == ""
     assert machine.faiss.options.startswith("OPTIMIZE")
     assert machine.rates["float32"] > 0
+
+
+@pytest.mark.parametrize(("limit", "used"), [(None, 3), (1.5, 2), (8.0, 3)])
+def test_cores_are_those_that_the_process_may_use(
+    limit: float | None, used: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many Python counts: `PYTHON_CPU_COUNT` and `-X cpu_count` say something else."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_NPROCESSORS_ONLN": 64}[name])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5, 60}, raising=False)
+    for module in (parallel, found_module):
+        monkeypatch.setattr(module, "cpu_limit", lambda: limit)
+    assert found_module._cores() == Cores(64, 3, limit, used)
 
 
 def test_a_folder_that_cannot_be_written_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
