@@ -31,6 +31,7 @@ _UNGUARDED = (
     'Put what the script does under: if __name__ == "__main__":'
 )
 Failure = tuple[BaseException, str]  # an exception, and where it was raised
+_Message = tuple[Any] | Exception | None  # a task, what unpickling it raised, or None: no further task for now
 
 
 class ProcessFleet(Generic[Task, Result]):
@@ -142,7 +143,7 @@ def _serve(prepare: Prepare[Any, Any], number: int, connection: Connection) -> N
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-    received: queue.SimpleQueue[tuple[Any] | None] = queue.SimpleQueue()
+    received: queue.SimpleQueue[_Message] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, received), daemon=True).start()
     try:
         work = prepare(number)
@@ -164,18 +165,27 @@ def _note(message: Warning | str, *_: object) -> str:
     return f"note: {' '.join(str(message).split())}\n"
 
 
-def _tasks(received: "queue.SimpleQueue[tuple[Any] | None]") -> Iterator[Any]:
-    """Tasks up to where their sender wants to see all results."""
+def _tasks(received: "queue.SimpleQueue[_Message]") -> Iterator[Any]:
+    """Tasks up to where their sender wants to see all results. Raises what unpickling a task raised."""
     while (message := received.get()) is not None:
+        if isinstance(message, Exception):
+            raise message
         yield message[0]
 
 
-def _receive(connection: Connection, received: "queue.SimpleQueue[tuple[Any] | None]") -> None:
+def _receive(connection: Connection, received: "queue.SimpleQueue[_Message]") -> None:
+    """Hand messages to the worker's main thread until the parent is gone or memory runs out, which end the process."""
     try:
         while True:
-            received.put(connection.recv())
-    except (EOFError, OSError):
-        os._exit(1)  # the parent is gone
+            data = connection.recv_bytes()
+            try:
+                received.put(pickle.loads(data))  # noqa: S301 - from the parent
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 - unpickling runs code of the task, which may raise anything
+                received.put(error)
+    except (EOFError, OSError, MemoryError):  # the parent treats a lack of memory as a worker that was killed
+        os._exit(1)
 
 
 def _end_with(sentinel: int) -> None:

@@ -8,6 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -193,6 +194,31 @@ def test_tasks_and_results_larger_than_a_pipe_hold_nobody_up() -> None:
 def test_an_exception_while_getting_ready_comes_through_as_it_is(workers: int) -> None:
     with pytest.raises(ModelError, match=r"^no such model$"):
         list(run_tasks(unprepared, [1, 2, 3], WorkerPool(workers)))
+
+
+@dataclass(frozen=True)
+class Unpicklable:
+    """A task whose unpickling raises an exception in the worker."""
+
+    error: Exception
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[Exception]]:
+        return raise_error, (self.error,)
+
+
+def raise_error(error: Exception) -> None:
+    raise error
+
+
+def test_a_task_that_cannot_be_unpickled_is_an_error() -> None:
+    with pytest.raises(ModuleNotFoundError, match="no such module"):
+        list(run_tasks(doubling, [Unpicklable(ModuleNotFoundError("no such module"))] * 3, WorkerPool(2)))
+
+
+def test_a_worker_without_memory_for_its_task_counts_as_killed() -> None:
+    task, lost = Unpicklable(MemoryError()), list[object]()
+    assert sorted(run_tasks(doubling, [1, task, 2], WorkerPool(2), lost)) == [2, 4]  # type: ignore[list-item]
+    assert lost == [task]
 
 
 def test_a_killed_worker_is_an_error_that_names_the_way_out() -> None:
