@@ -5,13 +5,14 @@ of all that decides its contents, with a seal: the sha256 of each of its files. 
 """
 
 import atexit
+import fcntl
 import json
 import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -102,14 +103,28 @@ def _made(make: Callable[[Path], None], folder: Path) -> Path:
 
 
 def _publish(made: Path, path: Path) -> None:
-    """Put the folder in its place. Somebody else may have done so in the meantime: theirs is as good."""
-    if not _is_whole(path):
-        _remove(path)
-    try:
-        made.rename(path)
-    except OSError:
+    """Move the folder to its place, unless another process has published the same entry in the meantime."""
+    with _locked(path.parent):
         if not _is_whole(path):
-            raise
+            _remove(path)
+        try:
+            made.rename(path)
+        except OSError:
+            if not _is_whole(path):
+                raise
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes and threads from publishing in `folder`, so that no entry that one of them has just
+    published is removed as damaged. File systems without locks for folders go without."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _remove(path: Path) -> None:

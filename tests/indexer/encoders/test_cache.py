@@ -1,13 +1,17 @@
 """What is kept outside the index can be made again: damage, deletion and a read-only disk cost time, nothing else."""
 
+import fcntl
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from indexer import cache as cache_module
 from indexer.cache import cache_folder, cached_folder
 from indexer.config import EncoderConfig
 from indexer.encoders import load_encoder, resolve_spec
@@ -174,6 +178,39 @@ def test_an_entry_that_comes_while_its_place_is_cleared_is_taken(cache: Path, mo
     assert cached_folder("kind", {}, Maker()) == place
     assert seen == [place]
     assert (place / "b").read_text(encoding="utf-8") == "two"
+
+
+def test_an_entry_that_another_has_just_published_is_not_removed_as_damaged(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = cached_folder("kind", {}, Maker())
+    (place / "a").write_text("damaged", encoding="utf-8")
+    waits, published, clear = threading.Event(), threading.Event(), cache_module._remove
+
+    def lock(*given: int) -> None:
+        if threading.current_thread() is other:
+            waits.set()
+        fcntl.flock(*given)
+
+    def publish() -> None:
+        cached_folder("kind", {}, Maker())
+        published.set()
+        waits.set()
+
+    def remove(path: Path) -> None:
+        if threading.current_thread() is not other:  # the first has found damage; the other would publish now
+            other.start()
+            assert waits.wait(60)
+            assert not published.is_set()
+        clear(path)
+
+    other = threading.Thread(target=publish, daemon=True)
+    monkeypatch.setattr(cache_module, "fcntl", SimpleNamespace(flock=lock, LOCK_EX=fcntl.LOCK_EX), raising=False)
+    monkeypatch.setattr(cache_module, "_remove", remove)
+    assert cached_folder("kind", {}, Maker()) == place
+    other.join(60)
+    assert published.is_set()
+    assert (place / "a").read_text(encoding="utf-8") == "one"
 
 
 def test_a_cache_that_cannot_be_written_costs_time_and_says_so(cache: Path) -> None:
