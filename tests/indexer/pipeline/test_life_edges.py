@@ -11,8 +11,9 @@ import pytest
 from indexer import Document, RunOptions, add_documents, build_index, compact_index, delete_documents, refit_index
 from indexer.config import BuildConfig, IndexConfig
 from indexer.corpus import read_corpus
+from indexer.encoders import EncoderSpec
 from indexer.errors import ConfigError, CorpusError, CorruptIndexError, MismatchError, ModelError
-from indexer.pipeline import index_segment
+from indexer.pipeline import encode, index_encoder, index_segment
 from indexer.store import documents, embeddings, manifest
 from indexer.store.manifest import list_generations, load_manifest
 from search import SearchEngine, verify_index
@@ -207,6 +208,16 @@ def test_a_compaction_that_needs_the_encoder_takes_it_from_where_it_is_now(
         compact_index(index, LOW)
     assert compact_index(index, LOW, model=tmp_path / "moved").dropped == 1
     assert load_manifest(index).quality["index"]["query_origin"] == "index.queries"
+
+
+def test_a_compaction_by_several_workers_looks_at_no_model(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub model's folder is not known there: the working directory would be read in its place."""
+    prepared = list[EncoderSpec]()
+    monkeypatch.setattr(index_encoder, "warm_backend", lambda spec, _: prepared.append(spec))
+    monkeypatch.setattr(encode, "run_tasks", lambda setup, tasks, pool, lost: setup(0)(iter(tasks)))
+    delete_documents(index, ["d1"])
+    assert compact_index(index, RunOptions(workers=2)).dropped == 1
+    assert prepared == []
 
 
 # --- numbers that would be rounded
