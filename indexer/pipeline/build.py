@@ -40,6 +40,7 @@ from indexer.run_options import RunOptions
 from indexer.settings import named_path
 from indexer.store.integrity import damaged_files
 from indexer.store.manifest import Manifest, load_manifest
+from indexer.transforms import Whitening
 
 
 @dataclass(frozen=True)
@@ -159,8 +160,20 @@ def _encode_and_publish(
     generation.set_encoder(encoded.records[0].dim, state_files(generation.index, generation.spec))
     manifest = generation.publish(written.figures)
     left = (kept_state_note(generation), generation.sweep())
-    about = (manifest.transform["note"], *encoded.notes, *unknown_note(manifest.quality), *notes, *written.notes, *left)
-    return _report(generation.index, manifest, encoded, tuple(note for note in about if note))
+    about = (manifest.transform["note"], _whitened_note(generation), *encoded.notes, *unknown_note(manifest.quality))
+    notes = (*about, *notes, *written.notes, *left)
+    return _report(generation.index, manifest, encoded, tuple(note for note in notes if note))
+
+
+def _whitened_note(generation: Generation) -> str:
+    """That vectors which came with the corpus are indexed whitened, and how to index them unchanged."""
+    strength = generation.config.whitening.strength
+    if generation.spec.traits.encodes_texts or strength == "none" or not isinstance(generation.transform, Whitening):
+        return ""
+    return (
+        f"the vectors of the corpus are indexed whitened (whitening.strength={strength:g}). To index them as they are, "
+        "only scaled to unit length, pass --set whitening.strength=none"
+    )
 
 
 def _report(index: Path, manifest: Manifest, encoded: EncodedParts, notes: tuple[str, ...]) -> BuildReport:

@@ -117,6 +117,20 @@ def test_without_embeddings_of_queries_there_is_one_mean_and_a_note(tmp_path: Pa
         assert hits(one.search_vectors(query)[0]) == hits(other.search_vectors(query)[0])
 
 
+def test_a_note_says_that_given_vectors_are_whitened_and_how_to_index_them_unchanged(tmp_path: Path) -> None:
+    documents, recipe = random_documents(60), dataclasses.replace(GIVEN, whitening=WhiteningConfig())
+    notes = build_index(documents, tmp_path / "index", recipe).notes
+    assert any("whitening.strength=0.25" in note and "--set whitening.strength=none" in note for note in notes)
+    unchanged = build_index(documents, tmp_path / "as-given", recipe.with_overrides(["whitening.strength=none"]))
+    assert not any("whitened" in note for note in unchanged.notes)
+    with SearchEngine(tmp_path / "as-given") as engine:
+        one, other = documents[0].vector, documents[1].vector
+        assert one is not None
+        assert other is not None
+        (hit,) = (hit for hit in engine.search_vectors(one[None], 60)[0] if hit.id == "d1")
+        assert hit.score == pytest.approx(one @ other / np.linalg.norm(one) / np.linalg.norm(other), abs=1e-6)
+
+
 def test_texts_cannot_be_asked(tmp_path: Path) -> None:
     named = dataclasses.replace(GIVEN, encoder=EncoderConfig(kind="vectors", model="our model, version 3"))
     build_index(random_documents(), tmp_path / "index", named)
