@@ -4,6 +4,7 @@ Every change of an index goes through one: what is published is kept or left out
 seen of it before `publish` has created its manifest. Noting something down touches no file.
 """
 
+import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -313,6 +314,9 @@ class Generation:
         count = first = 0
         for part in self.parts:
             alive, first = live[first : first + part.documents], first + part.documents
+            if alive.all():
+                count += part.rows
+                continue
             if part.rows != part.documents:
                 name = f"{part.name}/{layout.WINDOWS}"
                 check_file(self.index / name, self.files[name])
@@ -329,8 +333,8 @@ class Generation:
         sent = remote[0].complete_parts() if remote else set()
         for number in layout.part_numbers(self.index):
             name = layout.part_name(number)
-            record = parts.read_record(self.index / name)
             unfinished = name in sent or not (self.index / name / layout.PART).exists()  # sent: it is read from there
+            record = parts.read_record(self.index / name) if fresh else None
             if unfinished or (fresh and (record is None or record.fingerprint != fingerprint)):
                 remove_folder(self.index, name)
             else:
@@ -344,22 +348,36 @@ class Generation:
         """
         index = self.index
         try:
-            named = {name for number in list_generations(index) for name in load_generation(index, number).files}
-            self.sender.sweep(named, forgotten)
-            for number in layout.part_numbers(index):
-                if f"{layout.part_name(number)}/{layout.PART}" not in named:
-                    remove_folder(index, layout.part_name(number))
-                else:  # a worker that was killed leaves some in a part that another then wrote
-                    _remove_temporary(index, layout.part_name(number))
-            for name in _swept_files(index):
-                if name not in named:
-                    remove_file(index, name)
-            for name in _state_folders(index):
-                if f"{name}/{layout.STATE}" not in named:
-                    remove_folder(index, name)
+            self.sender.sweep(self._unnamed, forgotten)
+            marks = {f"{layout.part_name(number)}/{layout.PART}" for number in layout.part_numbers(index)}
+            states = {f"{name}/{layout.STATE}" for name in _state_folders(index)}
+            unnamed = self._unnamed({*marks, *states, *_swept_files(index)})
+            for mark in sorted(unnamed & (marks | states)):
+                remove_folder(index, mark.rpartition("/")[0])
+            for name in sorted(unnamed - marks - states):
+                remove_file(index, name)
+            for part in self.parts:  # a worker that was killed leaves some in a part that another then wrote
+                _remove_temporary(index, part.name)
         except StoreError as error:
             return f"leftovers of earlier builds stay: {error}"
         return ""
+
+    def _unnamed(self, names: Collection[str]) -> set[str]:
+        """Those of some files that no manifest names. Manifests are read, newest first, only while a file is left.
+
+        On a disk, a file that carries the number of an earlier generation is taken for one of its own as long as that
+        generation is there: else an index with many generations would read all of them after each change. The sweep
+        after that generation has removed what its manifest does not name, unless it was interrupted twice.
+        """
+        left, numbers = set(names) - self.files.keys(), list_generations(self.index)
+        if self.published and self.published.manifest.generation in numbers:
+            left -= self.published.manifest.files.keys()
+        if mirror_of(self.index) is None:
+            earlier = set(numbers[:-2])
+            left = {name for name in left if _file_number(name) not in earlier}
+        while left and numbers:
+            left -= load_generation(self.index, numbers.pop()).files.keys()
+        return left
 
 
 @contextmanager
@@ -374,9 +392,13 @@ def open_generation(index: Path, overwrite: bool = False, create: bool = False) 
         require_index_folder(index)
         make_folder(index)
     else:
-        load_manifest(index)  # says what is wrong with a path that is no index, before a lock file is made there
+        seen = load_manifest(index)  # says what is wrong with a path that is no index, before a lock file is made there
     with writer_lock(index):
-        published = _published(index, overwrite) if create else PublishedIndex(index, load_manifest(index))
+        if create:
+            published = _published(index, overwrite)
+        else:
+            is_newest = list_generations(index)[-1:] == [seen.generation]
+            published = PublishedIndex(index, seen if is_newest else load_manifest(index))
         generation = Generation(index, published, overwrite or not create)
         try:
             if published and not (create and overwrite):
@@ -438,6 +460,12 @@ def _swept_files(index: Path) -> list[str]:
         for path in sorted((index / folder).glob("*"))
         if pattern.fullmatch(path.name)
     ]
+
+
+def _file_number(name: str) -> int:
+    """The generation whose number a file that is not part of a part carries; -1 for other files."""
+    folder, _, file = name.partition("/")
+    return int(re.split(r"[-.]", file)[0]) if folder in _SWEPT else -1
 
 
 def _state_folders(index: Path) -> list[str]:

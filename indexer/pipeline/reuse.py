@@ -82,6 +82,26 @@ class ReuseByText:
             self._intact[part] = record is not None and parts.is_intact(folder, record) and _has_embeddings(folder)
         return self._intact[part]
 
+    def _set_aside(self, part: int, rows: int) -> Mask:
+        """Which rows of a part are of documents that the encoder died of, (rows,): they have no embedding."""
+        nothing = np.zeros(rows, bool)
+        if self._published is None or not rows or self._all_live[part]:  # a document that is set aside is never live
+            return nothing
+        folder = self._index / self._names[part]
+        record = parts.read_record(folder)
+        if record is None or not record.set_aside:
+            return nothing
+        documents = np.arange(rows) if record.rows == record.documents else parts.read_window_documents(folder)
+        return np.isin(documents, record.set_aside)
+
+    @cached_property
+    def _all_live(self) -> list[bool]:
+        """Whether no document of a part is deleted."""
+        if self._published is None:
+            return []
+        live, ends = self._published.live, np.cumsum([part.documents for part in self._published.manifest.parts])
+        return [bool(one.all()) for one in np.split(live, ends[:-1])]
+
     @property
     def _names(self) -> list[str]:
         return [part.name for part in self._published.manifest.parts] if self._published else []
@@ -100,9 +120,7 @@ class ReuseByText:
         numbers = np.concatenate([np.full(len(rows), part, np.int32) for part, rows in enumerate(hashes)])
         rows = np.concatenate([np.arange(len(rows), dtype=np.int32) for rows in hashes])
         whole = np.concatenate(hashes)
-        encoded = np.concatenate(
-            [~_set_aside(self._index / name, len(one)) for name, one in zip(self._names, hashes, strict=True)]
-        )
+        encoded = np.concatenate([~self._set_aside(part, len(rows)) for part, rows in enumerate(hashes)])
         whole, numbers, rows = whole[encoded], numbers[encoded], rows[encoded]
         if not len(whole):
             return None
@@ -116,15 +134,6 @@ def _has_embeddings(folder: Path) -> bool:
         return bool(len(open_embeddings(folder)))
     except StoreError:
         return False
-
-
-def _set_aside(folder: Path, rows: int) -> Mask:
-    """Which rows of a part are of documents that the encoder died of, (rows,): they have no embedding."""
-    record = parts.read_record(folder)
-    if record is None or not record.set_aside or not rows:
-        return np.zeros(rows, bool)
-    documents = np.arange(rows) if record.rows == record.documents else parts.read_window_documents(folder)
-    return np.isin(documents, record.set_aside)
 
 
 def _text_hashes(folder: Path) -> TextHashes:

@@ -245,19 +245,24 @@ def remove_folder(index: Path, name: str) -> None:
 
 def require_own_files(index: Path) -> None:
     """Raises StoreError naming the first link, pipe, socket or device in an index, at any depth."""
+    folders = [str(index)]
     try:
-        for root, folders, files in os.walk(index, onerror=_raise):
-            for name in sorted((*folders, *files)):
-                mode = os.lstat(os.path.join(root, name)).st_mode
-                if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-                    raise _foreign(Path(root, name))
+        for folder in folders:  # which grows: an index of many additions has thousands
+            with os.scandir(folder) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+            for entry in found:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif not entry.is_file(follow_symlinks=False):
+                    raise _foreign(Path(entry.path))
     except OSError as error:
         raise StoreError(f"{error.filename or index}: cannot be looked at: {error.strerror or error}.") from error
 
 
 def require_own_folders(index: Path, names: Iterable[str]) -> None:
     """Raises StoreError for the first folder on the way to some files of an index that is a link; absent ones pass."""
-    folders = {parent for name in names for parent in PurePosixPath(name).parents[:-1]}
+    within = {name.rpartition("/")[0] for name in names} - {""}
+    folders = within | {str(parent) for name in within for parent in PurePosixPath(name).parents[:-1]}
     for folder in sorted(folders):
         try:
             if stat.S_ISLNK(os.lstat(index / folder).st_mode):

@@ -226,20 +226,25 @@ def check_file(path: Path, digest: FileDigest) -> None:
 def check_size(path: Path, digest: FileDigest) -> None:
     """Compare a file's presence and size with the manifest. Raises CorruptIndexError, and StoreError where it is no
     file of the index alone: a link, a pipe or device, or a file that has other names too."""
+    _check_size(str(path), digest)
+
+
+def _check_size(name: str, digest: FileDigest) -> None:
+    """The same for a path as text: an index has five files a part, and a `Path` costs more than a look at the file."""
     try:
-        found = path.lstat()
+        found = os.lstat(name)
     except FileNotFoundError:
-        raise missing(path) from None
+        raise missing(Path(name)) from None
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise _unreadable(Path(name), error) from error
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
         what = "a file with other names (hard links)" if stat.S_ISREG(found.st_mode) else "no regular file"
         raise StoreError(
-            f"{path}: {what}; expected a file that belongs to this index alone. If you trust it, make a copy of the "
+            f"{name}: {what}; expected a file that belongs to this index alone. If you trust it, make a copy of the "
             "index with: cp -rL"
         )
     if found.st_size != digest.bytes:
-        raise wrong_size(path, found.st_size, digest)
+        raise wrong_size(Path(name), found.st_size, digest)
 
 
 @contextmanager
@@ -288,7 +293,7 @@ def check_sizes(index: Path, manifest: Manifest) -> None:
         return
     require_own_folders(index, manifest.files)
     for name, digest in manifest.files.items():
-        check_size(index / name, digest)
+        _check_size(f"{index}/{name}", digest)
 
 
 def hashed_on_open(index: Path, manifest: Manifest, names: list[str]) -> bool:

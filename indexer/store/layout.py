@@ -88,9 +88,10 @@ def part_numbers(index: Path) -> list[int]:
     folder = index / PARTS
     if not folder.is_dir():
         return []
-    numbers = [int(entry.name) for entry in folder.iterdir() if PART_NAME.fullmatch(entry.name)]
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in entries if PART_NAME.fullmatch(entry.name) and entry.is_dir()]
     # "000001" would be part 1 too, and what is done to part 1 must not be done to it
-    return sorted(number for number in set(numbers) if (index / part_name(number)).is_dir())
+    return sorted(int(name) for name in names if part_name(int(name)) == f"{PARTS}/{name}")
 
 
 def is_index_folder(folder: Path) -> bool:

@@ -11,7 +11,7 @@ import json
 import random
 import re
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -152,19 +152,20 @@ class Sender:
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
 
-    def sweep(self, named: Collection[str], forgotten: Collection[str]) -> None:
-        """Remove from the store what no manifest names: of this writer, of `forgotten` manifests, of parts that are no
-        longer to be encoded, or a week old."""
+    def sweep(self, unnamed: Callable[[Collection[str]], Collection[str]], forgotten: Collection[str]) -> None:
+        """Remove from the store what no manifest names, as `unnamed` says: of this writer, of `forgotten` manifests, of
+        parts that are no longer to be encoded, or a week old."""
         if self._mirror is None:
             return
         before = datetime.now(UTC) - _ABANDONED
-        gone = [
-            name
-            for name, entry in self._mirror.store.list().items()
-            if name not in named
-            and (name.partition("/")[0] in _SWEPT or name.startswith(PROBE))
-            and (name in forgotten or entry.modified < before or self._is_own(name) or self._is_abandoned(name))
-        ]
+        gone = unnamed(
+            [
+                name
+                for name, entry in self._mirror.store.list().items()
+                if (name.partition("/")[0] in _SWEPT or name.startswith(PROBE))
+                and (name in forgotten or entry.modified < before or self._is_own(name) or self._is_abandoned(name))
+            ]
+        )
         marks = [name for name in gone if name.endswith(".json")]
         self._mirror.store.remove(marks)  # first, so that nobody takes for complete what is going
         self._mirror.store.remove(sorted(set(gone) - set(marks)))
