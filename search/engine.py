@@ -379,7 +379,7 @@ class SearchEngine:
             )
         found = self._ranker.rank(queries, replace(options, k=max(options.k, depth)), allowed)
         reranked = self._reranking.answers(self._index, queries.texts, found, depth)
-        return [Answer(answer[: options.k], answer.missing) for answer in reranked]
+        return [answer[: options.k] for answer in reranked]
 
     def _from_texts(self, texts: Sequence[str], log: EncodeStats) -> EncodedQueries:
         embeddings = self.encoder.encode(texts, "query", log)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
 if TYPE_CHECKING:
     from indexer.store.manifest import SegmentEntry
@@ -85,6 +85,18 @@ class Answer(list[Found]):
     def __init__(self, found: Iterable[Found] = (), missing: "tuple[SegmentEntry, ...]" = ()) -> None:
         super().__init__(found)
         self.missing = missing
+
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> Found: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> "Answer[Found]": ...
+
+    def __getitem__(self, place: SupportsIndex | slice) -> "Found | Answer[Found]":
+        """A hit, or an answer of some, of which the same segments are missing."""
+        if isinstance(place, slice):
+            return Answer(super().__getitem__(place), self.missing)
+        return super().__getitem__(place)
 
     @property
     def partial(self) -> bool:

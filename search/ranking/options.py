@@ -71,7 +71,10 @@ class SearchOptions:
 
     @classmethod
     def of(cls, options: "SearchOptions | int | None", fields: Mapping[str, Any]) -> "SearchOptions":
-        """`options`, or as many hits, with these `fields` in place of theirs. Raises ConfigError for an unknown one."""
+        """`options`, or as many hits, with these `fields` in place of theirs.
+
+        Raises ConfigError for an unknown field, and for a number of hits that is given twice.
+        """
         known = [field.name for field in dataclasses.fields(cls)]
         if unknown := [name for name in fields if name not in known]:
             close = difflib.get_close_matches(unknown[0], known, n=1)
@@ -79,6 +82,8 @@ class SearchOptions:
             raise ConfigError(f'a search has no option "{unknown[0]}"; {hint}')
         if isinstance(options, SearchOptions):
             return dataclasses.replace(options, **fields)
+        if options is not None and "k" in fields:
+            raise ConfigError(f"k is given twice: {options!r} and k={fields['k']!r}; expected one number of hits.")
         return cls(**fields) if options is None else cls(options, **fields)
 
     def _require_compatible(self) -> None:

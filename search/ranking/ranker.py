@@ -199,7 +199,8 @@ class DocumentRanker:
             source, reach = self._source(some, options, allowed, missing)
             wanted = Wanted(options.k, groups, options.exact, self._folding(options))
             answers += collect(len(some), source, reach, wanted)
-        ranked = [_above(documents, options.min_score)[: options.k] for documents in answers]
+        least = _lowest_score(options)
+        ranked = [_above(documents, least)[: options.k] for documents in answers]
         return [Answer(documents, missing.segments if missing else ()) for documents in ranked]
 
     def neighbours(self, document: int, options: SearchOptions, allowed: Mask | None) -> Answer[RankedDocument]:
@@ -303,7 +304,7 @@ class DocumentRanker:
         def vectors_of(_: int, documents: Sequence[RankedDocument]) -> Vectors:
             return self._index.vectors(np.array([found.row for found in documents], np.int64))
 
-        return Folding(options.fold, vectors_of, options.min_score)
+        return Folding(options.fold, vectors_of, _lowest_score(options))
 
     def _rows(self, allowed: Mask | None) -> tuple[Mask | None, int]:
         """Which rows may be found, (rows,), None all; and how many those are."""
@@ -350,6 +351,14 @@ def fusion_of(config: HybridConfig, options: SearchOptions) -> HybridConfig:
             "weight. Leave it out, or set hybrid.fusion=convex with isotrope refit."
         )
     return replace(config, weight=options.hybrid_weight)
+
+
+def _lowest_score(options: SearchOptions) -> float | None:
+    """`min_score` rounded to float32 as scores are: the float32 nearest to 0.7 is less than the float64 that is."""
+    if options.min_score is None:
+        return None
+    with np.errstate(over="ignore"):
+        return float(np.float32(options.min_score))
 
 
 def _above(documents: list[RankedDocument], least: float | None) -> list[RankedDocument]:

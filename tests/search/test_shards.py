@@ -150,6 +150,7 @@ def test_nothing_is_left_of_an_index_that_is_lost(flat: Path) -> None:
         lose(engine, 0, 1, 2)
         (answer,) = engine.search_vectors(questions()[:1], partial=True)
         assert (len(answer), len(answer.missing)) == (0, 3)
+        assert answer[:5].missing == answer.missing
 
 
 @pytest.mark.usefixtures("fakes")

@@ -79,6 +79,13 @@ def test_a_field_that_cannot_be_meant_is_refused(asked: dict[str, Any], message:
             call()
 
 
+def test_a_number_of_hits_that_is_given_twice_is_refused(engine: SearchEngine) -> None:
+    for call in (engine.search, engine.neighbours):
+        with pytest.raises(ConfigError, match="k is given twice: 5 and k=3; expected one number of hits"):
+            call("d1", 5, k=3)
+    assert len(engine.search("whales", SearchOptions(5), k=3)) == 3
+
+
 def test_numbers_of_numpy_are_numbers(engine: SearchEngine) -> None:
     expected = engine.search("whales", k=3)
     for kind in (np.int64, np.uint8, np.int32):

@@ -91,8 +91,15 @@ def test_filters_and_groups_go_together(engine: SearchEngine, everything: list[H
 
 
 def test_a_lowest_score_cuts_the_answer(engine: SearchEngine, everything: list[Hit]) -> None:
-    limit = everything[6].score
-    assert engine.search(QUERY, 100, min_score=limit) == [hit for hit in everything if hit.score >= limit]
+    for limit in (hit.score for hit in everything):
+        expected = [hit for hit in everything if hit.score >= limit]
+        assert engine.search(QUERY, 100, min_score=limit) == expected
+        written = float(str(np.float32(limit)))  # as a float64 it may lie above the float32 that it names
+        assert engine.search(QUERY, 100, min_score=written) == expected
+        assert engine.search(QUERY, 100, min_score=written, fold=1.0) == engine.search(
+            QUERY, 100, min_score=limit, fold=1.0
+        )
+    assert engine.search(QUERY, 100, min_score=1e300) == []
 
 
 def test_neighbours_are_the_closest_others_by_the_documents_own_vector(engine: SearchEngine) -> None:
