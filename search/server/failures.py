@@ -91,13 +91,27 @@ def answer_failures(app: FastAPI, service: SearchService) -> None:
 
 
 def _of_http(error: HTTPException) -> str:
-    """What is wrong with a path or a method, and the way out."""
+    """What is wrong with a path, a method or the bytes of a body, and the way out."""
     if error.status_code == 404:
         return "There is no such route; /openapi.json lists those of the API."
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "another")
         return f"The method is not allowed here; this route takes {allowed}."
+    cause = error.__cause__
+    if isinstance(cause, UnicodeDecodeError):
+        return f"The body is not {cause.encoding.upper()}: {cause.reason} at byte {cause.start}. Send JSON in UTF-8."
+    if isinstance(cause, RecursionError):
+        return "The body nests lists or objects too deeply."
+    if isinstance(cause, ValueError):  # Python converts no number of thousands of digits
+        return "The body holds a number with too many digits."
     return str(error.detail)
+
+
+def _place(error: RequestValidationError, character: int) -> str:
+    """Where a body stops being JSON, as editors count."""
+    read = str(error.body)[:character]
+    line, column = read.count("\n") + 1, character - (read.rfind("\n") + 1) + 1
+    return f"line {line}, column {column} (character {character})"
 
 
 def of_isotrope(error: IsotropeError, message: str) -> Response:
@@ -117,7 +131,7 @@ def _told(error: RequestValidationError) -> tuple[str, str | None]:
     """
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        return f"The body is no JSON: {first['ctx']['error']} at character {first['loc'][-1]}.", None
+        return f"The body is no JSON: {first['ctx']['error']} at {_place(error, first['loc'][-1])}.", None
     found = [(one["loc"][1:], str(one["msg"]).removeprefix("Value error, ")) for one in error.errors()]
     if not found[0][0]:
         return ("The body is empty; expected a JSON object." if first["type"] == "missing" else found[0][1]), None

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema, model_validator
 
 from search.ranking.ranker import SearchOptions, Similarity
+from search.server.failures import RequestError
 from search.server.service import SearchReply
 from search.server.settings import LEAST_FOLD
 
@@ -22,6 +23,14 @@ def _whole(text: str) -> str:
     except UnicodeEncodeError:
         raise ValueError("holds half a surrogate pair, which is no text") from None
     return text
+
+
+def _require_whole(name: str) -> None:
+    """Raises RequestError for the name of a field that no message can repeat: pydantic's are UTF-8."""
+    try:
+        _whole(name)
+    except ValueError as error:
+        raise RequestError(400, f"{name[:_SHOWN]!a}: the name of this field {error}.") from None
 
 
 def _not_blank(text: str) -> str:
@@ -85,6 +94,7 @@ class Request(BaseModel):
         if isinstance(given, dict):
             for name in given:
                 if name not in cls.model_fields:
+                    _require_whole(name)
                     close = difflib.get_close_matches(name[:_SHOWN], cls.model_fields, n=1)
                     hint = f'did you mean "{close[0]}"?' if close else f"there are {', '.join(cls.model_fields)}"
                     raise ValueError(f"{name[:_SHOWN]}: is no field; {hint}")

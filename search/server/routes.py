@@ -82,6 +82,7 @@ def health_routes(service: SearchService, metrics: ServerMetrics) -> APIRouter:
     """GET /healthz, /readyz and /metrics, and POST /admin/reload."""
     router = APIRouter(tags=["server"])
 
+    @router.head("/healthz", include_in_schema=False)
     @router.get("/healthz", responses=_faults(403))
     async def healthz() -> dict[str, str]:
         """Whether the process answers. Open to all."""

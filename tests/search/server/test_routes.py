@@ -161,6 +161,24 @@ def test_bodies_that_are_no_plain_json(content: bytes, status: int, server: Live
     assert response.json()
 
 
+@pytest.mark.parametrize("name", [b"\\ud800", b"\xed\xa0\x80", b"a\\udfffb"])
+@pytest.mark.parametrize(
+    ("route", "body"),
+    [
+        ("search", b'{"query": "a", "%s": 1}'),
+        ("embeddings", b'{"input": "a", "%s": 1}'),
+        ("vector_stores/tests/search", b'{"query": "a", "%s": 1}'),
+        ("vector_stores/tests/search", b'{"query": "a", "ranking_options": {"%s": 1}}'),
+    ],
+)
+def test_the_name_of_a_field_that_is_no_text_is_refused(
+    route: str, body: bytes, name: bytes, server: LiveServer
+) -> None:
+    response = server.client.post(f"/v1/{route}", content=body % name, headers={"content-type": "application/json"})
+    assert response.status_code == 400
+    assert "the name of this field holds half a surrogate pair" in response.json()["error"]["message"]
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
@@ -214,6 +232,7 @@ def test_what_is_served_is_told_but_not_where_it_is(server: LiveServer, served_f
 def test_health_metrics_and_description(server: LiveServer) -> None:
     server.search(query="whales")
     assert server.client.get("/healthz").json() == {"status": "ok"}
+    assert server.client.head("/healthz").status_code == 200
     assert server.client.get("/readyz").json() == {"status": "ready"}
     text = server.client.get("/metrics").text
     for line in ("isotrope_documents 9.0", "isotrope_generation 1.0", "isotrope_pending 0.0"):
@@ -241,7 +260,32 @@ def test_health_metrics_and_description(server: LiveServer) -> None:
         ),
         ("POST", "/v1/search", b'{"query": "a"}', "", 422, "Content-Type is missing; send application/json"),
         ("POST", "/v1/search", b"", "application/json", 422, "The body is empty; expected a JSON object."),
-        ("POST", "/v1/search", b'{"query": }', "application/json", 422, "is no JSON: Expecting value at character 10."),
+        (
+            "POST",
+            "/v1/search",
+            b'{"query": }',
+            "application/json",
+            422,
+            "is no JSON: Expecting value at line 1, column 11 (character 10).",
+        ),
+        (
+            "POST",
+            "/v1/search",
+            b'{"query": "a",\n "k": }',
+            "application/json",
+            422,
+            "at line 2, column 7 (character 21).",
+        ),
+        (
+            "POST",
+            "/v1/search",
+            b'{"query": "a\xff"}',
+            "application/json",
+            400,
+            "is not UTF-8: invalid start byte at byte 12.",
+        ),
+        ("POST", "/v1/search", b"[" * 100_000, "application/json", 400, "nests lists or objects too deeply"),
+        ("POST", "/v1/search", b'{"k": ' + b"9" * 5000 + b"}", "application/json", 400, "number with too many digits"),
         ("GET", "/v1/search", b"", "", 405, "this route takes POST"),
         ("GET", "/v1/serach", b"", "", 404, "There is no such route; /openapi.json lists"),
     ],
