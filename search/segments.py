@@ -116,6 +116,10 @@ class MissingRows:
         """Those lost, in row order."""
         return tuple(sorted(self._lost.values(), key=lambda entry: entry.first_row))
 
+    def has(self, entry: SegmentEntry) -> bool:
+        """Whether a segment is lost already."""
+        return entry.file in self._lost
+
     def finish(self, finish: Finish, entry: SegmentEntry, queries: int) -> list[SearchResult]:
         """What was begun; nothing from a segment that is lost, which is noted."""
         try:
@@ -138,7 +142,9 @@ class DispensableSegment:
         return self.segment.entry
 
     def begin(self, queries: Vectors, k: int, mask: Mask | None, vectors_of: VectorsOf, exact: bool) -> Finish:
-        """See `Searchable`."""
+        """See `Searchable`. A segment that is lost already is not asked, which would mean to wait for it again."""
+        if self.missing.has(self.entry):
+            return lambda: [_nothing() for _ in queries]
         begun = self.segment.begin(queries, k, mask, vectors_of, exact)
         return partial(self.missing.finish, begun, self.entry, len(queries))
 

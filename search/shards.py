@@ -9,6 +9,7 @@ unanswered is an error, or goes without it if that was asked for.
 import math
 import platform
 import threading
+import time
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from search.index import Index
 from search.segments import Finish, Segment, VectorsOf
 
 Host = Literal["ray"]
+_GRACE = 0.1  # seconds to fetch an answer that is there, when the time for all of them is up
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class ShardOptions:
     """Where segments are searched: each by a process of Ray's, of the cluster at `address`.
 
     "auto" is the cluster that this machine is part of; empty: one is started here, for as long as the program runs. A
-    process that has not answered in `timeout` seconds counts as lost.
+    process that has not answered `timeout` seconds after it was asked counts as lost. All are asked at once, so a
+    question waits that long for all of them together.
     """
 
     host: Host = "ray"
@@ -175,7 +178,7 @@ class RayHost:
             if self._actor is None:
                 kind = self._ray.remote(SegmentProcess).options(max_restarts=-1, scheduling_strategy="SPREAD")
                 self._actor = kind.remote(*self._segment)
-            return partial(self._answer, self._actor.search.remote(question))
+            return partial(self._answer, self._actor.search.remote(question), time.monotonic() + self._timeout)
 
     def close(self) -> None:
         """See `SegmentHost`."""
@@ -184,10 +187,10 @@ class RayHost:
                 self._ray.kill(self._actor)
             self._actor = None
 
-    def _answer(self, begun: Any) -> list[SearchResult]:
+    def _answer(self, begun: Any, until: float) -> list[SearchResult]:
         errors = self._ray.exceptions
         try:
-            found: list[SearchResult] = self._ray.get(begun, timeout=self._timeout)
+            found: list[SearchResult] = self._ray.get(begun, timeout=max(_GRACE, until - time.monotonic()))
         except errors.RayTaskError as error:
             raise error.cause if isinstance(error.cause, IsotropeError) else error from None
         except errors.RayError as error:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,41 @@ def test_nothing_is_left_of_an_index_that_is_lost(flat: Path) -> None:
         (answer,) = engine.search_vectors(questions()[:1], partial=True)
         assert (len(answer), len(answer.missing)) == (0, 3)
         assert answer[:5].missing == answer.missing
+
+
+class HungRay:
+    """A cluster whose processes never answer, and its clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.exceptions = SimpleNamespace(RayTaskError=KeyError, RayError=TimeoutError)
+        self.search = self
+
+    def remote(self, *_: Any) -> "HungRay":
+        return self
+
+    def options(self, **_: Any) -> "HungRay":
+        return self
+
+    def is_initialized(self) -> bool:
+        return False
+
+    def get(self, _: Any, timeout: float) -> Any:
+        self.now += timeout
+        raise TimeoutError("it hangs")
+
+
+def test_processes_that_hang_are_waited_for_together_and_once(flat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = HungRay()
+    monkeypatch.setattr(shards, "connect", lambda address: ray)
+    monkeypatch.setattr(shards, "time", SimpleNamespace(monotonic=lambda: ray.now))
+    with SearchEngine(flat, shards=ShardOptions(timeout=300)) as engine:
+        (answer,) = engine.search_vectors(questions()[:1], partial=True, group_by="group")
+        assert (len(answer), len(answer.missing)) == (0, 3)
+        assert 300 <= ray.now < 301
+        with pytest.raises(ShardLostError, match="it hangs"):
+            engine.search_vectors(questions()[:1])
+        assert 600 <= ray.now < 602
 
 
 @pytest.mark.usefixtures("fakes")
