@@ -8,7 +8,7 @@ import difflib
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, groupby, islice
@@ -35,6 +35,7 @@ HELD_BYTES = 32 << 20  # of row groups that a reader keeps in memory
 OPEN_PARTS = 384  # files open at a time; with as many of embeddings, below the 1,024 that a process may usually open
 _LOOKED_UP = 1 << 20  # ids in memory at a time, while some are looked up
 _COMPARED = 20_000  # ids that one which is not there is compared with
+STRETCH_BYTES = 16 << 20  # of row groups, with all their columns, that are read before others may read
 LONG = 32  # bytes a value, on average
 STORED = [
     pa.field("id", pa.string(), nullable=False),
@@ -135,6 +136,18 @@ class PartFile:
         """(row group, offset in it)."""
         group = bisect.bisect_right(self.ends, row)
         return group, row - (self.ends[group - 1] if group else 0)
+
+
+def _stretches(metadata: pq.FileMetaData) -> list[list[int]]:
+    """The row groups of a file, a few together; one list of none where it has none."""
+    runs, size = [list[int]()], 0
+    for group in range(metadata.num_row_groups):
+        if size >= STRETCH_BYTES:
+            runs.append([])
+            size = 0
+        runs[-1].append(group)
+        size += metadata.row_group(group).total_byte_size
+    return runs
 
 
 def take_rows(table: pa.Table, offsets: Sequence[int]) -> Iterator[dict[str, Any]]:
@@ -334,18 +347,26 @@ class DocumentReader:
                     documents = [document_of(row, self._schema) for row in table.to_pylist()]
                 yield from documents
 
-    def columns(self, part: int, paths: Sequence[ColumnPath]) -> list[pa.ChunkedArray]:
+    def columns(
+        self, part: int, paths: Sequence[ColumnPath], on_read: Callable[[int], None] = lambda _: None
+    ) -> list[pa.ChunkedArray]:
         """Some columns of a part's documents, in order of number, in the types that `schema` gives them.
 
         A path names a column and, inside objects, a field of a field; where the part has none, values are null.
+        `on_read` gets the bytes of each stretch of row groups once it is read; what it raises ends the reading.
         """
-        live = self._live(part)
+        live, stretches = self._live(part), list[pa.Table]()
+        with as_damage(self._path(part)), self._lock:
+            file = self._part(part).file
+            count = file.metadata.num_rows if live is None else len(live)
+            names = list({path[0] for path in paths if path[0] in file.schema_arrow.names})
+            runs = _stretches(file.metadata)
+        for run in runs:
+            with as_damage(self._path(part)), self._lock:
+                stretches.append(self._part(part).file.read_row_groups(run, columns=names, use_threads=False))
+            on_read(stretches[-1].nbytes)
         with as_damage(self._path(part)):
-            with self._lock:
-                file = self._part(part).file
-                there = file.schema_arrow.names
-                table = file.read(columns=list({path[0] for path in paths if path[0] in there}), use_threads=False)
-                count = file.metadata.num_rows if live is None else len(live)
+            table = pa.concat_tables(stretches)
             table = table.combine_chunks() if live is None else table.take(live)
             return [column_at(table, path, type_at(self.schema, path), count) for path in paths]
 

@@ -207,12 +207,15 @@ class ColumnReader:
         self._documents = documents
         self._held: LruCache[tuple[int, ColumnPath], pa.ChunkedArray] = LruCache(HELD_BYTES)
 
-    def batches(self, paths: Sequence[ColumnPath]) -> Iterator[Batch]:
-        """All documents, in order of number, a few parts at a time. Times with a zone come in UTC, without one."""
+    def batches(self, paths: Sequence[ColumnPath], on_read: Callable[[int], None] = lambda _: None) -> Iterator[Batch]:
+        """All documents, in order of number, a few parts at a time. Times with a zone come in UTC, without one.
+
+        `on_read` is as in `DocumentReader.columns`.
+        """
         counts = self._documents.counts
         batch, size = Batch(0), 0
         for part, count in enumerate(counts):
-            columns = self._read(part, paths)
+            columns = self._read(part, paths, on_read)
             batch.parts.append(columns)
             batch.count += count
             size += sum(column.nbytes for column in columns)
@@ -220,12 +223,12 @@ class ColumnReader:
                 yield batch
                 batch, size = Batch(batch.first + batch.count), 0
 
-    def _read(self, part: int, paths: Sequence[ColumnPath]) -> list[pa.ChunkedArray]:
+    def _read(self, part: int, paths: Sequence[ColumnPath], on_read: Callable[[int], None]) -> list[pa.ChunkedArray]:
         """Columns of one part; those that are not kept are read together."""
         found = {path: self._held.find((part, path)) for path in paths}
         missing = [path for path, column in found.items() if column is None]
         if missing:
-            read = self._documents.columns(part, missing)
+            read = self._documents.columns(part, missing, on_read)
             found |= {
                 path: self._held.keep((part, path), in_utc(column)) for path, column in zip(missing, read, strict=True)
             }

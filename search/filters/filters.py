@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from indexer.errors import ConfigError
-from search.filters.columns import ColumnNames, ColumnReader, LruCache
+from search.filters.columns import HELD_BYTES, ColumnNames, ColumnReader, LruCache
 from search.filters.database import FilterDatabase, FilterError, TimeLimitError
 from search.filters.expressions import shortened
 from search.filters.grammar import compile_filter
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from indexer.pipeline.delete import DeleteReport
     from search.index import Index
 
-SECONDS = 1.0  # that DuckDB may spend on a filter
+SECONDS = 1.0  # that a filter may take
 ANSWER_BYTES = 32 << 20  # of answers kept, a bit a document
 _ENTRY_BYTES = 256  # of an answer that is kept, beside what it says
 _SAID = 300  # characters of what DuckDB says
@@ -60,22 +60,48 @@ class MetadataFilter:
         """Which documents meet a condition, (documents,)."""
         columns = ColumnNames(self._documents.schema)
         condition = compile_filter(where, columns, self._database)
-        met, left = np.zeros(len(self._documents), bool), SECONDS
-        for batch in self._values.batches(columns.paths):
-            started = time.monotonic()
-            try:
-                found = self._database.matches(condition, batch.columns, batch.count, left)
-            except FilterError as error:
-                refuse(where, _in_words(str(error), columns))
-            except TimeLimitError:
-                refuse(
-                    where,
-                    f"not worked out within {SECONDS:g} s over {len(met):,} documents. Add a condition that leaves "
-                    "fewer to be looked at, or spare the longest columns",
-                )
-            met[batch.first + found] = True
-            left -= time.monotonic() - started
+        met, limit = np.zeros(len(self._documents), bool), _TimeLimit()
+        try:
+            for batch in self._values.batches(columns.paths, limit.check_reading):
+                found = self._database.matches(condition, batch.columns, batch.count, limit.left)
+                met[batch.first + found] = True
+                limit.count()
+        except FilterError as error:
+            refuse(where, _in_words(str(error), columns))
+        except TimeLimitError:
+            refuse(
+                where,
+                f"not worked out within {SECONDS:g} s over {len(met):,} documents. Add a condition that leaves "
+                "fewer to be looked at, or spare the longest columns",
+            )
         return met
+
+
+class _TimeLimit:
+    """The seconds that a filter has left.
+
+    Reading counts from the byte on that `ColumnReader` has no room to keep. What it keeps is read once for all later
+    filters, and may take longer: files of thousands of parts are opened, or fetched from object storage.
+    """
+
+    def __init__(self) -> None:
+        self.left, self._since, self._read = SECONDS, time.monotonic(), 0
+
+    def check_reading(self, size: int) -> None:
+        """Note that so many bytes were read. Raises TimeLimitError."""
+        self._read += size
+        if self._read <= HELD_BYTES:
+            self._since = time.monotonic()
+        else:
+            self.count()
+            if self.left <= 0:
+                raise TimeLimitError
+
+    def count(self) -> None:
+        """Take off the seconds since the last call."""
+        now = time.monotonic()
+        self.left -= now - self._since
+        self._since = now
 
 
 def _in_words(reason: str, columns: ColumnNames) -> str:

@@ -1,12 +1,16 @@
 """DuckDB has no files and no settings to give, whatever reached it, and no more time than a filter may take."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from indexer.corpus.document import Document
 from indexer.errors import ConfigError
+from indexer.store import documents
 from search.filters import MetadataFilter, database, filters
 from search.filters.database import Condition, FilterDatabase, FilterError
 from tests.search.filters.filtered import open_filters
@@ -61,6 +65,28 @@ def test_a_filter_that_takes_too_long_is_stopped(long_index: MetadataFilter, mon
         long_index.documents(slow)
     monkeypatch.undo()
     assert long_index.documents("id = '7'").tolist() == [7]  # the connection is as good as before
+
+
+def test_reading_more_than_is_kept_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock on which each stretch of a file takes 0.3 s to read."""
+    clock, read = SimpleNamespace(now=0.0), pq.ParquetFile.read_row_groups
+
+    def slowly(*given: Any, **named: Any) -> Any:
+        clock.now += 0.3
+        return read(*given, **named)
+
+    monkeypatch.setattr(filters, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", slowly)
+    monkeypatch.setattr(documents, "STRETCH_BYTES", 1)
+    parts = [[Document(f"{part}-{n}", "ab" * 1000) for n in range(320)] for part in range(3)]  # 10 row groups each
+    long = open_filters(tmp_path, parts)
+    assert len(long.documents("text LIKE 'a%'")) == 960  # all of it is kept
+    assert clock.now == pytest.approx(9.0)
+    monkeypatch.setattr(filters, "HELD_BYTES", 200_000)  # three row groups
+    again = open_filters(tmp_path / "again", parts)
+    with pytest.raises(ConfigError, match="not worked out within 1 s over 960 documents"):
+        again.documents("text LIKE 'a%'")
+    assert clock.now == pytest.approx(9.0 + 7 * 0.3)
 
 
 def test_an_interrupt_before_the_start_is_not_lost(long_index: MetadataFilter, monkeypatch: pytest.MonkeyPatch) -> None:
