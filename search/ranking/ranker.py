@@ -271,22 +271,25 @@ class DocumentRanker:
     def _by_fusion(
         self, queries: EncodedQueries, options: SearchOptions, allowed: Mask | None, missing: MissingRows | None
     ) -> Source:
-        """Documents by the fusion of the vectors' ranking and that of BM25, each as deep as the reach."""
+        """Documents by the fusion of the vectors' ranking and that of BM25, each as deep as the reach.
+
+        Where words alone decide, at weight 0 or for a query that the encoder knows nothing of, by either fusion, the
+        vectors are not searched: they would go on giving documents that have no word of the query.
+        """
         texts, hybrid, config = queries.words, self.hybrid(), fusion_of(self._fusion, options)
-        apart, unread = Groups(None, self._index.manifest.documents, allowed), replace(config, weight=0.0)
+        apart, of_words = Groups(None, self._index.manifest.documents, allowed), replace(config, weight=0.0)
         most = options.k if options.group_by is None and options.fold is None else None
+        by_words_alone = config.fusion == "convex" and not config.weight
 
         def candidates(pending: list[int], reach: int) -> list[Candidates]:
-            vectors = queries.vectors[pending]
-            near_source = self._by_vector(vectors, options.exact, allowed, missing)
-            by_vector = collect(len(pending), near_source, reach, Wanted(reach, apart))
+            read = [query for query in pending if not (by_words_alone or queries.is_unread(query))]
+            near_source = self._by_vector(queries.vectors[read], options.exact, allowed, missing)
+            by_vector = dict(zip(read, collect(len(read), near_source, reach, Wanted(reach, apart)), strict=True))
             by_words = hybrid.bm25.scored([texts[query] for query in pending], reach, allowed)
             found = []
-            for query, vector, near, words in zip(pending, vectors, by_vector, by_words, strict=True):
-                own = config
-                if queries.is_unread(query):
-                    near, own = [], unread  # words alone decide, by either fusion
-                documents = hybrid.fused(vector, near[:reach], words, own, most)
+            for query, words in zip(pending, by_words, strict=True):
+                near, own = by_vector.get(query, []), config if query in by_vector else of_words
+                documents = hybrid.fused(queries.vectors[query], near[:reach], words, own, most)
                 found.append(Candidates(documents, max(len(near), len(words.best)) < reach))
             return found
 

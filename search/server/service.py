@@ -283,9 +283,14 @@ class _RankKey:
 
 
 def _is_light(key: Hashable) -> bool:
-    """Whether a question is answered in milliseconds, so that a thread can be kept for such."""
-    asked = cast(_RankKey, key).options
-    slow = asked.where or asked.exact or asked.hybrid or asked.similarity != "cosine" or _reranked(cast(_RankKey, key))
+    """Whether a question is answered in milliseconds, so that a thread can be kept for such.
+
+    A document of many windows asks by each of them.
+    """
+    key = cast(_RankKey, key)
+    asked, one_to_one = key.options, key.generation.engine.index.numbering.one_to_one
+    slow = asked.where or asked.exact or asked.hybrid or asked.similarity != "cosine" or _reranked(key)
+    slow = slow or (key.like and not one_to_one)
     return not slow and asked.k <= _LIGHT_K and (asked.fold is None or asked.fold >= _LIGHT_FOLD)
 
 

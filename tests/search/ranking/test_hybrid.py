@@ -15,6 +15,7 @@ from indexer.errors import ConfigError
 from indexer.ranking_config import HybridConfig
 from search import SearchEngine
 from search.hits import Hit
+from search.index import Index
 from search.ranking import fusion
 from search.ranking.bm25 import BM25Index
 from search.ranking.ranker import DocumentRanker
@@ -190,6 +191,17 @@ def test_vectors_alone_and_words_alone(index: Path) -> None:
     for query in QUERIES:  # of all documents that have a word of it, and no others
         words = [ids[number] for number in BM25Index(engine.index).search([query], 200)[0][1]]
         assert [hit.id for hit in engine.search(query, 200, hybrid=True, hybrid_weight=0)] == words
+
+
+def test_where_words_alone_count_no_vectors_are_searched(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would go on giving documents without a word of the query, up to the last."""
+    engine, reached = SearchEngine(index), list[int]()
+    best = BM25Index.best
+    monkeypatch.setattr(Index, "search", lambda *_: pytest.fail("vectors were searched"))
+    monkeypatch.setattr(BM25Index, "best", lambda self, *given: reached.append(given[1]) or best(self, *given))  # type: ignore[func-returns-value]
+    assert engine.search("zzz", 5, hybrid=True, hybrid_weight=0) == []
+    assert engine.search("bread", 5, hybrid=True, hybrid_weight=0)
+    assert reached == [fusion.DEPTH] * 2
 
 
 @pytest.mark.parametrize("scaling", ["minmax", "zscore"])
