@@ -7,8 +7,9 @@ so other documents mean another index. Where `hybrid.unit` is "window", windows 
 a document has the score of its best one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -56,16 +57,16 @@ class BM25:
         self._known = set(index.vocab_dict) if index is not None else set()
 
     @classmethod
-    def of(cls, texts: Sequence[str], extra: str, config: HybridConfig) -> "BM25":
-        """The index of some texts, numbered as they come."""
+    def of(cls, texts: Iterable[str], extra: str, config: HybridConfig) -> "BM25":
+        """The index of some texts, numbered as they come; they need not be in memory together."""
         terms = tokenize_ids(texts, extra, config)
         if not any(terms.ids):
-            return cls(None, len(texts))
+            return cls(None, len(terms.ids))
         index = require_extra("bm25s", extra).BM25(
             method=_SCORING["method"], k1=_SCORING["k1"], b=_SCORING["b"], backend="numpy"
         )
         index.index(terms, show_progress=False)
-        return cls(index, len(texts))
+        return cls(index, len(terms.ids))
 
     def save(self, folder: Path) -> None:
         """Write it into a folder, as files that `load` maps."""
@@ -113,7 +114,7 @@ class BM25Ranking:
 
     @classmethod
     def of(
-        cls, texts: Sequence[str], places: RowIds, config: HybridConfig, extra: str, starts: RowIds | None = None
+        cls, texts: Iterable[str], places: RowIds, config: HybridConfig, extra: str, starts: RowIds | None = None
     ) -> "BM25Ranking":
         """Of some texts: documents, or with `starts` their windows."""
         return cls(BM25.of(texts, extra, config), places, config, extra, starts)
@@ -150,7 +151,7 @@ class BM25Ranking:
 _RULES = 2  # bump when the same documents would give other files
 _EXTRA = "hybrid"
 _PLACES, _STARTS = "places.npy", "starts.npy"
-_BLOCK = 1024  # documents read at a time
+_BLOCK = 32  # documents in memory at a time: as many as a row group has where they are long
 _MOST_KEPT = 4  # in the cache: they are as large as the texts
 
 
@@ -183,21 +184,18 @@ class BM25Index(BM25Ranking):
     def _make(self, folder: Path) -> None:
         self._progress.phase(LABEL, self._index.manifest.documents)
         ids: list[str] = []
-        texts = list(self._texts(ids))
-        BM25.of(texts, _EXTRA, self._index.config.hybrid).save(folder)
+        BM25.of(self._texts(ids), _EXTRA, self._index.config.hybrid).save(folder)
         np.save(folder / _PLACES, id_order(ids))
         if self._by_window:
             np.save(folder / _STARTS, window_starts(self._index))
 
     def _texts(self, ids: list[str]) -> Iterator[str]:
         """The text of each document, or of each window; `ids` becomes the documents' ids."""
-        count = self._index.manifest.documents
-        for start in range(0, count, _BLOCK):
-            numbers = range(start, min(start + _BLOCK, count))
-            documents = self._index.documents.fetch(numbers)
-            ids += [document.id for document in documents]
+        stream = self._index.documents.all_documents()
+        while documents := list(islice(stream, _BLOCK)):
             whole = [joined_text(document, self._index.config.corpus.text) for document in documents]
-            yield from window_texts(self._index, whole, start) if self._by_window else whole
+            yield from window_texts(self._index, whole, len(ids)) if self._by_window else whole
+            ids += [document.id for document in documents]
             self._progress.advance(len(documents))
 
 

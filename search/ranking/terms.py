@@ -6,12 +6,14 @@ the parts of `snake_case`, `camelCase` and `HTTPServer` beside the whole. Script
 not cut into words: a run of them is one term.
 """
 
+import logging
 import re
 import unicodedata
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from indexer.errors import MachineError
 from indexer.lazy import require_extra
@@ -27,9 +29,21 @@ _LAST_MARK = 0x1FFFF  # beyond are variation selectors alone
 _TURKISH_CAPITALS = str.maketrans({"I": "\u0131", "\u0130": "i"})  # what str.lower makes of them is another language's
 
 
+_TOGETHER = 4 << 20  # characters that are tokenised together
+
+
+class TermIds(NamedTuple):
+    """The terms of texts as numbers, in the shape that bm25s reads: those of each text, and term -> number."""
+
+    ids: "list[array[int]]"
+    vocab: dict[str, int]
+
+
 def require_packages(extra: str) -> tuple[Any, Any]:
     """bm25s and PyStemmer. Raises MachineError with the line that installs `extra`, which brings them."""
-    return require_extra("bm25s", extra), require_extra("Stemmer", extra)
+    packages = require_extra("bm25s", extra), require_extra("Stemmer", extra)
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # importing it asks for every debug message
+    return packages
 
 
 def tokenize(texts: Sequence[str], extra: str, config: HybridConfig) -> list[list[str]]:
@@ -38,9 +52,29 @@ def tokenize(texts: Sequence[str], extra: str, config: HybridConfig) -> list[lis
     return terms
 
 
-def tokenize_ids(texts: Sequence[str], extra: str, config: HybridConfig) -> Any:
-    """`tokenize` as numbers: bm25s's `Tokenized`, with `ids` (a list for each text) and `vocab`. Raises as above."""
-    return _tokenized(texts, extra, config, return_ids=True)
+def tokenize_ids(texts: Iterable[str], extra: str, config: HybridConfig) -> TermIds:
+    """`tokenize` as numbers. A few texts are in memory at a time, and of each term of a text four bytes stay.
+
+    Raises as `tokenize`.
+    """
+    found = TermIds([], {})
+    for block in _blocks(texts):
+        terms = _tokenized(block, extra, config, return_ids=True)
+        numbers = {own: found.vocab.setdefault(term, len(found.vocab)) for term, own in terms.vocab.items()}
+        found.ids.extend(array("i", map(numbers.__getitem__, own)) for own in terms.ids)
+    return found
+
+
+def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
+    block, size = list[str](), 0
+    for text in texts:
+        block.append(text)
+        size += len(text)
+        if size >= _TOGETHER:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
 
 
 def terms_parameters(config: HybridConfig) -> dict[str, str]:

@@ -1,9 +1,11 @@
 """BM25 kept on disk scores as BM25 just made, and as Lucene's formula says."""
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from indexer.ranking_config import HybridConfig
+from search.ranking import terms as terms_module
 from search.ranking.bm25 import BM25, bm25_parameters
 from search.ranking.exact import id_order, top_k_above_zero
 from search.ranking.terms import tokenize
@@ -51,6 +54,28 @@ def test_scores_are_lucenes_before_and_after_the_disk(
     assert scores.dtype == np.float32
     np.testing.assert_allclose(scores, by_formula(terms, tokenize(bodies, "hybrid", CONFIG)), rtol=1e-5)
     np.testing.assert_array_equal(BM25.load(folder, len(bodies), "hybrid").scores(terms), scores)
+
+
+def test_texts_are_read_a_few_at_a_time_with_the_same_scores(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bodies, held = [" ".join(WORDS[number % 7 :]) for number in range(40)], list[int]()
+    whole = BM25.of(bodies, "hybrid", CONFIG)
+    tokenized = terms_module._tokenized
+
+    def counted(texts: Sequence[str], *given: Any, **named: Any) -> Any:
+        held.append(len(texts))
+        return tokenized(texts, *given, **named)
+
+    monkeypatch.setattr(terms_module, "_tokenized", counted)
+    monkeypatch.setattr(terms_module, "_TOGETHER", 100)
+    with caplog.at_level(logging.DEBUG):
+        streamed = BM25.of(iter(bodies), "hybrid", CONFIG)
+    assert sum(held) == len(bodies)
+    assert max(held) <= 8
+    assert caplog.records == []  # of bm25s, which asks for debug messages as it is imported
+    for word in tokenize([" ".join(WORDS)], "hybrid", CONFIG)[0]:
+        np.testing.assert_array_equal(streamed.scores([word]), whole.scores([word]))
 
 
 @pytest.mark.parametrize("bodies", [[], [""], ["the of", "?"]])
