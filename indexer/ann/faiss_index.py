@@ -8,6 +8,7 @@ the result as it is and are of use.
 import importlib.metadata
 import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -20,12 +21,15 @@ import numpy as np
 
 from indexer.ann.blas import fitting_kernels
 from indexer.arrays import Vectors
+from indexer.child import call_in_child
 from indexer.errors import CorruptIndexError, MachineError
 
 _MATRIX_QUERIES = 3
 _WHEELS = ("faiss-cpu", "faiss-gpu", "faiss-gpu-cuvs")
 _MANY_CENTROIDS = 1024  # a k-means of fewer is over in seconds
 _NO_LIMIT = 1 << 40  # bytes of one array; FAISS's own limit
+_LENGTH_BYTES = 8  # of the length of an array in a file
+_PIECE = 1 << 22  # bytes that FAISS reads or writes at most at a time
 MOST_ROWS = 2048  # that FAISS selects for a query on a GPU
 _known: WeakKeyDictionary[Any, tuple[Any, ...]] = WeakKeyDictionary()  # to unwrap takes as long as a small search
 
@@ -211,13 +215,15 @@ def _wrapped(faiss: Any, layer: Any) -> Any | None:
 class Reader(Protocol):
     """What `load_index` reads from."""
 
-    def read(self, size: int) -> bytes: ...
+    def read(self, size: int, /) -> bytes: ...
+
+    def seek(self, offset: int, /) -> int: ...
 
 
 def save_index(index: Any, file: IO[bytes]) -> None:
     """Write in FAISS's own format through `file`, which does the hashing and syncing (FAISS does neither)."""
     faiss = import_faiss()
-    writer = faiss.PyCallbackIOWriter(file.write, 1 << 22)
+    writer = faiss.PyCallbackIOWriter(file.write, _PIECE)
     faiss.write_index(index, writer)
     del writer  # flushes
 
@@ -225,25 +231,65 @@ def save_index(index: Any, file: IO[bytes]) -> None:
 def load_index(file: Reader, where: str, size: int = _NO_LIMIT) -> Any:
     """Read an index from `size` bytes that are checked as they are read. `where` names the file in errors.
 
-    No array in it can be longer than the file, whatever the file says: memory is not asked for beyond that.
+    No array in it can have more elements than the file has bytes: FAISS would allocate whatever the file claims. The
+    limit of FAISS itself (`set_deserialization_vector_byte_limit`) stays as it is, because it applies to the whole
+    process, where the host program and other threads read indexes too. Instead this function watches the reads: FAISS
+    reads each length as 8 bytes before it allocates. Rarely, content of 8 bytes looks like a length (the levels of a
+    graph of two rows do). A child process with its own limit then decides.
     """
     faiss = import_faiss()
-    faiss.set_deserialization_vector_byte_limit(max(size, 1 << 20))
+    lengths = range(_longest_array(size) + 1, faiss.get_deserialization_vector_byte_limit())
+    try:
+        return _read_index(file, where, lengths)
+    except _DoubtfulLengthError:
+        file.seek(0)
+        with tempfile.NamedTemporaryFile(prefix="isotrope-") as copy:
+            while data := file.read(_PIECE):
+                copy.write(data)
+            copy.flush()
+            call_in_child(
+                "indexer.ann.faiss_index:require_short_arrays", {"path": copy.name, "where": where}, f"reading {where}"
+            )
+        file.seek(0)
+        return _read_index(file, where, range(0))
+
+
+class _DoubtfulLengthError(Exception):
+    """Eight bytes may be the length of an array that is longer than the file."""
+
+
+def _longest_array(size: int) -> int:
+    """The most elements of an array in a file of `size` bytes; every FAISS header contains the number 1 << 20."""
+    return max(size, 1 << 20)
+
+
+def _read_index(file: Reader, where: str, doubtful: range) -> Any:
     failures: list[Exception] = []
 
     def read(size: int) -> bytes:
         try:
-            return file.read(size)
+            data = file.read(size)
+            if size == _LENGTH_BYTES and int.from_bytes(data, "little") in doubtful:
+                raise _DoubtfulLengthError
+            return data
         except Exception as error:
             failures.append(error)  # C++ would turn it into a message without a type
             raise
 
+    faiss = faiss_module()
     try:
-        return _there(faiss.read_index(faiss.PyCallbackIOReader(read, 1 << 22)), where)
+        return _there(faiss.read_index(faiss.PyCallbackIOReader(read, _PIECE)), where)
     except (RuntimeError, MemoryError) as error:
         if failures:
             raise failures[0] from None
         raise CorruptIndexError(f"{where}: FAISS cannot read it: {faiss_message(error)}.") from error
+
+
+def require_short_arrays(path: str, where: str) -> None:
+    """Read an index under a limit of FAISS that fits the file; for child processes, whose limit it changes."""
+    faiss_module().set_deserialization_vector_byte_limit(_longest_array(Path(path).stat().st_size))
+    with Path(path).open("rb") as file:
+        _read_index(file, where, range(0))
 
 
 def map_index(path: Path) -> Any:
@@ -254,7 +300,6 @@ def map_index(path: Path) -> Any:
     the index lives. Raises CorruptIndexError.
     """
     faiss, reasons = import_faiss(), list[str]()
-    faiss.set_deserialization_vector_byte_limit(_NO_LIMIT)  # of a file that was mapped nothing is allocated
     for flags in (faiss.IO_FLAG_MMAP_IFC, 0):
         try:
             return _there(faiss.read_index(str(path), flags), str(path))

@@ -14,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from indexer import ann
+from indexer.ann import faiss_index
+from indexer.child import call_in_child
 from indexer.errors import ConfigError, CorruptIndexError, MachineError
 from indexer.store import files, integrity
 from indexer.store.files import FileDigest, atomic_write, atomic_write_bytes
@@ -330,6 +332,61 @@ def test_errors_of_the_file_come_through_faiss_as_they_are(error: BaseException)
         ann.load_index(file, "somewhere")
     with pytest.raises(type(error)):
         ann.save_index(made("Flat", unit_vectors(3)), file)
+
+
+class Watched(io.BytesIO):
+    """A file that opens another index in the middle of a read, and notes FAISS's limit as the process sees it."""
+
+    def __init__(self, data: bytes, other: bytes = b"") -> None:
+        super().__init__(data)
+        self._other = other
+        self.limits: set[int] = set()
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self._other:
+            ann.load_index(io.BytesIO(self._other), "other", len(self._other))
+        self.limits.add(ann.import_faiss().get_deserialization_vector_byte_limit())
+        return super().read(size)
+
+
+def index_bytes(factory: str, vectors: Vectors) -> bytes:
+    data: Any = io.BytesIO()
+    ann.save_index(made(factory, vectors), data)
+    return bytes(data.getvalue())
+
+
+def test_indexes_opened_at_the_same_time_leave_each_other_and_the_limit_of_faiss_alone() -> None:
+    before = ann.import_faiss().get_deserialization_vector_byte_limit()
+    small, large = index_bytes("Flat", unit_vectors(2)), index_bytes("Flat", unit_vectors(40_000))
+    file = Watched(large, small)
+    assert ann.load_index(file, "large", len(large)).ntotal == 40_000
+    assert file.limits == {before}
+
+
+@pytest.mark.parametrize(("factory", "place"), [("Flat", 37), ("HNSW16", 777), ("PQ4x4", 61)])
+def test_an_array_longer_than_its_file_is_refused_before_memory_is_asked_for(factory: str, place: int) -> None:
+    """The hash of the file may be right: whoever packs an index can seal it again."""
+    data = bytearray(index_bytes(factory, unit_vectors(50)))
+    data[place : place + 8] = (1 << 26).to_bytes(8, "little")  # the number of elements of an array
+    with pytest.raises(CorruptIndexError, match=r"somewhere: FAISS cannot read it: .*vector_byte_limit"):
+        ann.load_index(io.BytesIO(data), "somewhere", len(data))
+
+
+def test_content_that_looks_like_a_length_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The levels of a graph of two rows are 8 bytes; another process sees that they are no length."""
+    vectors, tasks = unit_vectors(2), list[str]()
+
+    def call(function: str, arguments: dict[str, Any], task: str) -> Any:
+        tasks.append(task)
+        return call_in_child(function, arguments, task)
+
+    monkeypatch.setattr(faiss_index, "call_in_child", call)
+    data = index_bytes("HNSW16", vectors)
+    file = Watched(data)
+    found = ann.load_index(file, "graph", len(data))
+    assert tasks == ["reading graph"]
+    assert len(file.limits) == 1
+    assert [rows.tolist() for _, rows in ann.search_index(found, vectors, 2)] == [[0, 1], [1, 0]]
 
 
 # --- the library
