@@ -9,6 +9,7 @@ import hashlib
 import ipaddress
 import os
 import re
+import tempfile
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
@@ -18,6 +19,7 @@ from indexer.errors import ConfigError, StoreError, show_as
 
 _URL = re.compile(r"(s3|gs|az|file):/+(.*)", re.DOTALL | re.IGNORECASE)
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/.*", re.DOTALL | re.IGNORECASE)  # one letter is a drive of Windows
+_PLACE = re.compile(r"[0-9a-f]{20}")  # folder of the cache that holds one mirror folder
 _NAMED_URL = "url"  # file beside a mirror folder: what it stands for
 
 
@@ -69,32 +71,61 @@ def mirror_folder(url: str) -> Path:
     """The folder that stands for an index in object storage; made if it is not there. Raises StoreError."""
     if url.count("/") < 3:
         raise ConfigError(f"{url}: names a whole bucket; expected a folder in it, such as {url}/my-index.")
-    place = remote_folder() / hashlib.sha256(url.encode()).hexdigest()[:20]
+    place = remote_folder() / _place_name(url)
     folder = place / url.rpartition("/")[2]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        named = place / _NAMED_URL
-        if not named.exists():
-            named.write_text(url, encoding="utf-8")
+        if _named_url(place) != url:
+            _name_url(place, url)
     except OSError as error:
         raise StoreError(
             f"{url}: the cache {remote_folder()} cannot be written ({error.strerror}). Name another folder with the "
             "environment variable ISOTROPE_CACHE."
         ) from error
-    show_as(str(folder), url)
+    _url_beside(place)  # known from now on, also if the cache is deleted
     return folder
 
 
 def mirrored(path: Path) -> tuple[Path, str, str] | None:
-    """(mirror folder, its URL, name in it) of a path in a mirror folder, in whatever process; None for another path."""
+    """(mirror folder, its URL, name in it) of a path in a mirror folder, in whatever process; None for another path.
+
+    Raises StoreError for a mirror folder of an unknown URL: as a local folder it would be written and never sent.
+    """
     remote = remote_folder()
     if not path.is_relative_to(remote):
         return None
     parts = path.relative_to(remote).parts
-    if len(parts) < 2 or not (url := _url_beside(remote / parts[0])):
+    if len(parts) < 2 or not _PLACE.fullmatch(parts[0]):
         return None
     folder = remote / parts[0] / parts[1]
-    return folder, url, "/".join(parts[2:])
+    return folder, _url_beside(remote / parts[0]), "/".join(parts[2:])
+
+
+def _place_name(url: str) -> str:
+    return hashlib.sha256(url.encode()).hexdigest()[:20]
+
+
+def _named_url(place: Path) -> str:
+    """What the file beside a mirror folder says; "" where it is not there, or is not what was written."""
+    try:
+        url = (place / _NAMED_URL).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return url if _place_name(url) == place.name else ""
+
+
+def _name_url(place: Path, url: str) -> None:
+    """Write that file in one step: another process may read it now, and this one may be killed."""
+    descriptor, name = tempfile.mkstemp(dir=place, prefix=f"{_NAMED_URL}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(url)
+            file.flush()
+            os.fsync(descriptor)
+        Path(name).replace(place / _NAMED_URL)
+    except BaseException:
+        Path(name).unlink()
+        raise
 
 
 def place_of(index: Path) -> str | Path:
@@ -105,10 +136,12 @@ def place_of(index: Path) -> str | Path:
 
 @cache
 def _url_beside(place: Path) -> str:
-    try:
-        url = (place / _NAMED_URL).read_text(encoding="utf-8")
-    except OSError:
-        return ""
+    url = _named_url(place)
+    if not url:
+        raise StoreError(
+            f"{place}: stands for an index in object storage, and its file {_NAMED_URL!r}, which says which one, is "
+            "missing or damaged. Fix: name the index by its URL, which writes the file again, or delete this folder."
+        )
     show_as(str(place / url.rpartition("/")[2]), url)
     return url
 

@@ -1,14 +1,16 @@
 """What is a URL, what is a path, and what is neither: nothing mistyped becomes a path silently."""
 
+import errno
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
 from indexer.corpus import read_corpus
-from indexer.errors import ConfigError
+from indexer.errors import ConfigError, StoreError
 from indexer.settings import named_path
-from indexer.urls import local_path, mirrored, url_of
+from indexer.urls import local_path, mirrored, remote_folder, url_of
 
 
 @pytest.fixture(autouse=True)
@@ -74,3 +76,29 @@ def test_dots_are_no_names_in_a_url(text: str) -> None:
 def test_an_index_by_url_has_a_folder_of_its_own() -> None:
     folder = named_path("S3://bucket/index", "the index")
     assert mirrored(folder) == (folder, "s3://bucket/index", "")
+
+
+@pytest.mark.parametrize("damage", [b"", b"s3://buck", b"\xff\xfe", b"s3://other/index"])
+def test_the_url_of_a_mirror_folder_is_written_again_where_it_was_damaged(damage: bytes) -> None:
+    url = "s3://bucket/index"
+    marker = remote_folder() / hashlib.sha256(url.encode()).hexdigest()[:20] / "url"
+    marker.parent.mkdir(parents=True)
+    marker.write_bytes(damage)
+    with pytest.raises(StoreError, match=r"stands for an index in object storage.*missing or damaged\. Fix: name the"):
+        mirrored(marker.with_name("index"))  # never a local folder
+    folder = named_path(url, "the index")
+    assert mirrored(folder / "manifests") == (folder, url, "manifests")
+    assert marker.read_text() == url
+    assert sorted(path.name for path in marker.parent.iterdir()) == ["index", "url"]
+
+
+def test_a_url_that_cannot_be_written_leaves_the_one_before_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(StoreError, match=r"s3://bucket/index: the cache .* cannot be written \(No space left"):
+            named_path("s3://bucket/index", "the index")
+    (place,) = remote_folder().iterdir()
+    assert [path.name for path in place.iterdir()] == ["index"]
