@@ -18,7 +18,7 @@ import numpy as np
 
 from indexer.encoders.batching import Batch
 from indexer.encoders.openvino import open_graph
-from indexer.encoders.openvino_graph import GRAPH, openvino, write_graph_info
+from indexer.encoders.openvino_graph import GRAPH, openvino, without_reports, write_graph_info
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.tokenizer import open_model_tokenizer
 from indexer.errors import ConfigError
@@ -47,8 +47,8 @@ def quantise(spec: EncoderSpec, texts: Sequence[str], folder: Path) -> None:
         raise ConfigError('encoder.precision is "int8", but there is no text to calibrate it on.')
     graph = open_graph(spec, [spec.identity.key])
     inputs = list(_inputs(spec, texts[:CALIBRATION_TEXTS], graph.takes_types))
-    runtime = openvino()  # first: NNCF imports it too, and not as quietly
-    with _silent():
+    runtime = openvino()  # first: NNCF imports it too, with the converter
+    with without_reports(), _silent():
         import nncf
 
         quantised = nncf.quantize(

@@ -16,7 +16,13 @@ import numpy as np
 from indexer.child import call_in_child
 from indexer.config import PoolingMode
 from indexer.encoders.identity import EncoderIdentity, PoolingKey
-from indexer.encoders.openvino_graph import OpenVinoGraph, openvino, write_graph_info, write_refusal
+from indexer.encoders.openvino_graph import (
+    OpenVinoGraph,
+    openvino,
+    without_reports,
+    write_graph_info,
+    write_refusal,
+)
 from indexer.encoders.protocol import EncoderSpec
 from indexer.encoders.tokenizer import open_model_tokenizer
 
@@ -93,7 +99,7 @@ def _write_proved(model: Callable[..., Any], graph: OpenVinoGraph) -> str:
     import torch
 
     runtime = openvino()
-    with torch.inference_mode(False), torch.no_grad(), _quiet():
+    with torch.inference_mode(False), torch.no_grad(), _quiet(), without_reports():
         try:
             converted = _traced(model, _inputs(graph, _SHAPES[0]))
             runtime.save_model(converted, graph.path, compress_to_fp16=False)

@@ -3,10 +3,13 @@
 import json
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from indexer.cache import read_cached
@@ -16,30 +19,53 @@ from indexer.errors import ModelError
 GRAPH = "graph.xml"
 _FACTS = "facts.json"
 _CONVERTER = "openvino.tools.ovc"
+_CONVERT = "convert_model"  # its function
 _REPORTING = "openvino_telemetry"
-_IMPORTING = threading.Lock()
+_IMPORTING = threading.RLock()
 
 
 @cache
 def openvino() -> Any:
-    """OpenVINO, imported so that it reports to nobody and brings no converter of other frameworks' models.
+    """OpenVINO, imported without its converter of other frameworks' models.
 
-    `import openvino` sends "imported" to its makers through openvino_telemetry, where that is installed, from a process
-    of its own; and it imports the converter that does so, which is two thirds of the time. Neither is wanted:
-    `openvino_conversion` converts graphs. NNCF asks openvino_telemetry too, so that stays out for the life of the
-    process.
+    The converter takes two thirds of the import's time and reports the import to OpenVINO's makers. Programs that use
+    it (`openvino.convert_model`) import it at that moment; `openvino_conversion` does without.
     """
-    modules: dict[str, Any] = sys.modules
     with _IMPORTING:
-        modules.setdefault(_REPORTING, None)  # an import of it now fails; what asks for it has a way out
-        if "openvino" in modules:
-            return modules["openvino"]
-        modules.setdefault(_CONVERTER, None)
-        try:
-            return import_module("openvino")
-        finally:
-            if modules.get(_CONVERTER) is None:
-                del modules[_CONVERTER]
+        if "openvino" in sys.modules:
+            return sys.modules["openvino"]
+        with not_importable(_REPORTING, _CONVERTER):
+            module = import_module("openvino")
+        if not hasattr(module, _CONVERT):
+            vars(module)["__getattr__"] = partial(_imported_late, module)
+        return module
+
+
+@contextmanager
+def without_reports() -> Iterator[None]:
+    """Within the block openvino_telemetry cannot be imported; OpenVINO and NNCF then send nothing to their makers."""
+    with _IMPORTING, not_importable(_REPORTING):
+        yield
+
+
+@contextmanager
+def not_importable(*names: str) -> Iterator[None]:
+    """Within the block an import of these modules raises ImportError; afterwards all is as before."""
+    modules: dict[str, Any] = sys.modules
+    before = {name: modules[name] for name in names if name in modules}
+    modules.update(dict.fromkeys(names))
+    try:
+        yield
+    finally:
+        for name in names:
+            modules.pop(name, None)
+        modules.update(before)
+
+
+def _imported_late(module: ModuleType, name: str) -> Any:
+    if name != _CONVERT:
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_CONVERTER), name)
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ obstore would take it for a value.
 import hashlib
 import os
 import re
+import threading
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
@@ -36,6 +37,7 @@ ATTEMPTS = 6  # of one request, beside the retries of obstore itself
 PAUSE = 0.5  # seconds before the second attempt; each later one waits twice as long
 TIMEOUTS = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "300s"}
 RETRIES = {"max_retries": 3, "retry_timeout": timedelta(seconds=60)}
+_ENVIRONMENT = threading.Lock()
 BACKOFF = {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=5), "base": 2}
 
 
@@ -314,21 +316,36 @@ def _opened(url: str, variables: Variables) -> Any:
         raise MachineError(
             f'{url}: object storage needs obstore. Install it with: pip install "isotrope[remote]"'
         ) from error
-    for name, value in list(os.environ.items()):
-        if name.startswith(variables.prefix) and not value:
-            del os.environ[name]
     for name in variables.endpoints:
         _require_endpoint(url, name)
     endpoint = os.environ.get(_endpoint(variables), "")
     plain = {"allow_http": True} if endpoint.lower().startswith("http://") else {}
     try:
-        return from_url(url, client_options=TIMEOUTS | plain, retry_config=RETRIES | {"backoff": BACKOFF})  # type: ignore[call-overload]
+        with _without_empty(variables.prefix):
+            return from_url(url, client_options=TIMEOUTS | plain, retry_config=RETRIES | {"backoff": BACKOFF})  # type: ignore[call-overload]
     except (obstore.exceptions.BaseError, ValueError) as error:
         if not urlsplit(url).netloc:
             raise ConfigError(f"{url}: not a URL that can be opened ({_reason(error)}).") from error
         raise ConfigError(
             f"{url}: cannot be opened by what the environment says ({_reason(error)}). {variables.credentials}"
         ) from error
+
+
+@contextmanager
+def _without_empty(prefix: str) -> Iterator[None]:
+    """Within the block the environment has no empty variable that begins so; obstore reads it when a store is opened.
+
+    A variable that somebody sets meanwhile stays as it is then.
+    """
+    with _ENVIRONMENT:
+        empty = [name for name, value in os.environ.items() if name.startswith(prefix) and not value]
+        for name in empty:
+            del os.environ[name]
+        try:
+            yield
+        finally:
+            for name in empty:
+                os.environ.setdefault(name, "")
 
 
 def _endpoint(variables: Variables) -> str:
@@ -339,7 +356,7 @@ def _endpoint(variables: Variables) -> str:
 def _require_endpoint(url: str, name: str) -> None:
     """Raises ConfigError for an endpoint that obstore could not open, and would end the process over."""
     value = os.environ.get(name)
-    if value is None:
+    if not value:
         return
     try:
         found = urlsplit(value)

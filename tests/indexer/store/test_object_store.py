@@ -123,8 +123,10 @@ def test_an_endpoint_that_is_no_url_of_a_server_is_named(value: str, monkeypatch
 def test_an_empty_variable_is_one_that_is_not_set(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ENDPOINT_URL_S3", "AWS_SKIP_SIGNATURE", "AWS_SESSION_TOKEN"):
         monkeypatch.setenv(name, "")
+    before = dict(os.environ)
     store.put("one", b"1")
     assert ObjectStore(store.url).read("one") == b"1"
+    assert dict(os.environ) == before  # the environment is the host program's
 
 
 @pytest.mark.parametrize(
