@@ -44,9 +44,10 @@ def read_arrow(file: SourceFile, conversions: Mapping[str, str], vectors: str = 
             check_tensor_rank(file.display_name, header.schema, vectors)
             yield header
             for batch in batches:
-                _check_layout(batch)
-                yield from _rows(batch, next_row, header, conversions, vectors)
-                next_row += batch.num_rows
+                _check_layout(batch)  # the whole batch: a check of a slice looks at all values of its lists
+                for rows in _slices(batch):
+                    yield from _rows(rows, next_row, header, conversions, vectors)
+                    next_row += rows.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise unreadable(file, error) from error
@@ -69,20 +70,18 @@ def _open(raw: IO[bytes], file_format: str) -> tuple[Header, Iterator[pa.RecordB
         return _header(table.schema_arrow), table.iter_batches(batch_size=BATCH_ROWS, use_threads=False)
     if start == _FILE_MAGIC:
         reader = pa.ipc.open_file(raw)
-        return _header(reader.schema), _slices(reader.get_batch(i) for i in range(reader.num_record_batches))
+        return _header(reader.schema), (reader.get_batch(i) for i in range(reader.num_record_batches))
     stream = pa.ipc.open_stream(raw)
-    return _header(stream.schema, stream=True), _slices(iter(stream))
+    return _header(stream.schema, stream=True), iter(stream)
 
 
 def _header(schema: pa.Schema, stream: bool = False) -> Header:
     return Header(schema.names, schema=schema, stream=stream)
 
 
-def _slices(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Arrow files may hold one batch of a million rows; Python objects are made of few at a time."""
-    for batch in batches:
-        for start in range(0, batch.num_rows, BATCH_ROWS):
-            yield batch.slice(start, BATCH_ROWS)
+    return (batch.slice(start, BATCH_ROWS) for start in range(0, batch.num_rows, BATCH_ROWS))
 
 
 def _check_names(file: SourceFile, schema: pa.Schema) -> None:
@@ -169,7 +168,9 @@ def read_vectors(name: str, column: pa.Array, bad: dict[int, BadRow]) -> list[np
     """An array for each row of such a column, None for a null one; rows with a null inside are noted in `bad`."""
     storage = _storage(column)
     starts, ends = _bounds(storage)
-    elements = storage.values
+    first, last = (int(starts[0]), int(ends[-1])) if len(starts) else (0, 0)
+    elements = storage.values.slice(first, last - first)  # `values` are those of the whole batch
+    starts, ends = starts - first, ends - first
     numbers = elements.to_numpy(zero_copy_only=False)
     there = storage.is_valid().to_numpy(zero_copy_only=False)
     if elements.null_count:

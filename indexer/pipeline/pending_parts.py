@@ -38,7 +38,7 @@ from indexer.store.parts import PartDocuments, PartRecord
 from indexer.store.sending import Sender
 from indexer.typed_json import convert_json, decode_json
 
-_MOST_BYTES = 1 << 30
+_MOST_BYTES = 1 << 30  # of pending.json
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def prepare_parts(
 ) -> PreparedParts:
     """The first half of `build_index`: read the corpus, write its documents, list the parts that are to be encoded.
 
-    Raises what `build_index` raises of the recipe and the corpus.
+    Raises what `build_index` raises of the recipe and the corpus, and StoreError for a list too large to be read back.
     """
     options, progress = options or RunOptions(), progress or NoProgress()
     with ingested_corpus(corpus, index, config or BuildConfig(), options, progress) as (generation, ingested):
@@ -86,8 +86,9 @@ def prepare_parts(
         if fit_encoder(generation, ingested.rows(generation.index), options, progress):
             ingested = ingested.to_encode_anew()
         pending = [part for part in ingested.parts if part.record is None]
+        listed = _pending_to_json(generation, pending)
         share_inputs(generation, pending)
-        generation.sender.list_pending(_pending_to_json(generation, pending))
+        generation.sender.list_pending(listed)
         missing = sum(part.missing for part in pending)
         return PreparedParts(generation.index, False, ingested.documents, len(ingested.parts), len(pending), missing)
 
@@ -227,7 +228,14 @@ def _pending_to_json(generation: Generation, pending: Sequence[PendingPart]) -> 
         "fingerprint": generation.spec.fingerprint,
         "parts": [_part_to_json(part) for part in pending],
     }
-    return json.dumps(plain, indent=0, ensure_ascii=False).encode()
+    data = json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
+    if len(data) > _MOST_BYTES:
+        raise StoreError(
+            f"{generation.index / layout.PENDING}: would have {len(data):,} bytes for {len(pending):,} parts; at most "
+            f"{_MOST_BYTES:,} can be read back. Nothing was listed. Fix: use parts of more documents "
+            "(store.part_documents), or build without --prepare."
+        )
+    return data
 
 
 def _part_to_json(part: PendingPart) -> dict[str, Any]:

@@ -8,16 +8,42 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from indexer.config import CorpusConfig
-from indexer.corpus import Document, read_corpus
+from indexer.corpus import Document, arrow, read_corpus
+from indexer.corpus.sources import find_sources
 from indexer.errors import CorpusError
 from tests.indexer.corpus.corpus_files import GOOD, check, refusal, without_bad_rows, write
 
 # --- damage
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+def test_a_null_in_a_vector_costs_the_rows_around_it_and_not_the_whole_batch(
+    fixed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow files hold batches of any number of rows, which are read slice by slice."""
+    rows, dim, checks = 3 * arrow.BATCH_ROWS, 4, list[int]()
+    values = pa.array(np.arange(rows * dim, dtype=np.float32), mask=np.arange(rows * dim) == 4 * arrow.BATCH_ROWS + 2)
+    offsets = pa.array(np.arange(0, rows * dim + 1, dim), pa.int32())
+    vectors = pa.FixedSizeListArray.from_arrays(values, dim) if fixed else pa.ListArray.from_arrays(offsets, values)
+    table = pa.table({"id": [str(row) for row in range(rows)], "vector": vectors})
+    path = tmp_path / "docs.arrow"
+    with pa.ipc.new_file(path, table.schema) as file:
+        file.write_table(table)
+    check_layout = arrow._check_layout
+    monkeypatch.setattr(arrow, "_check_layout", lambda batch: (checks.append(batch.num_rows), check_layout(batch)))
+    _, *found = arrow.read_arrow(find_sources([path])[0][0], {}, "vector")
+    assert checks == [rows]
+    bad = found.pop(arrow.BATCH_ROWS)
+    assert (bad.line, bad.what) == (arrow.BATCH_ROWS + 1, 'the vector "vector" holds null at position 3')
+    arrays = [row.values["vector"] for row in found]
+    assert [array[0] for array in arrays] == [dim * int(row.values["id"]) for row in found]
+    assert max(array.base.size for array in arrays) <= dim * arrow.BATCH_ROWS
 
 
 def test_files_that_are_not_parquet_or_arrow(tmp_path: Path) -> None:

@@ -24,7 +24,16 @@ from indexer import (
     prepare_parts,
     refit_index,
 )
-from indexer.errors import ConfigError, CorruptIndexError, ExistsError, LockedError, MismatchError, NotAnIndexError
+from indexer.errors import (
+    ConfigError,
+    CorruptIndexError,
+    ExistsError,
+    LockedError,
+    MismatchError,
+    NotAnIndexError,
+    StoreError,
+)
+from indexer.pipeline import pending_parts
 from indexer.store import layout
 from indexer.store.files import writer_lock
 from tests.directories import snapshot
@@ -212,3 +221,21 @@ def test_a_damaged_list_is_named(data: bytes, tiny_config: BuildConfig, tmp_path
     (index / layout.PENDING).write_bytes(data)
     with pytest.raises(CorruptIndexError, match=r"pending.json: damaged.*Prepare the build again"):
         encode_pending(index)
+
+
+def test_a_list_of_parts_that_could_not_be_read_back_is_not_written(
+    tiny_config: BuildConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = tmp_path / "index"
+    monkeypatch.setattr(pending_parts, "_MOST_BYTES", 2000)
+    with pytest.raises(
+        StoreError, match=rf"pending\.json: would have .* bytes for {PARTS} parts; at most 2,000 can be"
+    ):
+        prepare_parts(DOCUMENTS, index, tiny_config)
+    assert not (index / layout.PENDING).exists()
+    monkeypatch.setattr(pending_parts, "_MOST_BYTES", 1 << 20)
+    prepare_parts(DOCUMENTS, index, tiny_config)
+    size = (index / layout.PENDING).stat().st_size
+    monkeypatch.setattr(pending_parts, "_MOST_BYTES", size)
+    prepare_parts(DOCUMENTS, index, tiny_config)
+    assert encode_pending(index).left == 0  # what may be written can be read
