@@ -4,14 +4,14 @@ Columns are named by path: the column, then fields inside its objects.
 """
 
 import bisect
-import difflib
 import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate, groupby, islice
+from functools import cached_property
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,10 @@ _GROUP_ROWS = (32, 256)  # documents in one, at least and at most, however long 
 HELD_BYTES = 32 << 20  # of row groups that a reader keeps in memory
 OPEN_PARTS = 384  # files open at a time; with as many of embeddings, below the 1,024 that a process may usually open
 _LOOKED_UP = 1 << 20  # ids in memory at a time, while some are looked up
-_COMPARED = 20_000  # ids that one which is not there is compared with
 STRETCH_BYTES = 16 << 20  # of row groups, with all their columns, that are read before others may read
+_COMPARED = 20_000  # ids among which one similar to an unknown id is looked for
+_LOOKED_AT = 8  # of those with the longest beginning in common, and of those with the longest end
+_LEAST_LIKENESS = 0.6  # of two ids, below which they are not similar
 LONG = 32  # bytes a value, on average
 STORED = [
     pa.field("id", pa.string(), nullable=False),
@@ -252,6 +254,36 @@ def _text_columns(path: str, kind: pa.DataType) -> Iterator[str]:
         yield path
 
 
+def _sharing_most(ids: pa.Array, identity: str, at_end: bool) -> list[str]:
+    """The first ids that have the longest possible beginning, or end, in common with one that is not there."""
+    import pyarrow.compute as pc  # here, as it takes time, which the first question would wait for
+
+    if not identity.isascii():
+        identity = identity.encode(errors="ignore").decode()
+    least, most, found = 0, len(identity), ids.slice(0, 0)
+    while least < most:  # a shorter beginning is shared by all that share a longer one
+        length = (least + most + 1) // 2
+        pattern = identity[-length:] if at_end else identity[:length]
+        sharing = ids.filter(pc.ends_with(ids, pattern) if at_end else pc.starts_with(ids, pattern))
+        if len(sharing):
+            least, ids, found = length, sharing, sharing
+        else:
+            most = length - 1
+    return found.slice(0, _LOOKED_AT).to_pylist()
+
+
+def _likeness(one: str, other: str) -> float:
+    """The share of characters, from 0 to 1, that lie in the common beginning and the common end of two texts."""
+    start = _shared(one, other)
+    return 2 * (start + _shared(one[start:][::-1], other[start:][::-1])) / max(1, len(one) + len(other))
+
+
+def _shared(one: str, other: str) -> int:
+    """Length of the common beginning of two texts."""
+    shortest = min(len(one), len(other))
+    return next((place for place in range(shortest) if one[place] != other[place]), shortest)
+
+
 class DocumentReader:
     """Documents of a published index by number; every byte is checked before it is used.
 
@@ -316,8 +348,23 @@ class DocumentReader:
             yield from self.columns(part, [("id",)])[0].to_pylist()
 
     def closest_id(self, identity: str) -> str:
-        """The id most like one that is not there, of the first 20,000; empty where none is."""
-        return next(iter(difflib.get_close_matches(identity, islice(self.all_ids(), _COMPARED), n=1)), "")
+        """The most similar of the first 20,000 ids, for one that is not there; empty if none is similar.
+
+        Only ids with the longest beginning or the longest end in common are compared: a server does this for every
+        unknown id. A single typing error leaves half of an id intact at one of its ends.
+        """
+        near = [name for at_end in (False, True) for name in _sharing_most(self._first_ids, identity, at_end)]
+        best = max(near, key=lambda name: _likeness(identity, name), default="")
+        return best if _likeness(identity, best) >= _LEAST_LIKENESS else ""
+
+    @cached_property
+    def _first_ids(self) -> pa.Array:
+        """The ids that an unknown one is compared with."""
+        chunks = list[pa.Array]()
+        for part in range(len(self._ends)):
+            if sum(map(len, chunks)) < _COMPARED:
+                chunks += self.columns(part, [("id",)])[0].chunks
+        return pa.chunked_array(chunks, pa.string()).slice(0, _COMPARED).combine_chunks()
 
     def find_ids(self, ids: Collection[str]) -> dict[str, int]:
         """The number of each of these ids that is there; the last where several documents have one id."""

@@ -250,6 +250,38 @@ def test_ids_are_looked_up(at_once: int, tmp_path: Path, monkeypatch: pytest.Mon
 # --- columns
 
 
+def test_an_unknown_id_is_compared_with_few_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared, real = list[str](), stored._likeness
+
+    def count(one: str, other: str) -> float:
+        compared.append(other)
+        return real(one, other)
+
+    monkeypatch.setattr(stored, "_likeness", count)
+    names = [*(f"doc-{number:05}" for number in range(2000)), "café-11"]
+    parts = [[Document(name, "") for name in some] for some in (names[:900], names[900:])]
+    reader = open_index(tmp_path, write_index(tmp_path, parts))
+    near = {
+        "doc-01234x": "doc-01234",
+        "doc-0I234": "doc-00234",
+        "oc-01234": "doc-01234",
+        "dco-01234": "doc-01234",
+        "Doc-01234": "doc-01234",
+        "doc 01234": "doc-01234",
+        "café-1": "café-11",
+        "café-1\ud800": "café-11",
+        "something else": "",
+        "": "",
+        "\ud800": "",
+        "doc-" + "9" * 50_000: "",
+    }
+    for unknown, expected in near.items():
+        compared.clear()
+        assert (unknown, reader.closest_id(unknown)) == (unknown, expected)
+        assert len(compared) <= 17
+    assert open_index(tmp_path, write_index(tmp_path, parts), []).closest_id("doc-00001x") == ""
+
+
 def test_a_column_has_one_type_in_all_parts(tmp_path: Path) -> None:
     parts = [
         [Document("a", "x", metadata={"n": 1, "o": {"n": 2, "deep": {"w": "x"}}, "list": [1]}), Document("b", "")],
