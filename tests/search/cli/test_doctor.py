@@ -72,7 +72,8 @@ def test_an_older_processor_is_told_as_such(tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     runs = {choice["task"]: choice["runs"] for choice in told["choices"]}
     assert (done.returncode, told["found"]["torch_level"]) == (0, "AVX2")
-    assert "BF16" not in told["found"]["openvino"]
+    # OpenVINO offers what the processor has, whatever it may use.
+    assert "BF16" not in told["found"]["openvino"] or "avx512_bf16" in told["found"]["instructions"]
     assert runs["encode, bfloat16"] == "openvino, f32"
     assert any("ONEDNN_MAX_CPU_ISA=AVX2" in problem["what"] for problem in told["problems"])
 
