@@ -63,7 +63,7 @@ class Storage:
         """A new bucket; the URL of it."""
         name = f"test-{uuid.uuid4().hex[:12]}"
         request = urllib.request.Request(f"{self.upstream}/{name}", method="PUT")  # noqa: S310
-        urllib.request.urlopen(request, timeout=10).close()  # noqa: S310
+        urllib.request.urlopen(request, timeout=PATIENCE).close()  # noqa: S310
         return f"s3://{name}"
 
     def environment(self, cache: Path) -> dict[str, str]:
@@ -94,7 +94,7 @@ class _Proxy(BaseHTTPRequestHandler):
         headers = {name: value for name, value in request.headers.items() if name != fault.without}
         if fault.changed:
             body = body[:-1] + bytes([body[-1] ^ 1])
-        connection = http.client.HTTPConnection(storage.upstream.removeprefix("http://"), timeout=30)
+        connection = http.client.HTTPConnection(storage.upstream.removeprefix("http://"), timeout=PATIENCE)
         try:
             connection.request(self.command, self.path, body, headers)
             response = connection.getresponse()

@@ -18,6 +18,7 @@ from search import SearchEngine
 from search.server.app import ServedIndex, serve_engine
 from search.server.listener import Listener
 from search.server.settings import Keys, ServerLimits, ServerSettings
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[1]
 READ_KEY, ADMIN_KEY = "read-key-of-the-tests", "admin-key-of-the-tests"
@@ -67,12 +68,12 @@ def live_server(
     thread = threading.Thread(target=listener.listen, args=(lambda _: ready.set(),))
     thread.start()
     try:
-        assert ready.wait(30)
-        with httpx2.Client(base_url=url, trust_env=False, timeout=30) as client:
+        assert ready.wait(PATIENCE)
+        with httpx2.Client(base_url=url, trust_env=False, timeout=PATIENCE) as client:
             yield LiveServer(url, served, client, said, listener.server_state.connections)
     finally:
         listener.stop()
-        thread.join(30)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
 
 
@@ -85,7 +86,7 @@ class ServerProcess:
 
     def ask(self, path: str, body: Any = None, **headers: str) -> Any:
         """The JSON that a route answers; POST with a body, else GET."""
-        with httpx2.Client(base_url=self.url, trust_env=False, timeout=30, headers=headers) as client:
+        with httpx2.Client(base_url=self.url, trust_env=False, timeout=PATIENCE, headers=headers) as client:
             response = client.get(path) if body is None else client.post(path, json=body)
         assert response.status_code == 200, response.text
         return json.loads(response.text)
@@ -110,5 +111,5 @@ def server_process(*arguments: str | Path, cwd: Path = ROOT, **environment: str)
     else:
         process.terminate()
     finally:
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
     assert process.returncode == 0

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from search.server.batches import GreedyBatches
+from tests.waiting import PATIENCE
 
 
 class Press:
@@ -23,7 +24,7 @@ class Press:
     def __call__(self, key: Hashable, items: Sequence[int]) -> list[int]:
         self.batches.append((key, list(items)))
         self.begun.release()
-        assert self.go.wait(20)
+        assert self.go.wait(PATIENCE)
         if -1 in items:
             raise ValueError("an item that cannot be worked on")
         return [10 * item for item in items]

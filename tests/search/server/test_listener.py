@@ -18,7 +18,7 @@ from search.server.listener import Listener
 from search.server.settings import ServerSettings
 from tests.search.cli.test_cli import isotrope
 from tests.servers import READ_KEY, LiveServer, live_server, server_process
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 QUESTION = b'{"query": "whales"}'
 HEAD = b"POST /v1/search HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -34,7 +34,7 @@ ENDLESS = {
 @contextlib.contextmanager
 def connection(server: LiveServer) -> Iterator[socket.socket]:
     host, port = server.url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as taken:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as taken:
         yield taken
 
 
@@ -49,7 +49,7 @@ def until_closed(taken: socket.socket) -> bytes:
 
 def listens(host: str, port: int) -> bool:
     try:
-        socket.create_connection((host, port), timeout=20).close()
+        socket.create_connection((host, port), timeout=PATIENCE).close()
     except ConnectionError:
         return False
     return True
@@ -177,14 +177,14 @@ def test_a_server_that_is_stopped_answers_what_it_was_asked(signalled: signal.Si
     with server_process(str(served_folder)) as server:
         host, port = server.url.removeprefix("http://").split(":")
         assert server.ask("/v1/search", {"query": "whales", "where": "year > 1992", "k": 1})["results"]
-        with socket.create_connection((host, int(port)), timeout=20) as taken:
+        with socket.create_connection((host, int(port)), timeout=PATIENCE) as taken:
             taken.sendall(post(QUESTION).replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n")[:-5])
             assert taken.recv(1 << 16).startswith(b"HTTP/1.1 100")  # it waits for the body
             server.process.send_signal(signalled)
             wait_until(lambda: not listens(host, int(port)))
             taken.sendall(QUESTION[-5:])
             assert until_closed(taken).startswith(b"HTTP/1.1 200")
-        out, err = server.process.communicate(timeout=20)
+        out, err = server.process.communicate(timeout=PATIENCE)
         assert (server.process.returncode, out) == (0, "")
         assert err == "note: stopped; requests that were open have been answered\n"
 
@@ -205,7 +205,7 @@ def test_a_server_follows_its_index_and_says_so(served_folder: Path, tmp_path: P
         hits = asked.ask("/v1/search", {"query": "how do whales sing", "k": 1}, **allowed)["results"][0]["hits"]
         assert hits[0]["id"] == "new"
         server.process.terminate()
-        _, err = server.process.communicate(timeout=20)
+        _, err = server.process.communicate(timeout=PATIENCE)
     assert "note: generation 2 is served, after 1" in err
     assert f"chmod 600 {key_file}" in err
 

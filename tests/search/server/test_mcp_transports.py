@@ -22,7 +22,7 @@ from tests.agents import MODES, call, each_tool, place_is_free
 from tests.search.cli.test_cli import ISOTROPE, isotrope
 from tests.search.server.test_service import Slow
 from tests.servers import READ_KEY, keys, live_server
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 POST = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -34,7 +34,7 @@ LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 def over_http(url: str, headers: dict[str, str], use: Callable[[Client], Coroutine[Any, Any, None]], mode: str) -> None:
     async def run() -> None:
-        http = httpx2.AsyncClient(headers=headers, trust_env=False, timeout=20)
+        http = httpx2.AsyncClient(headers=headers, trust_env=False, timeout=PATIENCE)
         async with http, Client(streamable_http_client(f"{url}/mcp", http_client=http), mode=mode) as client:
             await use(client)
 
@@ -143,7 +143,7 @@ def test_a_call_under_way_is_answered_before_a_server_stops(library: Path) -> No
     answers = []
 
     def ask(url: str) -> None:
-        answers.append(httpx2.post(f"{url}/mcp", json=body, headers=POST, trust_env=False, timeout=20).json())
+        answers.append(httpx2.post(f"{url}/mcp", json=body, headers=POST, trust_env=False, timeout=PATIENCE).json())
 
     def answer_when_draining() -> None:
         wait_until(lambda: server.served.service.draining)
@@ -155,7 +155,7 @@ def test_a_call_under_way_is_answered_before_a_server_stops(library: Path) -> No
         caller.start()
         slow.begun.acquire()
         threading.Thread(target=answer_when_draining).start()
-    caller.join(20)
+    caller.join(PATIENCE)
     assert answers[0]["result"]["structuredContent"]["results"][0]["id"] == "bread"
 
 
@@ -182,7 +182,7 @@ def test_a_server_for_agents_alone(library: Path) -> None:
             assert http.post("/v1/search", json={"query": "bread"}).status_code == 404
             assert http.post("/mcp", json=PING, headers=POST | {"host": "evil.example"}).status_code == 403
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
     finally:
         process.kill()
         process.communicate()
@@ -229,7 +229,7 @@ def test_standard_output_holds_protocol_lines_alone(library: Path) -> None:
         process.stdin.flush()
         if "id" in message:
             lines.append(process.stdout.readline())
-    rest, remarks = process.communicate(timeout=30)
+    rest, remarks = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, remarks
     assert rest == ""
     first, second = map(json.loads, lines)
@@ -257,7 +257,7 @@ def test_a_line_that_is_no_message_is_answered(library: Path) -> None:
     process.stdin.write("\n".join(lines) + "\n")
     process.stdin.flush()
     answers = [json.loads(process.stdout.readline()) for _ in lines]
-    rest, remarks = process.communicate(timeout=30)
+    rest, remarks = process.communicate(timeout=PATIENCE)
     assert (process.returncode, rest) == (0, ""), remarks
     assert [one["error"]["code"] for one in answers if one["id"] is None] == [-32700] * 2 + [-32600] * 2 + [-32700] * 2
     assert [one["id"] for one in answers if one["id"]] == [1, 2]
@@ -287,7 +287,7 @@ def test_ctrl_c_ends_a_server_that_waits(library: Path) -> None:
     process.stdin.flush()
     assert process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == -signal.SIGINT
+    assert process.wait(PATIENCE) == -signal.SIGINT
     process.communicate()
 
 

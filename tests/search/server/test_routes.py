@@ -24,7 +24,7 @@ from search.server.settings import ServerSettings
 from tests.documents import DOCUMENTS
 from tests.search.cli.test_cli import isotrope
 from tests.servers import ADMIN_KEY, LiveServer, keys, live_server
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE, wait_until
 
 ODD_IDS = ["a/b", "a%2Fb", "..", "../x", "a b", "ä\u0301", "#?&", "%", "\\", "'\"", "v1/search", "x\ny"]
 NOT_IN_A_PATH = ("..", "x\ny")  # clients take the one for the folder above
@@ -316,7 +316,7 @@ def test_answers_have_a_limit_alone_and_together(tiny_config: BuildConfig, tmp_p
         response = server.client.post("/v1/search", json={"query": "text", "k": 4})
         assert response.status_code == 422
         assert "longer than 1,000,000 bytes, as its documents are long. Ask for fewer hits" in response.text
-        reader = socket.create_connection(server.served_at, timeout=20)
+        reader = socket.create_connection(server.served_at, timeout=PATIENCE)
         question = b'{"query": "text", "k": 3}'
         head = b"POST /v1/search HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         head += b"Content-Length: %d\r\n\r\n"

@@ -24,6 +24,7 @@ from search.server.generations import Generation, prepare
 from search.server.service import BusyError, DeadlineError, SearchReply, SearchService
 from search.server.settings import ServerLimits, ServerSettings
 from tests.documents import DOCUMENTS
+from tests.waiting import PATIENCE
 
 QUERIES = ["how do whales sing", "bread", "what are bridges made of", "a map of the stars"]
 FIVE = SearchOptions(5)
@@ -74,7 +75,7 @@ class Slow:
             return self.encoder.encode(texts, role, log)
         self.batches.append(len(texts))
         self.begun.release()
-        assert self.go.wait(20)
+        assert self.go.wait(PATIENCE)
         return self.encoder.encode(texts, role, log)
 
     async def held(self, task: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
@@ -353,7 +354,7 @@ def test_a_generation_is_loaded_once_however_many_ask_for_it(
 
     def slowly(engine: SearchEngine) -> SearchEngine:
         opened.append(True)
-        assert go.wait(20)
+        assert go.wait(PATIENCE)
         return real(engine)
 
     monkeypatch.setattr(SearchEngine, "newest", slowly)
@@ -396,7 +397,7 @@ def test_slow_questions_do_not_hold_up_light_ones(served_folder: Path, monkeypat
     real = SearchEngine.search_vectors
 
     def slow_filters(engine: SearchEngine, embeddings: Any, options: Any, *of_texts: Any) -> Any:
-        assert options.where is None or go.wait(20)
+        assert options.where is None or go.wait(PATIENCE)
         return real(engine, embeddings, options, *of_texts)
 
     monkeypatch.setattr(SearchEngine, "search_vectors", slow_filters)

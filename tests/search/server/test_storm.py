@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.servers import ServerProcess, server_process
+from tests.waiting import PATIENCE
 
 CLIENTS, EACH = 24, 25  # threads, and what each of them does in one round
 GROWTH = 24 << 20  # bytes from one round to the next
@@ -119,5 +120,5 @@ def test_a_storm_leaves_memory_flat_and_the_server_answering(served_folder: Path
         assert after[-1] - after[1] < 2 * GROWTH, [rest, *after]
         assert max(peaks) - rest < PEAK, [rest, *peaks]
         server.process.terminate()
-        _, said = server.process.communicate(timeout=40)
+        _, said = server.process.communicate(timeout=PATIENCE)
         assert "Traceback" not in said, said[-3000:]
