@@ -39,7 +39,7 @@ class BlobCache:
         return self.folder / f"{sha256}-{size}"
 
     def open(self, sha256: str, size: int) -> int:
-        """The descriptor of a blob, to read and write; it is kept as long as that, or a map of it, is open."""
+        """The descriptor of a blob, to read and write; it is kept as long as that is open."""
         path = self.path(sha256, size)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

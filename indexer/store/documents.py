@@ -32,7 +32,7 @@ from indexer.store.mirror import open_stored
 GROUP_BYTES = 48 << 10  # of a row group; small, so that fetching one hit's text reads little
 _GROUP_ROWS = (32, 256)  # documents in one, at least and at most, however long they are
 HELD_BYTES = 32 << 20  # of row groups that a reader keeps in memory
-OPEN_PARTS = 384  # files open at a time; with as many of embeddings, below the 1,024 that a process may usually open
+OPEN_PARTS = 384  # whose footers stay in memory
 _LOOKED_UP = 1 << 20  # ids in memory at a time, while some are looked up
 STRETCH_BYTES = 16 << 20  # of row groups, with all their columns, that are read before others may read
 _COMPARED = 20_000  # ids among which one similar to an unknown id is looked for
@@ -289,7 +289,7 @@ class DocumentReader:
 
     `stored` holds the stored number of each live document, ascending; None when none is deleted.
 
-    Files used lately stay open with their footers, and row groups read lately in memory, so that a second look-up in
+    The footers of files used lately stay in memory, and row groups read lately in memory, so that a second look-up in
     the same place is cheap. Safe to share between threads: one reads at a time, as a file is read from where it stands.
     Arrow's own threads are not used: one that still holds a Python file when the interpreter ends aborts the process.
     """

@@ -8,9 +8,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from indexer.arrays import Embeddings, RowIds
 from indexer.errors import CorruptIndexError, StoreError
@@ -19,6 +20,7 @@ from indexer.store import layout
 from indexer.store.integrity import CheckedFile
 from indexer.store.manifest import Manifest
 from indexer.store.mirror import mirror_of, open_stored
+from indexer.store.open_files import map_file
 
 # The start of embeddings.npy. numpy's own reader parses it with `ast`, which in several threads at once fails now and
 # then in Python before 3.11.9 and 3.12.4 ("AST constructor recursion depth mismatch").
@@ -29,7 +31,7 @@ _HEADER = re.compile(
 )
 _HEADER_BYTES = 256
 BLOCK_ROWS = 4096
-OPEN_PARTS = 384  # files open at a time
+OPEN_PARTS = 8192  # that stay mapped; a system allows about 65,000 maps
 _REQUESTS = 8  # to object storage at a time
 
 
@@ -37,40 +39,44 @@ def open_embeddings(folder: Path) -> Embeddings:
     """Embeddings (n, d) of a part, memory-mapped. Raises CorruptIndexError if the file is not as an index holds it."""
     path = folder / layout.EMBEDDINGS
     try:
-        return _map(open_stored(path), path)
-    except OSError as error:
-        raise StoreError(f"{path}: cannot be read: {error.strerror or error}.") from error
-
-
-def _map(opened: IO[bytes], path: Path) -> Embeddings:
-    try:
-        with opened as file:
-            file.seek(0)  # another descriptor of the file may share its place
-            header = _HEADER.match(file.read(_HEADER_BYTES))
+        with open_stored(path) as file:
             size = os.fstat(file.fileno()).st_size
-            if header is not None:
-                shape = int(header["rows"]), int(header["columns"])
-                kind = np.dtype(header["type"].decode())
-                if header.end() + shape[0] * shape[1] * kind.itemsize == size and shape[0] and shape[1]:
-                    return np.memmap(file, kind, "r", offset=header.end(), shape=shape)
+            return _array(map_file(file.fileno(), size), path)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}.") from error
+
+
+def _array(data: npt.NDArray[np.uint8], path: Path) -> Embeddings:
+    """The array that the bytes of a file hold."""
+    header = _HEADER.match(data[:_HEADER_BYTES].tobytes())
+    if header is not None:
+        shape = int(header["rows"]), int(header["columns"])
+        kind = np.dtype(header["type"].decode())
+        if header.end() + shape[0] * shape[1] * kind.itemsize == len(data) and shape[0] and shape[1]:
+            embeddings: Embeddings = data[header.end() :].view(kind).reshape(shape)
+            return embeddings
     raise CorruptIndexError(f"{path}: not an array of embeddings as they are stored. Build the index again.")
 
 
-_Open = tuple[CheckedFile, Embeddings, int]  # and the byte that the array starts at
+class _PartFile(NamedTuple):
+    """An open part."""
+
+    file: CheckedFile
+    version: int  # of the file, that was mapped
+    embeddings: Embeddings
+    start: int  # of the array in the file
 
 
 class EmbeddingReader:
     """Raw embeddings by stored row number. Each MiB of a file is compared with its digest when it is first touched.
 
-    Files used lately stay open. Safe to share between threads. Raises CorruptIndexError naming the file.
+    Files used lately stay mapped. Safe to share between threads. Raises CorruptIndexError naming the file.
     """
 
     def __init__(self, index: Path, manifest: Manifest) -> None:
         self._index, self._manifest = index, manifest
         self.firsts: list[int] = np.cumsum([0, *(part.rows for part in manifest.parts)]).tolist()
-        self._parts: OrderedDict[int, _Open] = OrderedDict()  # the one used last at the end
+        self._parts: OrderedDict[int, _PartFile] = OrderedDict()  # the one used last at the end
         self._lock = threading.Lock()  # of the open files
 
     def __len__(self) -> int:
@@ -90,9 +96,7 @@ class EmbeddingReader:
             places = np.flatnonzero(part_of == part)
             within = rows[places] - self.firsts[part]
             with self._lock:
-                file, embeddings, start = self._part(part)
-                width = embeddings.strides[0]
-                file.check((start + within * width, start + (within + 1) * width))
+                embeddings = self._checked(part, within)
             found[places] = embeddings[within]  # the map stays when another thread closes the file
         return found
 
@@ -106,8 +110,8 @@ class EmbeddingReader:
     def close(self) -> None:
         """Let go of the files; they are opened again when they are needed."""
         with self._lock:
-            for file, _, _ in self._parts.values():
-                file.close()
+            for part in self._parts.values():
+                part.file.close()
             self._parts.clear()
 
     def _fetch_together(self, rows: RowIds, part_of: RowIds) -> None:
@@ -124,29 +128,41 @@ class EmbeddingReader:
             within = (rows[part_of == part] - self.firsts[part]) * width
             ranges = within, np.minimum(within + 2 * width, digest.bytes)
             held = self._parts.get(part)
-            if held is None or not held[0].is_checked(ranges):
+            if held is None or not held.file.is_checked(ranges):
                 with CheckedFile(self._index / name, digest) as file:
                     file.check(ranges)
 
         for _ in ordered_map(fetch, asked, _REQUESTS):
             pass
 
-    def _part(self, number: int) -> _Open:
-        """The file of a part, its array, memory-mapped, and the byte the array starts at."""
+    def _checked(self, number: int, rows: RowIds) -> Embeddings:
+        """The array of a part, some rows of which were compared with their digests."""
+        part = self._part(number)
+        width = part.embeddings.strides[0]
+        part.file.check((part.start + rows * width, part.start + (rows + 1) * width))
+        if part.version != part.file.versions:  # the file was opened again, and is another one of the same bytes
+            part = self._parts[number] = self._mapped(number, part.file)
+        return part.embeddings
+
+    def _part(self, number: int) -> _PartFile:
+        """A part, opened where it is not."""
         if number not in self._parts:
-            entry = self._manifest.parts[number]
-            name = f"{entry.name}/{layout.EMBEDDINGS}"
-            path, digest = self._index / name, self._manifest.files[name]
-            file = CheckedFile(path, digest)
+            name = f"{self._manifest.parts[number].name}/{layout.EMBEDDINGS}"
+            file = CheckedFile(self._index / name, self._manifest.files[name])
             file.check((np.array([0]), np.array([1])))
-            embeddings = _map(file.open_map(), path)
-            if embeddings.shape != (entry.rows, self.dim):
-                raise CorruptIndexError(
-                    f"{path}: {embeddings.shape[0]:,} embeddings of {embeddings.shape[1]} dimensions, the manifest "
-                    f"says {entry.rows:,} of {self.dim}. Build the index again."
-                )
-            self._parts[number] = file, embeddings, digest.bytes - embeddings.nbytes
+            self._parts[number] = self._mapped(number, file)
             if len(self._parts) > OPEN_PARTS:
-                self._parts.popitem(last=False)[1][0].close()
+                self._parts.popitem(last=False)[1].file.close()
         self._parts.move_to_end(number)
         return self._parts[number]
+
+    def _mapped(self, number: int, file: CheckedFile) -> _PartFile:
+        entry, path = self._manifest.parts[number], self._index / self._manifest.parts[number].name / layout.EMBEDDINGS
+        data, version = file.map(), file.versions
+        embeddings = _array(data, path)
+        if embeddings.shape != (entry.rows, self.dim):
+            raise CorruptIndexError(
+                f"{path}: {embeddings.shape[0]:,} embeddings of {embeddings.shape[1]} dimensions, the manifest "
+                f"says {entry.rows:,} of {self.dim}. Build the index again."
+            )
+        return _PartFile(file, version, embeddings, data.nbytes - embeddings.nbytes)

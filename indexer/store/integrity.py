@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, get_args
+from typing import get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from indexer.arrays import Int64Array
 from indexer.config import Role
@@ -31,6 +33,7 @@ from indexer.store.files import (
 )
 from indexer.store.manifest import Manifest
 from indexer.store.mirror import Mirror, is_block, mirror_of
+from indexer.store.open_files import OpenFile, map_file
 from indexer.transforms import Transform, transform_from_bytes
 
 _AHEAD = 7  # blocks beyond the one that is asked for
@@ -41,24 +44,22 @@ class CheckedFile:
     """A seekable read-only binary file; every MiB is compared with its digest the first time it is touched.
 
     A file of one block or less is compared with its sha256 at once. Blocks of a file in object storage are fetched
-    where the cache has not got them. Raises CorruptIndexError naming the file.
+    where the cache has not got them. The descriptor may be closed between uses (see `open_files`); a file that is
+    another one when it is opened again is compared anew. Raises CorruptIndexError naming the file.
     """
 
     def __init__(self, path: Path, digest: FileDigest) -> None:
         self._path, self._digest = path, digest
         self._position = 0
         self._checked: set[int] = set()
-        self._descriptor: int | None = None
+        self._times = 0
+        self._state: tuple[int, ...] = ()  # of the file whose blocks were checked
+        self.versions = 0  # how often the file was found to be another one
         self._remote = in_object_storage(path)
-        if self._remote is not None:
-            self._descriptor = self._remote[0].open(digest)
-        else:
-            check_size(path, digest)
-            try:
-                with open_regular(path, follow_links=False) as file:
-                    self._descriptor = os.dup(file.fileno())
-            except OSError as error:
-                raise _unreadable(path, error) from error
+        opening = partial(_opened, path, digest) if self._remote is None else partial(self._remote[0].open, digest)
+        self._file = OpenFile(opening)
+        with self._descriptor():  # what is wrong with the name shows now
+            pass
         if not digest.blocks:
             self._check([0])
 
@@ -66,8 +67,9 @@ class CheckedFile:
         end = self._digest.bytes if size is None or size < 0 else min(self._position + size, self._digest.bytes)
         if end <= self._position:
             return b""
-        self._check(range(self._position // BLOCK, (end - 1) // BLOCK + 1))
-        data = self._pread(end - self._position, self._position)
+        with self._descriptor():  # the same one for both steps
+            self._check(range(self._position // BLOCK, (end - 1) // BLOCK + 1))
+            data = self._pread(end - self._position, self._position)
         self._position = end
         return data
 
@@ -79,11 +81,13 @@ class CheckedFile:
         """Whether all of them have been compared already."""
         return _blocks_of(ranges) <= self._checked
 
-    def open_map(self) -> IO[bytes]:
-        """The file itself, for a reader that maps it after `check`."""
-        if self._descriptor is None:
-            raise ValueError(f"{self._path}: opened after close")
-        return os.fdopen(os.dup(self._descriptor), "rb")
+    def map(self) -> npt.NDArray[np.uint8]:
+        """The bytes of the whole file, to be read after `check`; of another array when `versions` has changed."""
+        with self._descriptor() as descriptor:
+            try:
+                return map_file(descriptor, self._digest.bytes)
+            except OSError as error:
+                raise _unreadable(self._path, error) from error
 
     def seek(self, offset: int, whence: int = 0) -> int:
         base = (0, self._position, self._digest.bytes)[whence]
@@ -110,12 +114,10 @@ class CheckedFile:
 
     @property
     def closed(self) -> bool:
-        return self._descriptor is None
+        return self._file.closed
 
     def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        self._file.close()
 
     def __del__(self) -> None:
         self.close()  # an engine that is dropped and not closed lets go of its files too
@@ -126,16 +128,31 @@ class CheckedFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @contextmanager
+    def _descriptor(self) -> Iterator[int]:
+        with self._file.descriptor() as descriptor:
+            if self._times != self._file.times:
+                self._times, found = self._file.times, os.fstat(descriptor)
+                state = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+                if self._state != state or self._remote is not None:  # a blob may be a new one in the old one's place
+                    self._checked, self._state = set(), state
+                    self.versions += 1
+            yield descriptor
+
     def _check(self, blocks: Iterable[int]) -> None:
         """Compare some blocks, ascending."""
-        new = [block for block in blocks if block not in self._checked]
-        wrong = [block for block in new if not is_block(self._pread(BLOCK, block * BLOCK), self._digest, block)]
-        if wrong:
-            if self._remote is None or self._descriptor is None:
-                raise changed(self._path)
-            mirror, name = self._remote
-            mirror.fetch(self._descriptor, name, self._digest, [*wrong, *self._ahead_of(wrong)])
-        self._checked.update(new)
+        asked = list(blocks)
+        if self._checked.issuperset(asked):
+            return
+        with self._descriptor() as descriptor:
+            new = [block for block in asked if block not in self._checked]
+            wrong = [block for block in new if not is_block(self._pread(BLOCK, block * BLOCK), self._digest, block)]
+            if wrong:
+                if self._remote is None:
+                    raise changed(self._path)
+                mirror, name = self._remote
+                mirror.fetch(descriptor, name, self._digest, [*wrong, *self._ahead_of(wrong)])
+            self._checked.update(new)
 
     def _ahead_of(self, blocks: Sequence[int]) -> range:
         """Who reads one block after the other is given more of them at once."""
@@ -144,16 +161,25 @@ class CheckedFile:
 
     def _pread(self, size: int, position: int) -> bytes:
         """Up to `size` bytes at `position`, fewer only at the end of the file."""
-        if self._descriptor is None:
-            raise ValueError(f"{self._path}: read after close")
         pieces = []
-        try:
-            while size and (piece := os.pread(self._descriptor, size, position)):
-                pieces.append(piece)
-                size, position = size - len(piece), position + len(piece)
-        except OSError as error:
-            raise _unreadable(self._path, error) from error
+        with self._descriptor() as descriptor:
+            try:
+                while size and (piece := os.pread(descriptor, size, position)):
+                    pieces.append(piece)
+                    size, position = size - len(piece), position + len(piece)
+            except OSError as error:
+                raise _unreadable(self._path, error) from error
         return b"".join(pieces)
+
+
+def _opened(path: Path, digest: FileDigest) -> int:
+    """The descriptor of a file on a disk, once its size was compared."""
+    check_size(path, digest)
+    try:
+        with open_regular(path, follow_links=False) as file:
+            return os.dup(file.fileno())
+    except OSError as error:
+        raise _unreadable(path, error) from error
 
 
 def _blocks_of(ranges: tuple[Int64Array, Int64Array]) -> set[int]:

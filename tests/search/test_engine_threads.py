@@ -19,6 +19,7 @@ from indexer.parallel import single_blas_thread
 from indexer.run_options import Backend
 from indexer.store import documents as documents_module
 from indexer.store import embeddings as embeddings_module
+from indexer.store import open_files
 from search import SearchEngine
 from search import engine as engine_module
 from search import filters as filters_module
@@ -66,6 +67,8 @@ def races(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(documents_module, "OPEN_PARTS", 2)
     monkeypatch.setattr(documents_module, "HELD_BYTES", 1)
     monkeypatch.setattr(embeddings_module, "OPEN_PARTS", 2)
+    monkeypatch.setattr(open_files, "_MOST", 1)
+    monkeypatch.setattr(open_files, "_FEWEST", 1)
     monkeypatch.setattr(database, "_STEP_BYTES", 1)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
